@@ -85,8 +85,8 @@ fn measure_gate(run: &RunOptions, what: &'static str, depth: usize) -> anyhow::R
         .with_target(Target::DifferenceAtMost(8.0)))
 }
 
-/// Measures a call that runs `true` inside and outside the sandbox, in milliseconds. The sandbox may
-/// add `added_max`.
+/// Measures a call that runs `true` inside and outside the sandbox, in milliseconds. The sandbox
+/// may add `added_max`.
 fn measure_sandbox(
     what: &'static str,
     parent: &Path,

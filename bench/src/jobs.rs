@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use toolgate_contract::{CallEnding, Caller, JobId, JobState, ResultText, ToolId, ToolOutput};
-use toolgate_host::{CallerAnswers, JobEnd, JobStore, NewJob, SqliteStore};
+use toolgate_host::{ClientAnswerState, JobEnd, JobStore, NewJob, SqliteStore};
 
 use crate::child::{PipedProcess, Server, start_server};
 use crate::http::{Connection, runtime};
@@ -297,7 +297,7 @@ fn new_job(number: u128) -> NewJob {
         priority: 0,
         created: Timestamp::now(),
         keep: Duration::from_secs(24 * 3600),
-        answers: CallerAnswers::default(),
+        answers: ClientAnswerState::default(),
         lane: None,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use toolgate_search::vectors::{
-    SlotSet, VectorPrecision, VectorQuery, VectorSnapshot, VectorStore,
+    QuantizedQueryVector, VectorPrecision, VectorSlotSet, VectorSnapshot, VectorStore,
 };
 use toolgate_search::{ChunkHash, VectorSpace};
 
@@ -33,7 +33,7 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let mut usearch = UsearchProcess::start(folder.path(), &vectors, &queries)?;
     let store = create_store(folder.path(), &vectors)?;
     let snapshot = store.snapshot();
-    let live = SlotSet::full(snapshot.len());
+    let live = VectorSlotSet::full(snapshot.len());
     let prepared = queries
         .chunks_exact(DIMENSIONS)
         .map(|vector| snapshot.prepare_query(vector))
@@ -154,8 +154,8 @@ fn create_store(folder: &Path, vectors: &[f32]) -> anyhow::Result<VectorStore> {
 /// Returns the numbers of the nearest vectors by our store.
 fn find(
     snapshot: &VectorSnapshot,
-    live: &SlotSet,
-    query: &VectorQuery,
+    live: &VectorSlotSet,
+    query: &QuantizedQueryVector,
 ) -> anyhow::Result<Vec<u32>> {
     let found = snapshot.nearest(query, live, K, &|| true)?;
     let numbers = found.into_iter().filter_map(|(slot, _)| snapshot.hash_at(slot));

@@ -142,8 +142,8 @@ fn parse_tree(text: &str) -> anyhow::Result<(CrateId, BTreeMap<CrateId, LinkedCr
     Ok((root, crates))
 }
 
-/// Returns a license as an SPDX expression. Old manifests separate alternatives with a slash, which SPDX
-/// does not know.
+/// Returns a license as an SPDX expression. Old manifests separate alternatives with a slash, which
+/// SPDX does not know.
 fn spdx(license: &str) -> String {
     license.replace('/', " OR ").split_whitespace().collect::<Vec<_>>().join(" ")
 }

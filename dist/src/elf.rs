@@ -59,8 +59,8 @@ impl BinaryNeeds {
         Ok(Self { loader: loader.into(), libraries, glibc, machine })
     }
 
-    /// Returns the loader and every library, also those that libraries need: the path of each in the
-    /// system, and its bytes. They are read below `sysroot`.
+    /// Returns the loader and every library, also those that libraries need: the path of each in
+    /// the system, and its bytes. They are read below `sysroot`.
     pub(crate) fn collect_libraries(
         &self,
         sysroot: &Path,

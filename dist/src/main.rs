@@ -1,6 +1,6 @@
-//! Packs a toolgate binary: a tarball, a Debian package, a Python wheel, npm packages, an OCI image,
-//! an MCP bundle, a bill of materials and checksums. `cargo xtask dist` builds the binary and runs
-//! this program.
+//! Packs a toolgate binary: a tarball, a Debian package, a Python wheel, npm packages, an OCI
+//! image, an MCP bundle, a bill of materials and checksums. `cargo xtask dist` builds the binary
+//! and runs this program.
 //!
 //! Equal inputs give equal bytes: entries are sorted, and every time is that of the commit.
 #![allow(

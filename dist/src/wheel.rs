@@ -1,5 +1,5 @@
-//! Python wheel that carries the binary. Installers copy it into the environment's `bin` folder, so no
-//! Python runs between a client and toolgate.
+//! Python wheel that carries the binary. Installers copy it into the environment's `bin` folder, so
+//! no Python runs between a client and toolgate.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,8 +11,8 @@ use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION};
 /// Description of the package, as its page in a registry shows it.
 const DESCRIPTION: &str = include_str!("../files/package.md");
 
-/// The command `toolgate-server`, which becomes the program `toolgate` beside it. Registries know the
-/// package by this name, and `uvx` runs the command that is named like the package.
+/// The command `toolgate-server`, which becomes the program `toolgate` beside it. Registries know
+/// the package by this name, and `uvx` runs the command that is named like the package.
 const ALIAS: &str = "\
 #!python
 import os

@@ -1,9 +1,9 @@
 //! Whole files, cut into chunks and indexed as the tools do it.
 
 use anyhow::Context;
-use toolgate_chunks::{FileClass, TextChunk, chunks};
+use toolgate_chunks::{FileClassification, TextChunk, chunks};
 use toolgate_search::index::{CandidateQuery, IndexLocation, IndexSnapshot, SearchIndex};
-use toolgate_search::rank::{Candidate, IndexStatistics, WeighedQuestion};
+use toolgate_search::rank::{ChunkCandidate, IndexStatistics, WeightedQuery};
 use toolgate_search::{DocumentFilter, IndexDocument, static_model};
 
 use crate::set::{CodeUnit, Package, PackageLanguage};
@@ -36,7 +36,7 @@ impl FileIndex {
         let (search_index, _) = SearchIndex::open(IndexLocation::Memory, None)?;
         let mut writer = search_index.writer()?.context("an index in memory has one writer")?;
         for file in files {
-            let class = FileClass::for_path(&file.path);
+            let class = FileClassification::for_path(&file.path);
             let tags: Vec<String> = class.tags().into_iter().map(str::to_owned).collect();
             writer.put(&IndexDocument {
                 path: &file.path,
@@ -56,7 +56,7 @@ impl FileIndex {
 
     /// Returns the query with the weights of its words, and the candidates of the tools without a
     /// downloaded model.
-    pub(crate) fn find(&self, query: &str) -> anyhow::Result<(WeighedQuestion, Vec<Candidate>)> {
+    pub(crate) fn find(&self, query: &str) -> anyhow::Result<(WeightedQuery, Vec<ChunkCandidate>)> {
         let weighed = self.snapshot.weigh_question(query)?;
         let static_vector = static_model::embed_query(query);
         let sought = CandidateQuery {

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use toolgate_chunks::{FileClass, FilePurpose, is_generated, is_generated_text, is_vendored};
+use toolgate_chunks::{
+    FileClassification, FilePurpose, is_generated, is_generated_text, is_vendored,
+};
 use toolgate_search::rank::{RankingRules, rank_files};
 
 use crate::baselines::bm25::{Bm25, WordSplitting};
@@ -115,7 +117,9 @@ fn parse_commit(text: &str) -> Option<CommitQuestion> {
 
 /// Returns true if the tools index a file of this name, and changes of it have a place in code.
 fn is_searched(path: &str) -> bool {
-    FileClass::for_path(path).kind == FilePurpose::Code && !is_generated(path) && !is_vendored(path)
+    FileClassification::for_path(path).kind == FilePurpose::Code
+        && !is_generated(path)
+        && !is_vendored(path)
 }
 
 /// Returns the text files of a commit, by path.

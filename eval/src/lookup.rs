@@ -91,8 +91,8 @@ pub fn tables(packages: &[Package], settings: RunSettings) -> anyhow::Result<Str
     Ok(format!("## Other kinds of queries ({})\n\n{shown}", split.name()))
 }
 
-/// Returns the name of each file of `package` whose name is unique, in a random order that is always
-/// the same, with one of its functions.
+/// Returns the name of each file of `package` whose name is unique, in a random order that is
+/// always the same, with one of its functions.
 pub(crate) fn file_name_queries(package: &Package) -> Vec<(String, usize)> {
     let mut paths: Vec<(&str, usize)> = Vec::new();
     for (unit, index) in package.units.iter().zip(0..) {

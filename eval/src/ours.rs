@@ -8,7 +8,7 @@ use toolgate_search::document::borrow_texts;
 use toolgate_search::embedder::embedding_text;
 use toolgate_search::index::{CandidateQuery, IndexLocation, IndexSnapshot, SearchIndex};
 use toolgate_search::rank::{
-    Candidate, IndexStatistics, RankingRules, WeighedQuestion, rank, rank_by_rules, rank_files,
+    ChunkCandidate, IndexStatistics, RankingRules, WeightedQuery, rank, rank_by_rules, rank_files,
 };
 use toolgate_search::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace, static_model};
 
@@ -111,7 +111,7 @@ impl IndexedPackage {
 
     /// Returns the query with the weights of its words, and the candidates of the tools without a
     /// downloaded model.
-    pub fn find(&self, question: &str) -> anyhow::Result<(WeighedQuestion, Vec<Candidate>)> {
+    pub fn find(&self, question: &str) -> anyhow::Result<(WeightedQuery, Vec<ChunkCandidate>)> {
         let weighed = self.snapshot.weigh_question(question)?;
         let static_vector = static_model::embed_query(question);
         let query = CandidateQuery {
@@ -128,8 +128,8 @@ impl IndexedPackage {
     pub fn unit_rank(
         &self,
         rules: &RankingRules,
-        question: &WeighedQuestion,
-        found: &[Candidate],
+        question: &WeightedQuery,
+        found: &[ChunkCandidate],
         unit: usize,
     ) -> Option<usize> {
         let ranked = rank_by_rules(rules, question, &self.averages, found, true, TOP);
@@ -141,8 +141,8 @@ impl IndexedPackage {
     pub fn file_rank(
         &self,
         rules: &RankingRules,
-        question: &WeighedQuestion,
-        found: &[Candidate],
+        question: &WeightedQuery,
+        found: &[ChunkCandidate],
         path: &str,
     ) -> Option<usize> {
         let ranked = rank_files(rules, question, &self.averages, found, true, TOP);
@@ -160,7 +160,7 @@ impl IndexedPackage {
     }
 
     /// Returns the function of a candidate.
-    fn unit(&self, found: &Candidate) -> Option<usize> {
+    fn unit(&self, found: &ChunkCandidate) -> Option<usize> {
         self.units.get(&(found.summary.path.clone(), found.summary.first)).copied()
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use toolgate_search::rank::{Candidate, RankingRules, rank_by_rules, rank_files};
+use toolgate_search::rank::{ChunkCandidate, RankingRules, rank_by_rules, rank_files};
 
 use crate::baselines::bm25::{Bm25, WordSplitting};
 use crate::baselines::rank_of;
@@ -38,7 +38,7 @@ impl FunctionPlace<'_> {
         self.path == path && first <= self.last && self.first <= last
     }
 
-    fn is_in(&self, candidate: &Candidate) -> bool {
+    fn is_in(&self, candidate: &ChunkCandidate) -> bool {
         let found = &candidate.summary;
         self.overlaps(&found.path, found.first, found.last)
     }

@@ -52,7 +52,8 @@ pub fn run(split: Split, queries: usize) -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// Returns the queries of all tasks: the task, the text, its overlap and a function that answers it.
+/// Returns the queries of all tasks: the task, the text, its overlap and a function that answers
+/// it.
 fn task_queries(package: &Package, queries: usize) -> Vec<(usize, String, f32, usize)> {
     let mut all = Vec::new();
     for it in package.queries.iter().take(queries) {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use toolgate_chunks::words::{concepts, words};
-use toolgate_search::static_model::StaticModel;
+use toolgate_search::static_model::StaticEmbeddingModel;
 
 use crate::set::{CodeUnit, Package, Split, load};
 use table::{D, PARTS, TrainedTable, TrainingPair, WeightedWords, weigh};
@@ -77,8 +77,9 @@ pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
         })
         .collect();
     let [name, within, path, head, body] = table.gains;
-    let bytes = StaticModel::encode([name, within, path, head, 1.0, body], &rows);
-    let model = StaticModel::parse(Cow::Owned(bytes.clone())).context("the table is invalid")?;
+    let bytes = StaticEmbeddingModel::encode([name, within, path, head, 1.0, body], &rows);
+    let model =
+        StaticEmbeddingModel::parse(Cow::Owned(bytes.clone())).context("the table is invalid")?;
     let quality = candidates::evaluate_alone(&tune, &model)?;
     eprintln!("{} bytes; encoded: {quality}", bytes.len());
     std::fs::write(TABLE, bytes)?;
@@ -87,8 +88,8 @@ pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
 
 /// Prints how well the word vectors in the file `table` rank alone.
 pub fn print_table_quality(table: &str) -> anyhow::Result<()> {
-    let table =
-        StaticModel::parse(Cow::Owned(std::fs::read(table)?)).context("this is not a table")?;
+    let table = StaticEmbeddingModel::parse(Cow::Owned(std::fs::read(table)?))
+        .context("this is not a table")?;
     println!("{}", candidates::evaluate_alone(&load(Split::Tune)?, &table)?);
     Ok(())
 }

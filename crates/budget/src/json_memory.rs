@@ -1,6 +1,7 @@
 //! Memory of a JSON message once it is parsed, estimated before anything is parsed.
 //!
-//! A list of empty lists takes three bytes for each of them as text, and many times as much as values.
+//! A list of empty lists takes three bytes for each of them as text, and many times as much as
+//! values.
 
 use toolgate_contract::count_json_values;
 

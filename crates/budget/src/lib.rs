@@ -6,10 +6,10 @@
 //!
 //! | work | bound |
 //! |---|---|
-//! | messages that arrive | [`InputMemory`], [`parsed_json_bytes`] |
-//! | compiled schemas and their patterns | [`MemoryAccount`], [`SchemaSize`] |
-//! | validation of one value | [`BoundedValidator`] |
-//! | threads and time | [`WorkPool`] |
+//! | messages that arrive | [`InputMemoryBudget`], [`parsed_json_bytes`] |
+//! | compiled schemas and their patterns | [`MemoryBudget`], [`SchemaSize`] |
+//! | validation of one value | [`BoundedSchemaValidator`] |
+//! | threads and time | [`BlockingWorkPool`] |
 
 mod memory;
 mod input_memory;
@@ -17,8 +17,10 @@ mod json_memory;
 mod work;
 mod schema;
 
-pub use input_memory::{InputMemory, InputMemoryFull, InputOwner, InputShare, UNCOUNTED_BYTES};
+pub use input_memory::{
+    InputMemoryBudget, InputMemoryFull, InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES,
+};
 pub use json_memory::parsed_json_bytes;
-pub use memory::{MemoryAccount, MemoryShare};
-pub use schema::{BoundedValidator, SchemaSize};
-pub use work::{WorkPool, WorkRefusal, run_until};
+pub use memory::{MemoryBudget, MemoryReservation};
+pub use schema::{BoundedSchemaValidator, SchemaSize};
+pub use work::{BlockingWorkPool, WorkPoolError, run_until};

@@ -5,37 +5,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Account from which memory is granted up to a limit. Clones share the account.
 #[derive(Debug, Clone)]
-pub struct MemoryAccount(Arc<AccountState>);
+pub struct MemoryBudget(Arc<MemoryBudgetState>);
 
 #[derive(Debug)]
-struct AccountState {
+struct MemoryBudgetState {
     bytes_max: u64,
     bytes_taken: AtomicU64,
 }
 
 /// Granted memory, which returns to its account when this value is dropped.
 #[derive(Debug)]
-pub struct MemoryShare {
-    account: Arc<AccountState>,
+pub struct MemoryReservation {
+    account: Arc<MemoryBudgetState>,
     bytes: u64,
 }
 
-impl MemoryAccount {
+impl MemoryBudget {
     /// Creates an account that grants up to `bytes_max` bytes of memory.
     pub fn new(bytes_max: u64) -> Self {
-        Self(Arc::new(AccountState { bytes_max, bytes_taken: AtomicU64::new(0) }))
+        Self(Arc::new(MemoryBudgetState { bytes_max, bytes_taken: AtomicU64::new(0) }))
     }
 
     /// Grants `bytes` of memory. Returns `None` if fewer are left.
-    pub fn try_take(&self, bytes: u64) -> Option<MemoryShare> {
+    pub fn try_take(&self, bytes: u64) -> Option<MemoryReservation> {
         let Self(account) = self;
         let take = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= account.bytes_max);
         account.bytes_taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
-        Some(MemoryShare { account: account.clone(), bytes })
+        Some(MemoryReservation { account: account.clone(), bytes })
     }
 }
 
-impl Drop for MemoryShare {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         self.account.bytes_taken.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn memory_beyond_the_limit_is_refused_until_a_share_is_dropped() {
-        let account = MemoryAccount::new(10);
+        let account = MemoryBudget::new(10);
         let first = account.try_take(7).expect("there is room");
         assert!(account.try_take(4).is_none());
         let second = account.try_take(3).expect("the rest is free");

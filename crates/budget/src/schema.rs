@@ -6,8 +6,8 @@ mod size;
 use jsonschema::{Keyword, PatternOptions, ValidationError, ValidationOptions, Validator};
 use serde_json::Value;
 
-use crate::memory::{MemoryAccount, MemoryShare};
-use patterns::{BoundedPattern, DFA_BYTES_MAX, NAME_STEPS_MAX, forget_unfinished};
+use crate::memory::{MemoryBudget, MemoryReservation};
+use patterns::{BoundedRegexPattern, DFA_BYTES_MAX, NAME_STEPS_MAX, forget_unfinished};
 pub use size::SchemaSize;
 
 /// Maximum number of comparisons of a value with parts of a JSON schema in one validation.
@@ -25,16 +25,16 @@ const NAME_MATCHES_MAX: u64 = 4_096;
 
 /// A compiled JSON schema that validates a value only at a bounded cost.
 #[derive(Debug)]
-pub struct BoundedValidator {
+pub struct BoundedSchemaValidator {
     validator: Validator,
     size: SchemaSize,
     /// Memory that the compiled schema takes from its account.
-    _memory: MemoryShare,
+    _memory: MemoryReservation,
 }
 
 /// Number and size of the parts of a JSON value.
 #[derive(Debug, Clone, Copy, Default)]
-struct ValueSize {
+struct JsonValueSize {
     values: u64,
     depth: u32,
     names: u64,
@@ -42,7 +42,7 @@ struct ValueSize {
     longest_name: usize,
 }
 
-impl BoundedValidator {
+impl BoundedSchemaValidator {
     /// Compiles the JSON schema `schema`, which was measured as `size`, with `options` and with
     /// limits for its patterns. Takes its memory from `account`.
     ///
@@ -52,7 +52,7 @@ impl BoundedValidator {
         schema: &Value,
         size: &SchemaSize,
         options: ValidationOptions<'_>,
-        account: &MemoryAccount,
+        account: &MemoryBudget,
     ) -> Result<Self, String> {
         let bytes = size.compiled.saturating_mul(SUBSCHEMA_BYTES) + size.patterns.bytes;
         let memory = account.try_take(bytes).ok_or(
@@ -67,7 +67,8 @@ impl BoundedValidator {
             .with_pattern_options(limits)
             .with_keyword("pattern", |_, pattern, _| {
                 let pattern = pattern.as_str().unwrap_or_default();
-                let compiled = BoundedPattern::compile(pattern).map_err(ValidationError::custom)?;
+                let compiled =
+                    BoundedRegexPattern::compile(pattern).map_err(ValidationError::custom)?;
                 Ok(Box::new(compiled) as Box<dyn for<'i> Keyword<'i>>)
             })
             .build(schema);
@@ -81,7 +82,7 @@ impl BoundedValidator {
     /// # Errors
     /// Describes why the check would cost too much.
     pub fn check(&self, value: &Value) -> Result<bool, String> {
-        self.check_cost(&ValueSize::measure(value))?;
+        self.check_cost(&JsonValueSize::measure(value))?;
         forget_unfinished();
         let is_valid = self.validator.is_valid(value);
         Ok(is_valid && !forget_unfinished())
@@ -108,7 +109,7 @@ impl BoundedValidator {
         value: &'v Value,
         errors_max: u64,
     ) -> Option<Box<dyn Iterator<Item = ValidationError<'v>> + 'v>> {
-        let size = ValueSize::measure(value);
+        let size = JsonValueSize::measure(value);
         self.check_cost(&size).ok()?;
         let paths = self.size.back_references.checked_pow(size.depth);
         if paths.is_none_or(|paths| paths > SEARCH_PATHS_MAX) {
@@ -129,7 +130,7 @@ impl BoundedValidator {
         &self.validator
     }
 
-    fn check_cost(&self, value: &ValueSize) -> Result<(), String> {
+    fn check_cost(&self, value: &JsonValueSize) -> Result<(), String> {
         let comparisons = value.values.saturating_mul(self.size.weight);
         if comparisons > COMPARISONS_MAX {
             return Err(format!(
@@ -157,7 +158,7 @@ impl BoundedValidator {
     }
 }
 
-impl ValueSize {
+impl JsonValueSize {
     /// Measures the JSON `value`, whose depth the parser has limited.
     fn measure(value: &Value) -> Self {
         let mut size = Self::default();

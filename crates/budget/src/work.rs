@@ -20,22 +20,23 @@ thread_local! {
 /// A computation that overruns its deadline keeps its place until it ends, so that abandoned work
 /// cannot take more threads than the pool has.
 #[derive(Debug, Clone)]
-pub struct WorkPool {
+pub struct BlockingWorkPool {
     places: Arc<Semaphore>,
     time_max: Duration,
 }
 
 /// Reason why a computation has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkRefusal {
+pub enum WorkPoolError {
     /// All threads of the pool were busy for the whole time.
     Busy,
     /// The computation took too long.
     TimedOut,
 }
 
-impl WorkPool {
-    /// Creates a pool for `places` computations at once, which may each wait and run for `time_max`.
+impl BlockingWorkPool {
+    /// Creates a pool for `places` computations at once, which may each wait and run for
+    /// `time_max`.
     pub fn new(places: usize, time_max: Duration) -> Self {
         Self { places: Arc::new(Semaphore::new(places)), time_max }
     }
@@ -47,9 +48,9 @@ impl WorkPool {
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, WorkRefusal> {
+    ) -> Result<T, WorkPoolError> {
         let place = timeout(self.time_max, self.places.clone().acquire_owned()).await;
-        let Ok(Ok(place)) = place else { return Err(WorkRefusal::Busy) };
+        let Ok(Ok(place)) = place else { return Err(WorkPoolError::Busy) };
         let deadline = Instant::now() + self.time_max;
         let running = spawn_blocking(move || {
             let _place = place;
@@ -58,7 +59,7 @@ impl WorkPool {
         match timeout(self.time_max, running).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(err)) if err.is_panic() => resume_unwind(err.into_panic()),
-            Ok(Err(_)) | Err(_) => Err(WorkRefusal::TimedOut),
+            Ok(Err(_)) | Err(_) => Err(WorkPoolError::TimedOut),
         }
     }
 }
@@ -66,13 +67,13 @@ impl WorkPool {
 /// Runs the computation `work`, whose expensive steps end early after `deadline`.
 pub fn run_until<T>(deadline: Instant, work: impl FnOnce() -> T) -> T {
     /// Guard that restores the deadline of the enclosing computation.
-    struct OuterDeadline(Option<Instant>);
-    impl Drop for OuterDeadline {
+    struct OuterDeadlineGuard(Option<Instant>);
+    impl Drop for OuterDeadlineGuard {
         fn drop(&mut self) {
             DEADLINE.set(self.0);
         }
     }
-    let _outer = OuterDeadline(DEADLINE.replace(Some(deadline)));
+    let _outer = OuterDeadlineGuard(DEADLINE.replace(Some(deadline)));
     work()
 }
 
@@ -89,14 +90,14 @@ mod tests {
 
     #[tokio::test]
     async fn abandoned_work_keeps_its_place_until_it_ends() {
-        let pool = WorkPool::new(1, Duration::from_millis(50));
+        let pool = BlockingWorkPool::new(1, Duration::from_millis(50));
         let (finish, finished) = mpsc::channel::<()>();
         let hangs = pool.run(move || finished.recv().is_err());
-        assert_eq!(hangs.await, Err(WorkRefusal::TimedOut));
-        assert_eq!(pool.run(|| 1).await, Err(WorkRefusal::Busy));
+        assert_eq!(hangs.await, Err(WorkPoolError::TimedOut));
+        assert_eq!(pool.run(|| 1).await, Err(WorkPoolError::Busy));
         drop(finish);
         let mut result = pool.run(|| 2).await;
-        while result == Err(WorkRefusal::Busy) {
+        while result == Err(WorkPoolError::Busy) {
             result = pool.run(|| 2).await;
         }
         assert_eq!(result, Ok(2));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use toolgate_chunks::{FileClass, chunks, is_generated, is_generated_text, is_vendored};
+use toolgate_chunks::{FileClassification, chunks, is_generated, is_generated_text, is_vendored};
 
 fn main() {
     let Some(path) = std::env::args_os().nth(1).map(PathBuf::from) else {
@@ -35,7 +35,7 @@ fn show(path: &Path) {
 
 /// Totals of the files in one language.
 #[derive(Default)]
-struct LanguageTotals {
+struct LanguageChunkTotals {
     files: usize,
     bytes: usize,
     chunks: usize,
@@ -45,7 +45,7 @@ struct LanguageTotals {
 
 fn speed(root: &Path) {
     let mut folders = vec![root.to_path_buf()];
-    let mut read: BTreeMap<&str, LanguageTotals> = BTreeMap::new();
+    let mut read: BTreeMap<&str, LanguageChunkTotals> = BTreeMap::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -59,8 +59,9 @@ fn speed(root: &Path) {
                 && let Ok(text) = std::fs::read_to_string(&path)
                 && !is_generated_text(&text)
             {
-                let one =
-                    read.entry(FileClass::for_path(&name).lang.unwrap_or("other")).or_default();
+                let one = read
+                    .entry(FileClassification::for_path(&name).lang.unwrap_or("other"))
+                    .or_default();
                 let begun = Instant::now();
                 one.chunks += chunks(&name, &text).len();
                 let took = begun.elapsed();

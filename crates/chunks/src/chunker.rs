@@ -3,23 +3,23 @@
 use crate::chunk::{ChunkKind, TextChunk};
 use crate::cut::cut_chunks;
 use crate::grammars::Grammar;
-use crate::language::{FileClass, FilePurpose};
-use crate::lines::TextLines;
+use crate::language::{FileClassification, FilePurpose};
+use crate::lines::LineIndexedText;
 use crate::outline::Outline;
 use crate::{code, config_outline, guess, sections};
 
 /// Splits `text`, the content of the file at `path`, into chunks.
 pub fn chunks(path: &str, text: &str) -> Vec<TextChunk> {
-    let lines = TextLines::new(text);
+    let lines = LineIndexedText::new(text);
     let (outline, loose) = outline_of(path, &lines);
     cut_chunks(&lines, &outline, loose)
 }
 
 /// Returns the outline of the file at `path` (its definitions or sections), and the kind of its
 /// text outside of them.
-pub(crate) fn outline_of(path: &str, lines: &TextLines<'_>) -> (Outline, ChunkKind) {
+pub(crate) fn outline_of(path: &str, lines: &LineIndexedText<'_>) -> (Outline, ChunkKind) {
     let text = lines.text;
-    let sort = FileClass::for_path(path);
+    let sort = FileClassification::for_path(path);
     let lang = sort.lang.or_else(|| interpreter(text)).unwrap_or_default();
     let kind = if sort.lang.is_none() && !lang.is_empty() { FilePurpose::Code } else { sort.kind };
     match kind {

@@ -5,12 +5,12 @@ use std::ops::Range;
 use tree_sitter::{Node, Tree, TreeCursor};
 
 use crate::docs;
-use crate::grammars::{DocCommentPlacement, Grammar, NodeRole};
+use crate::grammars::{DocCommentPlacement, Grammar, SyntaxNodeRole};
 use crate::guess;
-use crate::lines::TextLines;
+use crate::lines::LineIndexedText;
 use crate::memory::ParseMemory;
 use crate::outline::{
-    LONG_FUNCTION_LINES, NO_DEPTH, Outline, OutlinePart, PARTS_MAX, PartKind, limit_names,
+    LONG_FUNCTION_LINES, NO_DEPTH, Outline, OutlinePart, OutlinePartKind, PARTS_MAX, limit_names,
 };
 use comments::{LeadingComments, docstring, extend_lead};
 use parse::parse;
@@ -38,7 +38,7 @@ const DEPTH_MAX: u32 = 4000;
 /// the code is too long or too complex to parse, or if the process that parses it failed.
 pub(crate) fn outline(
     path: &str,
-    lines: &TextLines<'_>,
+    lines: &LineIndexedText<'_>,
     grammar: &'static Grammar,
 ) -> Option<Outline> {
     if lines.text.len() > BYTES_MAX {
@@ -52,10 +52,10 @@ pub(crate) fn outline(
 }
 
 /// Parses the code in `lines` in this process. Returns `None` if the code is too complex.
-fn parse_code(lines: &TextLines<'_>, grammar: &'static Grammar) -> Option<ParsedCode> {
+fn parse_code(lines: &LineIndexedText<'_>, grammar: &'static Grammar) -> Option<ParsedCode> {
     let memory = ParseMemory::start(lines.text.len());
     let tree = parse(lines.text, grammar, &memory)?;
-    let mut walk = SyntaxWalk {
+    let mut walk = OutlineSyntaxWalk {
         lines,
         grammar,
         parts: Vec::new(),
@@ -66,12 +66,12 @@ fn parse_code(lines: &TextLines<'_>, grammar: &'static Grammar) -> Option<Parsed
     };
     walk.walk_all(&tree);
     walk.guess_unparsed();
-    let SyntaxWalk { parts, line_depths, package, .. } = walk;
+    let OutlineSyntaxWalk { parts, line_depths, package, .. } = walk;
     Some(ParsedCode { parts, line_depths, package })
 }
 
-struct SyntaxWalk<'w, 't> {
-    lines: &'w TextLines<'t>,
+struct OutlineSyntaxWalk<'w, 't> {
+    lines: &'w LineIndexedText<'t>,
     grammar: &'static Grammar,
     parts: Vec<OutlinePart>,
     line_depths: Vec<u8>,
@@ -86,7 +86,7 @@ struct SyntaxWalk<'w, 't> {
 
 /// State of the search through the syntax tree, for the children of one node.
 #[derive(Default)]
-struct WalkLevel {
+struct SyntaxWalkLevel {
     /// Index of the definition that contains the children of the node.
     outer: Option<usize>,
     lead: Option<LeadingComments>,
@@ -105,11 +105,11 @@ struct DefinitionWrapper {
     head: usize,
 }
 
-impl<'t> SyntaxWalk<'_, 't> {
+impl<'t> OutlineSyntaxWalk<'_, 't> {
     fn walk_all(&mut self, tree: &Tree) {
         let root = tree.root_node();
         let mut cursor = root.walk();
-        let mut levels = vec![WalkLevel::default()];
+        let mut levels = vec![SyntaxWalkLevel::default()];
         self.record_error(root);
         if self.grammar.rules.docs == DocCommentPlacement::Docstrings {
             self.add_module_doc(root);
@@ -136,7 +136,11 @@ impl<'t> SyntaxWalk<'_, 't> {
 
     /// Processes the syntax node at `cursor`. Returns the state for the node's children, or `None`
     /// if they need no visit.
-    fn visit(&mut self, cursor: &TreeCursor<'_>, levels: &mut [WalkLevel]) -> Option<WalkLevel> {
+    fn visit(
+        &mut self,
+        cursor: &TreeCursor<'_>,
+        levels: &mut [SyntaxWalkLevel],
+    ) -> Option<SyntaxWalkLevel> {
         let node = cursor.node();
         let level = levels.last_mut()?;
         let role = self.grammar.role(node.kind_id());
@@ -147,84 +151,89 @@ impl<'t> SyntaxWalk<'_, 't> {
         self.record_depth(node, cursor.depth(), level);
         let (first, last) = self.line_span(node);
         let outer = level.outer;
-        if role == NodeRole::Comment {
+        if role == SyntaxNodeRole::Comment {
             self.add_comment(node, level);
             return None;
         }
-        if role == NodeRole::Attribute {
+        if role == SyntaxNodeRole::Attribute {
             match &mut level.wrapper {
                 Some(wrap) => wrap.head = node.end_byte(),
                 None => extend_lead(&mut level.lead, first, last),
             }
             return None;
         }
-        if role == NodeRole::Opaque && level.wrapper.is_some() {
+        if role == SyntaxNodeRole::Opaque && level.wrapper.is_some() {
             return None;
         }
         level.last_line = Some(last);
         let wrap = level.wrapper;
         let lead = level.lead.take();
         let lead = lead.filter(|lead| wrap.is_some() || lead.last + 1 >= first);
-        let inside_function = outer.is_some_and(|at| self.parts[at].kind == PartKind::Function);
-        let inside_type = outer.is_some_and(|at| self.parts[at].kind == PartKind::Type);
+        let inside_function =
+            outer.is_some_and(|at| self.parts[at].kind == OutlinePartKind::Function);
+        let inside_type = outer.is_some_and(|at| self.parts[at].kind == OutlinePartKind::Type);
         let no_values = inside_function || inside_type;
         let kind = match role {
-            NodeRole::Function => Some(PartKind::Function),
-            NodeRole::Type => Some(PartKind::Type),
-            NodeRole::TypeIfBody => node.child_by_field_name("body").map(|_| PartKind::Type),
-            NodeRole::Scope => Some(PartKind::Scope),
-            NodeRole::Prototype if names::is_prototype(node) && !inside_function => {
-                Some(PartKind::Function)
+            SyntaxNodeRole::Function => Some(OutlinePartKind::Function),
+            SyntaxNodeRole::Type => Some(OutlinePartKind::Type),
+            SyntaxNodeRole::TypeIfBody => {
+                node.child_by_field_name("body").map(|_| OutlinePartKind::Type)
             }
-            NodeRole::Prototype if node.kind() == "field_declaration" => None,
-            NodeRole::Value | NodeRole::Prototype => (!no_values).then_some(PartKind::Value),
-            NodeRole::Assignment => {
+            SyntaxNodeRole::Scope => Some(OutlinePartKind::Scope),
+            SyntaxNodeRole::Prototype if names::is_prototype(node) && !inside_function => {
+                Some(OutlinePartKind::Function)
+            }
+            SyntaxNodeRole::Prototype if node.kind() == "field_declaration" => None,
+            SyntaxNodeRole::Value | SyntaxNodeRole::Prototype => {
+                (!no_values).then_some(OutlinePartKind::Value)
+            }
+            SyntaxNodeRole::Assignment => {
                 let assigned = names::assigned_kind(node);
-                assigned.or((!no_values).then_some(PartKind::Value))
+                assigned.or((!no_values).then_some(OutlinePartKind::Value))
             }
-            NodeRole::FunctionAssignment => names::assigned_kind(node),
-            NodeRole::Package => {
+            SyntaxNodeRole::FunctionAssignment => names::assigned_kind(node),
+            SyntaxNodeRole::Package => {
                 if node.kind() == "file_scoped_namespace_declaration" {
                     let named = names::definition_names(node, self.lines.text);
                     self.package =
                         Some((first, limit_names([named.outer_names, named.names].concat())));
                 }
-                Some(PartKind::Value)
+                Some(OutlinePartKind::Value)
             }
-            NodeRole::Tokens => {
+            SyntaxNodeRole::Tokens => {
                 if last > first + 2 && !inside_function {
                     self.unparsed.push(first..last + 1);
                 }
                 return None;
             }
-            NodeRole::Opaque => return None,
-            NodeRole::Wrapper => {
+            SyntaxNodeRole::Opaque => return None,
+            SyntaxNodeRole::Wrapper => {
                 let start = node.start_byte();
-                return Some(WalkLevel {
+                return Some(SyntaxWalkLevel {
                     outer,
                     lead,
                     wrapper: Some(wrap.unwrap_or(DefinitionWrapper { start, head: start })),
                     last_line: None,
                 });
             }
-            NodeRole::Comment | NodeRole::Attribute | NodeRole::Other => None,
+            SyntaxNodeRole::Comment | SyntaxNodeRole::Attribute | SyntaxNodeRole::Other => None,
         };
         let looks_in = last > first || node.is_error();
         let Some(kind) = kind else {
             if wrap.is_some() {
                 level.lead = lead;
             }
-            return looks_in.then(|| WalkLevel { outer, ..WalkLevel::default() });
+            return looks_in.then(|| SyntaxWalkLevel { outer, ..SyntaxWalkLevel::default() });
         };
         let Some(at) = self.add_definition(node, kind, lead, wrap) else {
-            return looks_in.then(|| WalkLevel { outer, ..WalkLevel::default() });
+            return looks_in.then(|| SyntaxWalkLevel { outer, ..SyntaxWalkLevel::default() });
         };
         level.wrapper = None;
         let looks_in = looks_in
-            && (kind != PartKind::Function
+            && (kind != OutlinePartKind::Function
                 || last - first >= LONG_FUNCTION_LINES
                 || node.has_error());
-        looks_in.then(|| WalkLevel { outer: Some(at), ..WalkLevel::default() })
+        looks_in.then(|| SyntaxWalkLevel { outer: Some(at), ..SyntaxWalkLevel::default() })
     }
 
     /// Records the lines of an error node in the syntax tree, which the grammar could not parse.
@@ -246,7 +255,7 @@ impl<'t> SyntaxWalk<'_, 't> {
     }
 
     /// Records the depth of the first syntax node that begins a line.
-    fn record_depth(&mut self, node: Node<'_>, depth: u32, level: &WalkLevel) {
+    fn record_depth(&mut self, node: Node<'_>, depth: u32, level: &SyntaxWalkLevel) {
         let start = node.start_position();
         let Some(border) = self.line_depths.get_mut(start.row) else { return };
         if *border != NO_DEPTH {
@@ -265,7 +274,7 @@ impl<'t> SyntaxWalk<'_, 't> {
     fn add_definition(
         &mut self,
         node: Node<'_>,
-        kind: PartKind,
+        kind: OutlinePartKind,
         lead: Option<LeadingComments>,
         wrap: Option<DefinitionWrapper>,
     ) -> Option<usize> {
@@ -276,7 +285,7 @@ impl<'t> SyntaxWalk<'_, 't> {
         let (_, mut last) = self.line_span(node);
         let start = self.lines.line_at_byte(wrap.map_or(node.start_byte(), |wrap| wrap.start));
         let first = lead.as_ref().map_or(start, |lead| lead.first.min(start));
-        if kind == PartKind::Function
+        if kind == OutlinePartKind::Function
             && node.has_error()
             && let Some(next) = self.find_swallowed(start, last)
         {
@@ -338,7 +347,7 @@ impl<'t> SyntaxWalk<'_, 't> {
         });
         let mut known = vec![false; self.lines.len()];
         for part in &self.parts {
-            let last = if part.kind == PartKind::Function { part.last } else { part.start };
+            let last = if part.kind == OutlinePartKind::Function { part.last } else { part.start };
             known[part.first..=last.max(part.first)].fill(true);
         }
         for range in unread {

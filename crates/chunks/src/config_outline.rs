@@ -1,7 +1,7 @@
 //! Outline of a configuration file: its tables and keys.
 
-use crate::lines::TextLines;
-use crate::outline::{Outline, OutlinePart, PARTS_MAX, PartKind};
+use crate::lines::LineIndexedText;
+use crate::outline::{Outline, OutlinePart, OutlinePartKind, PARTS_MAX};
 
 /// Number of lines of a configuration key above which its nested keys are outlined, too.
 const LONG_LINES: usize = 24;
@@ -11,7 +11,7 @@ const LINE_BYTES_MAX: usize = 1 << 10;
 const DEPTH_MAX: usize = 3;
 
 /// Returns the outline of the configuration in `lines`, which is written in `lang`.
-pub(crate) fn outline(lines: &TextLines<'_>, lang: &str) -> Outline {
+pub(crate) fn outline(lines: &LineIndexedText<'_>, lang: &str) -> Outline {
     let parts = match lang {
         "toml" | "ini" => tables(lines),
         "yaml" => keys(lines, yaml_key),
@@ -24,7 +24,7 @@ pub(crate) fn outline(lines: &TextLines<'_>, lang: &str) -> Outline {
 
 /// Lists each `[table]` of a configuration with the lines up to the next one, and the keys before
 /// the first table.
-fn tables(lines: &TextLines<'_>) -> Vec<OutlinePart> {
+fn tables(lines: &LineIndexedText<'_>) -> Vec<OutlinePart> {
     let mut parts: Vec<OutlinePart> = Vec::new();
     let mut in_table = false;
     // Set inside a multi-line string: `"""`, `'''`.
@@ -49,7 +49,7 @@ fn tables(lines: &TextLines<'_>) -> Vec<OutlinePart> {
         let Some(name) = name.filter(|name| !name.is_empty()) else { continue };
         in_table |= line.starts_with('[');
         parts.push(OutlinePart::new(
-            PartKind::Key,
+            OutlinePartKind::Key,
             first_comment_line(lines, at),
             at,
             vec![name.to_owned()],
@@ -59,7 +59,7 @@ fn tables(lines: &TextLines<'_>) -> Vec<OutlinePart> {
 }
 
 /// Lists each block `resource "kind" "name" {` with the lines up to the next one.
-fn blocks(lines: &TextLines<'_>) -> Vec<OutlinePart> {
+fn blocks(lines: &LineIndexedText<'_>) -> Vec<OutlinePart> {
     let mut parts: Vec<OutlinePart> = Vec::new();
     for at in 0..lines.len() {
         let line = lines.line(at);
@@ -70,7 +70,8 @@ fn blocks(lines: &TextLines<'_>) -> Vec<OutlinePart> {
         let Some(head) = line.trim_end().strip_suffix('{') else { continue };
         let words: Vec<&str> = head.split([' ', '"']).filter(|it| !it.is_empty()).collect();
         let names = words.iter().rev().map(|&it| it.to_owned()).collect();
-        let mut part = OutlinePart::new(PartKind::Key, first_comment_line(lines, at), at, names);
+        let mut part =
+            OutlinePart::new(OutlinePartKind::Key, first_comment_line(lines, at), at, names);
         part.head = head.trim_end().to_owned();
         parts.push(part);
     }
@@ -79,7 +80,7 @@ fn blocks(lines: &TextLines<'_>) -> Vec<OutlinePart> {
 
 /// Lists the keys of a configuration with the lines that are indented below them. For long keys,
 /// also lists the keys inside.
-fn keys(lines: &TextLines<'_>, key: impl Fn(&str) -> Option<&str>) -> Vec<OutlinePart> {
+fn keys(lines: &LineIndexedText<'_>, key: impl Fn(&str) -> Option<&str>) -> Vec<OutlinePart> {
     let mut parts: Vec<OutlinePart> = Vec::new();
     // Ranges of lines still to search, each with its depth.
     let mut wanted = vec![(0, lines.len(), 0)];
@@ -103,7 +104,12 @@ fn keys(lines: &TextLines<'_>, key: impl Fn(&str) -> Option<&str>) -> Vec<Outlin
                 if parts.len() + found.len() >= PARTS_MAX {
                     break;
                 }
-                found.push(OutlinePart::new(PartKind::Key, first, to - 1, vec![name.to_owned()]));
+                found.push(OutlinePart::new(
+                    OutlinePartKind::Key,
+                    first,
+                    to - 1,
+                    vec![name.to_owned()],
+                ));
             }
         }
         for mut part in found {
@@ -142,13 +148,13 @@ fn is_key(text: &str) -> bool {
 }
 
 /// Returns the first of the comment lines directly above line `at`, or `at`.
-fn first_comment_line(lines: &TextLines<'_>, at: usize) -> usize {
+fn first_comment_line(lines: &LineIndexedText<'_>, at: usize) -> usize {
     let is_comment = |&above: &usize| lines.line(above).trim_start().starts_with(['#', ';']);
     (0..at).rev().take_while(is_comment).last().unwrap_or(at)
 }
 
 /// Extends each of `parts` of an outline up to the start of the next one.
-fn extend_to_next(lines: &TextLines<'_>, mut parts: Vec<OutlinePart>) -> Vec<OutlinePart> {
+fn extend_to_next(lines: &LineIndexedText<'_>, mut parts: Vec<OutlinePart>) -> Vec<OutlinePart> {
     for at in 0..parts.len() {
         let next = parts.get(at + 1).map_or(lines.len(), |next| next.first);
         let last = next.saturating_sub(1).max(parts[at].first);

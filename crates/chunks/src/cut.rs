@@ -5,9 +5,11 @@ use std::ops::Range;
 
 use crate::chunk::{BYTES_MAX, ChunkKind, HEAD_BYTES_MAX, LINES_MAX, TextChunk};
 use crate::docs;
-use crate::join::{ChunkPiece, JoinRule, NAMES_MAX, add_doc, add_names, join_small, limit_pieces};
-use crate::lines::TextLines;
-use crate::outline::{NO_DEPTH, Outline, OutlinePart, PartKind};
+use crate::join::{
+    ChunkPiece, NAMES_MAX, PieceJoinRule, add_doc, add_names, join_small, limit_pieces,
+};
+use crate::lines::LineIndexedText;
+use crate::outline::{NO_DEPTH, Outline, OutlinePart, OutlinePartKind};
 
 /// Fewest lines of a chunk that was cut from a longer part, if possible.
 const LINES_MIN: usize = 20;
@@ -17,11 +19,11 @@ const WHOLE_TYPE_LINES_MAX: usize = 20;
 /// Cuts the text of `lines` into chunks. Lines outside of any part of `outline` have the kind
 /// `loose`.
 pub(crate) fn cut_chunks(
-    lines: &TextLines<'_>,
+    lines: &LineIndexedText<'_>,
     outline: &Outline,
     loose: ChunkKind,
 ) -> Vec<TextChunk> {
-    let mut cutter = ChunkCutter { lines, outline, loose_kind: loose, pieces: Vec::new() };
+    let mut cutter = TextChunker { lines, outline, loose_kind: loose, pieces: Vec::new() };
     cutter.cut_all();
     limit_pieces(lines, join_small(lines, cutter.pieces))
         .into_iter()
@@ -29,14 +31,14 @@ pub(crate) fn cut_chunks(
         .collect()
 }
 
-struct ChunkCutter<'c, 't> {
-    lines: &'c TextLines<'t>,
+struct TextChunker<'c, 't> {
+    lines: &'c LineIndexedText<'t>,
     outline: &'c Outline,
     loose_kind: ChunkKind,
     pieces: Vec<ChunkPiece>,
 }
 
-impl ChunkCutter<'_, '_> {
+impl TextChunker<'_, '_> {
     fn cut_all(&mut self) {
         let mut next = 0;
         for &at in &self.outline.top_level {
@@ -75,7 +77,7 @@ impl ChunkCutter<'_, '_> {
             let inner = &self.outline.parts[inner];
             is_small(inner) && inner.inner.is_empty()
         };
-        matches!(part.kind, PartKind::Type | PartKind::Value)
+        matches!(part.kind, OutlinePartKind::Type | OutlinePartKind::Value)
             && part.line_count() <= WHOLE_TYPE_LINES_MAX
             && part.inner.iter().all(is_small)
     }
@@ -87,7 +89,8 @@ impl ChunkCutter<'_, '_> {
             add_names(&mut piece.names, &inner.names);
             add_doc(&mut piece, &inner.doc, &inner.doc_bytes);
         }
-        piece.join_rule = if is_small(part) { JoinRule::Neighbours } else { JoinRule::Alone };
+        piece.join_rule =
+            if is_small(part) { PieceJoinRule::Neighbours } else { PieceJoinRule::Alone };
         self.push_split(piece);
     }
 
@@ -100,21 +103,21 @@ impl ChunkCutter<'_, '_> {
         let mut piece = ChunkPiece { first, last, opened_part: Some(at), ..self.new_piece(at) };
         let is_short = last - first < 3 && part.doc.is_empty();
         piece.join_rule = match part.kind {
-            PartKind::Scope | PartKind::Section if is_short => {
+            OutlinePartKind::Scope | OutlinePartKind::Section if is_short => {
                 // The enclosing names of the next piece contain them.
                 piece.names.clear();
                 piece.head.clear();
                 piece.container = Some(at);
-                JoinRule::Next
+                PieceJoinRule::Next
             }
-            PartKind::Value | PartKind::Key if is_short => JoinRule::Next,
-            PartKind::Section if last - first < 3 => JoinRule::Neighbours,
-            PartKind::Function
-            | PartKind::Type
-            | PartKind::Scope
-            | PartKind::Value
-            | PartKind::Section
-            | PartKind::Key => JoinRule::Alone,
+            OutlinePartKind::Value | OutlinePartKind::Key if is_short => PieceJoinRule::Next,
+            OutlinePartKind::Section if last - first < 3 => PieceJoinRule::Neighbours,
+            OutlinePartKind::Function
+            | OutlinePartKind::Type
+            | OutlinePartKind::Scope
+            | OutlinePartKind::Value
+            | OutlinePartKind::Section
+            | OutlinePartKind::Key => PieceJoinRule::Alone,
         };
         self.push_split(piece);
     }
@@ -125,7 +128,7 @@ impl ChunkCutter<'_, '_> {
         let Some((first, last)) = self.lines.trim_blank(from, last) else { return };
         let mut piece = match outer {
             // The remaining lines of a long function belong to that function.
-            Some(at) if self.outline.parts[at].kind == PartKind::Function => {
+            Some(at) if self.outline.parts[at].kind == OutlinePartKind::Function => {
                 self.new_piece_without_doc(at)
             }
             Some(_) | None => ChunkPiece {
@@ -137,7 +140,7 @@ impl ChunkCutter<'_, '_> {
                 head: String::new(),
                 doc: String::new(),
                 doc_bytes: Vec::new(),
-                join_rule: JoinRule::Neighbours,
+                join_rule: PieceJoinRule::Neighbours,
                 container: outer,
                 opened_part: None,
             },
@@ -154,15 +157,15 @@ impl ChunkCutter<'_, '_> {
             && matches!(self.loose_kind, ChunkKind::Section | ChunkKind::Text)
             && self.lines.line(0).trim_end() == "---";
         piece.join_rule = if is_front_matter {
-            JoinRule::Alone
+            PieceJoinRule::Alone
         } else if closes || ends || (is_end && last == first) {
-            JoinRule::Previous
+            PieceJoinRule::Previous
         } else if !is_end && is_little {
-            JoinRule::Next
+            PieceJoinRule::Next
         } else if piece.kind == ChunkKind::Function {
-            JoinRule::Alone
+            PieceJoinRule::Alone
         } else {
-            JoinRule::Neighbours
+            PieceJoinRule::Neighbours
         };
         self.push_split(piece);
     }
@@ -180,18 +183,18 @@ impl ChunkCutter<'_, '_> {
             first: part.first,
             last: part.last,
             kind: match part.kind {
-                PartKind::Function => ChunkKind::Function,
-                PartKind::Type | PartKind::Scope => ChunkKind::Type,
-                PartKind::Value => ChunkKind::Code,
-                PartKind::Section => ChunkKind::Section,
-                PartKind::Key => ChunkKind::Key,
+                OutlinePartKind::Function => ChunkKind::Function,
+                OutlinePartKind::Type | OutlinePartKind::Scope => ChunkKind::Type,
+                OutlinePartKind::Value => ChunkKind::Code,
+                OutlinePartKind::Section => ChunkKind::Section,
+                OutlinePartKind::Key => ChunkKind::Key,
             },
             names: part.names.clone(),
             within: self.outline.enclosing_names(at),
             head: part.head.clone(),
             doc: String::new(),
             doc_bytes: Vec::new(),
-            join_rule: JoinRule::Alone,
+            join_rule: PieceJoinRule::Alone,
             container: part.outer,
             opened_part: None,
         }
@@ -218,7 +221,7 @@ impl ChunkCutter<'_, '_> {
                 head: piece.head.clone(),
                 doc,
                 doc_bytes,
-                join_rule: JoinRule::Alone,
+                join_rule: PieceJoinRule::Alone,
                 container: piece.container,
                 opened_part: None,
             });
@@ -283,13 +286,15 @@ fn is_small(part: &OutlinePart) -> bool {
     let code = part.last + 1 - part.start;
     let all = part.line_count();
     match part.kind {
-        PartKind::Function | PartKind::Type | PartKind::Scope => code < 4 && all < 6,
-        PartKind::Value => all < 6,
-        PartKind::Section | PartKind::Key => all < 4,
+        OutlinePartKind::Function | OutlinePartKind::Type | OutlinePartKind::Scope => {
+            code < 4 && all < 6
+        }
+        OutlinePartKind::Value => all < 6,
+        OutlinePartKind::Section | OutlinePartKind::Key => all < 4,
     }
 }
 
-fn to_chunk(lines: &TextLines<'_>, mut piece: ChunkPiece) -> TextChunk {
+fn to_chunk(lines: &LineIndexedText<'_>, mut piece: ChunkPiece) -> TextChunk {
     piece.names.truncate(NAMES_MAX);
     piece.head.truncate(piece.head.floor_char_boundary(HEAD_BYTES_MAX));
     let number = |line: usize| u32::try_from(line + 1).unwrap_or(u32::MAX);

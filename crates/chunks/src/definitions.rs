@@ -1,6 +1,6 @@
 //! Guesses the definition in a line of code from that line alone, without a parser.
 
-use crate::outline::PartKind;
+use crate::outline::OutlinePartKind;
 
 /// A definition that begins on a line, as guessed from that line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub(crate) struct LineDefinition {
     pub(crate) names: Vec<String>,
     /// Enclosing name, if the line contains one: `Server` in `func (s *Server) Serve(`.
     pub(crate) outer_name: Option<String>,
-    pub(crate) kind: PartKind,
+    pub(crate) kind: OutlinePartKind,
 }
 
 /// Keywords before the name of a function.
@@ -83,7 +83,7 @@ fn match_keyword(code: &str, is_nested: bool) -> Option<LineDefinition> {
         if let Some(kind) = keyword_kind(word, after)
             && after.starts_with([' ', '<', '*'])
         {
-            let is_local = kind == PartKind::Value && is_nested;
+            let is_local = kind == OutlinePartKind::Value && is_nested;
             let (above, after) = receiver(word, after);
             let names = if is_local { Vec::new() } else { names_after(word, after) };
             return (!names.is_empty()).then_some(LineDefinition {
@@ -109,16 +109,16 @@ fn match_keyword(code: &str, is_nested: bool) -> Option<LineDefinition> {
 }
 
 /// Returns the kind of definition that the keyword `word` begins. `after` is the text after it.
-fn keyword_kind(word: &str, after: &str) -> Option<PartKind> {
+fn keyword_kind(word: &str, after: &str) -> Option<OutlinePartKind> {
     if FUNCTION_KEYWORDS.contains(&word) {
-        Some(PartKind::Function)
+        Some(OutlinePartKind::Function)
     } else if TYPE_KEYWORDS.contains(&word) {
-        Some(PartKind::Type)
+        Some(OutlinePartKind::Type)
     } else if word == "impl" {
-        Some(PartKind::Scope)
+        Some(OutlinePartKind::Scope)
     } else if VALUE_KEYWORDS.contains(&word) && is_named_next(after) {
         let makes_function = after.contains("=>") || after.contains("function");
-        Some(if makes_function { PartKind::Function } else { PartKind::Value })
+        Some(if makes_function { OutlinePartKind::Function } else { OutlinePartKind::Value })
     } else {
         None
     }
@@ -177,7 +177,7 @@ fn match_shape(code: &str) -> Option<LineDefinition> {
     (fits && (is_typed || is_scoped || before.is_empty())).then(|| LineDefinition {
         names: vec![name.to_owned()],
         outer_name: None,
-        kind: PartKind::Function,
+        kind: OutlinePartKind::Function,
     })
 }
 

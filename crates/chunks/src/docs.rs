@@ -1,6 +1,6 @@
 //! Extracts the text of doc comments, without comment marks.
 
-/// Purpose of a comment.
+/// Kind of a comment: documentation, an instruction for a program, or any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommentKind {
     /// A comment that documents the definition after it.

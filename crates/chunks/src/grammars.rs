@@ -19,19 +19,19 @@ mod shell;
 mod typescript;
 
 /// Rules for finding definitions in one language.
-pub(crate) struct GrammarRules {
-    /// Name of the language, as in [`FileClass`](crate::FileClass).
+pub(crate) struct LanguageDefinition {
+    /// Name of the language, as in [`FileClassification`](crate::FileClassification).
     pub(crate) lang: &'static str,
     pub(crate) grammar: fn() -> Language,
-    pub(crate) letters: AcceptedLetters,
+    pub(crate) letters: GrammarLetterSupport,
     /// Roles of the grammar's node kinds. Other nodes are only searched for nodes inside them.
-    pub(crate) roles: &'static [(&'static str, NodeRole)],
+    pub(crate) roles: &'static [(&'static str, SyntaxNodeRole)],
     pub(crate) docs: DocCommentPlacement,
 }
 
 /// Letters that a grammar accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AcceptedLetters {
+pub(crate) enum GrammarLetterSupport {
     All,
     /// ASCII letters only. The parser receives an ASCII letter in place of every other letter.
     Ascii,
@@ -53,7 +53,7 @@ pub(crate) enum DocCommentPlacement {
 
 /// Role of a grammar's node in finding definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NodeRole {
+pub(crate) enum SyntaxNodeRole {
     Function,
     /// A declaration as in C. It is a function if it declares one, otherwise a value.
     Prototype,
@@ -85,13 +85,13 @@ pub(crate) enum NodeRole {
 
 /// A language's grammar that is ready to parse.
 pub(crate) struct Grammar {
-    pub(crate) rules: &'static GrammarRules,
+    pub(crate) rules: &'static LanguageDefinition,
     pub(crate) language: Language,
     /// Role of each node kind of the grammar, by the id of the kind.
-    roles: Vec<NodeRole>,
+    roles: Vec<SyntaxNodeRole>,
 }
 
-const ALL_RULES: [&GrammarRules; 12] = [
+const ALL_RULES: [&LanguageDefinition; 12] = [
     &rust::RULES,
     &python::RULES,
     &typescript::RULES,
@@ -124,21 +124,21 @@ impl Grammar {
         Self::for_language(rules.lang).expect("each language has a name")
     }
 
-    fn new(rules: &'static GrammarRules) -> Self {
+    fn new(rules: &'static LanguageDefinition) -> Self {
         let language = (rules.grammar)();
         let kinds = u16::try_from(language.node_kind_count()).unwrap_or(u16::MAX);
         let role = |kind| {
             let name =
                 language.node_kind_for_id(kind).filter(|_| language.node_kind_is_named(kind));
             let known = rules.roles.iter().find(|(known, _)| Some(*known) == name);
-            known.map_or(NodeRole::Other, |&(_, role)| role)
+            known.map_or(SyntaxNodeRole::Other, |&(_, role)| role)
         };
         Self { rules, roles: (0..kinds).map(role).collect(), language: language.clone() }
     }
 
     /// Returns the role of the grammar's nodes of `kind`.
-    pub(crate) fn role(&self, kind: u16) -> NodeRole {
-        self.roles.get(usize::from(kind)).copied().unwrap_or(NodeRole::Other)
+    pub(crate) fn role(&self, kind: u16) -> SyntaxNodeRole {
+        self.roles.get(usize::from(kind)).copied().unwrap_or(SyntaxNodeRole::Other)
     }
 }
 

@@ -6,20 +6,20 @@ use crate::chunk::HEAD_BYTES_MAX;
 use crate::definitions::guess_definition;
 pub(crate) use crate::definitions::is_leading_line;
 use crate::docs;
-use crate::lines::TextLines;
-use crate::outline::{Outline, OutlinePart, PARTS_MAX, PartKind};
+use crate::lines::LineIndexedText;
+use crate::outline::{Outline, OutlinePart, OutlinePartKind, PARTS_MAX};
 
 /// Longest line of code that is searched for a definition, in bytes.
 const LINE_BYTES_MAX: usize = 2 << 10;
 
 /// Guesses the outline of the code in `lines` line by line, without a grammar.
-pub(crate) fn outline(lines: &TextLines<'_>) -> Outline {
+pub(crate) fn outline(lines: &LineIndexedText<'_>) -> Outline {
     Outline::new(guess_parts(lines, 0..lines.len()), Vec::new())
 }
 
 /// Guesses the definitions in the lines of `range`. Code that is indented further than a definition
 /// is inside it.
-pub(crate) fn guess_parts(lines: &TextLines<'_>, range: Range<usize>) -> Vec<OutlinePart> {
+pub(crate) fn guess_parts(lines: &LineIndexedText<'_>, range: Range<usize>) -> Vec<OutlinePart> {
     let mut parts: Vec<OutlinePart> = Vec::new();
     // Parts that have not ended yet, each with its indentation.
     let mut open: Vec<(usize, usize)> = Vec::new();
@@ -54,7 +54,7 @@ pub(crate) fn guess_parts(lines: &TextLines<'_>, range: Range<usize>) -> Vec<Out
         let first =
             (free..at).rev().take_while(|&above| is_leading_line(lines.line(above).trim())).last();
         let mut part = OutlinePart::new(found.kind, first.unwrap_or(at), at, found.names);
-        if part.kind == PartKind::Scope {
+        if part.kind == OutlinePartKind::Scope {
             part.scope = part.names.clone();
         }
         part.outer_names.extend(found.outer_name);
@@ -72,8 +72,8 @@ pub(crate) fn guess_parts(lines: &TextLines<'_>, range: Range<usize>) -> Vec<Out
 pub(crate) fn begins_definition(line: &str) -> bool {
     let found = Some(line).filter(|line| line.len() <= LINE_BYTES_MAX).and_then(guess_definition);
     found.is_some_and(|found| match found.kind {
-        PartKind::Function | PartKind::Type | PartKind::Scope => true,
-        PartKind::Value | PartKind::Section | PartKind::Key => false,
+        OutlinePartKind::Function | OutlinePartKind::Type | OutlinePartKind::Scope => true,
+        OutlinePartKind::Value | OutlinePartKind::Section | OutlinePartKind::Key => false,
     })
 }
 
@@ -96,7 +96,7 @@ fn head(line: &str) -> String {
 }
 
 /// Collects the comments above the definition of `part` as its documentation.
-fn collect_doc(lines: &TextLines<'_>, part: &mut OutlinePart) {
+fn collect_doc(lines: &LineIndexedText<'_>, part: &mut OutlinePart) {
     let mut docs = Vec::new();
     for line in part.first..part.start {
         let text = lines.line(line).trim();

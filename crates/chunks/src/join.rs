@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::chunk::{BYTES_MAX, ChunkKind, LINES_MAX};
-use crate::lines::TextLines;
+use crate::lines::LineIndexedText;
 
 /// Maximum number of lines of a chunk after a small piece of text was joined to it.
 const JOINED_LINES_MAX: usize = LINES_MAX + 6;
@@ -29,7 +29,7 @@ pub(crate) struct ChunkPiece {
     pub(crate) head: String,
     pub(crate) doc: String,
     pub(crate) doc_bytes: Vec<Range<usize>>,
-    pub(crate) join_rule: JoinRule,
+    pub(crate) join_rule: PieceJoinRule,
     /// The outline's part that contains the piece. Only pieces of one part are merged.
     pub(crate) container: Option<usize>,
     /// The outline's part whose first lines are this piece. Constants and fields that follow are
@@ -38,7 +38,7 @@ pub(crate) struct ChunkPiece {
 }
 
 impl ChunkPiece {
-    pub(crate) fn is_doc_inside(&self, lines: &TextLines<'_>) -> bool {
+    pub(crate) fn is_doc_inside(&self, lines: &LineIndexedText<'_>) -> bool {
         let bytes = lines.bytes(self.first, self.last);
         let first = self.doc_bytes.first();
         let last = self.doc_bytes.last();
@@ -49,7 +49,7 @@ impl ChunkPiece {
 
 /// Rule for joining a piece of text with its neighbours to a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JoinRule {
+pub(crate) enum PieceJoinRule {
     /// The piece of text is never joined.
     Alone,
     /// The piece of text is joined with other small pieces.
@@ -61,7 +61,7 @@ pub(crate) enum JoinRule {
 }
 
 /// Joins small pieces of text with their neighbours.
-pub(crate) fn join_small(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Vec<ChunkPiece> {
+pub(crate) fn join_small(lines: &LineIndexedText<'_>, pieces: Vec<ChunkPiece>) -> Vec<ChunkPiece> {
     let fits = |first: usize, last: usize, most: usize| {
         last - first < most && lines.end(last) - lines.start(first) <= BYTES_MAX
     };
@@ -77,18 +77,20 @@ pub(crate) fn join_small(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Vec<
         }
         match (piece.join_rule, joined.last_mut()) {
             // Imports belong to the head of the file above them.
-            (JoinRule::Next, Some(last))
+            (PieceJoinRule::Next, Some(last))
                 if last.names.is_empty()
                     && can_merge(last, &piece)
                     && fits(last.first, piece.last, MIXED_LINES_MAX) =>
             {
                 append_piece(last, piece);
             }
-            (JoinRule::Next, _) => opening = Some(piece),
-            (JoinRule::Previous, Some(last)) if fits(last.first, piece.last, JOINED_LINES_MAX) => {
+            (PieceJoinRule::Next, _) => opening = Some(piece),
+            (PieceJoinRule::Previous, Some(last))
+                if fits(last.first, piece.last, JOINED_LINES_MAX) =>
+            {
                 last.last = piece.last;
             }
-            (JoinRule::Neighbours, Some(last)) if can_merge(last, &piece) => {
+            (PieceJoinRule::Neighbours, Some(last)) if can_merge(last, &piece) => {
                 let most = merged_lines_max(last, &piece);
                 if fits(last.first, piece.last, most) {
                     append_piece(last, piece);
@@ -96,7 +98,9 @@ pub(crate) fn join_small(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Vec<
                     joined.push(piece);
                 }
             }
-            (JoinRule::Alone | JoinRule::Neighbours | JoinRule::Previous, _) => joined.push(piece),
+            (PieceJoinRule::Alone | PieceJoinRule::Neighbours | PieceJoinRule::Previous, _) => {
+                joined.push(piece)
+            }
         }
     }
     match (opening, joined.last_mut()) {
@@ -112,7 +116,10 @@ pub(crate) fn join_small(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Vec<
 
 /// Returns the `pieces` of a text, merged with their neighbours if there are more than
 /// [`PIECES_MAX`].
-pub(crate) fn limit_pieces(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Vec<ChunkPiece> {
+pub(crate) fn limit_pieces(
+    lines: &LineIndexedText<'_>,
+    pieces: Vec<ChunkPiece>,
+) -> Vec<ChunkPiece> {
     let mut pieces = pieces;
     let mut together = pieces.len().div_ceil(PIECES_MAX);
     while pieces.len() > PIECES_MAX {
@@ -125,7 +132,7 @@ pub(crate) fn limit_pieces(lines: &TextLines<'_>, pieces: Vec<ChunkPiece>) -> Ve
 /// Merges up to `together` neighbouring pieces at a time, within the size of a long chunk.
 fn merge_groups(
     together: usize,
-    lines: &TextLines<'_>,
+    lines: &LineIndexedText<'_>,
     pieces: Vec<ChunkPiece>,
 ) -> Vec<ChunkPiece> {
     // If every chunk had this size, the text would have half of the chunks allowed.
@@ -158,7 +165,8 @@ fn merge_groups(
 }
 
 fn can_merge(last: &ChunkPiece, piece: &ChunkPiece) -> bool {
-    let are_beside = last.join_rule == JoinRule::Neighbours && last.container == piece.container;
+    let are_beside =
+        last.join_rule == PieceJoinRule::Neighbours && last.container == piece.container;
     let is_of_type = last.opened_part.is_some() && last.opened_part == piece.container;
     (are_beside || is_of_type && piece.kind == ChunkKind::Code)
         && last.names.len() + piece.names.len() <= NAMES_MAX
@@ -188,7 +196,7 @@ fn prepend_piece(before: ChunkPiece, mut piece: ChunkPiece) -> ChunkPiece {
     let doc_bytes = std::mem::take(&mut piece.doc_bytes);
     (piece.doc, piece.doc_bytes) = (before.doc, before.doc_bytes);
     add_doc(&mut piece, &doc, &doc_bytes);
-    if piece.join_rule == JoinRule::Previous {
+    if piece.join_rule == PieceJoinRule::Previous {
         piece.join_rule = before.join_rule;
     }
     piece

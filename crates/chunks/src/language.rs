@@ -2,7 +2,7 @@
 
 /// Classification of a file by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileClass {
+pub struct FileClassification {
     /// Language of the file, if known.
     pub lang: Option<&'static str>,
     /// Purpose of the file's text.
@@ -91,7 +91,7 @@ pub fn find_language(name: &str) -> Option<&'static str> {
 /// Tags for searching files by purpose, in addition to languages.
 pub const TAGS: [&str; 5] = ["code", "docs", "config", "test", "example"];
 
-impl FileClass {
+impl FileClassification {
     /// Classifies the file at `path` by its language and purpose.
     pub fn for_path(path: &str) -> Self {
         let lower = path.to_lowercase();
@@ -146,7 +146,7 @@ mod tests {
             ("a.toml", &["toml", "config"]),
             ("notes", &[]),
         ] {
-            assert_eq!(FileClass::for_path(path).tags(), tags, "{path}");
+            assert_eq!(FileClassification::for_path(path).tags(), tags, "{path}");
         }
     }
 }

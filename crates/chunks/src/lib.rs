@@ -31,6 +31,6 @@ pub use code::{
     PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, ParserProcess, answer_parse_request,
     set_parser_process,
 };
-pub use language::{FileClass, FilePurpose, TAGS, find_language};
+pub use language::{FileClassification, FilePurpose, TAGS, find_language};
 pub use origin::{is_generated, is_generated_text, is_secret, is_secret_text, is_vendored};
 pub use symbols::{Symbol, SymbolPrecision, guess_names, list_symbols};

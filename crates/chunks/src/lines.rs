@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 /// A text with an index of its lines.
-pub(crate) struct TextLines<'t> {
+pub(crate) struct LineIndexedText<'t> {
     pub(crate) text: &'t str,
     /// Position of the start of each line in the text.
     starts: Vec<usize>,
 }
 
-impl<'t> TextLines<'t> {
+impl<'t> LineIndexedText<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
         let mut starts = Vec::with_capacity(text.len() / 32 + 1);
         let mut at = 0;

@@ -11,7 +11,7 @@ pub(crate) struct OutlinePart {
     pub(crate) start: usize,
     /// Last line of the definition.
     pub(crate) last: usize,
-    pub(crate) kind: PartKind,
+    pub(crate) kind: OutlinePartKind,
     /// Names that the definition has, the main name first.
     pub(crate) names: Vec<String>,
     /// Enclosing names that are no definitions in the outline: `Server` in `func (s *Server)
@@ -30,7 +30,7 @@ pub(crate) struct OutlinePart {
 
 /// Kind of a definition in the outline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PartKind {
+pub(crate) enum OutlinePartKind {
     Function,
     Type,
     /// Only a container of other definitions, such as an `impl` or a namespace.
@@ -42,7 +42,12 @@ pub(crate) enum PartKind {
 }
 
 impl OutlinePart {
-    pub(crate) fn new(kind: PartKind, first: usize, last: usize, names: Vec<String>) -> Self {
+    pub(crate) fn new(
+        kind: OutlinePartKind,
+        first: usize,
+        last: usize,
+        names: Vec<String>,
+    ) -> Self {
         Self {
             first,
             start: first,
@@ -67,8 +72,8 @@ impl OutlinePart {
 /// Outline of a text: its definitions or sections (parts) and how they are nested.
 ///
 /// Parts are in order. A part lies within the lines of its container. It begins after the
-/// container's first line, unless the container is a [`PartKind::Scope`]. A part shares no line
-/// with its neighbours.
+/// container's first line, unless the container is an [`OutlinePartKind::Scope`]. A part shares no
+/// line with its neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Outline {
     pub(crate) parts: Vec<OutlinePart>,
@@ -122,12 +127,12 @@ impl Outline {
         }
         if let Some(&at) = open.last() {
             let outer = &mut self.parts[at];
-            let is_closed =
-                outer.kind == PartKind::Function && outer.line_count() <= LONG_FUNCTION_LINES;
+            let is_closed = outer.kind == OutlinePartKind::Function
+                && outer.line_count() <= LONG_FUNCTION_LINES;
             if is_closed || open.len() >= DEPTH_MAX {
                 return;
             }
-            let shares_first = part.first <= outer.first && outer.kind != PartKind::Scope;
+            let shares_first = part.first <= outer.first && outer.kind != OutlinePartKind::Scope;
             if shares_first || part.last < outer.first {
                 let free = NAMES_MAX.saturating_sub(outer.names.len());
                 outer.names.extend(part.names.drain(..).take(free));
@@ -187,7 +192,7 @@ mod tests {
     use super::*;
 
     fn part(first: usize, last: usize, name: &str) -> OutlinePart {
-        OutlinePart::new(PartKind::Type, first, last, vec![name.to_owned()])
+        OutlinePart::new(OutlinePartKind::Type, first, last, vec![name.to_owned()])
     }
 
     #[test]

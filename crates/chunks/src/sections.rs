@@ -1,12 +1,12 @@
 //! Outline of a document: its headings.
 
-use crate::lines::TextLines;
-use crate::outline::{Outline, OutlinePart, PARTS_MAX, PartKind};
+use crate::lines::LineIndexedText;
+use crate::outline::{Outline, OutlinePart, OutlinePartKind, PARTS_MAX};
 
 /// Longest line of a document that may be a heading, in bytes.
 const LINE_BYTES_MAX: usize = 512;
 
-struct Heading {
+struct DocumentHeading {
     /// First line of the heading, which may be a line of equal characters above the title.
     first: usize,
     level: usize,
@@ -14,7 +14,7 @@ struct Heading {
 }
 
 /// Returns the outline of the document in `lines`, which is written in `lang`.
-pub(crate) fn outline(lines: &TextLines<'_>, lang: &str) -> Outline {
+pub(crate) fn outline(lines: &LineIndexedText<'_>, lang: &str) -> Outline {
     let headings = match lang {
         "restructuredtext" => underlined_headings(lines, &mut Vec::new(), |_| true),
         "asciidoc" => marked_headings(lines, '='),
@@ -33,17 +33,22 @@ pub(crate) fn outline(lines: &TextLines<'_>, lang: &str) -> Outline {
         }
         open.push((parts.len(), heading.level));
         let last = lines.len() - 1;
-        parts.push(OutlinePart::new(PartKind::Section, heading.first, last, vec![heading.title]));
+        parts.push(OutlinePart::new(
+            OutlinePartKind::Section,
+            heading.first,
+            last,
+            vec![heading.title],
+        ));
     }
     Outline::new(parts, Vec::new())
 }
 
 /// Finds headings of a document that begin with `mark`, repeated once per level, and a space.
-fn marked_headings(lines: &TextLines<'_>, mark: char) -> Vec<Heading> {
+fn marked_headings(lines: &LineIndexedText<'_>, mark: char) -> Vec<DocumentHeading> {
     let heading = |at| {
         let line: &str = lines.line(at);
         let (level, title) = parse_title(line, mark)?;
-        (line.len() <= LINE_BYTES_MAX).then_some(Heading { first: at, level, title })
+        (line.len() <= LINE_BYTES_MAX).then_some(DocumentHeading { first: at, level, title })
     };
     (0..lines.len()).filter_map(heading).collect()
 }
@@ -57,7 +62,7 @@ fn parse_title(line: &str, mark: char) -> Option<(usize, String)> {
 
 /// Finds Markdown headings: `# Title` outside of code fences, and `Title` above a line of `===` or
 /// `---`.
-fn markdown_headings(lines: &TextLines<'_>) -> Vec<Heading> {
+fn markdown_headings(lines: &LineIndexedText<'_>) -> Vec<DocumentHeading> {
     let mut fence: Option<&str> = None;
     let mut fenced = vec![false; lines.len()];
     let mut headings = Vec::new();
@@ -77,7 +82,7 @@ fn markdown_headings(lines: &TextLines<'_>) -> Vec<Heading> {
             && shallow
             && let Some((level, title)) = parse_title(line, '#')
         {
-            headings.push(Heading { first: at, level, title });
+            headings.push(DocumentHeading { first: at, level, title });
         }
     }
     let mut levels = vec!['=', '-'];
@@ -87,7 +92,7 @@ fn markdown_headings(lines: &TextLines<'_>) -> Vec<Heading> {
 }
 
 /// Returns the number of lines of a document's front matter: the block between two lines of `---`.
-fn front_matter(lines: &TextLines<'_>) -> usize {
+fn front_matter(lines: &LineIndexedText<'_>) -> usize {
     if lines.len() == 0 || lines.line(0).trim_end() != "---" {
         return 0;
     }
@@ -99,10 +104,10 @@ fn front_matter(lines: &TextLines<'_>) -> usize {
 /// The level of a heading is the position of the rule's character in `levels`. Unknown characters
 /// are appended to `levels`.
 fn underlined_headings(
-    lines: &TextLines<'_>,
+    lines: &LineIndexedText<'_>,
     levels: &mut Vec<char>,
     is_read: impl Fn(usize) -> bool,
-) -> Vec<Heading> {
+) -> Vec<DocumentHeading> {
     let is_markdown = !levels.is_empty();
     let mut headings = Vec::new();
     for at in 0..lines.len().saturating_sub(1) {
@@ -131,7 +136,7 @@ fn underlined_headings(
             continue;
         };
         let first = if is_ruled { at - 1 } else { at };
-        headings.push(Heading { first, level: level + 1, title: title.trim().to_owned() });
+        headings.push(DocumentHeading { first, level: level + 1, title: title.trim().to_owned() });
     }
     headings
 }

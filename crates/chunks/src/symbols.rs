@@ -4,9 +4,9 @@ use crate::chunk::ChunkKind;
 use crate::chunker::outline_of;
 use crate::definitions::guess_definition;
 use crate::guess;
-use crate::language::{FileClass, FilePurpose};
-use crate::lines::TextLines;
-use crate::outline::PartKind;
+use crate::language::{FileClassification, FilePurpose};
+use crate::lines::LineIndexedText;
+use crate::outline::OutlinePartKind;
 
 /// A definition in a text, such as a function or a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,9 +40,11 @@ pub enum SymbolPrecision {
 /// Lists the definitions in `text`, the content of the file at `path`, in the order of their first
 /// lines. A container comes before its content.
 pub fn list_symbols(path: &str, text: &str, care: SymbolPrecision) -> Vec<Symbol> {
-    let lines = TextLines::new(text);
+    let lines = LineIndexedText::new(text);
     let outline = match care {
-        SymbolPrecision::LineByLine if FileClass::for_path(path).kind == FilePurpose::Code => {
+        SymbolPrecision::LineByLine
+            if FileClassification::for_path(path).kind == FilePurpose::Code =>
+        {
             guess::outline(&lines)
         }
         SymbolPrecision::LineByLine | SymbolPrecision::Grammar => outline_of(path, &lines).0,
@@ -50,13 +52,13 @@ pub fn list_symbols(path: &str, text: &str, care: SymbolPrecision) -> Vec<Symbol
     let number = |line: usize| u32::try_from(line + 1).unwrap_or(u32::MAX);
     let named = outline.parts.iter().enumerate().filter_map(|(at, part)| {
         let kind = match part.kind {
-            PartKind::Function => ChunkKind::Function,
-            PartKind::Type => ChunkKind::Type,
-            PartKind::Value => ChunkKind::Code,
-            PartKind::Section => ChunkKind::Section,
-            PartKind::Key => ChunkKind::Key,
+            OutlinePartKind::Function => ChunkKind::Function,
+            OutlinePartKind::Type => ChunkKind::Type,
+            OutlinePartKind::Value => ChunkKind::Code,
+            OutlinePartKind::Section => ChunkKind::Section,
+            OutlinePartKind::Key => ChunkKind::Key,
             // A scope defines nothing: an `impl` belongs to a type defined elsewhere.
-            PartKind::Scope => return None,
+            OutlinePartKind::Scope => return None,
         };
         Some(Symbol {
             first: number(part.first),
@@ -73,7 +75,7 @@ pub fn list_symbols(path: &str, text: &str, care: SymbolPrecision) -> Vec<Symbol
 
 /// Guesses the names that `line` defines, from this line alone.
 pub fn guess_names(line: &str) -> Vec<String> {
-    let found = guess_definition(line).filter(|found| found.kind != PartKind::Scope);
+    let found = guess_definition(line).filter(|found| found.kind != OutlinePartKind::Scope);
     found.map(|found| found.names).unwrap_or_default()
 }
 

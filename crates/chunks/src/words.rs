@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 /// One word of a query, with the synonyms by which it is searched as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Concept {
+pub struct QueryWord {
     /// The word in the form that [`words`] returns.
     pub word: String,
     /// Synonyms of the word.
@@ -121,16 +121,16 @@ fn is_meaningful(word: &str) -> bool {
 }
 
 /// Returns the distinct words in `query` with their synonyms, in the order of the query.
-pub fn concepts(query: &str) -> Vec<Concept> {
+pub fn concepts(query: &str) -> Vec<QueryWord> {
     // A query of stop words alone is taken literally.
     let all = has_only_stop_words(query);
     let mut known = HashSet::new();
-    let mut concepts: Vec<Concept> = Vec::new();
+    let mut concepts: Vec<QueryWord> = Vec::new();
     for part in query.split_whitespace().filter(|word| all || is_meaningful(word)) {
         words(part, |word| {
             if known.insert(word.to_owned()) {
                 let synonyms = SYNONYMS_BY_WORD.get(word).cloned().unwrap_or_default();
-                concepts.push(Concept { word: word.to_owned(), synonyms });
+                concepts.push(QueryWord { word: word.to_owned(), synonyms });
             }
         });
     }

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
     BoxFuture, ClientAnswers, ClientQuestion, ClientQuestions, QuestionSupport, ToolError,
-    ToolFault,
+    ToolErrorKind,
 };
 
 /// A channel for questions to the caller of a running call, with the answers so far.
 #[derive(Clone, Default)]
-pub struct Asker {
+pub struct QuestionAsker {
     supported: QuestionSupport,
     answers: Arc<Mutex<ClientAnswers>>,
     /// True if the caller sent the answers before any question was asked. Consents among such
@@ -20,18 +20,18 @@ pub struct Asker {
     /// A note that the tool leaves for its next run, which will have the answers.
     note: Arc<Mutex<Option<String>>>,
     /// Function that marks the request state as used, if a consent is valid only once.
-    redeem: Option<ConsentRedeemer>,
-    mode: AskerMode,
+    redeem: Option<RequestStateRedeemer>,
+    mode: QuestionDelivery,
 }
 
 /// Function that marks a request state as used. It returns false if the state was used before, and
 /// an error if that cannot be known.
-pub type ConsentRedeemer =
+pub type RequestStateRedeemer =
     Arc<dyn Fn() -> BoxFuture<'static, Result<bool, ToolError>> + Send + Sync>;
 
 /// The way to reach the caller with a question.
 #[derive(Clone, Default)]
-enum AskerMode {
+enum QuestionDelivery {
     /// The caller cannot be asked questions.
     #[default]
     Nobody,
@@ -47,7 +47,7 @@ pub trait QuestionSender: Send + Sync + 'static {
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>>;
 }
 
-impl Asker {
+impl QuestionAsker {
     /// Creates an asker for a caller that cannot be asked questions.
     pub fn none() -> Self {
         Self::default()
@@ -61,7 +61,7 @@ impl Asker {
             supported,
             answers,
             repeats_calls: true,
-            mode: AskerMode::OnRepeat,
+            mode: QuestionDelivery::OnRepeat,
             ..Self::default()
         }
     }
@@ -73,7 +73,7 @@ impl Asker {
 
     /// Returns the asker with consents that are valid only once. `spend` marks the request state as
     /// used.
-    pub fn with_single_use(self, spend: ConsentRedeemer) -> Self {
+    pub fn with_single_use(self, spend: RequestStateRedeemer) -> Self {
         Self { redeem: Some(spend), ..self }
     }
 
@@ -85,19 +85,19 @@ impl Asker {
 
     /// Creates an asker for a caller that answers questions while the call runs.
     pub fn during_call(supported: QuestionSupport, ask: Arc<dyn QuestionSender>) -> Self {
-        Self { supported, mode: AskerMode::DuringCall(ask), ..Self::default() }
+        Self { supported, mode: QuestionDelivery::DuringCall(ask), ..Self::default() }
     }
 
     /// Returns a copy of the asker that sends its questions through `ask`. The copy keeps the
     /// answers so far.
     pub fn with_sender(&self, ask: Arc<dyn QuestionSender>) -> Self {
-        Self { mode: AskerMode::DuringCall(ask), repeats_calls: false, ..self.clone() }
+        Self { mode: QuestionDelivery::DuringCall(ask), repeats_calls: false, ..self.clone() }
     }
 
     /// Returns a copy of the asker whose questions pass through `ask`, which forwards them to this
     /// asker.
     pub fn with_proxy(&self, ask: Arc<dyn QuestionSender>) -> Self {
-        Self { mode: AskerMode::DuringCall(ask), ..self.clone() }
+        Self { mode: QuestionDelivery::DuringCall(ask), ..self.clone() }
     }
 
     /// Returns true if a question ends the call and the answer arrives with another call.
@@ -125,8 +125,8 @@ impl Asker {
     /// Returns the kinds of question that the caller supports.
     pub fn supported(&self) -> QuestionSupport {
         match self.mode {
-            AskerMode::Nobody => QuestionSupport::default(),
-            AskerMode::OnRepeat | AskerMode::DuringCall(_) => self.supported,
+            QuestionDelivery::Nobody => QuestionSupport::default(),
+            QuestionDelivery::OnRepeat | QuestionDelivery::DuringCall(_) => self.supported,
         }
     }
 
@@ -138,11 +138,12 @@ impl Asker {
     /// Returns the answers to `questions`. Questions without an answer are asked first.
     ///
     /// # Errors
-    /// - [`ToolFault::Refused`] if a consent was redeemed before
-    /// - [`ToolFault::Unavailable`] if it cannot be known whether a consent was redeemed before
-    /// - [`ToolFault::CannotAsk`] if the caller does not support one of the questions
-    /// - [`ToolFault::Asks`] if the caller must call again with the answers; pass it on with `?`
-    /// - [`ToolFault::Failed`] if an answer does not fit its question
+    /// - [`ToolErrorKind::Refused`] if a consent was redeemed before
+    /// - [`ToolErrorKind::Unavailable`] if it cannot be known whether a consent was redeemed before
+    /// - [`ToolErrorKind::CannotAsk`] if the caller does not support one of the questions
+    /// - [`ToolErrorKind::Asks`] if the caller must call again with the answers; pass it on with
+    ///  `?`
+    /// - [`ToolErrorKind::Failed`] if an answer does not fit its question
     pub async fn ask(&self, questions: ClientQuestions) -> Result<ClientAnswers, ToolError> {
         if self.answers_unasked {
             let mut given = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -174,13 +175,13 @@ impl Asker {
             return Err(ToolError::cannot_ask(question.kind()));
         }
         let answers = match &self.mode {
-            AskerMode::Nobody | AskerMode::OnRepeat => {
+            QuestionDelivery::Nobody | QuestionDelivery::OnRepeat => {
                 return Err(ToolError::new(
-                    ToolFault::Asks(open),
+                    ToolErrorKind::Asks(open),
                     "the tool asks the client a question; answer it and call again",
                 ));
             }
-            AskerMode::DuringCall(ask) => ask.ask(open.clone()).await?,
+            QuestionDelivery::DuringCall(ask) => ask.ask(open.clone()).await?,
         };
         // Answers to questions that were not asked are dropped.
         let answers: ClientAnswers =
@@ -190,7 +191,7 @@ impl Asker {
                 Some(answers) if question.is_answered_by(answers) => {}
                 Some(_) | None => {
                     let why = format!("the answer to `{key}` does not fit its question");
-                    return Err(ToolError::new(ToolFault::Failed, why));
+                    return Err(ToolError::new(ToolErrorKind::Failed, why));
                 }
             }
         }

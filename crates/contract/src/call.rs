@@ -14,9 +14,10 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Asker, CallEnding, Caller, ClientAnswer, ClientProfile, ClientQuestion, ClientQuestions,
-    ClientRoot, ContentBlock, JobId, MetaFields, PersonChoice, SamplingAnswer, SamplingRequest,
-    SandboxReport, ToolError, ToolFault, TraceContext, WriteBudget, exact_json,
+    CallEnding, Caller, ClientAnswer, ClientProfile, ClientQuestion, ClientQuestions, ClientRoot,
+    ContentBlock, ElicitationAnswer, JobId, MetaFields, QuestionAsker, SamplingAnswer,
+    SamplingRequest, SandboxReport, ToolError, ToolErrorKind, TraceContext, WriteBudget,
+    exact_json,
 };
 
 /// One call of a tool, before the gate has checked it.
@@ -32,17 +33,17 @@ pub struct ToolCall {
     /// A token that is cancelled when nobody needs the call's result any longer.
     pub cancel: CancellationToken,
     /// The receiver of events that happen during the call.
-    pub events: EventSink,
+    pub events: CallEventSink,
     /// The job's id, if the call runs as a job.
     pub job: Option<JobId>,
     /// The way to ask the caller questions while the call runs.
-    pub asker: Asker,
+    pub asker: QuestionAsker,
     /// Metadata that the client sent with the call.
     pub metadata: CallMetadata,
     /// The longest duration that the dialect allows for the call, if shorter than the deadline.
     pub time_limit: Option<Duration>,
     /// Work of the call that a check has started before.
-    pub started_work: StartedWork,
+    pub started_work: PreparedCallWork,
 }
 
 /// Metadata that a client sends with a call.
@@ -71,17 +72,17 @@ pub struct CallMetadata {
 /// Work that a check has started before the call, and that the call can finish. Clones share the
 /// work. The work is dropped with the call.
 #[derive(Clone, Default)]
-pub struct StartedWork(Option<Arc<Mutex<Option<AnyWork>>>>);
+pub struct PreparedCallWork(Option<Arc<Mutex<Option<AnyPreparedWork>>>>);
 
-type AnyWork = Box<dyn Any + Send>;
+type AnyPreparedWork = Box<dyn Any + Send>;
 
-impl StartedWork {
+impl PreparedCallWork {
     /// Creates a slot in which a check can leave work for the call.
     pub fn with_slot() -> Self {
         Self(Some(Arc::default()))
     }
 
-    fn lock(&self) -> Option<MutexGuard<'_, Option<AnyWork>>> {
+    fn lock(&self) -> Option<MutexGuard<'_, Option<AnyPreparedWork>>> {
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -129,9 +130,9 @@ pub struct ToolContext {
     /// The time at which the gate cancels the call. Time spent waiting for answers does not count.
     pub deadline: Instant,
     /// The receiver of the call's events. Use methods such as [`ToolContext::report_progress`].
-    pub events: EventSink,
+    pub events: CallEventSink,
     /// The way to ask the caller questions. Use [`ToolContext::ask`] and similar methods instead.
-    pub asker: Asker,
+    pub asker: QuestionAsker,
     /// The trace (W3C Trace Context) that the call belongs to.
     pub trace: Option<TraceContext>,
     /// The public name of the client's session, which is not a secret.
@@ -142,7 +143,7 @@ pub struct ToolContext {
     /// True if the call is a job or will become one.
     pub as_job: bool,
     /// Work of the call that a check has started before.
-    pub started_work: StartedWork,
+    pub started_work: PreparedCallWork,
     /// The number of bytes that the caller may still write.
     pub write_budget: WriteBudget,
     /// True if the caller may call [`OUTPUT_TOOL`], so that a result may refer to it. Always false
@@ -156,11 +157,11 @@ impl ToolContext {
     /// Creates a context for tests and the server's own calls, without events and questions.
     pub fn detached(caller: Caller, deadline: Instant) -> Self {
         let cancel = CancellationToken::new();
-        let events = EventSink::none();
-        let asker = Asker::none();
+        let events = CallEventSink::none();
+        let asker = QuestionAsker::none();
         let write_budget = WriteBudget::unlimited();
         let sandbox_report = SandboxReport::default();
-        let started_work = StartedWork::default();
+        let started_work = PreparedCallWork::default();
         let trace = None;
         let session = None;
         let via = None;
@@ -187,7 +188,7 @@ impl ToolContext {
     /// each run, and ask before you change anything.
     ///
     /// # Errors
-    /// The errors of [`Asker::ask`]. Pass them on with `?`.
+    /// The errors of [`QuestionAsker::ask`]. Pass them on with `?`.
     pub async fn ask(
         &self,
         key: &str,
@@ -204,7 +205,7 @@ impl ToolContext {
         key: &str,
         message: impl Into<String>,
         schema: Value,
-    ) -> Result<PersonChoice, ToolError> {
+    ) -> Result<ElicitationAnswer, ToolError> {
         match self.ask(key, ClientQuestion::Form { message: message.into(), schema }).await? {
             ClientAnswer::Choice(choice) => Ok(choice),
             ClientAnswer::Sampled(_) | ClientAnswer::Roots(_) => Err(no_answer(key)),
@@ -313,7 +314,10 @@ pub fn log_text(data: &Value) -> Cow<'_, str> {
 }
 
 fn no_answer(key: &str) -> ToolError {
-    ToolError::new(ToolFault::Failed, format!("the answer to `{key}` does not fit its question"))
+    ToolError::new(
+        ToolErrorKind::Failed,
+        format!("the answer to `{key}` does not fit its question"),
+    )
 }
 
 /// An open file that a call produced. Renaming or removing the file does not affect the handle.
@@ -355,12 +359,12 @@ pub enum LogLevel {
 /// The receiver of a call's events. Sending never waits. A slow receiver misses events, but never
 /// the result.
 #[derive(Clone, Default)]
-pub struct EventSink {
+pub struct CallEventSink {
     receiver: Option<Arc<dyn Fn(CallEvent) + Send + Sync>>,
     log_level: Option<LogLevel>,
 }
 
-impl EventSink {
+impl CallEventSink {
     /// Creates a sink that passes each event of a call to `take`, which must not block.
     pub fn new(take: impl Fn(CallEvent) + Send + Sync + 'static) -> Self {
         Self { receiver: Some(Arc::new(take)), log_level: None }
@@ -514,8 +518,8 @@ impl ResultText {
         }
     }
 
-    /// Returns the start and the end of the text that [`ResultText::joined`] returns. A long body is
-    /// the start and is not copied. Without a note, the end is empty.
+    /// Returns the start and the end of the text that [`ResultText::joined`] returns. A long body
+    /// is the start and is not copied. Without a note, the end is empty.
     pub fn joined_parts(&self) -> (&str, String) {
         match (&self.note, self.body.is_empty()) {
             (None, _) => (self.body.as_str(), String::new()),

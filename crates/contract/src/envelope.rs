@@ -40,14 +40,14 @@ pub struct CallEnvelope {
     /// The error of the call. Null if the call succeeded.
     pub error: Option<EnvelopeError>,
     /// The metadata of the call.
-    pub meta: EnvelopeMeta,
+    pub meta: EnvelopeMetadata,
 }
 
 /// The reason for a failed call, in an envelope.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnvelopeError {
     /// One of the five canonical error codes.
-    pub code: CanonicalCode,
+    pub code: CanonicalErrorCode,
     /// A sentence about the error for the caller.
     pub message: String,
     /// Further details of the error: an object.
@@ -62,7 +62,7 @@ pub struct EnvelopeError {
 /// The metadata of a call in its envelope.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct EnvelopeMeta {
+pub struct EnvelopeMetadata {
     /// The UUID of the request.
     pub request_id: String,
     /// The UUID of the trace to which the call belongs.
@@ -100,7 +100,7 @@ pub struct EnvelopeMeta {
 /// The canonical reasons for a failure, each with an HTTP status and a JSON-RPC error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum CanonicalCode {
+pub enum CanonicalErrorCode {
     /// The request is invalid.
     InvalidInput,
     /// The tool's output violates its schema.
@@ -118,7 +118,7 @@ impl CallEnvelope {
     pub const VERSION: &str = "0.1.0";
 }
 
-impl CanonicalCode {
+impl CanonicalErrorCode {
     /// All canonical codes.
     pub const ALL: [Self; 5] = [
         Self::InvalidInput,
@@ -236,14 +236,14 @@ impl EnvelopeError {
             | CallError::Mismatch { .. }
             | CallError::Refused { .. } => Some(json!({ "reason": error.reason() })),
         };
-        Self { code: CanonicalCode::from_error(error), message: error.to_string(), details }
+        Self { code: CanonicalErrorCode::from_error(error), message: error.to_string(), details }
     }
 }
 
 /// A JSON formatter that escapes non-ASCII characters, as Python's `json.dumps` does by default.
-struct AsciiFormatter;
+struct AsciiJsonFormatter;
 
-impl Formatter for AsciiFormatter {
+impl Formatter for AsciiJsonFormatter {
     fn write_string_fragment<W: ?Sized + io::Write>(
         &mut self,
         writer: &mut W,
@@ -267,7 +267,7 @@ impl Formatter for AsciiFormatter {
 
 fn write_ascii(value: &Value, writer: impl io::Write) {
     // Writing a JSON value to a buffer or a counter cannot fail.
-    let mut out = Serializer::with_formatter(writer, AsciiFormatter);
+    let mut out = Serializer::with_formatter(writer, AsciiJsonFormatter);
     value.serialize(&mut out).expect("a value is JSON");
 }
 
@@ -293,8 +293,8 @@ pub fn canonical_json(value: &Value) -> String {
 /// Returns the length of the [`canonical_json`] of `value` in bytes. The order of keys does not
 /// affect it.
 pub fn canonical_json_len(value: &Value) -> u64 {
-    struct ByteCounter(u64);
-    impl io::Write for ByteCounter {
+    struct ByteCountWriter(u64);
+    impl io::Write for ByteCountWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 += bytes.len() as u64;
             Ok(bytes.len())
@@ -304,7 +304,7 @@ pub fn canonical_json_len(value: &Value) -> u64 {
             Ok(())
         }
     }
-    let mut count = ByteCounter(0);
+    let mut count = ByteCountWriter(0);
     write_ascii(value, &mut count);
     count.0
 }
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_own_status_and_code() {
-        let rows = CanonicalCode::ALL.map(|one| {
+        let rows = CanonicalErrorCode::ALL.map(|one| {
             format!(
                 "{} {} {} {}",
                 one.as_str(),
@@ -332,7 +332,7 @@ mod tests {
             "INTERNAL_ERROR 500 -32603 true",
         ];
         assert_eq!(rows, table);
-        for one in CanonicalCode::ALL {
+        for one in CanonicalErrorCode::ALL {
             assert_eq!(serde_json::to_value(one).expect("JSON"), one.as_str());
         }
     }

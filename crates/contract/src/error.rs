@@ -216,7 +216,7 @@ pub struct ValidationProblem {
 #[derive(Debug, Clone)]
 pub struct ToolError {
     /// The kind of the tool's failure.
-    pub fault: ToolFault,
+    pub fault: ToolErrorKind,
     /// A sentence about the failure for the caller: lower case, without a full stop. It names the
     /// item and a fix.
     pub message: String,
@@ -226,7 +226,7 @@ pub struct ToolError {
 
 /// The kinds of failure that a tool can report.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ToolFault {
+pub enum ToolErrorKind {
     /// The input satisfies the schema but is still invalid.
     Invalid {
         /// RFC 6901 pointer to the invalid value in the input.
@@ -263,70 +263,74 @@ pub enum ToolFault {
 
 impl ToolError {
     /// Creates a tool's failure of kind `fault` with a `message` for the caller.
-    pub fn new(fault: ToolFault, message: impl Into<String>) -> Self {
+    pub fn new(fault: ToolErrorKind, message: impl Into<String>) -> Self {
         Self { fault, message: message.into(), cause: None }
     }
 
     /// Creates a tool's failure with a `message` for the caller and a `cause` for the log only.
     pub fn with_cause(message: impl Into<String>, cause: impl std::fmt::Display) -> Self {
-        Self { fault: ToolFault::Failed, message: message.into(), cause: Some(cause.to_string()) }
+        Self {
+            fault: ToolErrorKind::Failed,
+            message: message.into(),
+            cause: Some(cause.to_string()),
+        }
     }
 
     /// Creates a tool's error about invalid input at `pointer`, e.g. `/edits/0/old`.
     pub fn invalid(pointer: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(ToolFault::Invalid { pointer: pointer.into() }, message)
+        Self::new(ToolErrorKind::Invalid { pointer: pointer.into() }, message)
     }
 
     /// Returns the failure of a tool with its pointer into the input set to `pointer`. Failures
     /// without a pointer stay as they are.
     pub fn with_pointer(self, pointer: impl Into<String>) -> Self {
         match self.fault {
-            ToolFault::Invalid { .. } => {
-                Self { fault: ToolFault::Invalid { pointer: pointer.into() }, ..self }
+            ToolErrorKind::Invalid { .. } => {
+                Self { fault: ToolErrorKind::Invalid { pointer: pointer.into() }, ..self }
             }
-            ToolFault::NotAllowed
-            | ToolFault::NotFound
-            | ToolFault::Conflict(_)
-            | ToolFault::TooLarge
-            | ToolFault::Limited(_)
-            | ToolFault::Unavailable
-            | ToolFault::Canceled
-            | ToolFault::Asks(_)
-            | ToolFault::CannotAsk(_)
-            | ToolFault::Refused { .. }
-            | ToolFault::Failed => self,
+            ToolErrorKind::NotAllowed
+            | ToolErrorKind::NotFound
+            | ToolErrorKind::Conflict(_)
+            | ToolErrorKind::TooLarge
+            | ToolErrorKind::Limited(_)
+            | ToolErrorKind::Unavailable
+            | ToolErrorKind::Canceled
+            | ToolErrorKind::Asks(_)
+            | ToolErrorKind::CannotAsk(_)
+            | ToolErrorKind::Refused { .. }
+            | ToolErrorKind::Failed => self,
         }
     }
 
     /// Creates a tool's error about a missing item.
     pub fn not_found(message: impl Into<String>) -> Self {
-        Self::new(ToolFault::NotFound, message)
+        Self::new(ToolErrorKind::NotFound, message)
     }
 
     /// Creates a tool's error about a denied action.
     pub fn not_allowed(message: impl Into<String>) -> Self {
-        Self::new(ToolFault::NotAllowed, message)
+        Self::new(ToolErrorKind::NotAllowed, message)
     }
 
     /// Creates a tool's failure whose `message` goes to both the caller and the log.
     pub fn failed(message: impl Into<String>) -> Self {
-        Self::new(ToolFault::Failed, message)
+        Self::new(ToolErrorKind::Failed, message)
     }
 
     /// Creates a JSON-RPC error with `code`, for malformed requests. Use the other kinds for errors
     /// that an agent can fix with different arguments.
     pub fn refused(code: i32, message: impl Into<String>) -> Self {
-        Self::new(ToolFault::Refused { code, data: None }, message)
+        Self::new(ToolErrorKind::Refused { code, data: None }, message)
     }
 
     /// Creates a tool's error about a question that the caller does not support.
     pub fn cannot_ask(kind: QuestionKind) -> Self {
-        Self::new(ToolFault::CannotAsk(kind), cannot_ask(kind, None))
+        Self::new(ToolErrorKind::CannotAsk(kind), cannot_ask(kind, None))
     }
 
     /// Creates a tool's error for a cancelled call.
     pub fn canceled() -> Self {
-        Self::new(ToolFault::Canceled, "the call was cancelled")
+        Self::new(ToolErrorKind::Canceled, "the call was cancelled")
     }
 }
 
@@ -334,25 +338,25 @@ impl From<ToolError> for CallError {
     fn from(err: ToolError) -> Self {
         let ToolError { fault, message, cause } = err;
         match fault {
-            ToolFault::Invalid { pointer } => {
+            ToolErrorKind::Invalid { pointer } => {
                 Self::InvalidInput { problems: vec![ValidationProblem { pointer, message }] }
             }
-            ToolFault::NotAllowed => Self::NotAllowed { message },
-            ToolFault::NotFound => Self::NotFound { message },
-            ToolFault::Conflict(details) => Self::Conflict { message, details },
-            ToolFault::TooLarge => Self::TooLarge { message },
-            ToolFault::Limited(retry_after) => Self::Limited { message, retry_after },
-            ToolFault::Unavailable => Self::Unavailable { message },
-            ToolFault::Canceled => Self::Canceled,
-            ToolFault::Asks(questions) => Self::Asks { questions },
-            ToolFault::CannotAsk(kind) => {
+            ToolErrorKind::NotAllowed => Self::NotAllowed { message },
+            ToolErrorKind::NotFound => Self::NotFound { message },
+            ToolErrorKind::Conflict(details) => Self::Conflict { message, details },
+            ToolErrorKind::TooLarge => Self::TooLarge { message },
+            ToolErrorKind::Limited(retry_after) => Self::Limited { message, retry_after },
+            ToolErrorKind::Unavailable => Self::Unavailable { message },
+            ToolErrorKind::Canceled => Self::Canceled,
+            ToolErrorKind::Asks(questions) => Self::Asks { questions },
+            ToolErrorKind::CannotAsk(kind) => {
                 let plain = cannot_ask(kind, None);
                 Self::CannotAsk { kind, what: (message != plain).then_some(message) }
             }
-            ToolFault::Refused { code, data } => {
+            ToolErrorKind::Refused { code, data } => {
                 Self::Refused { code, message, data: data.map(|data| *data) }
             }
-            ToolFault::Failed => Self::Failed { message, cause: cause.unwrap_or_default() },
+            ToolErrorKind::Failed => Self::Failed { message, cause: cause.unwrap_or_default() },
         }
     }
 }

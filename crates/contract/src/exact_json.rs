@@ -38,9 +38,9 @@ const RESERVED_KEYS: &str = "$serde_json::private::";
 /// Fails if `text` is not one JSON value, if a number is longer than [`NUMBER_BYTES_MAX`], or if a
 /// key begins with `$serde_json::private::`.
 pub fn parse(text: &str) -> serde_json::Result<Value> {
-    let numbers = NumberSource::new(text);
+    let numbers = NumberSpellings::new(text);
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = ExactValue(&numbers).deserialize(&mut reader)?;
+    let value = ExactValueSeed(&numbers).deserialize(&mut reader)?;
     reader.end().map(|()| value)
 }
 
@@ -170,12 +170,12 @@ pub fn deserialize_list<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<Valu
 /// A visitor of serde_json gets them with another spelling, and finds their own spelling here. It
 /// must visit every value of the text exactly once.
 #[derive(Debug)]
-pub struct NumberSource<'t> {
+pub struct NumberSpellings<'t> {
     /// The JSON text after the last number with an exponent.
     rest: Cell<&'t str>,
 }
 
-impl<'t> NumberSource<'t> {
+impl<'t> NumberSpellings<'t> {
     /// Creates the source of the numbers in the JSON `text`.
     pub fn new(text: &'t str) -> Self {
         Self { rest: Cell::new(text) }
@@ -186,16 +186,19 @@ impl<'t> NumberSource<'t> {
     ///
     /// # Errors
     /// Fails if a number is too long or a key is reserved. See [`parse`].
-    pub fn start_map<'de, A: MapAccess<'de>>(&self, entries: &mut A) -> Result<MapStart, A::Error> {
-        Ok(match entries.next_key_seed(FirstKey)? {
-            None => MapStart::Empty,
-            Some(FirstKeyKind::Number) => {
-                let text = entries.next_value_seed(NumberText)?;
-                MapStart::Number(self.exact_number(text)?)
+    pub fn start_map<'de, A: MapAccess<'de>>(
+        &self,
+        entries: &mut A,
+    ) -> Result<JsonMapStart, A::Error> {
+        Ok(match entries.next_key_seed(FirstKeySeed)? {
+            None => JsonMapStart::Empty,
+            Some(FirstMapKey::Number) => {
+                let text = entries.next_value_seed(NumberTextSeed)?;
+                JsonMapStart::Number(self.exact_number(text)?)
             }
-            Some(FirstKeyKind::Key(key)) => {
+            Some(FirstMapKey::Key(key)) => {
                 check_key(&key)?;
-                MapStart::Key(key)
+                JsonMapStart::Key(key)
             }
         })
     }
@@ -249,9 +252,10 @@ fn string_end(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// The start of a map that a visitor got from serde_json.
+/// The first entry of a map that serde_json passed to a visitor: a number, or an object's first
+/// key.
 #[derive(Debug)]
-pub enum MapStart {
+pub enum JsonMapStart {
     /// The map was a number.
     Number(Number),
     /// The map is an object with this first key. The value of the key is next.
@@ -272,48 +276,48 @@ pub fn check_key<E: serde::de::Error>(key: &str) -> Result<(), E> {
 }
 
 /// Seed that deserializes the first key of a map.
-struct FirstKey;
+struct FirstKeySeed;
 
-enum FirstKeyKind {
+enum FirstMapKey {
     Number,
     Key(String),
 }
 
-impl<'de> DeserializeSeed<'de> for FirstKey {
-    type Value = FirstKeyKind;
+impl<'de> DeserializeSeed<'de> for FirstKeySeed {
+    type Value = FirstMapKey;
 
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<FirstKeyKind, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<FirstMapKey, D::Error> {
         reader.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for FirstKey {
-    type Value = FirstKeyKind;
+impl Visitor<'_> for FirstKeySeed {
+    type Value = FirstMapKey;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E>(self, key: &str) -> Result<FirstKeyKind, E> {
+    fn visit_str<E>(self, key: &str) -> Result<FirstMapKey, E> {
         Ok(match key {
-            NUMBER_KEY => FirstKeyKind::Number,
-            key => FirstKeyKind::Key(key.to_owned()),
+            NUMBER_KEY => FirstMapKey::Number,
+            key => FirstMapKey::Key(key.to_owned()),
         })
     }
 
-    fn visit_string<E>(self, key: String) -> Result<FirstKeyKind, E> {
+    fn visit_string<E>(self, key: String) -> Result<FirstMapKey, E> {
         Ok(match key.as_str() {
-            NUMBER_KEY => FirstKeyKind::Number,
-            _ => FirstKeyKind::Key(key),
+            NUMBER_KEY => FirstMapKey::Number,
+            _ => FirstMapKey::Key(key),
         })
     }
 }
 
 /// Seed that deserializes the text of a number. serde_json passes it as an owned string, but
 /// strings of the JSON text as borrowed ones. So an object with the key of a number is recognized.
-struct NumberText;
+struct NumberTextSeed;
 
-impl<'de> DeserializeSeed<'de> for NumberText {
+impl<'de> DeserializeSeed<'de> for NumberTextSeed {
     type Value = String;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<String, D::Error> {
@@ -321,7 +325,7 @@ impl<'de> DeserializeSeed<'de> for NumberText {
     }
 }
 
-impl Visitor<'_> for NumberText {
+impl Visitor<'_> for NumberTextSeed {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -339,9 +343,9 @@ impl Visitor<'_> for NumberText {
 
 /// Seed that deserializes a JSON value without changing the spelling of its numbers.
 #[derive(Clone, Copy)]
-struct ExactValue<'a, 't>(&'a NumberSource<'t>);
+struct ExactValueSeed<'a, 't>(&'a NumberSpellings<'t>);
 
-impl<'de> DeserializeSeed<'de> for ExactValue<'_, '_> {
+impl<'de> DeserializeSeed<'de> for ExactValueSeed<'_, '_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
@@ -349,7 +353,7 @@ impl<'de> DeserializeSeed<'de> for ExactValue<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for ExactValue<'_, '_> {
+impl<'de> Visitor<'de> for ExactValueSeed<'_, '_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -395,9 +399,9 @@ impl<'de> Visitor<'de> for ExactValue<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         let mut next = match self.0.start_map(&mut entries)? {
-            MapStart::Number(number) => return Ok(Value::Number(number)),
-            MapStart::Key(key) => Some(key),
-            MapStart::Empty => None,
+            JsonMapStart::Number(number) => return Ok(Value::Number(number)),
+            JsonMapStart::Key(key) => Some(key),
+            JsonMapStart::Empty => None,
         };
         while let Some(key) = next {
             check_key(&key)?;

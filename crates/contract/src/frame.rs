@@ -13,27 +13,27 @@ use crate::strip_byte_order_mark_bytes;
 #[derive(Debug, Clone)]
 pub struct MessageFrame {
     /// The transport metadata of the message.
-    pub head: FrameHead,
+    pub head: FrameMetadata,
     /// The bytes of the message, within the transport's size limit.
     pub body: Bytes,
 }
 
 impl MessageFrame {
     /// Creates a message of `body` without the byte order mark that some clients write first.
-    pub fn new(head: FrameHead, mut body: Bytes) -> Self {
+    pub fn new(head: FrameMetadata, mut body: Bytes) -> Self {
         body.advance(body.len() - strip_byte_order_mark_bytes(&body).len());
         Self { head, body }
     }
 
     /// Creates a message from a line of text without headers.
     pub fn from_line(body: impl Into<Bytes>) -> Self {
-        Self::new(FrameHead::Line, body.into())
+        Self::new(FrameMetadata::Line, body.into())
     }
 }
 
 /// The transport metadata of a message.
 #[derive(Debug, Clone)]
-pub enum FrameHead {
+pub enum FrameMetadata {
     /// A line on a stream, without metadata.
     Line,
     /// The request line and headers of an HTTP request.
@@ -50,7 +50,7 @@ pub enum FrameHead {
     },
 }
 
-impl FrameHead {
+impl FrameMetadata {
     /// Returns the path of an HTTP request. Empty for a line.
     pub fn path(&self) -> &str {
         match self {
@@ -88,12 +88,12 @@ pub enum ReplyBody {
     /// A body of one JSON message.
     Json(Bytes),
     /// A body that is a file, which is streamed as it is read.
-    File(OpenFile),
+    File(OutgoingFile),
 }
 
 /// An open file to send in a reply. Renaming or removing the file does not affect the handle.
 #[derive(Debug, Clone)]
-pub struct OpenFile {
+pub struct OutgoingFile {
     /// The handle of the file, to be read from its start by offset.
     pub handle: Arc<File>,
     /// The length of the file in bytes.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BoxFuture, CallEnding, CallError, Caller, ClientQuestions, JobId, LogLevel, OpenFile,
+    BoxFuture, CallEnding, CallError, Caller, ClientQuestions, JobId, LogLevel, OutgoingFile,
     OutputStream, ToolId, ToolOutput,
 };
 
@@ -83,19 +83,19 @@ pub struct JobSnapshot {
     /// The output or error of the job, if it has ended.
     pub outcome: Option<Result<ToolOutput, CallError>>,
     /// The text that the programs of the job printed, if the outcome is an error. Empty in lists.
-    pub printed: PrintedText,
+    pub printed: JobOutputText,
 }
 
 /// Text that the programs of a job printed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PrintedText {
+pub struct JobOutputText {
     /// The text that the programs printed on standard output.
     pub stdout: String,
     /// The text that the programs printed on standard error.
     pub stderr: String,
 }
 
-impl PrintedText {
+impl JobOutputText {
     /// Collects the text that programs printed in the last run of the job with the events `events`.
     pub fn from_events<'e>(events: impl IntoIterator<Item = &'e JobEvent>) -> Self {
         let mut printed = Self::default();
@@ -257,7 +257,7 @@ pub struct OpenArtefact {
     /// The file name to offer to the client.
     pub name: String,
     /// The open file of the job.
-    pub file: OpenFile,
+    pub file: OutgoingFile,
 }
 
 /// A stream of a job's events, from a given event on.

@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 /// A cache for several JSON forms of one immutable value, each under a number. A clone starts
 /// empty, because the cloned value may be changed.
 #[derive(Default)]
-pub struct JsonCache(Mutex<Vec<(usize, Arc<RawValue>)>>);
+pub struct EncodedJsonCache(Mutex<Vec<(usize, Arc<RawValue>)>>);
 
-impl JsonCache {
+impl EncodedJsonCache {
     /// Returns the cached JSON for the number `under`. The first time, calls `spell` to create it.
     pub fn get_or_create(
         &self,
@@ -27,15 +27,15 @@ impl JsonCache {
     }
 }
 
-impl Clone for JsonCache {
+impl Clone for EncodedJsonCache {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl fmt::Debug for JsonCache {
+impl fmt::Debug for EncodedJsonCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JsonCache")
+        f.write_str("EncodedJsonCache")
     }
 }
 
@@ -47,11 +47,11 @@ mod tests {
 
     #[test]
     fn an_entry_is_reused_under_its_number_but_not_by_a_clone() {
-        let json_of = |cache: &JsonCache, under, text: &str| {
+        let json_of = |cache: &EncodedJsonCache, under, text: &str| {
             let spell = || to_raw_value(text).expect("JSON").into();
             cache.get_or_create(under, spell).get().to_owned()
         };
-        let cache = JsonCache::default();
+        let cache = EncodedJsonCache::default();
         assert_eq!(json_of(&cache, 1, "one"), "\"one\"");
         assert_eq!(json_of(&cache, 1, "other"), "\"one\"");
         assert_eq!(json_of(&cache, 2, "two"), "\"two\"");

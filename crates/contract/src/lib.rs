@@ -34,11 +34,11 @@ mod envelope;
 mod request;
 
 pub use argument_names::{RenamedArguments, accepted_names};
-pub use asker::{Asker, ConsentRedeemer, QuestionSender};
+pub use asker::{QuestionAsker, QuestionSender, RequestStateRedeemer};
 pub use byte_order_mark::{strip_byte_order_mark, strip_byte_order_mark_bytes};
 pub use call::{
-    CallEvent, CallMetadata, EventSink, LogLevel, OUTPUT_TOOL, OutputStream, ProducedFile,
-    ResultText, StartedWork, ToolCall, ToolContext, ToolOutput, log_text,
+    CallEvent, CallEventSink, CallMetadata, LogLevel, OUTPUT_TOOL, OutputStream, PreparedCallWork,
+    ProducedFile, ResultText, ToolCall, ToolContext, ToolOutput, log_text,
 };
 pub use caller::{BearerToken, Caller, CallerKind};
 pub use change::{ChangeFeed, ChangeFilter, ServerChange};
@@ -48,25 +48,25 @@ pub use content::{
     MetaFields, PromptMessage, ResourceContents, ResourceData, ResourceSpec, ResourceTemplate,
 };
 pub use envelope::{
-    CallEnvelope, CallOrigin, CanonicalCode, EnvelopeError, EnvelopeMeta, canonical_json,
+    CallEnvelope, CallOrigin, CanonicalErrorCode, EnvelopeError, EnvelopeMetadata, canonical_json,
     canonical_json_len,
 };
-pub use error::{CallError, ToolError, ToolFault, ValidationProblem};
-pub use frame::{FrameHead, MessageFrame, OpenFile, Reply, ReplyBody};
+pub use error::{CallError, ToolError, ToolErrorKind, ValidationProblem};
+pub use frame::{FrameMetadata, MessageFrame, OutgoingFile, Reply, ReplyBody};
 pub use future::BoxFuture;
 pub use job::{
-    ArtefactSelection, JobArtefact, JobEvent, JobEventKind, JobEventStream, JobOptions, JobPage,
-    JobSnapshot, JobState, JobStreamItem, OpenArtefact, PrintedText,
+    ArtefactSelection, JobArtefact, JobEvent, JobEventKind, JobEventStream, JobOptions,
+    JobOutputText, JobPage, JobSnapshot, JobState, JobStreamItem, OpenArtefact,
 };
 pub use job_id::{JobId, JobIdError};
-pub use json_cache::JsonCache;
+pub use json_cache::EncodedJsonCache;
 pub use json_size::count_json_values;
 pub use prompt::{
-    AnyPrompt, Prompt, PromptArgument, PromptArguments, PromptSource, PromptSpec, PromptText,
+    AnyPrompt, Prompt, PromptArgument, PromptArguments, PromptSource, PromptSpec, RenderedPrompt,
     erase_prompt,
 };
 pub use questions::{
-    ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ClientRoot, PersonChoice,
+    ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ClientRoot, ElicitationAnswer,
     QuestionKind, QuestionSupport, SamplingAnswer, SamplingMessage, SamplingRequest,
 };
 pub use request::{
@@ -74,16 +74,18 @@ pub use request::{
     ToolPage,
 };
 pub use resource::{
-    COMPLETIONS_MAX, Completion, CompletionRequest, CompletionTarget, ResourceSource, UriClaim,
-    WatchGuard,
+    ActivityGuard, COMPLETIONS_MAX, Completion, CompletionRequest, CompletionTarget,
+    ResourceSource, UriClaimStrength,
 };
-pub use result_form::ResultForm;
+pub use result_form::ToolResultForm;
 pub use sandbox_report::SandboxReport;
 pub use schema::{LazySchema, schema_of};
 pub use skill::{Skill, SkillFile, SkillFiles, SkillSource};
-pub use tool::{AnyTool, ContentOnly, NoInput, Tool, ToolOutcome, erase_tool, with_spec};
+pub use tool::{
+    AnyTool, NoInput, Tool, TypedToolResult, UnstructuredResult, erase_tool, with_spec,
+};
 pub use tool_spec::{
     CallEnding, ConcurrencyGroup, Effects, JobSupport, ToolId, ToolSpec, fold_name, glob_problem,
 };
 pub use trace_context::TraceContext;
-pub use write_budget::{RateBudget, WriteBudget};
+pub use write_budget::{WriteBudget, WriteRateBudget};

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    BoxFuture, ChangeFeed, CompletionRequest, Icon, PromptMessage, ToolContext, ToolError,
-    ToolSpec, WatchGuard, schema_of,
+    ActivityGuard, BoxFuture, ChangeFeed, CompletionRequest, Icon, PromptMessage, ToolContext,
+    ToolError, ToolSpec, schema_of,
 };
 
 /// The description of a prompt.
@@ -42,7 +42,7 @@ pub struct PromptArgument {
 
 /// A rendered prompt: messages for a model.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct PromptText {
+pub struct RenderedPrompt {
     /// The purpose of the rendered prompt.
     pub description: Option<String>,
     /// The messages of the rendered prompt, in order.
@@ -69,7 +69,7 @@ pub trait Prompt: Send + Sync + 'static {
         &self,
         ctx: &ToolContext,
         arguments: Self::Arguments,
-    ) -> impl Future<Output = Result<PromptText, ToolError>> + Send;
+    ) -> impl Future<Output = Result<RenderedPrompt, ToolError>> + Send;
 
     /// Returns candidate values for an argument of the prompt. The host filters and ranks them by
     /// the typed text.
@@ -97,7 +97,7 @@ pub trait AnyPrompt: Send + Sync + 'static {
         &'a self,
         ctx: &'a ToolContext,
         arguments: PromptArguments,
-    ) -> BoxFuture<'a, Result<PromptText, ToolError>>;
+    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>>;
     /// Returns true if [`AnyPrompt::complete`] returns complete lists in order, which the host must
     /// not rank again.
     fn completes_in_order(&self) -> bool {
@@ -126,8 +126,8 @@ pub trait PromptSource: Send + Sync + 'static {
     }
     /// Publishes to `changes` when the list of prompts changes, until the returned guard is
     /// dropped.
-    fn watch_list(&self, _changes: &ChangeFeed) -> WatchGuard {
-        WatchGuard::none()
+    fn watch_list(&self, _changes: &ChangeFeed) -> ActivityGuard {
+        ActivityGuard::none()
     }
 }
 
@@ -147,7 +147,7 @@ pub fn erase_prompt<P: Prompt>(prompt: P) -> Arc<dyn AnyPrompt> {
         arguments: schema_arguments(&schema_of::<P::Arguments>()),
         icons: Vec::new(),
     };
-    Arc::new(ErasedPrompt { spec, prompt })
+    Arc::new(TypeErasedPrompt { spec, prompt })
 }
 
 /// Returns the members of an object's JSON Schema as prompt arguments.
@@ -166,12 +166,12 @@ fn schema_arguments(schema: &Value) -> Vec<PromptArgument> {
     members.into_iter().flatten().map(argument).collect()
 }
 
-struct ErasedPrompt<P> {
+struct TypeErasedPrompt<P> {
     spec: PromptSpec,
     prompt: P,
 }
 
-impl<P: Prompt> AnyPrompt for ErasedPrompt<P> {
+impl<P: Prompt> AnyPrompt for TypeErasedPrompt<P> {
     fn spec(&self) -> &PromptSpec {
         &self.spec
     }
@@ -180,7 +180,7 @@ impl<P: Prompt> AnyPrompt for ErasedPrompt<P> {
         &'a self,
         ctx: &'a ToolContext,
         arguments: PromptArguments,
-    ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
+    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>> {
         Box::pin(async move {
             let arguments = arguments.into_iter().map(|(name, text)| (name, Value::String(text)));
             let arguments = serde_json::from_value(Value::Object(arguments.collect()))

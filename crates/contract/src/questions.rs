@@ -89,7 +89,7 @@ impl From<PromptMessage> for SamplingMessage {
 #[serde(rename_all = "snake_case")]
 pub enum ClientAnswer {
     /// The answer to a form or a page visit.
-    Choice(PersonChoice),
+    Choice(ElicitationAnswer),
     /// The answer of the client's model.
     Sampled(SamplingAnswer),
     /// The folders in which the client works.
@@ -99,7 +99,7 @@ pub enum ClientAnswer {
 /// A person's reaction to a form or a page visit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PersonChoice {
+pub enum ElicitationAnswer {
     /// The person agreed. For a form, these are the values of its fields.
     Accepted(#[serde(deserialize_with = "exact_json::deserialize_object")] Map<String, Value>),
     /// The person refused what the question asks.
@@ -172,9 +172,10 @@ impl ClientQuestion {
     /// also match the form's schema.
     pub fn is_answered_by(&self, answer: &ClientAnswer) -> bool {
         match (self, answer) {
-            (Self::Form { schema, .. }, ClientAnswer::Choice(PersonChoice::Accepted(content))) => {
-                is_filled_in(schema, content)
-            }
+            (
+                Self::Form { schema, .. },
+                ClientAnswer::Choice(ElicitationAnswer::Accepted(content)),
+            ) => is_filled_in(schema, content),
             (Self::Form { .. } | Self::Visit { .. }, ClientAnswer::Choice(_))
             | (Self::Sample(_), ClientAnswer::Sampled(_))
             | (Self::Roots, ClientAnswer::Roots(_)) => true,

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::{
-    AnyPrompt, AnyTool, ArtefactSelection, CallError, ClientAnswers, ClientQuestions, Completion,
-    CompletionRequest, JobId, JobOptions, JobPage, JobSnapshot, OpenArtefact, PromptArguments,
-    PromptText, ResourceContents, ResourceSpec, ResourceTemplate, Skill, ToolId, ToolOutput,
-    WatchGuard,
+    ActivityGuard, AnyPrompt, AnyTool, ArtefactSelection, CallError, ClientAnswers,
+    ClientQuestions, Completion, CompletionRequest, JobId, JobOptions, JobPage, JobSnapshot,
+    OpenArtefact, PromptArguments, RenderedPrompt, ResourceContents, ResourceSpec,
+    ResourceTemplate, Skill, ToolId, ToolOutput,
 };
 
 /// A client's request to the host, independent of its dialect.
@@ -188,12 +188,12 @@ pub enum HostAnswer {
         /// The URI of the watched resource.
         uri: String,
         /// The guard that keeps the subscription active.
-        hold: WatchGuard,
+        hold: ActivityGuard,
     },
     /// A page of prompts.
     Prompts(PromptPage),
     /// A rendered prompt.
-    Prompt(PromptText),
+    Prompt(RenderedPrompt),
     /// Candidates for a value that a person is typing.
     Completion(Completion),
     /// A page of skills.

@@ -13,7 +13,7 @@ use crate::{
 
 /// The strength of a resource source's claim on a URI, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum UriClaim {
+pub enum UriClaimStrength {
     /// The source has a resource with this URI.
     Listed,
     /// The URI is inside a folder that the source has.
@@ -35,8 +35,8 @@ pub trait ResourceSource: Send + Sync + 'static {
     fn owns(&self, uri: &str) -> bool;
     /// Returns the strength of the source's claim on `uri`. `None` if it has no claim. The source
     /// with the strongest claim reads the resource. Among equal claims, the first source does.
-    fn claim(&self, uri: &str) -> Option<UriClaim> {
-        self.owns(uri).then_some(UriClaim::Listed)
+    fn claim(&self, uri: &str) -> Option<UriClaimStrength> {
+        self.owns(uri).then_some(UriClaimStrength::Listed)
     }
     /// Refreshes the data from which the source computes its claims. The host calls this first if
     /// several sources claim a URI.
@@ -63,7 +63,7 @@ pub trait ResourceSource: Send + Sync + 'static {
     /// Reads the resource `uri`.
     ///
     /// # Errors
-    /// [`crate::ToolFault::NotFound`] if the resource does not exist.
+    /// [`crate::ToolErrorKind::NotFound`] if the resource does not exist.
     fn read<'a>(
         &'a self,
         ctx: &'a ToolContext,
@@ -92,19 +92,19 @@ pub trait ResourceSource: Send + Sync + 'static {
         _ctx: &'a ToolContext,
         _uri: &'a str,
         _changes: &'a ChangeFeed,
-    ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
-        Box::pin(async { Ok(WatchGuard::none()) })
+    ) -> BoxFuture<'a, Result<ActivityGuard, ToolError>> {
+        Box::pin(async { Ok(ActivityGuard::none()) })
     }
     /// Publishes to `changes` when the source's list of resources changes, until the returned guard
     /// is dropped.
-    fn watch_list(&self, _changes: &ChangeFeed) -> WatchGuard {
-        WatchGuard::none()
+    fn watch_list(&self, _changes: &ChangeFeed) -> ActivityGuard {
+        ActivityGuard::none()
     }
     /// Returns up to `at_most` resources that are direct children of the folder `uri` and follow
     /// `after`.
     ///
     /// # Errors
-    /// [`crate::ToolFault::NotFound`] if `uri` is not a folder.
+    /// [`crate::ToolErrorKind::NotFound`] if `uri` is not a folder.
     fn list_folder<'a>(
         &'a self,
         _ctx: &'a ToolContext,
@@ -118,11 +118,11 @@ pub trait ResourceSource: Send + Sync + 'static {
 
 /// A guard that keeps an activity running until it is dropped, such as the watch of a resource.
 #[derive(Clone)]
-pub struct WatchGuard(
+pub struct ActivityGuard(
     #[allow(dead_code, reason = "ends on drop")] Option<Arc<dyn Any + Send + Sync>>,
 );
 
-impl WatchGuard {
+impl ActivityGuard {
     /// Creates a guard for no activity.
     pub fn none() -> Self {
         Self(None)

@@ -10,10 +10,10 @@ const HOSTS_MAX: usize = 64;
 /// The confinement of the programs that a call ran: their sandbox profiles, and the hosts that they
 /// could not reach. Clones share the report.
 #[derive(Clone, Default)]
-pub struct SandboxReport(Arc<Mutex<ReportedRuns>>);
+pub struct SandboxReport(Arc<Mutex<ReportedProgramRuns>>);
 
 #[derive(Default)]
-struct ReportedRuns {
+struct ReportedProgramRuns {
     profiles: BTreeSet<String>,
     refused_hosts: BTreeMap<String, String>,
 }
@@ -51,7 +51,7 @@ impl SandboxReport {
         self.lock().refused_hosts.values().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, ReportedRuns> {
+    fn lock(&self) -> MutexGuard<'_, ReportedProgramRuns> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,9 +13,9 @@ use serde_json::Value;
 /// A JSON Schema 2020-12. The schema of a Rust type is generated on first use, because most schemas
 /// are never used.
 #[derive(Clone)]
-pub struct LazySchema(Arc<SchemaCell>);
+pub struct LazySchema(Arc<LazySchemaCell>);
 
-struct SchemaCell {
+struct LazySchemaCell {
     value: OnceLock<Value>,
     generate: fn() -> Value,
 }
@@ -28,7 +28,7 @@ impl LazySchema {
 
     /// Creates a JSON Schema that `make` generates on first use.
     pub fn lazy(make: fn() -> Value) -> Self {
-        Self(Arc::new(SchemaCell { value: OnceLock::new(), generate: make }))
+        Self(Arc::new(LazySchemaCell { value: OnceLock::new(), generate: make }))
     }
 
     /// Returns true if the JSON Schema has been generated.
@@ -47,7 +47,7 @@ impl Deref for LazySchema {
 
 impl From<Value> for LazySchema {
     fn from(schema: Value) -> Self {
-        Self(Arc::new(SchemaCell { value: schema.into(), generate: || Value::Null }))
+        Self(Arc::new(LazySchemaCell { value: schema.into(), generate: || Value::Null }))
     }
 }
 

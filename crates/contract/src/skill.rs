@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{BoxFuture, ToolContext, ToolError, ToolSpec, UriClaim};
+use crate::{BoxFuture, ToolContext, ToolError, ToolSpec, UriClaimStrength};
 
 /// A skill: its `SKILL.md` and further files. Each file is a resource.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,8 +43,8 @@ pub trait SkillSource: Send + Sync + 'static {
     }
     /// Returns the strength of the source's claim on the skill with the `SKILL.md` at `uri`. If a
     /// source lists the skill, the host asks only this source.
-    fn claim(&self, _uri: &str) -> Option<UriClaim> {
-        Some(UriClaim::Scheme)
+    fn claim(&self, _uri: &str) -> Option<UriClaimStrength> {
+        Some(UriClaimStrength::Scheme)
     }
     /// Returns all skills that the source lists, ordered by URI.
     fn all<'a>(&'a self, ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>>;

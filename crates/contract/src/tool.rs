@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
 use crate::{
-    BoxFuture, CallEnding, ContentBlock, Effects, JobSupport, JsonCache, LazySchema, MetaFields,
-    ResultText, StartedWork, ToolContext, ToolError, ToolId, ToolOutput, ToolSpec, exact_json,
-    schema_of,
+    BoxFuture, CallEnding, ContentBlock, Effects, EncodedJsonCache, JobSupport, LazySchema,
+    MetaFields, PreparedCallWork, ResultText, ToolContext, ToolError, ToolId, ToolOutput, ToolSpec,
+    exact_json, schema_of,
 };
 
 /// A tool with typed input and output: one action that an agent can call.
@@ -58,9 +58,9 @@ pub trait Tool: Send + Sync + 'static {
     const LISTED: bool = true;
     /// The type of the arguments. Use [`NoInput`] if there are none.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
-    /// The type of the result: a serializable type with a schema, or [`ContentOnly`] for content
-    /// without structure.
-    type Output: ToolOutcome;
+    /// The type of the result: a serializable type with a schema, or [`UnstructuredResult`] for
+    /// content without structure.
+    type Output: TypedToolResult;
 
     /// Returns the schema of the tool's arguments, which callers see and the gate checks.
     fn input_schema() -> Value {
@@ -97,7 +97,7 @@ pub trait Tool: Send + Sync + 'static {
 }
 
 /// A result of a tool with static types.
-pub trait ToolOutcome: Send + 'static {
+pub trait TypedToolResult: Send + 'static {
     /// Returns the JSON Schema of the tool's structured result, if it has one.
     fn schema() -> Option<LazySchema>;
     /// Returns the structured result of the tool.
@@ -123,7 +123,7 @@ pub trait ToolOutcome: Send + 'static {
     }
 }
 
-impl<T: Serialize + JsonSchema + Send + 'static> ToolOutcome for T {
+impl<T: Serialize + JsonSchema + Send + 'static> TypedToolResult for T {
     fn schema() -> Option<LazySchema> {
         Some(LazySchema::for_type::<T>())
     }
@@ -143,16 +143,16 @@ impl<T: Serialize + JsonSchema + Send + 'static> ToolOutcome for T {
 
 /// A result without structure: text, images, audio and resources.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ContentOnly(pub Vec<ContentBlock>);
+pub struct UnstructuredResult(pub Vec<ContentBlock>);
 
-impl ContentOnly {
+impl UnstructuredResult {
     /// Creates a tool's result of one text.
     pub fn text(text: impl Into<String>) -> Self {
         Self(vec![ContentBlock::text(text)])
     }
 }
 
-impl ToolOutcome for ContentOnly {
+impl TypedToolResult for UnstructuredResult {
     fn schema() -> Option<LazySchema> {
         None
     }
@@ -197,7 +197,7 @@ pub trait AnyTool: Send + Sync + 'static {
     }
     /// Returns true if [`AnyTool::prepare`] has already finished the work, so that no job is
     /// needed.
-    fn is_done(&self, _ahead: &StartedWork) -> bool {
+    fn is_done(&self, _ahead: &PreparedCallWork) -> bool {
         false
     }
     /// Runs the tool on input that satisfies its schema.
@@ -248,7 +248,7 @@ impl AnyTool for ToolWithSpec {
         self.tool.has_prepare()
     }
 
-    fn is_done(&self, ahead: &StartedWork) -> bool {
+    fn is_done(&self, ahead: &PreparedCallWork) -> bool {
         self.tool.is_done(ahead)
     }
 
@@ -300,17 +300,17 @@ pub fn erase_tool<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         job: T::JOB,
         icons: Vec::new(),
         meta: MetaFields::new(),
-        list_cache: JsonCache::default(),
+        list_cache: EncodedJsonCache::default(),
     };
-    Arc::new(ErasedTool { spec, tool })
+    Arc::new(TypeErasedTool { spec, tool })
 }
 
-struct ErasedTool<T> {
+struct TypeErasedTool<T> {
     spec: ToolSpec,
     tool: T,
 }
 
-impl<T: Tool> AnyTool for ErasedTool<T> {
+impl<T: Tool> AnyTool for TypeErasedTool<T> {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

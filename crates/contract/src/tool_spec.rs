@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Icon, JsonCache, LazySchema, MetaFields};
+use crate::{EncodedJsonCache, Icon, LazySchema, MetaFields};
 
 /// The relation of a tool to jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -155,8 +155,8 @@ pub struct ToolSpec {
     pub description: String,
     /// The kind of changes that a run of the tool can make.
     pub effects: Effects,
-    /// The effects that lists announce, if they differ from `effects`. A tool that only passes calls
-    /// on changes nothing by itself, and announces the most that these calls may do.
+    /// The effects that lists announce, if they differ from `effects`. A tool that only passes
+    /// calls on changes nothing by itself, and announces the most that these calls may do.
     pub announced_effects: Option<Effects>,
     /// A tool whose rules for denial, confirmation and rates also apply to this tool.
     pub ruled_as: Option<ToolId>,
@@ -202,7 +202,7 @@ pub struct ToolSpec {
     /// Further metadata about the tool for clients.
     pub meta: MetaFields,
     /// The list entries of this tool that dialects have cached.
-    pub list_cache: JsonCache,
+    pub list_cache: EncodedJsonCache,
 }
 
 impl ToolSpec {
@@ -237,7 +237,7 @@ impl ToolSpec {
             job: JobSupport::Optional,
             icons: Vec::new(),
             meta: MetaFields::new(),
-            list_cache: JsonCache::default(),
+            list_cache: EncodedJsonCache::default(),
         }
     }
 }

@@ -7,10 +7,10 @@ use crate::ToolError;
 
 /// The number of bytes that a call's caller may still write. Each write is deducted.
 #[derive(Clone, Default)]
-pub struct WriteBudget(Option<Arc<dyn RateBudget>>);
+pub struct WriteBudget(Option<Arc<dyn WriteRateBudget>>);
 
 /// A budget of bytes that a caller may still write. It refills over time.
-pub trait RateBudget: Send + Sync {
+pub trait WriteRateBudget: Send + Sync {
     /// Reserves `bytes` of the budget for a write.
     ///
     /// # Errors
@@ -22,7 +22,7 @@ pub trait RateBudget: Send + Sync {
 
 impl WriteBudget {
     /// Creates a write budget that draws from `budget`.
-    pub fn new(budget: Arc<dyn RateBudget>) -> Self {
+    pub fn new(budget: Arc<dyn WriteRateBudget>) -> Self {
         Self(Some(budget))
     }
 

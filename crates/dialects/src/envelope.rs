@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use serde_json::json;
 use toolgate_contract::{
-    CallEnvelope, CallError, CallMetadata, CallOrigin, Caller, CanonicalCode, EnvelopeError,
-    EnvelopeMeta, FrameHead, MessageFrame, Reply,
+    CallEnvelope, CallError, CallMetadata, CallOrigin, Caller, CanonicalErrorCode, EnvelopeError,
+    EnvelopeMetadata, FrameMetadata, MessageFrame, Reply,
 };
 
 use self::answers::{EnvelopeEncoder, EnvelopeTransport};
 use self::requests::EnvelopeRequest;
 use crate::{
-    AnswerForm, Conversation, Dialect, FrameReading, FrameRefusal, OnDisconnect, PendingRequest,
-    QuestionMode, RequestKey, SocketUpgrade,
+    AcceptedAnswerForm, Conversation, Dialect, DisconnectEffect, FrameRefusal, InFlightRequestKey,
+    ParsedFrame, PendingRequest, QuestionChannel, WebSocketPurpose,
 };
 
 pub use names::{canonical_tool_id, catalog_name};
@@ -49,7 +49,7 @@ impl Dialect for EnvelopeDialect {
 
     /// Returns `None`: HTTP requests are independent in the envelope dialect, so there are no
     /// sessions.
-    fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
+    fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
         None
     }
 
@@ -66,31 +66,31 @@ impl Dialect for EnvelopeDialect {
         refusal_reply(&refusal_error(why))
     }
 
-    fn reject_frame(&self, frame: &MessageFrame, why: &FrameRefusal) -> FrameReading {
+    fn reject_frame(&self, frame: &MessageFrame, why: &FrameRefusal) -> ParsedFrame {
         self.read_rejected(&frame.head, refusal_error(why))
     }
 
-    fn reject_unreadable(&self, head: &FrameHead, why: &str) -> Option<FrameReading> {
+    fn reject_unreadable(&self, head: &FrameMetadata, why: &str) -> Option<ParsedFrame> {
         Some(self.read_rejected(head, requests::invalid_input("", why)))
     }
 
-    fn is_public(&self, head: &FrameHead) -> bool {
+    fn is_public(&self, head: &FrameMetadata) -> bool {
         head.path() == http::HEALTH
     }
 
-    fn upgrade(&self, _head: &FrameHead) -> Result<SocketUpgrade, Reply> {
+    fn upgrade(&self, _head: &FrameMetadata) -> Result<WebSocketPurpose, Reply> {
         let message = "WebSockets are not supported; use HTTP".to_owned();
         let mut reply = refusal_reply(&CallError::NotFound { message });
-        reply.status = CanonicalCode::NotFound.http_status();
+        reply.status = CanonicalErrorCode::NotFound.http_status();
         Err(reply)
     }
 }
 
 impl EnvelopeDialect {
-    fn read_rejected(&self, head: &FrameHead, why: CallError) -> FrameReading {
+    fn read_rejected(&self, head: &FrameMetadata, why: CallError) -> ParsedFrame {
         match head {
-            FrameHead::Line => lines::read_rejected(why),
-            FrameHead::Http { method, path, .. } => http::read_rejected(method, path, why),
+            FrameMetadata::Line => lines::read_rejected(why),
+            FrameMetadata::Http { method, path, .. } => http::read_rejected(method, path, why),
         }
     }
 }
@@ -102,11 +102,11 @@ struct EnvelopeConversation {
 }
 
 impl Conversation for EnvelopeConversation {
-    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
+    fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         self.read += 1;
         match &frame.head {
-            FrameHead::Line => lines::read(&frame.body, self.read),
-            FrameHead::Http { method, path, query, .. } => {
+            FrameMetadata::Line => lines::read(&frame.body, self.read),
+            FrameMetadata::Http { method, path, query, .. } => {
                 http::read(method, path, query, &frame.head, &frame.body)
             }
         }
@@ -124,18 +124,18 @@ fn request_reading(
     transport: EnvelopeTransport,
     metadata: CallMetadata,
     key: String,
-) -> FrameReading {
+) -> ParsedFrame {
     let EnvelopeRequest { request, origin } = request;
     let encoder =
         EnvelopeEncoder { transport, tool: origin.tool.clone(), prompt: origin.prompt.clone() };
-    FrameReading::Request(PendingRequest {
+    ParsedFrame::Request(PendingRequest {
         // No request is cancelled by its id, so two requests may share one.
-        key: RequestKey(key),
+        key: InFlightRequestKey(key),
         request,
         encoder: Arc::new(encoder),
-        on_disconnect: OnDisconnect::Cancels,
-        answer_form: AnswerForm::Message,
-        question_mode: QuestionMode::Nobody,
+        on_disconnect: DisconnectEffect::Cancels,
+        answer_form: AcceptedAnswerForm::Message,
+        question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata { by_id: true, ..metadata },
         time_limit: None,
         origin: Some(Box::new(origin)),
@@ -172,7 +172,7 @@ fn refusal_error(why: &FrameRefusal) -> CallError {
                     .to_owned(),
             retry_after: *retry_after,
         },
-        FrameRefusal::DuplicateId { key: RequestKey(key) } => {
+        FrameRefusal::DuplicateId { key: InFlightRequestKey(key) } => {
             requests::invalid_input("/id", &format!("the id {key} is already in use"))
         }
     }
@@ -184,7 +184,7 @@ fn refusal_reply(why: &CallError) -> Reply {
         requests::unknown("stdio", "rpc", "unknown").origin;
     let nil = "00000000-0000-0000-0000-000000000000";
     let error = EnvelopeError::from_error(why);
-    let meta = EnvelopeMeta {
+    let meta = EnvelopeMetadata {
         request_id: nil.to_owned(),
         trace_id: nil.to_owned(),
         span_id: nil.to_owned(),
@@ -206,6 +206,6 @@ fn refusal_reply(why: &CallError) -> Reply {
 }
 
 /// Creates the reading of a health check, which is its answer.
-fn health_reading() -> FrameReading {
-    FrameReading::Reply(Reply::json(crate::rpc::to_json(&json!({ "status": "ok" }))))
+fn health_reading() -> ParsedFrame {
+    ParsedFrame::Reply(Reply::json(crate::rpc::to_json(&json!({ "status": "ok" }))))
 }

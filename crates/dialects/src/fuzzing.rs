@@ -11,19 +11,19 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, CallEvent, Caller, FrameHead, HostAnswer, LogLevel, MessageFrame, Reply,
-    ReplyBody, ResultForm, ResultText, ServerChange, ToolOutput, ToolPage,
+    CallEnding, CallError, CallEvent, Caller, FrameMetadata, HostAnswer, LogLevel, MessageFrame,
+    Reply, ReplyBody, ResultText, ServerChange, ToolOutput, ToolPage, ToolResultForm,
 };
 
 use crate::{
-    Conversation, Dialect, FrameReading, FrameRefusal, PendingRequest, ServerInfo, mcp, mira,
+    Conversation, Dialect, FrameRefusal, ParsedFrame, PendingRequest, ServerInfo, mcp, mira,
 };
 
 /// A function that processes one input, and panics if it finds a bug.
-type FuzzTarget = fn(&[u8]);
+type DialectFuzzTarget = fn(&[u8]);
 
 /// All fuzz targets of this crate, by the name of their folder in `fuzz/corpus`.
-pub const TARGETS: &[(&str, FuzzTarget)] = &[
+pub const TARGETS: &[(&str, DialectFuzzTarget)] = &[
     ("frames_mcp", frames_mcp),
     ("frames_zyra", frames_zyra),
     ("frames_mira", frames_mira),
@@ -109,35 +109,35 @@ fn check_head(dialect: &dyn Dialect, frame: &MessageFrame) {
     );
 }
 
-fn check_single_reading(reading: FrameReading) {
+fn check_single_reading(reading: ParsedFrame) {
     match reading {
-        FrameReading::Reply(reply) => check_reply(reply),
-        FrameReading::Request(ask) => sample_replies(&ask).into_iter().for_each(check_reply),
+        ParsedFrame::Reply(reply) => check_reply(reply),
+        ParsedFrame::Request(ask) => sample_replies(&ask).into_iter().for_each(check_reply),
         _ => {}
     }
 }
 
 /// Checks that every reply to `reading` is valid.
-fn check_reading(conversation: &dyn Conversation, reading: FrameReading) {
+fn check_reading(conversation: &dyn Conversation, reading: ParsedFrame) {
     match reading {
-        FrameReading::Reply(reply)
-        | FrameReading::OpenSession(reply)
-        | FrameReading::CloseSession(reply) => check_reply(reply),
-        FrameReading::Cancel { reply, .. }
-        | FrameReading::Unwatch { reply, .. }
-        | FrameReading::Response { reply, .. } => check_reply(reply),
-        FrameReading::Replies(replies) => replies.into_iter().for_each(check_reply),
-        FrameReading::Request(ask) => sample_replies(&ask).into_iter().for_each(check_reply),
-        FrameReading::Batch(items) => {
-            let first = |reading: &FrameReading| match reading {
-                FrameReading::Reply(reply) => Some(reply.clone()),
-                FrameReading::Request(ask) => sample_replies(ask).into_iter().next(),
+        ParsedFrame::Reply(reply)
+        | ParsedFrame::OpenSession(reply)
+        | ParsedFrame::CloseSession(reply) => check_reply(reply),
+        ParsedFrame::Cancel { reply, .. }
+        | ParsedFrame::Unwatch { reply, .. }
+        | ParsedFrame::Response { reply, .. } => check_reply(reply),
+        ParsedFrame::Replies(replies) => replies.into_iter().for_each(check_reply),
+        ParsedFrame::Request(ask) => sample_replies(&ask).into_iter().for_each(check_reply),
+        ParsedFrame::Batch(items) => {
+            let first = |reading: &ParsedFrame| match reading {
+                ParsedFrame::Reply(reply) => Some(reply.clone()),
+                ParsedFrame::Request(ask) => sample_replies(ask).into_iter().next(),
                 _ => None,
             };
             check_reply(conversation.join_replies(items.iter().filter_map(first).collect()));
             items.into_iter().for_each(|item| check_reading(conversation, item));
         }
-        FrameReading::Watch(watching) => {
+        ParsedFrame::Watch(watching) => {
             let ticket = watching.encoder;
             let said = [
                 ticket.encode_start(None),
@@ -146,11 +146,11 @@ fn check_reading(conversation: &dyn Conversation, reading: FrameReading) {
             ];
             said.into_iter().flatten().for_each(check_message);
         }
-        FrameReading::Subscribe(listening) => {
+        ParsedFrame::Subscribe(listening) => {
             let begun = listening.encoder.encode_start(&listening.filter);
             begun.into_iter().chain(listening.encoder.encode_end()).for_each(check_message);
         }
-        FrameReading::OpenNotifications { .. } => {}
+        ParsedFrame::OpenNotifications { .. } => {}
     }
 }
 
@@ -204,7 +204,7 @@ fn parse_frame(bytes: &[u8]) -> MessageFrame {
     }
 }
 
-fn parse_head(bytes: &[u8]) -> Option<(FrameHead, &[u8])> {
+fn parse_head(bytes: &[u8]) -> Option<(FrameMetadata, &[u8])> {
     let end = bytes.windows(2).position(|pair| pair == b"\n\n").unwrap_or(bytes.len());
     let mut lines = str::from_utf8(&bytes[..end]).ok()?.split('\n');
     let (method, target) = lines.next()?.split_once(' ')?;
@@ -223,7 +223,7 @@ fn parse_head(bytes: &[u8]) -> Option<(FrameHead, &[u8])> {
         headers.append(name, HeaderValue::from_str(value.trim()).ok()?);
     }
     let body = bytes.get(end + 2..).unwrap_or_default();
-    Some((FrameHead::Http { method, path, query, headers }, body))
+    Some((FrameMetadata::Http { method, path, query, headers }, body))
 }
 
 fn server_info() -> Arc<ServerInfo> {
@@ -242,6 +242,6 @@ fn server_info() -> Arc<ServerInfo> {
         zyra_body_bytes_max: Some(4096),
         requires_auth: true,
         tls: false,
-        results: ResultForm::Both,
+        results: ToolResultForm::Both,
     })
 }

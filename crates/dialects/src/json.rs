@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::de::StrRead;
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
-use toolgate_contract::exact_json::{MapStart, NumberSource, check_key};
+use toolgate_contract::exact_json::{JsonMapStart, NumberSpellings, check_key};
 
 /// The maximum number of values in one JSON message. Without this limit, a few megabytes of `0,`
 /// would take a gigabyte, because each value takes tens of bytes in memory.
@@ -35,29 +35,29 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
 
 /// Parses the members of the one object in the JSON `bytes`. Any other JSON value is returned as it
 /// is.
-pub(crate) fn parse_members(bytes: &[u8]) -> Result<Result<MessageMembers, Value>, JsonError> {
+pub(crate) fn parse_members(bytes: &[u8]) -> Result<Result<RpcMessageMembers, Value>, JsonError> {
     match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => read_json(bytes, |strict, reader| {
             strict.count_value::<serde_json::Error>()?;
-            reader.deserialize_map(MessageVisitor(strict)).map(Ok)
+            reader.deserialize_map(RpcMessageVisitor(strict)).map(Ok)
         }),
         Some(_) | None => parse(bytes).map(Err),
     }
 }
 
-type JsonReader<'de> = serde_json::Deserializer<StrRead<'de>>;
+type BorrowingJsonReader<'de> = serde_json::Deserializer<StrRead<'de>>;
 
 fn read_json<T>(
     bytes: &[u8],
-    read: impl FnOnce(StrictJson<'_>, &mut JsonReader<'_>) -> serde_json::Result<T>,
+    read: impl FnOnce(StrictJsonSeed<'_>, &mut BorrowingJsonReader<'_>) -> serde_json::Result<T>,
 ) -> Result<T, JsonError> {
     // Checking all of it once is cheaper than a check of each string.
     let text = str::from_utf8(bytes).map_err(|err| {
         JsonError::Syntax(format!("invalid UTF-8 at byte {}", err.valid_up_to() + 1))
     })?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let (left, numbers) = (Cell::new(VALUES_MAX), NumberSource::new(text));
-    let strict = StrictJson { left: &left, numbers: &numbers };
+    let (left, numbers) = (Cell::new(VALUES_MAX), NumberSpellings::new(text));
+    let strict = StrictJsonSeed { left: &left, numbers: &numbers };
     let value = read(strict, &mut reader).and_then(|value| reader.end().map(|()| value));
     value.map_err(|err| {
         if err.is_data() {
@@ -70,13 +70,13 @@ fn read_json<T>(
 
 /// Seed that deserializes one JSON value and checks for duplicate keys and too many values.
 #[derive(Clone, Copy)]
-struct StrictJson<'a> {
+struct StrictJsonSeed<'a> {
     /// The number of JSON values that are still allowed.
     left: &'a Cell<usize>,
-    numbers: &'a NumberSource<'a>,
+    numbers: &'a NumberSpellings<'a>,
 }
 
-impl StrictJson<'_> {
+impl StrictJsonSeed<'_> {
     /// Counts one more JSON value.
     fn count_value<E: Error>(self) -> Result<(), E> {
         let left = self.left.get().checked_sub(1);
@@ -88,7 +88,7 @@ impl StrictJson<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for StrictJson<'_> {
+impl<'de> DeserializeSeed<'de> for StrictJsonSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
@@ -97,7 +97,7 @@ impl<'de> DeserializeSeed<'de> for StrictJson<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for StrictJson<'_> {
+impl<'de> Visitor<'de> for StrictJsonSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,9 +143,9 @@ impl<'de> Visitor<'de> for StrictJson<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         let mut next = match self.numbers.start_map(&mut entries)? {
-            MapStart::Number(number) => return Ok(Value::Number(number)),
-            MapStart::Key(key) => Some(key),
-            MapStart::Empty => None,
+            JsonMapStart::Number(number) => return Ok(Value::Number(number)),
+            JsonMapStart::Key(key) => Some(key),
+            JsonMapStart::Empty => None,
         };
         while let Some(key) = next {
             check_key(&key)?;
@@ -162,18 +162,18 @@ impl<'de> Visitor<'de> for StrictJson<'_> {
 /// The members of a JSON-RPC message. The type has one field per member, which is faster than a
 /// map.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct MessageMembers {
+pub(crate) struct RpcMessageMembers {
     pub(crate) jsonrpc: Option<Value>,
     pub(crate) id: Option<Value>,
     pub(crate) method: Option<Value>,
-    pub(crate) params: Option<RawParams>,
+    pub(crate) params: Option<RawRpcParams>,
     pub(crate) result: Option<Value>,
     pub(crate) error: Option<Value>,
 }
 
 /// The value of the member `params` of a JSON-RPC message.
 #[derive(Debug, PartialEq)]
-pub(crate) enum RawParams {
+pub(crate) enum RawRpcParams {
     /// Parameters that are an object, as usual.
     Params(RpcParams),
     /// Parameters of any other JSON type.
@@ -206,7 +206,7 @@ impl From<Map<String, Value>> for RpcParams {
     }
 }
 
-impl From<Value> for RawParams {
+impl From<Value> for RawRpcParams {
     fn from(value: Value) -> Self {
         match value {
             Value::Object(map) => Self::Params(map.into()),
@@ -215,7 +215,7 @@ impl From<Value> for RawParams {
     }
 }
 
-impl MessageMembers {
+impl RpcMessageMembers {
     /// Returns the field for the message's member `name`. `None` for `params` and unknown members.
     fn member_mut(&mut self, name: &str) -> Option<&mut Option<Value>> {
         Some(match name {
@@ -232,7 +232,7 @@ impl MessageMembers {
 /// The name of the member that holds the parameters of a message.
 const PARAMS: &str = "params";
 
-impl From<Map<String, Value>> for MessageMembers {
+impl From<Map<String, Value>> for RpcMessageMembers {
     fn from(map: Map<String, Value>) -> Self {
         let mut members = Self::default();
         for (name, value) in map {
@@ -247,20 +247,20 @@ impl From<Map<String, Value>> for MessageMembers {
 }
 
 /// Visitor that deserializes a JSON-RPC message.
-struct MessageVisitor<'a>(StrictJson<'a>);
+struct RpcMessageVisitor<'a>(StrictJsonSeed<'a>);
 
-impl<'de> Visitor<'de> for MessageVisitor<'_> {
-    type Value = MessageMembers;
+impl<'de> Visitor<'de> for RpcMessageVisitor<'_> {
+    type Value = RpcMessageMembers;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a message")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<MessageMembers, A::Error> {
-        let mut members = MessageMembers::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RpcMessageMembers, A::Error> {
+        let mut members = RpcMessageMembers::default();
         // Unknown members must be unique, too.
         let mut others = HashSet::new();
-        while let Some(MemberName(name)) = entries.next_key()? {
+        while let Some(JsonMemberName(name)) = entries.next_key()? {
             let is_first = match members.member_mut(&name) {
                 Some(place) => place.is_none(),
                 None if name == PARAMS => members.params.is_none(),
@@ -283,33 +283,33 @@ impl<'de> Visitor<'de> for MessageVisitor<'_> {
 }
 
 /// Visitor that deserializes the value of `params`.
-struct ParamsVisitor<'a>(StrictJson<'a>);
+struct ParamsVisitor<'a>(StrictJsonSeed<'a>);
 
 /// The maximum number of parameters of a message among which a linear search finds duplicates. For
 /// more, a set does.
 const LINEAR_SEARCH_MAX: usize = 16;
 
 impl<'de> DeserializeSeed<'de> for ParamsVisitor<'_> {
-    type Value = RawParams;
+    type Value = RawRpcParams;
 
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<RawParams, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<RawRpcParams, D::Error> {
         self.0.count_value()?;
         reader.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for ParamsVisitor<'_> {
-    type Value = RawParams;
+    type Value = RawRpcParams;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.expecting(f)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawParams, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawRpcParams, A::Error> {
         let mut next = match self.0.numbers.start_map(&mut entries)? {
-            MapStart::Number(number) => return Ok(RawParams::Other(Value::Number(number))),
-            MapStart::Key(name) => Some(name),
-            MapStart::Empty => None,
+            JsonMapStart::Number(number) => return Ok(RawRpcParams::Other(Value::Number(number))),
+            JsonMapStart::Key(name) => Some(name),
+            JsonMapStart::Empty => None,
         };
         let mut params = RpcParams(Vec::with_capacity(4));
         let mut many = HashSet::new();
@@ -331,39 +331,39 @@ impl<'de> Visitor<'de> for ParamsVisitor<'_> {
             params.0.push((name, value));
             next = entries.next_key()?;
         }
-        Ok(RawParams::Params(params))
+        Ok(RawRpcParams::Params(params))
     }
 
-    fn visit_unit<E: Error>(self) -> Result<RawParams, E> {
-        self.0.visit_unit().map(RawParams::Other)
+    fn visit_unit<E: Error>(self) -> Result<RawRpcParams, E> {
+        self.0.visit_unit().map(RawRpcParams::Other)
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<RawParams, E> {
-        self.0.visit_bool(value).map(RawParams::Other)
+    fn visit_bool<E: Error>(self, value: bool) -> Result<RawRpcParams, E> {
+        self.0.visit_bool(value).map(RawRpcParams::Other)
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<RawParams, E> {
-        self.0.visit_i64(value).map(RawParams::Other)
+    fn visit_i64<E: Error>(self, value: i64) -> Result<RawRpcParams, E> {
+        self.0.visit_i64(value).map(RawRpcParams::Other)
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<RawParams, E> {
-        self.0.visit_u64(value).map(RawParams::Other)
+    fn visit_u64<E: Error>(self, value: u64) -> Result<RawRpcParams, E> {
+        self.0.visit_u64(value).map(RawRpcParams::Other)
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<RawParams, E> {
-        self.0.visit_f64(value).map(RawParams::Other)
+    fn visit_f64<E: Error>(self, value: f64) -> Result<RawRpcParams, E> {
+        self.0.visit_f64(value).map(RawRpcParams::Other)
     }
 
-    fn visit_str<E: Error>(self, value: &str) -> Result<RawParams, E> {
-        self.0.visit_str(value).map(RawParams::Other)
+    fn visit_str<E: Error>(self, value: &str) -> Result<RawRpcParams, E> {
+        self.0.visit_str(value).map(RawRpcParams::Other)
     }
 
-    fn visit_string<E: Error>(self, value: String) -> Result<RawParams, E> {
-        self.0.visit_string(value).map(RawParams::Other)
+    fn visit_string<E: Error>(self, value: String) -> Result<RawRpcParams, E> {
+        self.0.visit_string(value).map(RawRpcParams::Other)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<RawParams, A::Error> {
-        self.0.visit_seq(items).map(RawParams::Other)
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<RawRpcParams, A::Error> {
+        self.0.visit_seq(items).map(RawRpcParams::Other)
     }
 }
 
@@ -373,7 +373,7 @@ fn duplicate_key<E: Error>(name: &str) -> E {
 
 /// The name of a member of a JSON object. It is copied only if it contains escapes.
 #[derive(Deserialize)]
-struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
+struct JsonMemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[cfg(test)]
 mod tests {
@@ -395,7 +395,8 @@ mod tests {
             let unique: Vec<_> = names(count).collect();
             let message = |params: &str| format!("{{\"params\":{{{params}}}}}");
             let parsed = parse_members(message(&unique.join(",")).as_bytes());
-            let Ok(Ok(MessageMembers { params: Some(RawParams::Params(params)), .. })) = parsed
+            let Ok(Ok(RpcMessageMembers { params: Some(RawRpcParams::Params(params)), .. })) =
+                parsed
             else {
                 panic!("{count}: {parsed:?}");
             };
@@ -416,8 +417,11 @@ mod tests {
             let message = format!(
                 r#"{{"id":{number},"x":[1e1,"2e2"],"params":{{"a":{deep},"b":{text}}},"result":{number}}}"#
             );
-            let Ok(Ok(MessageMembers {
-                id, params: Some(RawParams::Params(params)), result, ..
+            let Ok(Ok(RpcMessageMembers {
+                id,
+                params: Some(RawRpcParams::Params(params)),
+                result,
+                ..
             })) = parse_members(message.as_bytes())
             else {
                 panic!("{message}");
@@ -428,7 +432,8 @@ mod tests {
             assert_eq!(written(params.get("b")), text);
             assert_eq!(written(result.as_ref()), number);
             let other = parse_members(format!(r#"{{"params":{number}}}"#).as_bytes());
-            let Ok(Ok(MessageMembers { params: Some(RawParams::Other(other)), .. })) = other else {
+            let Ok(Ok(RpcMessageMembers { params: Some(RawRpcParams::Other(other)), .. })) = other
+            else {
                 panic!("{other:?}");
             };
             assert_eq!(other.to_string(), number);

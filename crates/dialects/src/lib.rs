@@ -10,8 +10,9 @@ use bytes::Bytes;
 use serde_json::Value;
 use toolgate_contract::{
     CallEnvelope, CallError, CallEvent, CallMetadata, CallOrigin, Caller, ChangeFilter,
-    ClientAnswer, ClientAnswers, ClientQuestion, FrameHead, HostAnswer, HostRequest, JobSnapshot,
-    JobStreamItem, LogLevel, MessageFrame, QuestionSupport, Reply, ResultForm, ServerChange,
+    ClientAnswer, ClientAnswers, ClientQuestion, FrameMetadata, HostAnswer, HostRequest,
+    JobSnapshot, JobStreamItem, LogLevel, MessageFrame, QuestionSupport, Reply, ServerChange,
+    ToolResultForm,
 };
 
 mod json;
@@ -52,13 +53,13 @@ pub trait Dialect: Send + Sync + 'static {
     /// Returns the HTTP paths of the dialect. A path that ends in `/` includes everything below it.
     fn paths(&self) -> &'static [&'static str];
     /// Returns true if a request belongs to this dialect although its path belongs to another.
-    fn claims(&self, _head: &FrameHead) -> bool {
+    fn claims(&self, _head: &FrameMetadata) -> bool {
         false
     }
     /// Starts a conversation with a client that acts for `caller`.
     fn start_conversation(&self, caller: &Caller) -> Box<dyn Conversation>;
     /// Returns the session id that a client's message names.
-    fn session<'h>(&self, head: &'h FrameHead) -> Option<&'h str>;
+    fn session<'h>(&self, head: &'h FrameMetadata) -> Option<&'h str>;
     /// Returns the reply to a client's message that names an unknown session.
     fn unknown_session(&self) -> Reply;
     /// Adds the `id` of the new session to `reply`.
@@ -67,17 +68,21 @@ pub trait Dialect: Send + Sync + 'static {
     fn refuse(&self, why: &FrameRefusal) -> Reply;
     /// Returns the reading of a client's message that was rejected. By default, this is the reply
     /// of [`Dialect::refuse`]. The body of an oversized message is empty.
-    fn reject_frame(&self, _frame: &MessageFrame, why: &FrameRefusal) -> FrameReading {
-        FrameReading::Reply(self.refuse(why))
+    fn reject_frame(&self, _frame: &MessageFrame, why: &FrameRefusal) -> ParsedFrame {
+        ParsedFrame::Reply(self.refuse(why))
     }
     /// Returns the reading of an HTTP request whose body was unreadable, if the dialect has a reply
     /// for it.
-    fn reject_unreadable(&self, _head: &FrameHead, _why: &str) -> Option<FrameReading> {
+    fn reject_unreadable(&self, _head: &FrameMetadata, _why: &str) -> Option<ParsedFrame> {
         None
     }
     /// Returns the reaction to a WebSocket that was rejected. By default, this is the reply of
     /// [`Dialect::refuse`].
-    fn reject_socket(&self, _head: &FrameHead, why: &FrameRefusal) -> Result<SocketUpgrade, Reply> {
+    fn reject_socket(
+        &self,
+        _head: &FrameMetadata,
+        why: &FrameRefusal,
+    ) -> Result<WebSocketPurpose, Reply> {
         Err(self.refuse(why))
     }
     /// Returns the HTTP paths on the dialect's own listener. By default, these are
@@ -95,16 +100,16 @@ pub trait Dialect: Send + Sync + 'static {
     }
     /// Returns the client's API key or token from a place that only this dialect uses, such as the
     /// query.
-    fn credential(&self, _head: &FrameHead) -> Option<String> {
+    fn credential(&self, _head: &FrameMetadata) -> Option<String> {
         None
     }
     /// Returns true if the request needs no authentication.
-    fn is_public(&self, _head: &FrameHead) -> bool {
+    fn is_public(&self, _head: &FrameMetadata) -> bool {
         false
     }
     /// Returns the half of a conversation that this request is, if the conversation consists of two
     /// HTTP requests (HTTP+SSE of MCP 2024-11-05).
-    fn duplex(&self, _head: &FrameHead) -> Option<DuplexHalf> {
+    fn duplex(&self, _head: &FrameMetadata) -> Option<DuplexRequestKind> {
         None
     }
     /// Returns the path to which the client of the HTTP+SSE conversation `id` posts its messages.
@@ -120,14 +125,14 @@ pub trait Dialect: Send + Sync + 'static {
         Reply::empty(400)
     }
     /// Returns the purpose of a WebSocket at the request's path, or the refusal.
-    fn upgrade(&self, _head: &FrameHead) -> Result<SocketUpgrade, Reply> {
+    fn upgrade(&self, _head: &FrameMetadata) -> Result<WebSocketPurpose, Reply> {
         Err(Reply::empty(426))
     }
 }
 
 /// One half of a conversation in which each direction has its own HTTP requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DuplexHalf {
+pub enum DuplexRequestKind {
     /// A request for the stream of messages to the client.
     Open,
     /// A request with a message from the client.
@@ -137,8 +142,8 @@ pub enum DuplexHalf {
     },
 }
 
-/// The purpose of a WebSocket.
-pub enum SocketUpgrade {
+/// The purpose for which a client opened a WebSocket.
+pub enum WebSocketPurpose {
     /// A conversation with the client, with one message per WebSocket message.
     Converse,
     /// A stream of a job's events to the client.
@@ -175,14 +180,14 @@ pub enum FrameRefusal {
     /// An earlier request with the same key is still in flight.
     DuplicateId {
         /// The key of the request.
-        key: RequestKey,
+        key: InFlightRequestKey,
     },
 }
 
 /// A conversation: reads the messages of one client in order, and keeps the state between them.
 pub trait Conversation: Send {
     /// Reads one message of the client.
-    fn read(&mut self, frame: &MessageFrame) -> FrameReading;
+    fn read(&mut self, frame: &MessageFrame) -> ParsedFrame;
     /// Joins the replies to a batch of messages into one reply, in order.
     fn join_replies(&self, replies: Vec<Reply>) -> Reply;
     /// Returns the encoder for notifications, if the conversation has begun and its client receives
@@ -194,7 +199,7 @@ pub trait Conversation: Send {
 
 /// The meaning of a client's message, as its dialect reads it.
 #[allow(clippy::large_enum_variant, reason = "most frames are asks, and a box would cost each")]
-pub enum FrameReading {
+pub enum ParsedFrame {
     /// An immediate reply, without a request to the host.
     Reply(Reply),
     /// Several immediate replies, in this order. They are possible only for messages that are
@@ -205,12 +210,12 @@ pub enum FrameReading {
     /// The cancellation of an earlier request of the client.
     Cancel {
         /// The key of the request to cancel.
-        key: RequestKey,
+        key: InFlightRequestKey,
         /// The reply to the message.
         reply: Reply,
     },
     /// Several messages in one, as in a JSON-RPC batch.
-    Batch(Vec<FrameReading>),
+    Batch(Vec<ParsedFrame>),
     /// A request to stream the events of a job.
     Watch(JobWatchRequest),
     /// A subscription to changes, until the client cancels it or leaves.
@@ -246,17 +251,17 @@ pub enum FrameReading {
 /// A request to the host, with the encoder for its answer.
 pub struct PendingRequest {
     /// The key by which the client may cancel the request, unique in the conversation.
-    pub key: RequestKey,
+    pub key: InFlightRequestKey,
     /// The request to the host.
     pub request: HostRequest,
     /// The encoder for the answer to the request.
     pub encoder: Arc<dyn AnswerEncoder>,
     /// The effect of a lost connection on the request.
-    pub on_disconnect: OnDisconnect,
+    pub on_disconnect: DisconnectEffect,
     /// The forms in which the client accepts the answer.
-    pub answer_form: AnswerForm,
+    pub answer_form: AcceptedAnswerForm,
     /// The way to ask the client questions while the request runs.
-    pub question_mode: QuestionMode,
+    pub question_mode: QuestionChannel,
     /// Metadata that the client sent with the request.
     pub metadata: CallMetadata,
     /// The longest duration of the request that the dialect allows, if it is shorter than the
@@ -268,7 +273,7 @@ pub struct PendingRequest {
 
 /// The way to ask a client questions about its request.
 #[derive(Debug, Clone, PartialEq)]
-pub enum QuestionMode {
+pub enum QuestionChannel {
     /// The client cannot be asked.
     Nobody,
     /// The request ends with the questions, and the client makes the request again with the
@@ -296,11 +301,11 @@ pub enum ClientResponse {
 
 /// The id of a request, unique among those in flight in a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct RequestKey(pub String);
+pub struct InFlightRequestKey(pub String);
 
 /// The effect of a lost connection on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnDisconnect {
+pub enum DisconnectEffect {
     /// The request is cancelled when the connection is lost.
     Cancels,
     /// The work for the request goes on.
@@ -309,7 +314,7 @@ pub enum OnDisconnect {
 
 /// The forms of answer that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnswerForm {
+pub enum AcceptedAnswerForm {
     /// The answer is one message.
     Message,
     /// The answer is a stream of events that ends with the message.
@@ -377,7 +382,7 @@ pub trait AnswerEncoder: Send + Sync + 'static {
 /// A client's subscription to changes of lists, resources and jobs.
 pub struct ChangeSubscription {
     /// The key of the request that subscribed, unique in the conversation.
-    pub key: RequestKey,
+    pub key: InFlightRequestKey,
     /// The changes that the client subscribed to.
     pub filter: ChangeFilter,
     /// The encoder for the notifications of changes.
@@ -476,7 +481,7 @@ pub struct ServerInfo {
     pub tls: bool,
     /// The form in which MCP clients get the results of this server's own tools, unless a request
     /// names another.
-    pub results: ResultForm,
+    pub results: ToolResultForm,
 }
 
 /// The server card: a description for clients that have not connected yet.

@@ -31,30 +31,30 @@ use http::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallMetadata, Caller, ClientProfile, FrameHead, HostRequest, LogLevel, MessageFrame,
+    CallMetadata, Caller, ClientProfile, FrameMetadata, HostRequest, LogLevel, MessageFrame,
     QuestionSupport, Reply,
 };
 
 pub use dialect::McpDialect;
 pub use requests::META_RESULTS;
 pub use revision::{
-    BadInputForm, BatchSupport, ContentSupport, NEWEST_SESSION, ProtocolEra, QuestionForms,
-    REVISIONS, Revision, SchemaSupport, TaskSupport,
+    BadInputReply, BatchSupport, ContentBlockSupport, McpRevision, NEWEST_SESSION, REVISIONS,
+    RevisionQuestionSupport, SchemaSupport, SessionModel, TaskSupport,
 };
 pub use tool_list::model_text;
 
-use self::encoder::{McpEncoder, McpRequestKind, ResultStamp, server_info};
+use self::encoder::{CommonResultMembers, McpEncoder, McpRequestKind, server_info};
 use self::message::{
     McpError, McpMessage, RequestId, cancelled_key, join_batch, read_id, success, wrong_type,
 };
-use self::request_notifications::RequestNotifications;
+use self::request_notifications::RequestedNotifications;
 use self::requests::{answer_form, read_level, request_kind};
 use self::subscriptions::SessionChangeEncoder;
 use self::tasks::TaskRequest;
-use crate::json::{MessageMembers, RpcParams, parse_members};
+use crate::json::{RpcMessageMembers, RpcParams, parse_members};
 use crate::{
-    AnswerForm, ChangeEncoder, ClientResponse, Conversation, FrameReading, OnDisconnect,
-    PendingRequest, QuestionMode, ServerInfo,
+    AcceptedAnswerForm, ChangeEncoder, ClientResponse, Conversation, DisconnectEffect, ParsedFrame,
+    PendingRequest, QuestionChannel, ServerInfo,
 };
 
 /// The time for which clients may cache the answer to `server/discover`, in milliseconds.
@@ -81,7 +81,7 @@ struct McpConversation {
 /// The settings of an MCP session, or of one stateless request.
 #[derive(Clone, Copy)]
 struct McpSession {
-    revision: &'static Revision,
+    revision: &'static McpRevision,
     /// The lowest level of log lines that the client wants. `None` if it wants no log lines.
     log_level: Option<LogLevel>,
     /// The kinds of question that the client declared in `initialize`.
@@ -91,15 +91,15 @@ struct McpSession {
 }
 
 impl Conversation for McpConversation {
-    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
+    fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         if let Some(page) = http_paths::document(&self.facts, &frame.head) {
-            return FrameReading::Reply(page);
+            return ParsedFrame::Reply(page);
         }
         match &frame.head {
-            FrameHead::Http { method, .. } if *method != Method::POST => {
+            FrameMetadata::Http { method, .. } if *method != Method::POST => {
                 self.read_verb(method, &frame.head)
             }
-            FrameHead::Line | FrameHead::Http { .. } => self.read_body(frame),
+            FrameMetadata::Line | FrameMetadata::Http { .. } => self.read_body(frame),
         }
     }
 
@@ -115,10 +115,10 @@ impl Conversation for McpConversation {
 
 impl McpConversation {
     /// Reads an HTTP request of an MCP client that is not a POST, and so contains no message.
-    fn read_verb(&mut self, method: &Method, head: &FrameHead) -> FrameReading {
+    fn read_verb(&mut self, method: &Method, head: &FrameMetadata) -> ParsedFrame {
         let Some(McpSession { revision, .. }) = self.session else {
             if let Some(greeting) = http_paths::greeting(&self.facts, head) {
-                return FrameReading::Reply(greeting);
+                return ParsedFrame::Reply(greeting);
             }
             let why = match *method {
                 _ if stateless::has_stateless_header(head) => {
@@ -132,30 +132,30 @@ impl McpConversation {
                 _ => "this path accepts only POST; send each message in a POST request",
             };
             let failure = McpError::invalid_request(None, why).with_status(405);
-            return FrameReading::Reply(failure.reply(true).with_header("allow", "POST"));
+            return ParsedFrame::Reply(failure.reply(true).with_header("allow", "POST"));
         };
-        let is_stream = answer_form(head, revision) != AnswerForm::Message;
+        let is_stream = answer_form(head, revision) != AcceptedAnswerForm::Message;
         let reading = match *method {
             Method::DELETE => self
                 .check_version_header(head, None)
-                .map(|()| FrameReading::CloseSession(Reply::empty(204))),
+                .map(|()| ParsedFrame::CloseSession(Reply::empty(204))),
             Method::GET if is_stream => self
                 .check_version_header(head, None)
                 .and_then(|()| last_event(head, revision))
-                .map(|after| FrameReading::OpenNotifications { after }),
+                .map(|after| ParsedFrame::OpenNotifications { after }),
             Method::GET => {
                 let why = "send `Accept: text/event-stream`; the answer is an event stream";
                 Err(McpError::invalid_request(None, why).with_status(406))
             }
             _ => {
                 let reply = Reply::empty(405).with_header("allow", "GET, POST, DELETE");
-                Ok(FrameReading::Reply(reply))
+                Ok(ParsedFrame::Reply(reply))
             }
         };
         reading.unwrap_or_else(|failure| self.failure_reading(&failure))
     }
 
-    fn read_body(&mut self, frame: &MessageFrame) -> FrameReading {
+    fn read_body(&mut self, frame: &MessageFrame) -> ParsedFrame {
         match parse_members(&frame.body) {
             Ok(Ok(members)) => self.read_message(frame, members),
             Ok(Err(Value::Array(items))) => self.read_batch(frame, items),
@@ -166,7 +166,7 @@ impl McpConversation {
         }
     }
 
-    fn read_batch(&mut self, frame: &MessageFrame, items: Vec<Value>) -> FrameReading {
+    fn read_batch(&mut self, frame: &MessageFrame, items: Vec<Value>) -> ParsedFrame {
         match self.session.map(|session| session.revision.batches) {
             Some(BatchSupport::Accepted) => {}
             Some(BatchSupport::Refused) | None => {
@@ -192,20 +192,20 @@ impl McpConversation {
             }
             // The answers to a batch are one array, which has no place for streams and questions.
             match self.read_value(frame, item) {
-                FrameReading::Subscribe(_) => self.failure_reading(&alone("subscriptions/listen")),
-                FrameReading::Request(
-                    ask @ PendingRequest { question_mode: QuestionMode::DuringCall(_), .. },
-                ) => FrameReading::Request(PendingRequest {
-                    question_mode: QuestionMode::Nobody,
+                ParsedFrame::Subscribe(_) => self.failure_reading(&alone("subscriptions/listen")),
+                ParsedFrame::Request(
+                    ask @ PendingRequest { question_mode: QuestionChannel::DuringCall(_), .. },
+                ) => ParsedFrame::Request(PendingRequest {
+                    question_mode: QuestionChannel::Nobody,
                     ..ask
                 }),
                 reading => reading,
             }
         };
-        FrameReading::Batch(items.into_iter().map(read_item).collect())
+        ParsedFrame::Batch(items.into_iter().map(read_item).collect())
     }
 
-    fn read_value(&mut self, frame: &MessageFrame, value: Value) -> FrameReading {
+    fn read_value(&mut self, frame: &MessageFrame, value: Value) -> ParsedFrame {
         match value {
             Value::Object(map) => self.read_message(frame, map.into()),
             Value::Null
@@ -219,7 +219,7 @@ impl McpConversation {
         }
     }
 
-    fn read_message(&mut self, frame: &MessageFrame, members: MessageMembers) -> FrameReading {
+    fn read_message(&mut self, frame: &MessageFrame, members: RpcMessageMembers) -> ParsedFrame {
         let read = McpMessage::parse(members).and_then(|message| match message {
             McpMessage::Request { id, method, params } => {
                 self.read_request(frame, id, &method, params)
@@ -242,27 +242,27 @@ impl McpConversation {
 
     fn read_notification(
         &self,
-        head: &FrameHead,
+        head: &FrameMetadata,
         method: &str,
         params: &RpcParams,
-    ) -> FrameReading {
+    ) -> ParsedFrame {
         let reply = Reply::empty(202);
         // A POST without a session is a conversation of its own, with no other request to cancel.
-        let alone = matches!(head, FrameHead::Http { .. }) && self.session.is_none();
+        let alone = matches!(head, FrameMetadata::Http { .. }) && self.session.is_none();
         match (method, cancelled_key(params)) {
-            ("notifications/cancelled", Some(key)) if !alone => FrameReading::Cancel { key, reply },
+            ("notifications/cancelled", Some(key)) if !alone => ParsedFrame::Cancel { key, reply },
             // Unknown notifications are accepted and ignored.
-            _ => FrameReading::Reply(reply),
+            _ => ParsedFrame::Reply(reply),
         }
     }
 
-    fn read_response(&self, id: Option<String>, heard: ClientResponse) -> FrameReading {
+    fn read_response(&self, id: Option<String>, heard: ClientResponse) -> ParsedFrame {
         let reply = Reply::empty(202);
         match (self.session, id) {
-            (Some(_), Some(id)) => FrameReading::Response { id, heard, reply },
+            (Some(_), Some(id)) => ParsedFrame::Response { id, heard, reply },
             // The response matches no question. It is ignored, because responses are never
             // answered.
-            (None, _) | (_, None) => FrameReading::Reply(reply),
+            (None, _) | (_, None) => ParsedFrame::Reply(reply),
         }
     }
 
@@ -273,7 +273,7 @@ impl McpConversation {
         id: RequestId,
         method: &str,
         params: RpcParams,
-    ) -> Result<FrameReading, McpError> {
+    ) -> Result<ParsedFrame, McpError> {
         let meta = params.get("_meta").and_then(Value::as_object);
         let stateless_body = meta.is_some_and(|meta| meta.contains_key(META_VERSION));
         if stateless_body || stateless::has_stateless_header(&frame.head) {
@@ -282,15 +282,15 @@ impl McpConversation {
         self.check_version_header(&frame.head, Some(&id))?;
         match (method, self.session) {
             // A second id for the same session would outlive the end of the first.
-            ("initialize", Some(_)) if matches!(frame.head, FrameHead::Http { .. }) => {
+            ("initialize", Some(_)) if matches!(frame.head, FrameMetadata::Http { .. }) => {
                 let why = "this session is already initialized; to start another, send \
                            `initialize` without its id";
                 Err(McpError::invalid_request(Some(id), why))
             }
             ("initialize", _) => self.initialize(&id, &params),
-            ("ping", Some(_)) => Ok(FrameReading::Reply(success(&id, &json!({})))),
-            ("ping", None) if matches!(frame.head, FrameHead::Line) => {
-                Ok(FrameReading::Reply(success(&id, &json!({}))))
+            ("ping", Some(_)) => Ok(ParsedFrame::Reply(success(&id, &json!({})))),
+            ("ping", None) if matches!(frame.head, FrameMetadata::Line) => {
+                Ok(ParsedFrame::Reply(success(&id, &json!({}))))
             }
             // Some clients do not read the body of a 400, so errors get the status 200.
             (_, Some(session)) => self
@@ -314,10 +314,10 @@ impl McpConversation {
         id: RequestId,
         method: &str,
         params: RpcParams,
-    ) -> Result<FrameReading, McpError> {
+    ) -> Result<ParsedFrame, McpError> {
         let revision =
             self.supported_revision(stateless::parse_revision(&frame.head, &id, &params)?);
-        if matches!(frame.head, FrameHead::Http { .. }) {
+        if matches!(frame.head, FrameMetadata::Http { .. }) {
             headers::check_headers(&frame.head, &id, method, &params)?;
         }
         let log_level = params
@@ -326,7 +326,7 @@ impl McpConversation {
             .map(|level| read_level(&id, level))
             .transpose()?;
         match (method, request_kind(method, revision, &self.facts)) {
-            ("server/discover", _) => Ok(FrameReading::Reply(self.discover(&id, revision))),
+            ("server/discover", _) => Ok(ParsedFrame::Reply(self.discover(&id, revision))),
             ("subscriptions/listen", _) => self.listen(frame, &id, &params, revision),
             (_, Some(asked)) => {
                 let session = McpSession {
@@ -351,7 +351,7 @@ impl McpConversation {
         method: &str,
         params: RpcParams,
         session: McpSession,
-    ) -> Result<FrameReading, McpError> {
+    ) -> Result<ParsedFrame, McpError> {
         match (method, request_kind(method, session.revision, &self.facts)) {
             ("logging/setLevel", _) => {
                 let level = params.get("level");
@@ -359,11 +359,11 @@ impl McpConversation {
                     level.ok_or_else(|| wrong_type("a string", &id, "params.level", None))?;
                 let log_level = Some(read_level(&id, level)?);
                 self.session = Some(McpSession { log_level, ..session });
-                Ok(FrameReading::Reply(success(&id, &json!({}))))
+                Ok(ParsedFrame::Reply(success(&id, &json!({}))))
             }
             ("resources/unsubscribe", _) if self.facts.resources => {
                 let uri = library::parse_uri(&id, &params)?;
-                Ok(FrameReading::Unwatch { uri, reply: success(&id, &json!({})) })
+                Ok(ParsedFrame::Unwatch { uri, reply: success(&id, &json!({})) })
             }
             (_, Some(asked)) => self.request_reading(frame, id, asked, params, session),
             (_, None) => Err(methods::unknown_method(id, method, session.revision, &self.facts)),
@@ -371,17 +371,17 @@ impl McpConversation {
     }
 
     /// Returns the protocol revision `revision` without features that this server lacks.
-    fn supported_revision(&self, revision: &'static Revision) -> &'static Revision {
+    fn supported_revision(&self, revision: &'static McpRevision) -> &'static McpRevision {
         if self.facts.jobs { revision } else { revision.without_tasks() }
     }
 
-    fn initialize(&mut self, id: &RequestId, params: &RpcParams) -> Result<FrameReading, McpError> {
+    fn initialize(&mut self, id: &RequestId, params: &RpcParams) -> Result<ParsedFrame, McpError> {
         let requested = match params.get("protocolVersion") {
             Some(Value::String(requested)) => requested.as_str(),
             other => return Err(wrong_type("a string", id, "params.protocolVersion", other)),
         };
-        let revision = Revision::find(requested, ProtocolEra::Session)
-            .unwrap_or_else(|| Revision::newest(ProtocolEra::Session));
+        let revision = McpRevision::find(requested, SessionModel::Session)
+            .unwrap_or_else(|| McpRevision::newest(SessionModel::Session));
         let revision = self.supported_revision(revision);
         let client_capabilities = params.get("capabilities").unwrap_or(&Value::Null);
         let support = questions::question_support(client_capabilities, revision);
@@ -399,10 +399,10 @@ impl McpConversation {
             "serverInfo": server_info(revision, &self.facts),
             "instructions": self.facts.instructions.for_caller(&self.caller),
         });
-        Ok(FrameReading::OpenSession(success(id, &result)))
+        Ok(ParsedFrame::OpenSession(success(id, &result)))
     }
 
-    fn discover(&self, id: &RequestId, revision: &Revision) -> Reply {
+    fn discover(&self, id: &RequestId, revision: &McpRevision) -> Reply {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct DiscoverResult<'a> {
@@ -410,13 +410,13 @@ impl McpConversation {
             capabilities: Value,
             instructions: &'a str,
             #[serde(flatten)]
-            stamp: ResultStamp<'a>,
+            stamp: CommonResultMembers<'a>,
         }
         let result = DiscoverResult {
-            supported_versions: Revision::names(ProtocolEra::Stateless),
+            supported_versions: McpRevision::names(SessionModel::Stateless),
             capabilities: capabilities(revision, &self.facts),
             instructions: &self.facts.instructions.for_caller(&self.caller),
-            stamp: ResultStamp::new(revision, &self.facts, Some(DISCOVER_TTL_MS)),
+            stamp: CommonResultMembers::new(revision, &self.facts, Some(DISCOVER_TTL_MS)),
         };
         success(id, &result)
     }
@@ -426,15 +426,15 @@ impl McpConversation {
         frame: &MessageFrame,
         id: &RequestId,
         params: &RpcParams,
-        revision: &'static Revision,
-    ) -> Result<FrameReading, McpError> {
-        if answer_form(&frame.head, revision) == AnswerForm::Message {
+        revision: &'static McpRevision,
+    ) -> Result<ParsedFrame, McpError> {
+        if answer_form(&frame.head, revision) == AcceptedAnswerForm::Message {
             let why = "the answer is an event stream; send `Accept: text/event-stream`";
             return Err(McpError::invalid_request(Some(id.clone()), why).with_status(406));
         }
-        let line = matches!(frame.head, FrameHead::Line);
+        let line = matches!(frame.head, FrameMetadata::Line);
         subscriptions::parse_listen(id, params, revision, self.facts.clone(), line)
-            .map(FrameReading::Subscribe)
+            .map(ParsedFrame::Subscribe)
     }
 
     fn request_reading(
@@ -444,11 +444,11 @@ impl McpConversation {
         kind: McpRequestKind,
         mut params: RpcParams,
         session: McpSession,
-    ) -> Result<FrameReading, McpError> {
+    ) -> Result<ParsedFrame, McpError> {
         let McpSession { revision, log_level, question_support, client } = session;
         let facts = self.facts.clone();
         let notifications =
-            RequestNotifications::parse(&id, &params, revision, facts.clone(), log_level)?;
+            RequestedNotifications::parse(&id, &params, revision, facts.clone(), log_level)?;
         let (kind, request) = requests::parse_request(&id, kind, revision, &mut params)?;
         let notifications = match &request {
             // The client that waits for a task also gets its questions.
@@ -463,15 +463,15 @@ impl McpConversation {
         let metadata = CallMetadata { client, ..metadata };
         let on_disconnect = match (&kind, revision.era) {
             // A client that cancels a task need not wait for its end.
-            (McpRequestKind::TaskRequest(TaskRequest::Cancel), _) => OnDisconnect::Continues,
+            (McpRequestKind::TaskRequest(TaskRequest::Cancel), _) => DisconnectEffect::Continues,
             // The task continues if a client stops waiting for it.
-            (McpRequestKind::TaskRequest(TaskRequest::Result), _) => OnDisconnect::Cancels,
-            (_, ProtocolEra::Stateless) => OnDisconnect::Cancels,
-            (_, ProtocolEra::Session) => OnDisconnect::Continues,
+            (McpRequestKind::TaskRequest(TaskRequest::Result), _) => DisconnectEffect::Cancels,
+            (_, SessionModel::Stateless) => DisconnectEffect::Cancels,
+            (_, SessionModel::Session) => DisconnectEffect::Continues,
         };
         let answer_form = match kind {
             // A status request is answered at once, so a stream is useless.
-            McpRequestKind::TaskRequest(TaskRequest::Get) => AnswerForm::Message,
+            McpRequestKind::TaskRequest(TaskRequest::Get) => AcceptedAnswerForm::Message,
             McpRequestKind::Tools
             | McpRequestKind::Call
             | McpRequestKind::Task
@@ -479,15 +479,15 @@ impl McpConversation {
             | McpRequestKind::Library { .. } => answer_form(&frame.head, revision),
         };
         let question_mode = match (revision.era, answer_form) {
-            _ if !requests::may_ask(&kind, revision.era) => QuestionMode::Nobody,
-            (ProtocolEra::Stateless, _) => questions::parse_question_mode(&id, &params, revision)?,
-            (ProtocolEra::Session, AnswerForm::Stream | AnswerForm::Resumable) => {
-                QuestionMode::DuringCall(question_support)
+            _ if !requests::may_ask(&kind, revision.era) => QuestionChannel::Nobody,
+            (SessionModel::Stateless, _) => questions::parse_question_mode(&id, &params, revision)?,
+            (SessionModel::Session, AcceptedAnswerForm::Stream | AcceptedAnswerForm::Resumable) => {
+                QuestionChannel::DuringCall(question_support)
             }
             // A question needs a stream.
-            (ProtocolEra::Session, AnswerForm::Message) => QuestionMode::Nobody,
+            (SessionModel::Session, AcceptedAnswerForm::Message) => QuestionChannel::Nobody,
         };
-        Ok(FrameReading::Request(PendingRequest {
+        Ok(ParsedFrame::Request(PendingRequest {
             key: id.key(),
             request,
             encoder: Arc::new(McpEncoder { id, revision, facts, kind, results, notifications }),
@@ -503,7 +503,7 @@ impl McpConversation {
     /// Checks that the header with the protocol version, if sent, names a known revision.
     fn check_version_header(
         &self,
-        head: &FrameHead,
+        head: &FrameMetadata,
         id: Option<&RequestId>,
     ) -> Result<(), McpError> {
         let all = REVISIONS.each_ref().map(|row| row.name);
@@ -516,14 +516,14 @@ impl McpConversation {
         }
     }
 
-    fn failure_reading(&self, failure: &McpError) -> FrameReading {
+    fn failure_reading(&self, failure: &McpError) -> ParsedFrame {
         let anonymous = self.session.is_none_or(|session| session.revision.anonymous_errors);
-        FrameReading::Reply(failure.reply(anonymous))
+        ParsedFrame::Reply(failure.reply(anonymous))
     }
 }
 
 /// Returns the server's capabilities in the protocol revision `revision`.
-fn capabilities(revision: &Revision, facts: &ServerInfo) -> Value {
+fn capabilities(revision: &McpRevision, facts: &ServerInfo) -> Value {
     let mut capabilities = json!({ "tools": { "listChanged": true }, "logging": {} });
     tasks::declare_capabilities(revision, &mut capabilities);
     library::declare_capabilities(revision, facts, &mut capabilities);
@@ -531,7 +531,7 @@ fn capabilities(revision: &Revision, facts: &ServerInfo) -> Value {
 }
 
 /// Returns the id of the last event that a client received, if it resumes an event stream.
-fn last_event(head: &FrameHead, revision: &Revision) -> Result<Option<String>, McpError> {
+fn last_event(head: &FrameMetadata, revision: &McpRevision) -> Result<Option<String>, McpError> {
     let last = headers::single_value(head, headers::LAST_EVENT)
         .map_err(|why| McpError::invalid_request(None, why))?;
     Ok(last.filter(|id| revision.resumes && !id.is_empty()).map(str::to_owned))

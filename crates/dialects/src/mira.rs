@@ -20,12 +20,13 @@ use std::sync::Arc;
 
 use http::Method;
 use serde_json::json;
-use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply, ReplyBody};
+use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply, ReplyBody};
 
 use self::message::{MiraConnection, parse_id, read_message};
-use self::refusals::{MiraCode, MiraRefusal};
+use self::refusals::{MiraErrorCode, MiraRequestError};
 use crate::{
-    Conversation, Dialect, FrameReading, FrameRefusal, RequestKey, ServerInfo, SocketUpgrade,
+    Conversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame, ServerInfo,
+    WebSocketPurpose,
 };
 
 /// The HTTP path of Mira's dialect on a listener that all dialects share.
@@ -68,13 +69,13 @@ impl Dialect for MiraDialect {
     }
 
     /// Returns `None`: HTTP requests are independent in Mira's dialect, so there are no sessions.
-    fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
+    fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
         None
     }
 
     fn unknown_session(&self) -> Reply {
         let why = "the connection is closing and accepts no new requests";
-        MiraRefusal::new(MiraCode::ToolUnavailable, why).reply(None)
+        MiraRequestError::new(MiraErrorCode::ToolUnavailable, why).reply(None)
     }
 
     fn open_session(&self, reply: Reply, _id: &str) -> Reply {
@@ -87,32 +88,37 @@ impl Dialect for MiraDialect {
 
     /// Returns a refusal that contains the id of the rejected request, because Mira's client
     /// matches answers by id.
-    fn reject_frame(&self, frame: &MessageFrame, why: &FrameRefusal) -> FrameReading {
-        FrameReading::Reply(refusal(why).reply(parse_id(&frame.body).as_ref()))
+    fn reject_frame(&self, frame: &MessageFrame, why: &FrameRefusal) -> ParsedFrame {
+        ParsedFrame::Reply(refusal(why).reply(parse_id(&frame.body).as_ref()))
     }
 
-    fn reject_unreadable(&self, _head: &FrameHead, why: &str) -> Option<FrameReading> {
-        Some(FrameReading::Reply(MiraRefusal::new(MiraCode::InvalidRequest, why).reply(None)))
+    fn reject_unreadable(&self, _head: &FrameMetadata, why: &str) -> Option<ParsedFrame> {
+        Some(ParsedFrame::Reply(
+            MiraRequestError::new(MiraErrorCode::InvalidRequest, why).reply(None),
+        ))
     }
 
-    fn upgrade(&self, head: &FrameHead) -> Result<SocketUpgrade, Reply> {
+    fn upgrade(&self, head: &FrameMetadata) -> Result<WebSocketPurpose, Reply> {
         if SOCKET_PATHS.contains(&head.path()) {
-            return Ok(SocketUpgrade::Converse);
+            return Ok(WebSocketPurpose::Converse);
         }
         let why = format!("this path has no WebSocket; use {}", SOCKET_PATHS[0]);
-        Err(MiraRefusal::new(MiraCode::InvalidRequest, why).reply(None).with_status(404))
+        Err(MiraRequestError::new(MiraErrorCode::InvalidRequest, why).reply(None).with_status(404))
     }
 }
 
 /// Converts a transport-level refusal to the form of Mira's contract.
-fn refusal(why: &FrameRefusal) -> MiraRefusal {
+fn refusal(why: &FrameRefusal) -> MiraRequestError {
     match why {
         FrameRefusal::TooLarge { limit } => {
             let why = format!("the request is larger than {limit} bytes and was not read");
-            MiraRefusal::new(MiraCode::ContentTooLarge, why).with_data("max_bytes", json!(limit))
+            MiraRequestError::new(MiraErrorCode::ContentTooLarge, why)
+                .with_data("max_bytes", json!(limit))
         }
-        FrameRefusal::Busy { message } => MiraRefusal::new(MiraCode::RateLimited, message.as_str())
-            .with_data("retry_after_ms", json!(BUSY_MS)),
+        FrameRefusal::Busy { message } => {
+            MiraRequestError::new(MiraErrorCode::RateLimited, message.as_str())
+                .with_data("retry_after_ms", json!(BUSY_MS))
+        }
         FrameRefusal::Unauthorized { had_credential } => {
             let why = match had_credential {
                 true => {
@@ -121,11 +127,12 @@ fn refusal(why: &FrameRefusal) -> MiraRefusal {
                 }
                 false => "a key is required; send it as `Authorization: Bearer KEY`",
             };
-            MiraRefusal::new(MiraCode::PermissionDenied, why)
+            MiraRequestError::new(MiraErrorCode::PermissionDenied, why)
         }
-        FrameRefusal::SeveralCredentials => {
-            MiraRefusal::new(MiraCode::PermissionDenied, "there is more than one key; send one")
-        }
+        FrameRefusal::SeveralCredentials => MiraRequestError::new(
+            MiraErrorCode::PermissionDenied,
+            "there is more than one key; send one",
+        ),
         FrameRefusal::Throttled { retry_after } => {
             let ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
             let seconds = retry_after.as_secs().max(1);
@@ -133,12 +140,13 @@ fn refusal(why: &FrameRefusal) -> MiraRefusal {
                 "too many failed authentication attempts from your address; try again in {seconds} s. A \
                  valid key works at once"
             );
-            MiraRefusal::new(MiraCode::RateLimited, why).with_data("retry_after_ms", json!(ms))
+            MiraRequestError::new(MiraErrorCode::RateLimited, why)
+                .with_data("retry_after_ms", json!(ms))
         }
         // The id is left out, because it belongs to the request in flight.
-        FrameRefusal::DuplicateId { key: RequestKey(id) } => {
+        FrameRefusal::DuplicateId { key: InFlightRequestKey(id) } => {
             let why = format!("the id {id} is already in use; this request was not run");
-            MiraRefusal::new(MiraCode::InvalidRequest, why)
+            MiraRequestError::new(MiraErrorCode::InvalidRequest, why)
         }
     }
 }
@@ -149,21 +157,22 @@ struct MiraConversation {
 }
 
 impl Conversation for MiraConversation {
-    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
+    fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         let connection = match &frame.head {
-            FrameHead::Line => MiraConnection::Line,
-            FrameHead::Http { path, .. } if ![ROOT_PATH, RPC_PATH].contains(&path.as_str()) => {
+            FrameMetadata::Line => MiraConnection::Line,
+            FrameMetadata::Http { path, .. } if ![ROOT_PATH, RPC_PATH].contains(&path.as_str()) => {
                 let why = "this listener serves Mira at / and /rpc, and nothing at this path";
-                let refusal = MiraRefusal::new(MiraCode::InvalidRequest, why);
+                let refusal = MiraRequestError::new(MiraErrorCode::InvalidRequest, why);
                 let reply = refusal.reply(parse_id(&frame.body).as_ref());
-                return FrameReading::Reply(reply.with_status(404));
+                return ParsedFrame::Reply(reply.with_status(404));
             }
-            FrameHead::Http { method, .. } if method != Method::POST => {
-                let refusal = MiraRefusal::new(MiraCode::InvalidRequest, "requests must use POST");
+            FrameMetadata::Http { method, .. } if method != Method::POST => {
+                let refusal =
+                    MiraRequestError::new(MiraErrorCode::InvalidRequest, "requests must use POST");
                 let reply = refusal.reply(None).with_status(405).with_header("allow", "POST");
-                return FrameReading::Reply(reply);
+                return ParsedFrame::Reply(reply);
             }
-            FrameHead::Http { path, .. } => {
+            FrameMetadata::Http { path, .. } => {
                 MiraConnection::Http { endpoint: endpoint(&frame.head, path) }
             }
         };
@@ -179,7 +188,7 @@ impl Conversation for MiraConversation {
 }
 
 /// Returns the URL under which the client reaches `path` of this server.
-fn endpoint(head: &FrameHead, path: &str) -> Option<String> {
+fn endpoint(head: &FrameMetadata, path: &str) -> Option<String> {
     let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok())?;
     let path = path.trim_end_matches('/');
     Some(format!("http://{host}{path}"))

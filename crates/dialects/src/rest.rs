@@ -15,19 +15,20 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ArtefactSelection, CallError, CallEvent, CallMetadata, Caller, EndedJobAnswer, FrameHead,
+    ArtefactSelection, CallError, CallEvent, CallMetadata, Caller, EndedJobAnswer, FrameMetadata,
     HostAnswer, HostRequest, JobId, JobOptions, MessageFrame, OpenArtefact, Reply, ReplyBody,
     exact_json,
 };
 
-use self::http_paths::{PATHS, RestPath, parse_path};
-use self::job_json::{EventEncoder, job_json};
+use self::http_paths::{PATHS, RestRoute, parse_path};
+use self::job_json::{RestJobEventEncoder, job_json};
 use crate::json::JsonError;
 use crate::rpc::to_json;
 use crate::zyra::{disposition, retry_seconds, single_query_value};
 use crate::{
-    AnswerEncoder, AnswerForm, Conversation, Dialect, FrameReading, FrameRefusal, JobWatchRequest,
-    JobWatchSchedule, OnDisconnect, PendingRequest, QuestionMode, RequestKey,
+    AcceptedAnswerForm, AnswerEncoder, Conversation, Dialect, DisconnectEffect, FrameRefusal,
+    InFlightRequestKey, JobWatchRequest, JobWatchSchedule, ParsedFrame, PendingRequest,
+    QuestionChannel,
 };
 
 /// The name of the dialect in audit records.
@@ -44,7 +45,7 @@ pub struct RestDialect;
 /// The body of a request that starts a job.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct JobRequest {
+struct RestJobRequestBody {
     tool: String,
     #[serde(default, deserialize_with = "exact_json::deserialize")]
     arguments: Value,
@@ -61,15 +62,15 @@ impl Dialect for RestDialect {
         PATHS
     }
 
-    fn claims(&self, head: &FrameHead) -> bool {
-        parse_path(head.path()).is_some_and(|path| !matches!(path, RestPath::Job(_)))
+    fn claims(&self, head: &FrameMetadata) -> bool {
+        parse_path(head.path()).is_some_and(|path| !matches!(path, RestRoute::Job(_)))
     }
 
     fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
         Box::new(RestConversation)
     }
 
-    fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
+    fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
         None
     }
 
@@ -100,14 +101,14 @@ impl Dialect for RestDialect {
                 problem(429, "too many failed authentication attempts; try again later")
                     .with_header("retry-after", retry_seconds(*retry_after))
             }
-            FrameRefusal::DuplicateId { key: RequestKey(id) } => {
+            FrameRefusal::DuplicateId { key: InFlightRequestKey(id) } => {
                 problem(409, format!("the id {id} is in use"))
             }
         }
     }
 
-    fn reject_unreadable(&self, _head: &FrameHead, why: &str) -> Option<FrameReading> {
-        Some(FrameReading::Reply(problem(400, why)))
+    fn reject_unreadable(&self, _head: &FrameMetadata, why: &str) -> Option<ParsedFrame> {
+        Some(ParsedFrame::Reply(problem(400, why)))
     }
 }
 
@@ -115,15 +116,15 @@ impl Dialect for RestDialect {
 struct RestConversation;
 
 impl Conversation for RestConversation {
-    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
-        let FrameHead::Http { method, path, query, .. } = &frame.head else {
-            return FrameReading::Reply(problem(400, "this dialect is served over HTTP only"));
+    fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
+        let FrameMetadata::Http { method, path, query, .. } = &frame.head else {
+            return ParsedFrame::Reply(problem(400, "this dialect is served over HTTP only"));
         };
         let Some(endpoint) = parse_path(path) else {
-            return FrameReading::Reply(problem(404, format!("unknown path `{path}`")));
+            return ParsedFrame::Reply(problem(404, format!("unknown path `{path}`")));
         };
         read_request(endpoint, method.as_str(), query, &frame.body)
-            .unwrap_or_else(FrameReading::Reply)
+            .unwrap_or_else(ParsedFrame::Reply)
     }
 
     fn join_replies(&self, replies: Vec<Reply>) -> Reply {
@@ -135,50 +136,52 @@ impl Conversation for RestConversation {
 
 /// Reads the REST request of `method` at the path `endpoint`.
 fn read_request(
-    endpoint: RestPath,
+    endpoint: RestRoute,
     method: &str,
     query: &str,
     body: &Bytes,
-) -> Result<FrameReading, Reply> {
+) -> Result<ParsedFrame, Reply> {
     Ok(match (endpoint, method) {
-        (RestPath::OpenApi, "GET" | "HEAD") => {
-            FrameReading::Reply(Reply::json(to_json(&openapi::document())))
+        (RestRoute::OpenApi, "GET" | "HEAD") => {
+            ParsedFrame::Reply(Reply::json(to_json(&openapi::document())))
         }
-        (RestPath::Jobs, "GET" | "HEAD") => {
+        (RestRoute::Jobs, "GET" | "HEAD") => {
             let after = match single_query_value(query, "after").map_err(|why| problem(400, why))? {
                 None => None,
                 Some(id) => Some(parse_id(&id)?),
             };
-            request_reading(HostRequest::ListJobs { after }, ReplyContent::Jobs)
+            request_reading(HostRequest::ListJobs { after }, RestReplyContent::Jobs)
         }
-        (RestPath::Jobs, "POST") => request_reading(read_job_request(body)?, ReplyContent::Started),
-        (RestPath::Job(id), "GET" | "HEAD") => {
+        (RestRoute::Jobs, "POST") => {
+            request_reading(read_job_request(body)?, RestReplyContent::Started)
+        }
+        (RestRoute::Job(id), "GET" | "HEAD") => {
             let id = parse_id(&id)?.to_string();
-            request_reading(HostRequest::GetJob { id }, ReplyContent::Job)
+            request_reading(HostRequest::GetJob { id }, RestReplyContent::Job)
         }
-        (RestPath::Job(id), "DELETE") => {
+        (RestRoute::Job(id), "DELETE") => {
             let id = parse_id(&id)?.to_string();
             let if_ended = EndedJobAnswer::Job;
-            request_reading(HostRequest::CancelJob { id, if_ended }, ReplyContent::Job)
+            request_reading(HostRequest::CancelJob { id, if_ended }, RestReplyContent::Job)
         }
-        (RestPath::Events(id), "GET") => {
+        (RestRoute::Events(id), "GET") => {
             let id = parse_id(&id)?.to_string();
-            let encoder = Arc::new(EventEncoder { id: id.clone() });
+            let encoder = Arc::new(RestJobEventEncoder { id: id.clone() });
             let schedule = JobWatchSchedule::Events { quiet: KEEP_ALIVE_AFTER };
-            FrameReading::Watch(JobWatchRequest { id, schedule, encoder })
+            ParsedFrame::Watch(JobWatchRequest { id, schedule, encoder })
         }
         // HEAD has no body, so no events are watched.
-        (RestPath::Events(_), "HEAD") => {
-            FrameReading::Reply(Reply::empty(200).with_header("content-type", "text/event-stream"))
+        (RestRoute::Events(_), "HEAD") => {
+            ParsedFrame::Reply(Reply::empty(200).with_header("content-type", "text/event-stream"))
         }
-        (RestPath::File(id, name), "GET" | "HEAD") => {
+        (RestRoute::File(id, name), "GET" | "HEAD") => {
             let id = parse_id(&id)?.to_string();
             let which = ArtefactSelection::Named(name);
-            request_reading(HostRequest::OpenArtefact { id, which }, ReplyContent::File)
+            request_reading(HostRequest::OpenArtefact { id, which }, RestReplyContent::File)
         }
-        (RestPath::Jobs, _) => return Err(method_not_allowed("GET, HEAD, POST")),
-        (RestPath::Job(_), _) => return Err(method_not_allowed("GET, HEAD, DELETE")),
-        (RestPath::OpenApi | RestPath::Events(_) | RestPath::File(..), _) => {
+        (RestRoute::Jobs, _) => return Err(method_not_allowed("GET, HEAD, POST")),
+        (RestRoute::Job(_), _) => return Err(method_not_allowed("GET, HEAD, DELETE")),
+        (RestRoute::OpenApi | RestRoute::Events(_) | RestRoute::File(..), _) => {
             return Err(method_not_allowed("GET, HEAD"));
         }
     })
@@ -189,7 +192,7 @@ fn read_job_request(body: &Bytes) -> Result<HostRequest, Reply> {
         let (JsonError::Syntax(why) | JsonError::Invalid(why)) = err;
         problem(400, format!("the body is not JSON: {why}"))
     })?;
-    let JobRequest { tool, arguments, keep_ms } = serde_json::from_value(value)
+    let RestJobRequestBody { tool, arguments, keep_ms } = serde_json::from_value(value)
         .map_err(|why| problem(400, format!("the body is not a job: {why}")))?;
     let input = match arguments {
         Value::Null => json!({}),
@@ -204,19 +207,19 @@ fn parse_id(id: &str) -> Result<JobId, Reply> {
     id.parse().map_err(|_| problem(404, "no job has this id"))
 }
 
-fn request_reading(request: HostRequest, view: ReplyContent) -> FrameReading {
+fn request_reading(request: HostRequest, view: RestReplyContent) -> ParsedFrame {
     let on_disconnect = match request {
-        HostRequest::CancelJob { .. } | HostRequest::StartJob { .. } => OnDisconnect::Continues,
-        _ => OnDisconnect::Cancels,
+        HostRequest::CancelJob { .. } | HostRequest::StartJob { .. } => DisconnectEffect::Continues,
+        _ => DisconnectEffect::Cancels,
     };
-    FrameReading::Request(PendingRequest {
+    ParsedFrame::Request(PendingRequest {
         // The request is alone in its conversation, so any key is unique.
-        key: RequestKey(NAME.to_owned()),
+        key: InFlightRequestKey(NAME.to_owned()),
         request,
-        encoder: Arc::new(RestEncoder { view }),
+        encoder: Arc::new(JobRestEncoder { view }),
         on_disconnect,
-        answer_form: AnswerForm::Message,
-        question_mode: QuestionMode::Nobody,
+        answer_form: AcceptedAnswerForm::Message,
+        question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata::default(),
         time_limit: None,
         origin: None,
@@ -224,34 +227,36 @@ fn request_reading(request: HostRequest, view: ReplyContent) -> FrameReading {
 }
 
 /// The encoder for the answer to one REST request.
-struct RestEncoder {
-    view: ReplyContent,
+struct JobRestEncoder {
+    view: RestReplyContent,
 }
 
 /// The part of the host's answer that a REST reply contains.
 #[derive(Debug, Clone, Copy)]
-enum ReplyContent {
+enum RestReplyContent {
     Started,
     Job,
     Jobs,
     File,
 }
 
-impl AnswerEncoder for RestEncoder {
+impl AnswerEncoder for JobRestEncoder {
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         Some(match (self.view, outcome) {
-            (ReplyContent::Started, Ok(HostAnswer::Job(job))) => {
+            (RestReplyContent::Started, Ok(HostAnswer::Job(job))) => {
                 Reply::json(to_json(&job_json(&job)))
                     .with_status(202)
                     .with_header("location", format!("/v1/jobs/{}", job.id))
             }
-            (ReplyContent::Job, Ok(HostAnswer::Job(job))) => Reply::json(to_json(&job_json(&job))),
-            (ReplyContent::Jobs, Ok(HostAnswer::Jobs(page))) => {
+            (RestReplyContent::Job, Ok(HostAnswer::Job(job))) => {
+                Reply::json(to_json(&job_json(&job)))
+            }
+            (RestReplyContent::Jobs, Ok(HostAnswer::Jobs(page))) => {
                 let jobs: Vec<Value> = page.jobs.iter().map(job_json).collect();
                 let next = page.next.map(|id| id.to_string());
                 Reply::json(to_json(&json!({ "jobs": jobs, "next": next })))
             }
-            (ReplyContent::File, Ok(HostAnswer::Artefact(OpenArtefact { name, file }))) => {
+            (RestReplyContent::File, Ok(HostAnswer::Artefact(OpenArtefact { name, file }))) => {
                 Reply { status: 200, headers: Vec::new(), body: ReplyBody::File(file) }
                     .with_header("content-disposition", disposition(&name))
                     // This stops browsers from running a job's file as a page of this server.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Number, Value, json};
 
-use crate::RequestKey;
+use crate::InFlightRequestKey;
 use crate::json::JsonError;
 
 pub(crate) const PARSE_ERROR: i32 = -32700;
@@ -46,10 +46,10 @@ impl RequestId {
     }
 
     /// Returns the request id as JSON, which distinguishes `1` from `"1"`.
-    pub(crate) fn key(&self) -> RequestKey {
+    pub(crate) fn key(&self) -> InFlightRequestKey {
         match self {
-            Self::Number(number) => RequestKey(number.as_str().to_owned()),
-            Self::Text(text) => RequestKey(json!(text).to_string()),
+            Self::Number(number) => InFlightRequestKey(number.as_str().to_owned()),
+            Self::Text(text) => InFlightRequestKey(json!(text).to_string()),
         }
     }
 }

@@ -9,16 +9,16 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallError, CallEvent, CallMetadata, Caller, FrameHead, HostAnswer, HostRequest, MessageFrame,
-    Reply, ReplyBody, ValidationProblem,
+    CallError, CallEvent, CallMetadata, Caller, FrameMetadata, HostAnswer, HostRequest,
+    MessageFrame, Reply, ReplyBody, ValidationProblem,
 };
 
 use crate::json::parse;
 use crate::rpc::{INTERNAL_ERROR, RpcError, invalid_id_reason, is_id_too_long, to_json};
 use crate::tool_mentions::rename_tools_in_error;
 use crate::{
-    AnswerEncoder, AnswerForm, Conversation, Dialect, FrameReading, FrameRefusal, OnDisconnect,
-    PendingRequest, QuestionMode, RequestKey,
+    AcceptedAnswerForm, AnswerEncoder, Conversation, Dialect, DisconnectEffect, FrameRefusal,
+    InFlightRequestKey, ParsedFrame, PendingRequest, QuestionChannel,
 };
 
 /// The prefix of the tool ids of Synesthetic's methods.
@@ -70,7 +70,7 @@ impl Dialect for SynestheticDialect {
 
     /// Returns `None`: HTTP requests are independent in Synesthetic's dialect, so there are no
     /// sessions.
-    fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
+    fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
         None
     }
 
@@ -105,7 +105,7 @@ impl Dialect for SynestheticDialect {
                     .with_header("retry-after", seconds)
             }
             // The id is left out, because it belongs to the request in flight.
-            FrameRefusal::DuplicateId { key: RequestKey(id) } => {
+            FrameRefusal::DuplicateId { key: InFlightRequestKey(id) } => {
                 let why = format!("the id {id} is already in use; this request was not run");
                 Reply::json(RpcError::invalid_request(why).to_json(None))
             }
@@ -117,12 +117,12 @@ impl Dialect for SynestheticDialect {
 struct SynestheticConversation;
 
 impl Conversation for SynestheticConversation {
-    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
+    fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         match &frame.head {
-            FrameHead::Http { method, .. } if *method != Method::POST => {
-                FrameReading::Reply(Reply::empty(405).with_header("allow", "POST"))
+            FrameMetadata::Http { method, .. } if *method != Method::POST => {
+                ParsedFrame::Reply(Reply::empty(405).with_header("allow", "POST"))
             }
-            FrameHead::Line | FrameHead::Http { .. } => read_line(&frame.body),
+            FrameMetadata::Line | FrameMetadata::Http { .. } => read_line(&frame.body),
         }
     }
 
@@ -134,10 +134,10 @@ impl Conversation for SynestheticConversation {
     }
 }
 
-fn read_line(body: &[u8]) -> FrameReading {
+fn read_line(body: &[u8]) -> ParsedFrame {
     // The transport limits lines to this size, but not HTTP bodies.
     if body.len() > BYTES_MAX {
-        return FrameReading::Reply(too_large());
+        return ParsedFrame::Reply(too_large());
     }
     let mut fields = match parse(body) {
         Ok(Value::Object(fields)) => fields,
@@ -152,7 +152,7 @@ fn read_line(body: &[u8]) -> FrameReading {
     let id = match fields.get("id") {
         None => None,
         Some(value @ (Value::String(_) | Value::Number(_))) if !is_id_too_long(value) => {
-            RawValue::from_string(value.to_string()).ok().map(LiteralId)
+            RawValue::from_string(value.to_string()).ok().map(LiteralRequestId)
         }
         Some(value) => {
             let why = invalid_id_reason("id", value, "a string or a number");
@@ -162,13 +162,13 @@ fn read_line(body: &[u8]) -> FrameReading {
     // This comes before all checks, because answering an answer would never end.
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
     if is_answer && !fields.contains_key("method") {
-        return FrameReading::Reply(Reply::empty(204));
+        return ParsedFrame::Reply(Reply::empty(204));
     }
     let request = read_fields(&mut fields, id.is_some());
     match (request, id) {
         (Ok((method, params)), Some(id)) => request_reading(id, &method, params),
         // A notification is not run, because nobody would see the result.
-        (Ok(_), None) => FrameReading::Reply(Reply::empty(204)),
+        (Ok(_), None) => ParsedFrame::Reply(Reply::empty(204)),
         (Err(failure), id) => failure_reading(id.as_ref(), &failure),
     }
 }
@@ -195,22 +195,26 @@ fn read_fields(
     }
 }
 
-fn request_reading(id: LiteralId, method: &str, mut params: Map<String, Value>) -> FrameReading {
+fn request_reading(
+    id: LiteralRequestId,
+    method: &str,
+    mut params: Map<String, Value>,
+) -> ParsedFrame {
     let Some((method, known)) = METHODS.into_iter().find(|(one, _)| *one == method) else {
-        return FrameReading::Reply(Reply::json(result_message(Some(&id), &not_implemented())));
+        return ParsedFrame::Reply(Reply::json(result_message(Some(&id), &not_implemented())));
     };
     // Unknown parameters are ignored.
     params.retain(|name, _| known.contains(&name.as_str()));
-    FrameReading::Request(PendingRequest {
-        key: RequestKey(id.0.get().to_owned()),
+    ParsedFrame::Request(PendingRequest {
+        key: InFlightRequestKey(id.0.get().to_owned()),
         request: HostRequest::CallTool {
             tool: format!("{TOOLSET}{method}"),
             input: Value::Object(params),
         },
         encoder: Arc::new(SynestheticEncoder { id, method }),
-        on_disconnect: OnDisconnect::Cancels,
-        answer_form: AnswerForm::Message,
-        question_mode: QuestionMode::Nobody,
+        on_disconnect: DisconnectEffect::Cancels,
+        answer_form: AcceptedAnswerForm::Message,
+        question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata::default(),
         time_limit: None,
         origin: None,
@@ -221,11 +225,11 @@ fn request_reading(id: LiteralId, method: &str, mut params: Map<String, Value>) 
 /// digits.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct LiteralId(Box<RawValue>);
+struct LiteralRequestId(Box<RawValue>);
 
 /// The encoder for the answer to one request of Synesthetic's client.
 struct SynestheticEncoder {
-    id: LiteralId,
+    id: LiteralRequestId,
     method: &'static str,
 }
 
@@ -323,27 +327,27 @@ fn too_large() -> Reply {
     Reply::json(result_message(None, &validation_failed(&[why]))).with_status(413)
 }
 
-fn failure_reading(id: Option<&LiteralId>, failure: &RpcError) -> FrameReading {
-    FrameReading::Reply(Reply::json(error_message(id, failure)))
+fn failure_reading(id: Option<&LiteralRequestId>, failure: &RpcError) -> ParsedFrame {
+    ParsedFrame::Reply(Reply::json(error_message(id, failure)))
 }
 
 /// Serializes `result` as the JSON-RPC answer to the request `id`.
-fn result_message(id: Option<&LiteralId>, result: &Value) -> Bytes {
+fn result_message(id: Option<&LiteralRequestId>, result: &Value) -> Bytes {
     #[derive(Serialize)]
     struct SynestheticResultFrame<'a> {
         jsonrpc: &'static str,
-        id: Option<&'a LiteralId>,
+        id: Option<&'a LiteralRequestId>,
         result: &'a Value,
     }
     to_json(&SynestheticResultFrame { jsonrpc: "2.0", id, result })
 }
 
 /// Serializes a JSON-RPC error as the answer to the request `id`.
-fn error_message(id: Option<&LiteralId>, failure: &RpcError) -> Bytes {
+fn error_message(id: Option<&LiteralRequestId>, failure: &RpcError) -> Bytes {
     #[derive(Serialize)]
     struct SynestheticErrorFrame<'a> {
         jsonrpc: &'static str,
-        id: Option<&'a LiteralId>,
+        id: Option<&'a LiteralRequestId>,
         error: SynestheticErrorBody<'a>,
     }
     #[derive(Serialize)]

@@ -10,12 +10,12 @@ mod encoding;
 use std::sync::Arc;
 
 use serde_json::json;
-use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply};
+use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply};
 
-use self::calls::{ContentForm, read_message, retry_seconds, summary_reading};
+use self::calls::{ResultContentForm, read_message, retry_seconds, summary_reading};
 use self::encoding::failure;
 use crate::rpc::{INTERNAL_ERROR, INVALID_REQUEST, to_json};
-use crate::{Conversation, Dialect, FrameReading, FrameRefusal, RequestKey, ServerInfo};
+use crate::{Conversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame, ServerInfo};
 
 /// The name of the workstation dialect.
 const NAME: &str = "workstation";
@@ -43,7 +43,7 @@ impl WorkstationDialect {
 
 /// The endpoint that a path of the workstation dialect names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WorkstationPath {
+enum WorkstationRoute {
     /// The endpoint for JSON-RPC messages.
     Calls,
     /// The short list of tools.
@@ -52,11 +52,11 @@ enum WorkstationPath {
     Health,
 }
 
-fn parse_path(path: &str) -> WorkstationPath {
+fn parse_path(path: &str) -> WorkstationRoute {
     match path {
-        "/mcp/tools" => WorkstationPath::Tools,
-        "/health" => WorkstationPath::Health,
-        _ => WorkstationPath::Calls,
+        "/mcp/tools" => WorkstationRoute::Tools,
+        "/health" => WorkstationRoute::Health,
+        _ => WorkstationRoute::Calls,
     }
 }
 
@@ -78,8 +78,8 @@ impl Dialect for WorkstationDialect {
     }
 
     /// Returns the session id that an MCP client sent. Requests of other clients are independent.
-    fn session<'h>(&self, head: &'h FrameHead) -> Option<&'h str> {
-        if parse_path(head.path()) != WorkstationPath::Calls {
+    fn session<'h>(&self, head: &'h FrameMetadata) -> Option<&'h str> {
+        if parse_path(head.path()) != WorkstationRoute::Calls {
             return None;
         }
         let mut values = head.header(SESSION);
@@ -130,7 +130,7 @@ impl Dialect for WorkstationDialect {
                     .with_header("retry-after", wait)
             }
             // The id is left out, because it belongs to the request in flight.
-            FrameRefusal::DuplicateId { key: RequestKey(id) } => {
+            FrameRefusal::DuplicateId { key: InFlightRequestKey(id) } => {
                 let why = format!("the id {id} is already in use; this request was not run");
                 error_reply(INVALID_REQUEST, "repeated_id", &why)
             }
@@ -138,8 +138,8 @@ impl Dialect for WorkstationDialect {
     }
 
     /// Returns true for the health check, which monitoring calls without a key.
-    fn is_public(&self, head: &FrameHead) -> bool {
-        parse_path(head.path()) == WorkstationPath::Health
+    fn is_public(&self, head: &FrameMetadata) -> bool {
+        parse_path(head.path()) == WorkstationRoute::Health
     }
 }
 
@@ -151,12 +151,12 @@ struct WorkstationConversation {
 }
 
 impl WorkstationConversation {
-    fn read_calls(&mut self, content_form: ContentForm, body: &[u8]) -> FrameReading {
+    fn read_calls(&mut self, content_form: ResultContentForm, body: &[u8]) -> ParsedFrame {
         match read_message(&self.facts, content_form, body) {
             // A client may send `initialize` again.
-            FrameReading::OpenSession(reply) if self.opened => FrameReading::Reply(reply),
+            ParsedFrame::OpenSession(reply) if self.opened => ParsedFrame::Reply(reply),
             reading => {
-                self.opened |= matches!(reading, FrameReading::OpenSession(_));
+                self.opened |= matches!(reading, ParsedFrame::OpenSession(_));
                 reading
             }
         }
@@ -168,22 +168,25 @@ impl WorkstationConversation {
 }
 
 impl Conversation for WorkstationConversation {
-    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
+    fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         let has_version = frame.head.header(VERSION).next().is_some();
-        let content_form =
-            if self.opened || has_version { ContentForm::Blocks } else { ContentForm::Literal };
+        let content_form = if self.opened || has_version {
+            ResultContentForm::Blocks
+        } else {
+            ResultContentForm::Literal
+        };
         match &frame.head {
-            FrameHead::Line => self.read_calls(content_form, &frame.body),
-            FrameHead::Http { method, path, .. } => match (parse_path(path), method.as_str()) {
-                (WorkstationPath::Calls, "POST") => self.read_calls(content_form, &frame.body),
-                (WorkstationPath::Calls, "DELETE") if self.opened => {
-                    FrameReading::CloseSession(Reply::empty(204))
+            FrameMetadata::Line => self.read_calls(content_form, &frame.body),
+            FrameMetadata::Http { method, path, .. } => match (parse_path(path), method.as_str()) {
+                (WorkstationRoute::Calls, "POST") => self.read_calls(content_form, &frame.body),
+                (WorkstationRoute::Calls, "DELETE") if self.opened => {
+                    ParsedFrame::CloseSession(Reply::empty(204))
                 }
-                (WorkstationPath::Calls, _) => FrameReading::Reply(method_not_allowed("POST")),
-                (WorkstationPath::Tools, "GET" | "HEAD") => summary_reading(),
-                (WorkstationPath::Health, "GET" | "HEAD") => FrameReading::Reply(self.health()),
-                (WorkstationPath::Tools | WorkstationPath::Health, _) => {
-                    FrameReading::Reply(method_not_allowed("GET, HEAD"))
+                (WorkstationRoute::Calls, _) => ParsedFrame::Reply(method_not_allowed("POST")),
+                (WorkstationRoute::Tools, "GET" | "HEAD") => summary_reading(),
+                (WorkstationRoute::Health, "GET" | "HEAD") => ParsedFrame::Reply(self.health()),
+                (WorkstationRoute::Tools | WorkstationRoute::Health, _) => {
+                    ParsedFrame::Reply(method_not_allowed("GET, HEAD"))
                 }
             },
         }

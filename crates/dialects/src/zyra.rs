@@ -11,15 +11,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
-use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply, ReplyBody};
+use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply, ReplyBody};
 
 use self::calls::{ZyraTransport, read_message};
 pub(crate) use self::http_paths::single_query_value;
-use self::http_paths::{OWN_PATHS, PATHS, ZyraPath, is_zyra_probe, parse_path};
+use self::http_paths::{OWN_PATHS, PATHS, ZyraRoute, is_zyra_probe, parse_path};
 pub(crate) use self::rest::{disposition, retry_seconds};
 use crate::rpc::{INTERNAL_ERROR, RpcError};
 use crate::{
-    Conversation, Dialect, FrameReading, FrameRefusal, RequestKey, ServerInfo, SocketUpgrade,
+    Conversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame, ServerInfo,
+    WebSocketPurpose,
 };
 
 /// The name that the server reports to Zyra's clients.
@@ -58,7 +59,7 @@ impl Dialect for ZyraDialect {
         OWN_PATHS
     }
 
-    fn claims(&self, head: &FrameHead) -> bool {
+    fn claims(&self, head: &FrameMetadata) -> bool {
         is_zyra_probe(head)
     }
 
@@ -67,7 +68,7 @@ impl Dialect for ZyraDialect {
     }
 
     /// Returns `None`: HTTP requests are independent in Zyra's dialect, so there are no sessions.
-    fn session<'h>(&self, _head: &'h FrameHead) -> Option<&'h str> {
+    fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
         None
     }
 
@@ -99,7 +100,7 @@ impl Dialect for ZyraDialect {
                     .with_header("retry-after", retry_seconds(*retry_after))
             }
             // The id is left out, because it belongs to the request in flight.
-            FrameRefusal::DuplicateId { key: RequestKey(id) } => {
+            FrameRefusal::DuplicateId { key: InFlightRequestKey(id) } => {
                 let why = format!("the id {id} is already in use; this request was not run");
                 Reply::json(RpcError::invalid_request(why).to_json(None))
             }
@@ -108,36 +109,40 @@ impl Dialect for ZyraDialect {
 
     /// Returns the API key in the query of a WebSocket request, because a browser cannot add
     /// headers to it.
-    fn credential(&self, head: &FrameHead) -> Option<String> {
-        let FrameHead::Http { path, query, .. } = head else { return None };
+    fn credential(&self, head: &FrameMetadata) -> Option<String> {
+        let FrameMetadata::Http { path, query, .. } = head else { return None };
         match parse_path(path)? {
-            ZyraPath::Talk | ZyraPath::Watch(_) => {
+            ZyraRoute::Talk | ZyraRoute::Watch(_) => {
                 single_query_value(query, "api_key").ok().flatten()
             }
-            ZyraPath::Calls
-            | ZyraPath::Progress(_)
-            | ZyraPath::Job(_)
-            | ZyraPath::Download(_)
-            | ZyraPath::Manifest(_)
-            | ZyraPath::Health => None,
+            ZyraRoute::Calls
+            | ZyraRoute::Progress(_)
+            | ZyraRoute::Job(_)
+            | ZyraRoute::Download(_)
+            | ZyraRoute::Manifest(_)
+            | ZyraRoute::Health => None,
         }
     }
 
-    fn is_public(&self, head: &FrameHead) -> bool {
-        parse_path(head.path()) == Some(ZyraPath::Health)
+    fn is_public(&self, head: &FrameMetadata) -> bool {
+        parse_path(head.path()) == Some(ZyraRoute::Health)
     }
 
     /// Refuses a WebSocket without an API key. With a wrong key, the WebSocket opens, reports the
     /// error and closes.
-    fn reject_socket(&self, head: &FrameHead, why: &FrameRefusal) -> Result<SocketUpgrade, Reply> {
-        let socket = matches!(parse_path(head.path()), Some(ZyraPath::Talk | ZyraPath::Watch(_)));
+    fn reject_socket(
+        &self,
+        head: &FrameMetadata,
+        why: &FrameRefusal,
+    ) -> Result<WebSocketPurpose, Reply> {
+        let socket = matches!(parse_path(head.path()), Some(ZyraRoute::Talk | ZyraRoute::Watch(_)));
         match why {
             FrameRefusal::Unauthorized { had_credential: true }
             | FrameRefusal::SeveralCredentials
                 if socket =>
             {
                 let message = Bytes::from_static(br#"{"error":"Unauthorized"}"#);
-                Ok(SocketUpgrade::Close(message, POLICY_VIOLATION))
+                Ok(WebSocketPurpose::Close(message, POLICY_VIOLATION))
             }
             FrameRefusal::Unauthorized { had_credential: false } if socket => {
                 Err(rest::error_reply(403, "Unauthorized: no API key"))
@@ -151,24 +156,26 @@ impl Dialect for ZyraDialect {
         }
     }
 
-    fn upgrade(&self, head: &FrameHead) -> Result<SocketUpgrade, Reply> {
-        let FrameHead::Http { method, path, query, .. } = head else {
+    fn upgrade(&self, head: &FrameMetadata) -> Result<WebSocketPurpose, Reply> {
+        let FrameMetadata::Http { method, path, query, .. } = head else {
             return Err(Reply::empty(426));
         };
         let endpoint = parse_path(path);
         match (method, endpoint) {
-            (&Method::GET, Some(ZyraPath::Talk)) => Ok(SocketUpgrade::Converse),
-            (&Method::GET, Some(ZyraPath::Watch(id))) => watch::websocket_upgrade(id, query),
-            (_, Some(ZyraPath::Talk | ZyraPath::Watch(_))) => Err(rest::method_not_allowed("GET")),
+            (&Method::GET, Some(ZyraRoute::Talk)) => Ok(WebSocketPurpose::Converse),
+            (&Method::GET, Some(ZyraRoute::Watch(id))) => watch::websocket_upgrade(id, query),
+            (_, Some(ZyraRoute::Talk | ZyraRoute::Watch(_))) => {
+                Err(rest::method_not_allowed("GET"))
+            }
             (
                 _,
                 Some(
-                    ZyraPath::Calls
-                    | ZyraPath::Progress(_)
-                    | ZyraPath::Job(_)
-                    | ZyraPath::Download(_)
-                    | ZyraPath::Manifest(_)
-                    | ZyraPath::Health,
+                    ZyraRoute::Calls
+                    | ZyraRoute::Progress(_)
+                    | ZyraRoute::Job(_)
+                    | ZyraRoute::Download(_)
+                    | ZyraRoute::Manifest(_)
+                    | ZyraRoute::Health,
                 ),
             ) => {
                 let why = "this path has no WebSocket; use /ws/mcp, or /ws/jobs/ID for the events \
@@ -186,15 +193,15 @@ struct ZyraConversation {
 }
 
 impl Conversation for ZyraConversation {
-    fn read(&mut self, frame: &MessageFrame) -> FrameReading {
+    fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         match &frame.head {
-            FrameHead::Line => read_message(&self.facts, ZyraTransport::WebSocket, &frame.body),
-            FrameHead::Http { method, path, query, .. } => {
+            FrameMetadata::Line => read_message(&self.facts, ZyraTransport::WebSocket, &frame.body),
+            FrameMetadata::Http { method, path, query, .. } => {
                 let Some(endpoint) = parse_path(path) else {
-                    return FrameReading::Reply(rest::path_not_found(path));
+                    return ParsedFrame::Reply(rest::path_not_found(path));
                 };
                 match (endpoint, method.as_str()) {
-                    (ZyraPath::Calls, "POST") => {
+                    (ZyraRoute::Calls, "POST") => {
                         read_message(&self.facts, ZyraTransport::Http, &frame.body)
                     }
                     (endpoint, method) => rest::read(&self.facts, endpoint, method, query),

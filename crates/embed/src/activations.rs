@@ -2,7 +2,7 @@
 
 use std::ops::Add;
 
-use crate::folder::Activation;
+use crate::folder::ActivationFunction;
 
 /// Number of partial sums of a row that are computed in parallel.
 const PARTS: usize = 16;
@@ -15,15 +15,17 @@ pub(crate) fn add_bias(numbers: &mut [f32], bias: &[f32]) {
 }
 
 /// Adds `bias` to every row of `numbers` and applies the activation function.
-pub(crate) fn activate(numbers: &mut [f32], bias: &[f32], by: Activation) {
+pub(crate) fn activate(numbers: &mut [f32], bias: &[f32], by: ActivationFunction) {
     for row in numbers.chunks_exact_mut(bias.len()) {
         let numbers = row.iter_mut().zip(bias);
         match by {
-            Activation::Gelu => numbers.for_each(|(number, bias)| *number = gelu(*number + bias)),
-            Activation::GeluTanh => {
+            ActivationFunction::Gelu => {
+                numbers.for_each(|(number, bias)| *number = gelu(*number + bias))
+            }
+            ActivationFunction::GeluTanh => {
                 numbers.for_each(|(number, bias)| *number = gelu_tanh(*number + bias));
             }
-            Activation::Relu => {
+            ActivationFunction::Relu => {
                 numbers.for_each(|(number, bias)| *number = (*number + bias).max(0.0));
             }
         }

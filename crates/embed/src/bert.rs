@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::activations::{LayerNorm, activate, add_bias, softmax};
 use crate::error::ModelFolderError;
-use crate::folder::{Activation, ModelFolderFiles, ModelShape, PoolingMethod};
+use crate::folder::{ActivationFunction, ModelDimensions, ParsedModelFolder, PoolingMethod};
 use crate::kernel::MatrixColumnSlice;
 use crate::matrix::{MatrixRows, PackedMatrix, multiply};
 use crate::weights::ModelWeights;
@@ -21,7 +21,7 @@ pub(crate) struct BertNetwork {
     layers: Vec<BertLayer>,
     heads: usize,
     hidden: usize,
-    activation: Activation,
+    activation: ActivationFunction,
     pooling: PoolingMethod,
 }
 
@@ -44,7 +44,7 @@ struct LinearLayer {
 
 /// Scratch buffers for a pass through the network, reused to avoid allocations.
 #[derive(Default)]
-pub(crate) struct PassBuffers {
+pub(crate) struct ForwardPassBuffers {
     states: Vec<f32>,
     qkv: Vec<f32>,
     attention: Vec<f32>,
@@ -58,7 +58,7 @@ pub(crate) struct PassBuffers {
 
 impl BertNetwork {
     pub(crate) fn read(
-        folder: &ModelFolderFiles,
+        folder: &ParsedModelFolder,
         weights: &ModelWeights,
         tokens_max: usize,
     ) -> Result<Self, ModelFolderError> {
@@ -88,7 +88,7 @@ impl BertNetwork {
 
     /// Returns the vectors of `texts`, which are given as tokens. Each text must have at least one
     /// token, and no more than the limit given to [`BertNetwork::read`].
-    pub(crate) fn vectors(&self, texts: &[&[u32]], desk: &mut PassBuffers) -> Vec<Vec<f32>> {
+    pub(crate) fn vectors(&self, texts: &[&[u32]], desk: &mut ForwardPassBuffers) -> Vec<Vec<f32>> {
         let hidden = self.hidden;
         let mut places = Vec::with_capacity(texts.len());
         desk.states.clear();
@@ -114,7 +114,7 @@ impl BertNetwork {
             .collect()
     }
 
-    fn run_layer(&self, layer: &BertLayer, places: &[Range<usize>], desk: &mut PassBuffers) {
+    fn run_layer(&self, layer: &BertLayer, places: &[Range<usize>], desk: &mut ForwardPassBuffers) {
         layer.qkv.apply(&desk.states, self.hidden, &mut desk.qkv, &mut desk.slices);
         add_bias(&mut desk.qkv, &layer.qkv.bias);
         for rows in places {
@@ -138,7 +138,7 @@ impl BertNetwork {
     }
 
     /// Computes self-attention within the text in `rows`, for each head.
-    fn attend(&self, rows: Range<usize>, desk: &mut PassBuffers) {
+    fn attend(&self, rows: Range<usize>, desk: &mut ForwardPassBuffers) {
         let hidden = self.hidden;
         let tokens = rows.len();
         let width = hidden / self.heads;
@@ -182,7 +182,7 @@ impl BertNetwork {
 impl BertLayer {
     fn read(
         weights: &ModelWeights,
-        shape: &ModelShape,
+        shape: &ModelDimensions,
         at: usize,
     ) -> Result<Self, ModelFolderError> {
         let hidden = shape.hidden_size;
@@ -244,7 +244,7 @@ impl LinearLayer {
 fn read_norm(
     weights: &ModelWeights,
     name: &str,
-    shape: &ModelShape,
+    shape: &ModelDimensions,
 ) -> Result<LayerNorm, ModelFolderError> {
     let columns = [shape.hidden_size];
     Ok(LayerNorm {

@@ -22,7 +22,7 @@ const TOKENIZER_BYTES_MAX: u64 = 64 << 20;
 
 /// Dimensions and options of the network, from `config.json`.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct ModelShape {
+pub(crate) struct ModelDimensions {
     #[serde(default)]
     pub(crate) model_type: String,
     pub(crate) vocab_size: usize,
@@ -59,7 +59,7 @@ fn absolute() -> String {
 
 /// Activation function between two linear layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Activation {
+pub(crate) enum ActivationFunction {
     Gelu,
     GeluTanh,
     Relu,
@@ -74,10 +74,10 @@ pub(crate) enum PoolingMethod {
 
 /// A model's folder with its parsed settings.
 #[derive(Debug)]
-pub(crate) struct ModelFolderFiles {
+pub(crate) struct ParsedModelFolder {
     pub(crate) path: PathBuf,
-    pub(crate) shape: ModelShape,
-    pub(crate) activation: Activation,
+    pub(crate) shape: ModelDimensions,
+    pub(crate) activation: ActivationFunction,
     pub(crate) pooling: PoolingMethod,
     /// Maximum number of tokens that the model reads, including the start and end tokens.
     pub(crate) tokens_max: usize,
@@ -85,7 +85,7 @@ pub(crate) struct ModelFolderFiles {
     pub(crate) prompts: BTreeMap<String, String>,
 }
 
-impl ModelFolderFiles {
+impl ParsedModelFolder {
     pub(crate) fn read(path: &Path) -> Result<Self, ModelFolderError> {
         if !fs::metadata(path).is_ok_and(|found| found.is_dir()) {
             return Err(ModelFolderError::FolderMissing(path.to_owned()));
@@ -93,7 +93,7 @@ impl ModelFolderFiles {
         let (shape, bend) = read_shape(&path.join("config.json"))?;
         let pooling = read_pooling(path)?;
         let tokens_max = read_tokens_max(path, shape.max_position_embeddings)?;
-        let prompts_file: Option<PromptsFile> =
+        let prompts_file: Option<ModelPromptsFile> =
             read_optional_json(&path.join("config_sentence_transformers.json"))?;
         let prompts = prompts_file.unwrap_or_default().prompts;
         Ok(Self { path: path.to_owned(), shape, activation: bend, pooling, tokens_max, prompts })
@@ -111,18 +111,18 @@ impl ModelFolderFiles {
 }
 
 #[derive(Deserialize, Default)]
-struct PromptsFile {
+struct ModelPromptsFile {
     #[serde(default)]
     prompts: BTreeMap<String, String>,
 }
 
-fn read_shape(file: &Path) -> Result<(ModelShape, Activation), ModelFolderError> {
+fn read_shape(file: &Path) -> Result<(ModelDimensions, ActivationFunction), ModelFolderError> {
     #[derive(Deserialize)]
-    struct ModelTypeField {
+    struct ModelTypeConfig {
         #[serde(default)]
         model_type: Option<String>,
     }
-    let ModelTypeField { model_type } = read_json(file)?;
+    let ModelTypeConfig { model_type } = read_json(file)?;
     let model_type = model_type.unwrap_or_default();
     if model_type != "bert" {
         let what = if model_type.is_empty() {
@@ -132,12 +132,12 @@ fn read_shape(file: &Path) -> Result<(ModelShape, Activation), ModelFolderError>
         };
         return Err(ModelFolderError::unsupported(file, what));
     }
-    let shape: ModelShape = read_json(file)?;
+    let shape: ModelDimensions = read_json(file)?;
     debug_assert_eq!(shape.model_type, "bert");
     let bend = match shape.hidden_act.as_str() {
-        "gelu" | "gelu_python" => Activation::Gelu,
-        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Activation::GeluTanh,
-        "relu" => Activation::Relu,
+        "gelu" | "gelu_python" => ActivationFunction::Gelu,
+        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => ActivationFunction::GeluTanh,
+        "relu" => ActivationFunction::Relu,
         other => {
             let what = format!("has the unsupported `hidden_act` `{other}`");
             return Err(ModelFolderError::unsupported(file, what));
@@ -184,13 +184,13 @@ fn read_shape(file: &Path) -> Result<(ModelShape, Activation), ModelFolderError>
 /// Returns the pooling method from `modules.json` and the file that it names.
 fn read_pooling(folder: &Path) -> Result<PoolingMethod, ModelFolderError> {
     #[derive(Deserialize)]
-    struct ModuleEntry {
+    struct ModelModuleEntry {
         path: String,
         r#type: String,
     }
     #[derive(Deserialize, Default)]
     #[serde(default)]
-    struct PoolingModes {
+    struct PoolingConfig {
         pooling_mode: Option<String>,
         pooling_mode_cls_token: bool,
         pooling_mode_mean_tokens: bool,
@@ -200,7 +200,7 @@ fn read_pooling(folder: &Path) -> Result<PoolingMethod, ModelFolderError> {
         pooling_mode_lasttoken: bool,
     }
     let list = folder.join("modules.json");
-    let Some(modules) = read_optional_json::<Vec<ModuleEntry>>(&list)? else {
+    let Some(modules) = read_optional_json::<Vec<ModelModuleEntry>>(&list)? else {
         // The default of sentence-transformers for a folder with a bare BERT.
         return Ok(PoolingMethod::Mean);
     };
@@ -213,7 +213,7 @@ fn read_pooling(folder: &Path) -> Result<PoolingMethod, ModelFolderError> {
             "Normalize" => {}
             "Pooling" => {
                 let file = folder.join(&module.path).join("config.json");
-                let modes: PoolingModes = read_json(&file)?;
+                let modes: PoolingConfig = read_json(&file)?;
                 let others = modes.pooling_mode_max_tokens
                     || modes.pooling_mode_mean_sqrt_len_tokens
                     || modes.pooling_mode_weightedmean_tokens
@@ -244,12 +244,12 @@ fn read_pooling(folder: &Path) -> Result<PoolingMethod, ModelFolderError> {
 
 fn read_tokens_max(folder: &Path, positions: usize) -> Result<usize, ModelFolderError> {
     #[derive(Deserialize)]
-    struct SentenceConfig {
+    struct SentenceLengthConfig {
         max_seq_length: Option<usize>,
     }
     let file = folder.join("sentence_bert_config.json");
     let config =
-        read_optional_json::<SentenceConfig>(&file)?.and_then(|config| config.max_seq_length);
+        read_optional_json::<SentenceLengthConfig>(&file)?.and_then(|config| config.max_seq_length);
     match config {
         Some(tokens) if tokens < 3 => {
             let what = format!("has `max_seq_length` {tokens}, which leaves no room for a text");

@@ -15,14 +15,14 @@ pub(crate) type MatrixColumnSlice = [f32; ROWS];
 pub(crate) struct MatrixRowSlice(pub(crate) [f32; COLUMNS]);
 
 /// Product of [`ROWS`] rows of one matrix and [`COLUMNS`] columns of another.
-pub(crate) type ProductTile = [MatrixRowSlice; ROWS];
+pub(crate) type MatrixProductTile = [MatrixRowSlice; ROWS];
 
 /// Function that multiplies the rows in `slices` by the columns in `lanes`.
-pub(crate) type TileProducts =
-    fn(slices: &[MatrixColumnSlice], lanes: &[MatrixRowSlice]) -> ProductTile;
+pub(crate) type MatrixTileMultiplier =
+    fn(slices: &[MatrixColumnSlice], lanes: &[MatrixRowSlice]) -> MatrixProductTile;
 
 /// Returns the function that multiplies fastest on this processor.
-pub(crate) fn products() -> TileProducts {
+pub(crate) fn products() -> MatrixTileMultiplier {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
         return x86::products;
@@ -34,7 +34,7 @@ pub(crate) fn products() -> TileProducts {
 pub(crate) fn portable_products(
     slices: &[MatrixColumnSlice],
     lanes: &[MatrixRowSlice],
-) -> ProductTile {
+) -> MatrixProductTile {
     let mut tile = [MatrixRowSlice([0.0; COLUMNS]); ROWS];
     for (slice, lane) in slices.iter().zip(lanes) {
         for row in 0..ROWS {
@@ -54,17 +54,20 @@ mod x86 {
         __m256, _mm256_fmadd_ps, _mm256_load_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_store_ps,
     };
 
-    use super::{COLUMNS, MatrixColumnSlice, MatrixRowSlice, ProductTile, ROWS};
+    use super::{COLUMNS, MatrixColumnSlice, MatrixProductTile, MatrixRowSlice, ROWS};
 
     /// Multiplies two parts of matrices with AVX2 and FMA, which the processor must have.
     #[allow(unsafe_code, reason = "whoever hands this out has asked the processor")]
-    pub(super) fn products(slices: &[MatrixColumnSlice], lanes: &[MatrixRowSlice]) -> ProductTile {
+    pub(super) fn products(
+        slices: &[MatrixColumnSlice],
+        lanes: &[MatrixRowSlice],
+    ) -> MatrixProductTile {
         unsafe { avx2_products(slices, lanes) }
     }
 
     #[target_feature(enable = "avx2,fma")]
     #[allow(clippy::needless_range_loop, reason = "iterators keep the sums out of registers")]
-    fn avx2_products(slices: &[MatrixColumnSlice], lanes: &[MatrixRowSlice]) -> ProductTile {
+    fn avx2_products(slices: &[MatrixColumnSlice], lanes: &[MatrixRowSlice]) -> MatrixProductTile {
         let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
         for (slice, lane) in slices.iter().zip(lanes) {
             let low = load(lane, 0);

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::bert::{BertNetwork, PassBuffers};
+use crate::bert::{BertNetwork, ForwardPassBuffers};
 use crate::error::ModelFolderError;
-use crate::folder::ModelFolderFiles;
+use crate::folder::ParsedModelFolder;
 use crate::tokens::Tokenizer;
 use crate::weights::ModelWeights;
 
@@ -22,7 +22,7 @@ const THREADS_MAX: usize = 16;
 
 /// Vector space of one model. Only vectors of the same space are comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ModelSpace {
+pub struct ModelVectorSpace {
     /// Name of the model's folder, and a hash of everything that determines the vectors.
     pub model: String,
     /// Number of dimensions of the vectors.
@@ -35,20 +35,20 @@ pub struct ModelSpace {
     "the model `{model}` returns vectors with invalid numbers, so its weights are damaged; copy \
      the whole model folder again"
 )]
-pub struct InvalidVectors {
+pub struct InvalidVectorsError {
     /// Name of the model.
     pub model: String,
 }
 
 /// A checked folder with a supported model, before its weights are loaded.
 #[derive(Debug)]
-pub struct ModelFolder {
-    folder: ModelFolderFiles,
+pub struct CheckedModelFolder {
+    folder: ParsedModelFolder,
     tokens_max: usize,
     prompts: [String; 2],
 }
 
-impl ModelFolder {
+impl CheckedModelFolder {
     /// Checks that `folder` contains a sentence-transformers model of the BERT family. Reads only
     /// some kilobytes.
     ///
@@ -56,7 +56,7 @@ impl ModelFolder {
     ///
     /// Fails if a file is missing, damaged or unsupported.
     pub fn check(folder: &Path) -> Result<Self, ModelFolderError> {
-        let folder = ModelFolderFiles::read(folder)?;
+        let folder = ParsedModelFolder::read(folder)?;
         let tokens_max = folder.tokens_max.min(TOKENS_MAX);
         let prompt = |names: &[&str]| {
             let found = names.iter().find_map(|name| folder.prompts.get(*name));
@@ -75,7 +75,7 @@ impl ModelFolder {
 
     /// Returns the vector space of the model. Reads and hashes all files that determine the
     /// vectors, so that models are never confused.
-    pub fn space(&self) -> Result<ModelSpace, ModelFolderError> {
+    pub fn space(&self) -> Result<ModelVectorSpace, ModelFolderError> {
         self.compute_space(&self.tokenizer()?, &self.weights()?)
     }
 
@@ -104,9 +104,9 @@ impl ModelFolder {
         &self,
         tokenizer: &Tokenizer,
         weights: &ModelWeights,
-    ) -> Result<ModelSpace, ModelFolderError> {
+    ) -> Result<ModelVectorSpace, ModelFolderError> {
         let Self {
-            folder: ModelFolderFiles { shape, activation: bend, pooling, .. },
+            folder: ParsedModelFolder { shape, activation: bend, pooling, .. },
             tokens_max,
             prompts,
         } = self;
@@ -120,14 +120,14 @@ impl ModelFolder {
         hasher.update(rest.as_bytes());
         let hash = hasher.finalize().to_hex();
         let model = format!("{}-{}", self.folder.name(), &hash[..8]);
-        Ok(ModelSpace { model, dimensions: self.dimensions() })
+        Ok(ModelVectorSpace { model, dimensions: self.dimensions() })
     }
 }
 
 /// A loaded model. It uses no network connection, and computes on the caller's threads.
 #[derive(Debug)]
 pub struct EmbeddingModel {
-    space: ModelSpace,
+    space: ModelVectorSpace,
     tokenizer: Tokenizer,
     bert: BertNetwork,
     tokens_max: usize,
@@ -139,7 +139,7 @@ impl EmbeddingModel {
     /// Loads the model in `folder`: a sentence-transformers model of the BERT family. This takes as
     /// long as reading the weights.
     pub fn open(folder: &Path) -> Result<Self, ModelFolderError> {
-        ModelFolder::check(folder)?.open()
+        CheckedModelFolder::check(folder)?.open()
     }
 
     /// Limits the number of tokens that are read of a text: at least 3, and at most the current
@@ -158,7 +158,7 @@ impl EmbeddingModel {
     }
 
     /// Returns the vector space of the model.
-    pub fn space(&self) -> &ModelSpace {
+    pub fn space(&self) -> &ModelVectorSpace {
         &self.space
     }
 
@@ -182,14 +182,14 @@ impl EmbeddingModel {
 
     /// Embeds `texts` and returns one vector of length 1 for each, in order. Blocks until done, and
     /// uses up to one thread per processor. The number of texts is not limited.
-    pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, InvalidVectors> {
+    pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, InvalidVectorsError> {
         let tokens: Vec<_> =
             texts.iter().map(|text| self.tokenizer.tokenize(text, self.tokens_max)).collect();
         let passes = self.group_passes(&tokens);
         let vectors = Mutex::new(vec![Vec::new(); texts.len()]);
         let next = AtomicUsize::new(0);
         let work = || {
-            let mut desk = PassBuffers::default();
+            let mut desk = ForwardPassBuffers::default();
             while let Some(pass) = passes.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let texts: Vec<_> = pass.iter().map(|at| tokens[*at].as_slice()).collect();
                 let made = self.bert.vectors(&texts, &mut desk);
@@ -205,7 +205,7 @@ impl EmbeddingModel {
         });
         let vectors = vectors.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         if vectors.iter().flatten().any(|number| !number.is_finite()) {
-            return Err(InvalidVectors { model: self.space.model.clone() });
+            return Err(InvalidVectorsError { model: self.space.model.clone() });
         }
         Ok(vectors)
     }

@@ -64,7 +64,7 @@ impl Tokenizer {
         }
         let file_content: TokenizerFile =
             read_optional_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
-        let normalizer = Normalizer {
+        let normalizer = TokenNormalizer {
             clean_text: true,
             handle_chinese_chars: file_content.tokenize_chinese_chars,
             strip_accents: file_content.strip_accents,
@@ -103,7 +103,7 @@ impl Tokenizer {
             );
             return Err(unsupported(what));
         }
-        let normalizer: Normalizer = serde_json::from_value(definition.normalizer)
+        let normalizer: TokenNormalizer = serde_json::from_value(definition.normalizer)
             .map_err(|err| invalid_json(file, &err))?;
         Self::new(file, model.vocab, &normalizer, &model.unk_token, vocabulary)
     }
@@ -111,7 +111,7 @@ impl Tokenizer {
     fn new(
         file: &Path,
         numbers: HashMap<Box<str>, u32>,
-        normalizer: &Normalizer,
+        normalizer: &TokenNormalizer,
         unknown: &str,
         vocabulary: usize,
     ) -> Result<Self, ModelFolderError> {
@@ -298,7 +298,7 @@ fn word_chars_max() -> usize {
 }
 
 #[derive(Deserialize)]
-struct Normalizer {
+struct TokenNormalizer {
     clean_text: bool,
     handle_chinese_chars: bool,
     strip_accents: Option<bool>,

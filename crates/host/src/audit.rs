@@ -28,20 +28,20 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 use toolgate_contract::{CallError, ResourceSource, ToolCall};
 
-use crate::gauges::RecordGauge;
-use file::ChainedLog;
-use queue::{RecordQueue, RecordSink};
+use crate::gauges::AuditQueueGauge;
+use file::ChainedAuditLog;
+use queue::{AuditRecordQueue, AuditRecordSink};
 
 pub use arguments::RecordedArguments;
-pub(crate) use byte_size::ByteSize;
-pub use call_record::{CallRecord, RecordFilter};
+pub(crate) use byte_size::RecordedSize;
+pub use call_record::{AuditRecordFilter, ParsedAuditRecord};
 pub use chain::AuditKey;
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzzing::fuzz_log;
-pub use index::{AuditIndex, CallGroup, CallStatistics, FoundRecords};
-pub use log_reader::{LogFollower, newest_records};
-pub(crate) use record::{OpenRecord, RecordNumber, outcome_word};
-pub use step_times::StepTimes;
+pub use index::{AuditIndex, CallGrouping, CallStatistics, FoundRecords};
+pub use log_reader::{AuditLogFollower, newest_records};
+pub(crate) use record::{AuditRecordNumber, OpenAuditRecord, outcome_word};
+pub use step_times::CallStepTimes;
 pub use tail::audit_guard;
 pub use verify::{BrokenAuditLog, IntactAuditLog, verify};
 
@@ -61,12 +61,12 @@ pub enum AuditDestination {
     /// Audit records are written to standard error.
     Stderr,
     /// Audit records are appended to a file. The file and its folders are created if needed.
-    File(AuditFile),
+    File(AuditFileSettings),
 }
 
 /// Settings of an audit log file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuditFile {
+pub struct AuditFileSettings {
     /// Path of the log file.
     pub path: PathBuf,
     /// Path of the file with the key that seals the audit log. The file is created if missing.
@@ -77,7 +77,7 @@ pub struct AuditFile {
     pub bytes_max: u64,
 }
 
-impl AuditFile {
+impl AuditFileSettings {
     /// Creates default settings for a log at `path`: key in the folder `state`, 10 older files, 32
     /// MiB per file.
     pub fn with_defaults(path: PathBuf, state: &Path) -> Self {
@@ -86,19 +86,19 @@ impl AuditFile {
 }
 
 /// The audit log of a server. It records nothing if it is off.
-pub struct AuditLog(Option<Arc<RecordQueue>>);
+pub struct AuditLog(Option<Arc<AuditRecordQueue>>);
 
 impl AuditLog {
     /// Opens an audit log that writes to `destination`. With `strict`, each call waits until its
     /// record is on disk.
     pub fn open(destination: &AuditDestination, strict: bool) -> io::Result<Self> {
         let (sink, file) = match destination {
-            AuditDestination::Off => (RecordSink::Discard, None),
-            AuditDestination::Stderr => (RecordSink::Stream(Box::new(io::stderr())), None),
+            AuditDestination::Off => (AuditRecordSink::Discard, None),
+            AuditDestination::Stderr => (AuditRecordSink::Stream(Box::new(io::stderr())), None),
             AuditDestination::File(to) => (to.open_sink()?, Some(to.path.clone())),
         };
-        let is_kept = !matches!(sink, RecordSink::Discard);
-        let queue = RecordQueue::new(RECORDS_MAX, file, strict && is_kept);
+        let is_kept = !matches!(sink, AuditRecordSink::Discard);
+        let queue = AuditRecordQueue::new(RECORDS_MAX, file, strict && is_kept);
         let queue = Arc::new(if is_kept { queue } else { queue.for_listeners_only() });
         let writer_queue = queue.clone();
         std::thread::Builder::new()
@@ -112,18 +112,24 @@ impl AuditLog {
     ///
     /// # Errors
     /// The log cannot be written, and the queue stays full for 2 s.
-    pub(crate) async fn begin_record(&self, call: &ToolCall) -> Result<OpenRecord<'_>, CallError> {
+    pub(crate) async fn begin_record(
+        &self,
+        call: &ToolCall,
+    ) -> Result<OpenAuditRecord<'_>, CallError> {
         let queue = self.0.as_ref().filter(|queue| queue.is_kept || queue.has_live_listeners());
-        let Some(queue) = queue else { return Ok(OpenRecord::open(call, None)) };
+        let Some(queue) = queue else { return Ok(OpenAuditRecord::open(call, None)) };
         let place = queue.reserve_place().await?;
-        Ok(OpenRecord::open(call, Some((queue, place))))
+        Ok(OpenAuditRecord::open(call, Some((queue, place))))
     }
 
     /// Waits until `record` is on disk, if the log is strict.
     ///
     /// # Errors
     /// The record is not written within 10 s.
-    pub(crate) async fn wait_until_stored(&self, record: RecordNumber) -> Result<(), CallError> {
+    pub(crate) async fn wait_until_stored(
+        &self,
+        record: AuditRecordNumber,
+    ) -> Result<(), CallError> {
         match &self.0 {
             Some(queue) => queue.wait_until_stored(record.0).await,
             None => Ok(()),
@@ -131,7 +137,7 @@ impl AuditLog {
     }
 
     /// Returns the load of the audit log's record queue, or `None` if the log is off.
-    pub(crate) fn gauge(&self) -> Option<RecordGauge> {
+    pub(crate) fn gauge(&self) -> Option<AuditQueueGauge> {
         Some(self.0.as_ref().filter(|queue| queue.is_kept)?.gauge(RECORDS_MAX))
     }
 
@@ -167,21 +173,21 @@ impl Drop for AuditLog {
     }
 }
 
-impl AuditFile {
+impl AuditFileSettings {
     /// Opens the sink that writes audit records to this destination. Records in a pipe, terminal or
     /// other special file are not chained, because they cannot be read again.
-    fn open_sink(&self) -> io::Result<RecordSink> {
+    fn open_sink(&self) -> io::Result<AuditRecordSink> {
         let Self { path, key, keep, bytes_max } = self;
         let is_special = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
         if is_special {
             let stream = std::fs::OpenOptions::new().append(true).open(path)?;
-            return Ok(RecordSink::Stream(Box::new(stream)));
+            return Ok(AuditRecordSink::Stream(Box::new(stream)));
         }
         let key = AuditKey::open_or_create(key).map_err(|err| {
             let key = key.display();
             io::Error::new(err.kind(), format!("the key {key} that seals it: {err}"))
         })?;
-        Ok(RecordSink::Chain(Box::new(ChainedLog::open(path, key, *keep, *bytes_max)?)))
+        Ok(AuditRecordSink::Chain(Box::new(ChainedAuditLog::open(path, key, *keep, *bytes_max)?)))
     }
 }
 

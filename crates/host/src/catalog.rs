@@ -13,12 +13,12 @@ use toolgate_contract::{AnyTool, CallError, ToolId, ToolPage, ToolSpec, fold_nam
 use crate::header_params;
 use crate::header_params::HeaderParam;
 use crate::policy::ToolVisibility;
-use crate::schemas::{SchemaRegistry, SchemaSide, ToolIoValidators};
+use crate::schemas::{SchemaRegistry, ToolIoValidators, ToolSchemaSide};
 
 pub use live_catalog::CatalogReadiness;
 pub(crate) use live_catalog::LiveCatalog;
 pub use tool_index::estimate_tokens;
-pub(crate) use tool_index::{CallerVisibility, CatalogIndex, ServerDescriptions};
+pub(crate) use tool_index::{CallerToolVisibility, CatalogSearchIndex, ServerPurposes};
 
 /// Maximum number of characters of an unknown name that an error repeats, and longest name that is
 /// compared with known names.
@@ -26,14 +26,14 @@ const NAME_CHARS_MAX: usize = 100;
 
 /// Tools available now, in order of id, with their compiled schemas.
 pub struct Catalog {
-    entries: Vec<Arc<CatalogEntry>>,
+    entries: Vec<Arc<CatalogToolEntry>>,
     by_folded_name: HashMap<String, usize>,
     /// Offered tools that are not served, with their owners. The schema of such a tool is unusable
     /// or its name collides. It is served once the problem is resolved.
     unserved: Vec<(Arc<str>, Arc<dyn AnyTool>)>,
     pub(crate) schemas: Arc<SchemaRegistry>,
     /// Search index of the tools, built when it is first needed.
-    index: OnceLock<CatalogIndex>,
+    index: OnceLock<CatalogSearchIndex>,
 }
 
 /// A tool that cannot be offered, and the reason.
@@ -48,7 +48,7 @@ pub struct RejectedTool {
 }
 
 /// One tool with its compiled schemas.
-pub(crate) struct CatalogEntry {
+pub(crate) struct CatalogToolEntry {
     tool: Arc<dyn AnyTool>,
     /// Owner of the tool, such as an upstream. `None` for this server itself.
     owner: Option<Arc<str>>,
@@ -91,7 +91,7 @@ pub enum CatalogError {
     },
 }
 
-impl CatalogEntry {
+impl CatalogToolEntry {
     pub(crate) fn spec(&self) -> &ToolSpec {
         self.tool.spec()
     }
@@ -109,9 +109,9 @@ impl CatalogEntry {
         &self.tool
     }
 
-    /// Returns the lane in which jobs of the tool wait in a shared job store: the id of the tool, and
-    /// a digest of its effects and arguments. So servers with different versions of a tool do not
-    /// run each other's jobs of it.
+    /// Returns the lane in which jobs of the tool wait in a shared job store: the id of the tool,
+    /// and a digest of its effects and arguments. So servers with different versions of a tool do
+    /// not run each other's jobs of it.
     pub(crate) fn job_lane(&self) -> &str {
         self.job_lane.get_or_init(|| {
             let spec = self.spec();
@@ -144,13 +144,16 @@ impl Catalog {
     /// Checks that the schemas of all tools compile. Use this for tools that this server does not
     /// define itself.
     pub fn check_schemas(self) -> Result<Self, CatalogError> {
-        let unusable =
-            |tool, side: SchemaSide, why| CatalogError::Schema { tool, which: side.word(), why };
+        let unusable = |tool, side: ToolSchemaSide, why| CatalogError::Schema {
+            tool,
+            which: side.word(),
+            why,
+        };
         let checked = self.schemas.check_all();
         checked.map_err(|(tool, side, why)| unusable(tool, side, why.to_string()))?;
         for entry in &self.entries {
             let unusable =
-                |why: &str| unusable(entry.spec().id.clone(), SchemaSide::Input, why.into());
+                |why: &str| unusable(entry.spec().id.clone(), ToolSchemaSide::Input, why.into());
             entry.header_params().map_err(unusable)?;
         }
         Ok(self)
@@ -272,7 +275,7 @@ impl Catalog {
     }
 
     /// Returns the tool with the id `id`, if it is available.
-    pub(crate) fn entry(&self, id: &ToolId) -> Option<Arc<CatalogEntry>> {
+    pub(crate) fn entry(&self, id: &ToolId) -> Option<Arc<CatalogToolEntry>> {
         let at = self.entries.binary_search_by(|entry| entry.spec().id.cmp(id)).ok()?;
         Some(self.entries[at].clone())
     }
@@ -309,7 +312,7 @@ impl Catalog {
         }
     }
 
-    fn insert(&mut self, entry: Arc<CatalogEntry>) {
+    fn insert(&mut self, entry: Arc<CatalogToolEntry>) {
         let folded = fold_name(entry.spec().id.as_str()).into_owned();
         self.by_folded_name.insert(folded, self.entries.len());
         self.entries.push(entry);
@@ -321,7 +324,7 @@ impl Catalog {
         let unusable = |which, why| CatalogError::Schema { tool: id.clone(), which, why };
         let io = self.schemas.register(tool.spec());
         let io = io.map_err(|(side, why)| unusable(side.word(), why.to_string()))?;
-        let entry = CatalogEntry {
+        let entry = CatalogToolEntry {
             tool,
             owner,
             io,
@@ -339,7 +342,7 @@ impl Catalog {
         if entry.spec().input_schema.is_generated() {
             entry
                 .header_params()
-                .map_err(|why| unusable(SchemaSide::Input.word(), why.to_owned()))?;
+                .map_err(|why| unusable(ToolSchemaSide::Input.word(), why.to_owned()))?;
         }
         self.insert(Arc::new(entry));
         Ok(())
@@ -351,7 +354,7 @@ impl Catalog {
         &self,
         name: &str,
         shown: impl Fn(&ToolSpec) -> bool,
-    ) -> Result<Arc<CatalogEntry>, CallError> {
+    ) -> Result<Arc<CatalogToolEntry>, CallError> {
         self.find_visible(name, |spec| {
             if shown(spec) { ToolVisibility::Shown } else { ToolVisibility::Hidden }
         })
@@ -369,7 +372,7 @@ impl Catalog {
         &self,
         name: &str,
         visibility: impl Fn(&ToolSpec) -> ToolVisibility,
-    ) -> Result<Arc<CatalogEntry>, CallError> {
+    ) -> Result<Arc<CatalogToolEntry>, CallError> {
         let found = self.by_folded_name.get(&*fold_name(name)).map(|&at| &self.entries[at]);
         let unavailable = match found.map(|entry| (entry, visibility(entry.spec()))) {
             Some((entry, ToolVisibility::Shown)) => return Ok(entry.clone()),

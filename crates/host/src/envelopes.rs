@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallEnvelope, CallError, CallOrigin, CanonicalCode, EnvelopeError, EnvelopeMeta, TraceContext,
-    ValidationProblem, canonical_json_len, exact_json,
+    CallEnvelope, CallError, CallOrigin, CanonicalErrorCode, EnvelopeError, EnvelopeMetadata,
+    TraceContext, ValidationProblem, canonical_json_len, exact_json,
 };
 
-use crate::pipeline::validate::OutputCheck;
+use crate::pipeline::validate::OutputSchemaCheck;
 use crate::schemas::{SchemaRegistry, SharedSchema};
 use crate::secrets::SecretSet;
 
@@ -32,7 +32,7 @@ pub struct EnvelopeBuilder {
 #[derive(Debug, Clone, Copy)]
 pub struct EnvelopeSettings {
     /// Handling of an envelope that violates its schema. By default, it is logged and sent.
-    pub validation: OutputCheck,
+    pub validation: OutputSchemaCheck,
     /// True if equal requests get equal envelopes: ids are derived from the request, and durations
     /// are 0. False by default.
     pub deterministic: bool,
@@ -40,7 +40,7 @@ pub struct EnvelopeSettings {
 
 impl Default for EnvelopeSettings {
     fn default() -> Self {
-        Self { validation: OutputCheck::Shadow, deterministic: false }
+        Self { validation: OutputSchemaCheck::Shadow, deterministic: false }
     }
 }
 
@@ -116,12 +116,18 @@ impl EnvelopeBuilder {
         let (envelope, problems) = self.validate(envelope);
         let broken = (!problems.is_empty()).then(|| schema_violation(&problems));
         let sealed = match &broken {
-            Some(error) if self.settings.validation == OutputCheck::Enforce => {
-                let EnvelopeMeta { request_id, trace_id, span_id, duration_ms, .. } = envelope.meta;
+            Some(error) if self.settings.validation == OutputSchemaCheck::Enforce => {
+                let EnvelopeMetadata { request_id, trace_id, span_id, duration_ms, .. } =
+                    envelope.meta;
                 let replacement = self.assemble(origin, Err(error.clone()), duration);
                 // The replacement keeps the ids of the request.
-                let meta =
-                    EnvelopeMeta { request_id, trace_id, span_id, duration_ms, ..replacement.meta };
+                let meta = EnvelopeMetadata {
+                    request_id,
+                    trace_id,
+                    span_id,
+                    duration_ms,
+                    ..replacement.meta
+                };
                 CallEnvelope { meta, ..replacement }
             }
             Some(_) | None => envelope,
@@ -152,7 +158,7 @@ impl EnvelopeBuilder {
         };
         CallEnvelope {
             ok: error.is_none(),
-            meta: EnvelopeMeta {
+            meta: EnvelopeMetadata {
                 request_id,
                 trace_id,
                 span_id,
@@ -177,7 +183,7 @@ impl EnvelopeBuilder {
     /// Validates an envelope against its schema. Returns the envelope to send and its schema
     /// problems.
     fn validate(&self, mut envelope: CallEnvelope) -> (CallEnvelope, Vec<ValidationProblem>) {
-        if self.settings.validation == OutputCheck::Off {
+        if self.settings.validation == OutputSchemaCheck::Off {
             return (envelope, Vec::new());
         }
         // The data may be large, so it is moved and not cloned.
@@ -191,7 +197,7 @@ impl EnvelopeBuilder {
         let data = value.get_mut("data").map(Value::take);
         envelope.data = data.filter(|data| !data.is_null());
         if !problems.is_empty() {
-            let EnvelopeMeta { route, method, request_id, .. } = &envelope.meta;
+            let EnvelopeMetadata { route, method, request_id, .. } = &envelope.meta;
             let broken = CallError::InvalidOutput { problems: problems.clone() };
             tracing::error!(
                 route,
@@ -207,7 +213,7 @@ impl EnvelopeBuilder {
 /// Returns the error that replaces an envelope which violates its schema.
 fn schema_violation(problems: &[ValidationProblem]) -> EnvelopeError {
     EnvelopeError {
-        code: CanonicalCode::InvalidOutput,
+        code: CanonicalErrorCode::InvalidOutput,
         message: "the envelope does not match its schema; see the server's log".to_owned(),
         details: Some(json!({ "reason": "invalid_envelope", "problems": problems })),
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use toolgate_contract::{Caller, ClientAnswer, ClientQuestion, PersonChoice};
+use toolgate_contract::{Caller, ClientAnswer, ClientQuestion, ElicitationAnswer};
 
-use crate::pipeline::multi_round::StateSealer;
+use crate::pipeline::multi_round::RequestStateSealer;
 use crate::{audit, policy, tool_search};
 
 /// Function that fuzzes this crate with one input, and panics if it finds a bug.
@@ -54,14 +54,14 @@ fn tools_call(bytes: &[u8]) {
 fn request_state(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let caller = Caller::with_key("ada");
-    let rounds = StateSealer::new();
+    let rounds = RequestStateSealer::new();
     let mut parts = text.splitn(3, '\u{1f}');
     let request = parts.next();
     let key = parts.next();
     let rest = parts.next().unwrap_or_default();
     let request = request.unwrap_or_default();
     let key = key.unwrap_or_default();
-    let answer = ClientAnswer::Choice(PersonChoice::Declined);
+    let answer = ClientAnswer::Choice(ElicitationAnswer::Declined);
     let given = BTreeMap::from([(key.to_owned(), answer)]);
     let questions = BTreeMap::from([(key.to_owned(), ClientQuestion::Roots)]);
     let sealed =

@@ -2,18 +2,18 @@
 
 /// Current load of a host (a server's gate, jobs and audit log).
 #[derive(Debug, Clone)]
-pub struct HostGauges {
+pub struct HostLoadGauges {
     /// Numbers of running and waiting calls, by pool.
-    pub pools: [PoolGauge; 2],
+    pub pools: [CallPoolGauge; 2],
     /// Load of the jobs, if the host has jobs.
     pub jobs: Option<JobGauge>,
     /// Load of the audit log, if the host has one.
-    pub records: Option<RecordGauge>,
+    pub records: Option<AuditQueueGauge>,
 }
 
 /// Load of a pool of slots that calls share.
 #[derive(Debug, Clone, Copy)]
-pub struct PoolGauge {
+pub struct CallPoolGauge {
     /// Name of the pool: `calls`, or `programs` for calls that run programs.
     pub name: &'static str,
     /// Number of running calls in the pool.
@@ -43,7 +43,7 @@ pub struct JobGauge {
 
 /// Number of records on their way to the audit log.
 #[derive(Debug, Clone, Copy)]
-pub struct RecordGauge {
+pub struct AuditQueueGauge {
     /// Number of audit records that wait to be written.
     pub waiting: u64,
     /// Maximum number of waiting and open audit records.

@@ -35,9 +35,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::{JobId, JobState, StartedWork};
+use toolgate_contract::{JobId, JobState, PreparedCallWork};
 
-pub(crate) use operations::{JobRequest, LateQuestions};
+pub(crate) use operations::{JobQuestionAvailability, StartJobRequest};
 pub use postgres::{
     FleetCredential, FleetCredentialLock, FleetCredentials, FleetDurability, FleetReport,
     FleetServer, FleetServerKind, FleetServerProfile, FleetServerStatus, FleetStatus,
@@ -46,8 +46,8 @@ pub use postgres::{
 pub(crate) use resources::resources;
 pub use sqlite::SqliteStore;
 pub use store::{
-    AdoptFilter, AdoptedJobs, CallerAnswers, JobClaim, JobEnd, JobLane, JobStore, JobStoreError,
-    NewJob, OrphanJob, OwnerRequest, StartedJob, TimedEvent,
+    AdoptedJobs, AdoptionFilter, ClientAnswerState, JobClaim, JobEnd, JobLane, JobOwnerRequest,
+    JobStore, JobStoreError, NewJob, OrphanedJob, StartedJob, TimedJobEvent,
 };
 pub use tools::JobsHandle;
 pub(crate) use tools::tools;
@@ -56,8 +56,8 @@ use crate::Gate;
 use crate::gauges::JobGauge;
 use crate::limits::RateLedger;
 use crate::live_gate::LiveGate;
-use artefacts::ArtefactFiles;
-use live::LiveJob;
+use artefacts::ArtefactFileStore;
+use live::UnfinishedJob;
 use queue::JobQueue;
 use sharing::JobRateLedger;
 
@@ -135,9 +135,9 @@ pub struct JobService(Arc<JobServiceState>);
 pub(crate) struct JobServiceState {
     live_gate: Arc<LiveGate>,
     settings: JobSettings,
-    files: ArtefactFiles,
+    files: ArtefactFileStore,
     store: OnceCell<Arc<dyn JobStore>>,
-    live: Mutex<HashMap<JobId, Arc<LiveJob>>>,
+    live: Mutex<HashMap<JobId, Arc<UnfinishedJob>>>,
     /// Signal that a job was added to `live`.
     registered: Notify,
     queue: Mutex<JobQueue>,
@@ -175,7 +175,7 @@ impl EndedJobCounters {
 
 impl JobService {
     pub(crate) fn new(live_gate: Arc<LiveGate>, settings: JobSettings) -> Self {
-        let files = ArtefactFiles::new(&settings.files_folder(), settings.files_bytes_max);
+        let files = ArtefactFileStore::new(&settings.files_folder(), settings.files_bytes_max);
         let queue = Mutex::new(JobQueue::new(settings.running_max, settings.running_per_caller));
         Self(Arc::new(JobServiceState {
             live_gate,
@@ -340,13 +340,13 @@ impl JobServiceState {
     }
 
     /// Returns the running or queued job `id` of this server.
-    fn live_job(&self, id: JobId) -> Option<Arc<LiveJob>> {
+    fn live_job(&self, id: JobId) -> Option<Arc<UnfinishedJob>> {
         self.lock_live().get(&id).cloned()
     }
 
     /// Registers the job `id` as a job of this server.
-    fn register(&self, id: JobId, last_event: u64, ahead: StartedWork) -> Arc<LiveJob> {
-        let live = LiveJob::new(id, self.stopping.child_token(), last_event, ahead);
+    fn register(&self, id: JobId, last_event: u64, ahead: PreparedCallWork) -> Arc<UnfinishedJob> {
+        let live = UnfinishedJob::new(id, self.stopping.child_token(), last_event, ahead);
         self.lock_live().insert(id, live.clone());
         self.registered.notify_one();
         live
@@ -358,7 +358,7 @@ impl JobServiceState {
     }
 
     /// Removes the job from the jobs of this server.
-    fn unregister(&self, live: &LiveJob) {
+    fn unregister(&self, live: &UnfinishedJob) {
         self.lock_live().remove(&live.id);
         live.close();
     }
@@ -399,7 +399,7 @@ impl JobServiceState {
         }
     }
 
-    fn lock_live(&self) -> MutexGuard<'_, HashMap<JobId, Arc<LiveJob>>> {
+    fn lock_live(&self) -> MutexGuard<'_, HashMap<JobId, Arc<UnfinishedJob>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -35,49 +35,51 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::broadcast;
 use toolgate_contract::{
-    AnyTool, CallError, Caller, ChangeFilter, Effects, ResourceSource, ServerChange, ToolCall,
-    ToolId, ToolPage, ToolSpec, WatchGuard,
+    ActivityGuard, AnyTool, CallError, Caller, ChangeFilter, Effects, ResourceSource, ServerChange,
+    ToolCall, ToolId, ToolPage, ToolSpec,
 };
 
-use catalog::{CatalogEntry, LiveCatalog};
+use catalog::{CatalogToolEntry, LiveCatalog};
 use live_gate::LiveGate;
-use pipeline::multi_round::StateSealer;
+use pipeline::multi_round::RequestStateSealer;
 use tool_search::ToolSearch;
 
 pub use audit::{
-    AuditDestination, AuditFile, AuditIndex, AuditKey, AuditLog, BrokenAuditLog, CallGroup,
-    CallRecord, CallStatistics, FoundRecords, IntactAuditLog, LogFollower, RecordFilter,
-    RecordedArguments, StepTimes, audit_guard, audit_record_schema, newest_records,
-    verify as verify_audit,
+    AuditDestination, AuditFileSettings, AuditIndex, AuditKey, AuditLog, AuditLogFollower,
+    AuditRecordFilter, BrokenAuditLog, CallGrouping, CallStatistics, CallStepTimes, FoundRecords,
+    IntactAuditLog, ParsedAuditRecord, RecordedArguments, audit_guard, audit_record_schema,
+    newest_records, verify as verify_audit,
 };
 pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool, estimate_tokens};
 pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
-pub use gauges::{HostGauges, JobGauge, PoolGauge, RecordGauge};
+pub use gauges::{AuditQueueGauge, CallPoolGauge, HostLoadGauges, JobGauge};
 pub use jobs::{
-    AdoptFilter, AdoptedJobs, CallerAnswers, FleetCredential, FleetCredentialLock,
+    AdoptedJobs, AdoptionFilter, ClientAnswerState, FleetCredential, FleetCredentialLock,
     FleetCredentials, FleetDurability, FleetReport, FleetServer, FleetServerKind,
-    FleetServerProfile, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobLane, JobService,
-    JobSettings, JobStore, JobStoreError, JobStorePlace, JobsHandle, NewJob, OrphanJob,
-    OwnerRequest, PostgresStore, PostgresStoreSettings, SettingsDigests, SqliteStore, StartedJob,
-    TimedEvent,
+    FleetServerProfile, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobLane, JobOwnerRequest,
+    JobService, JobSettings, JobStore, JobStoreError, JobStorePlace, JobsHandle, NewJob,
+    OrphanedJob, PostgresStore, PostgresStoreSettings, SettingsDigests, SqliteStore, StartedJob,
+    TimedJobEvent,
 };
-pub use library::{ContentLibrary, DynamicSources};
-pub use limits::{ByteRate, CallLimits, CallRate, RateBucket, RateGrant};
-pub use pipeline::call_observer::{CallEnd, CallObserver, CallSpan, CallStart, CallTarget};
-pub use pipeline::validate::{OutputCheck, OutputCheckRules};
+pub use library::{ContentLibrary, DynamicContentSources};
+pub use limits::{CallLimits, CallRate, CallerByteRate, RateBucket, RateGrant};
+pub use pipeline::call_observer::{
+    CallObserver, CallSpan, CallTarget, ObservedCallEnd, ObservedCallStart,
+};
+pub use pipeline::validate::{OutputSchemaCheck, OutputSchemaCheckRules};
 pub use policy::scopes::TokenScope;
 pub use policy::{
-    KnownTools, PolicyDecision, PolicyEffect, PolicyExplanation, PolicyRule, RuleError, ToolPolicy,
-    check_pattern,
+    PatternCheckTools, PolicyDecision, PolicyEffect, PolicyExplanation, PolicyRule,
+    PolicyRuleError, ToolPolicy, check_pattern,
 };
 pub use requests::IncomingRequest;
 pub use schemas::{
-    SchemaChecker, SchemaCounts, SchemaError, SchemaFile, SchemaFiles, SchemaFingerprint,
-    SchemaRegistry, SchemaSide, SharedSchema, ToolIoError, ToolIoValidators,
+    LazySchemaValidator, SchemaCounts, SchemaError, SchemaFile, SchemaFiles, SchemaFingerprint,
+    SchemaRegistry, SharedSchema, ToolIoError, ToolIoValidators, ToolSchemaSide,
 };
 pub use secrets::{REDACTED, SecretSet};
 pub use tool_search::{
-    ExplainedTool, SearchMemoryScope, SentenceModel, ToolListMode, ToolSearchHandle,
+    ExplainedToolMatch, SentenceModel, ToolListSelection, ToolSearchHandle, ToolSearchMemoryScope,
     ToolSearchSettings, ToolVectors, WordScore,
 };
 
@@ -102,7 +104,7 @@ pub struct Gate {
     pub(crate) library: ContentLibrary,
     /// Channel on which changes of tools, resources and prompts reach listeners.
     pub(crate) change_sender: broadcast::Sender<ServerChange>,
-    pub(crate) state_sealer: Arc<StateSealer>,
+    pub(crate) state_sealer: Arc<RequestStateSealer>,
     /// Tool spec under which limits count the rendering of a prompt.
     pub(crate) prompt_spec: ToolSpec,
     /// Secrets that are redacted from refusals and audit records.
@@ -126,7 +128,7 @@ pub struct GateSettings {
     /// Time that a cancelled call has to stop by itself before it is dropped. 1 s by default.
     pub cancel_grace: Duration,
     /// Handling of tool output that violates the tool's schema. By default, schemas are enforced.
-    pub output_checks: OutputCheckRules,
+    pub output_checks: OutputSchemaCheckRules,
     /// Maximum number of tools in one page of a list. 200 by default.
     pub page_size: usize,
     /// Arguments that audit records contain. By default, only the subject of a call.
@@ -140,7 +142,7 @@ impl Default for GateSettings {
             job_deadline: Duration::from_secs(24 * 3600),
             answer_wait: Duration::from_secs(600),
             cancel_grace: Duration::from_secs(1),
-            output_checks: OutputCheck::Enforce.into(),
+            output_checks: OutputSchemaCheck::Enforce.into(),
             page_size: 200,
             recorded_arguments: RecordedArguments::default(),
         }
@@ -189,7 +191,7 @@ impl Gate {
         let prompt_id = ToolId::new("prompts").expect("an id");
         let prompt_spec = ToolSpec::new(prompt_id, "Prompts", "Makes a prompt.", Effects::Reads);
         let library = ContentLibrary::default();
-        let state_sealer = Arc::new(StateSealer::new());
+        let state_sealer = Arc::new(RequestStateSealer::new());
         let secrets = SecretSet::default();
         let change_sender = broadcast::Sender::new(CHANGES_MAX);
         Self {
@@ -218,7 +220,7 @@ impl Gate {
         self,
         settings: ToolSearchSettings,
         vectors: Option<ToolVectors>,
-    ) -> Result<Self, RuleError> {
+    ) -> Result<Self, PolicyRuleError> {
         Ok(Self { tool_search: ToolSearch::new(settings, vectors)?, ..self })
     }
 
@@ -256,7 +258,11 @@ impl Gate {
 
     /// Returns the tool with the name `name` in any spelling. A tool that is hidden from the caller
     /// counts as unknown.
-    pub(crate) fn find(&self, caller: &Caller, name: &str) -> Result<Arc<CatalogEntry>, CallError> {
+    pub(crate) fn find(
+        &self,
+        caller: &Caller,
+        name: &str,
+    ) -> Result<Arc<CatalogToolEntry>, CallError> {
         self.catalog.snapshot().find_visible(name, |spec| self.policy.visibility(caller, spec))
     }
 
@@ -266,7 +272,7 @@ impl Gate {
     }
 
     /// Returns the tool of `call`. A tool hidden from its caller counts as unknown.
-    pub(crate) fn find_called(&self, call: &ToolCall) -> Result<Arc<CatalogEntry>, CallError> {
+    pub(crate) fn find_called(&self, call: &ToolCall) -> Result<Arc<CatalogToolEntry>, CallError> {
         let entry = self.find(&call.caller, &call.tool)?;
         let id = entry.spec().id.as_str();
         if call.metadata.by_id && id != call.tool {
@@ -445,13 +451,13 @@ impl Host {
     ///
     /// # Errors
     /// Returns the first rule that matches nothing.
-    pub fn check_policy_rules(&self, later_toolsets: Vec<String>) -> Result<(), RuleError> {
+    pub fn check_policy_rules(&self, later_toolsets: Vec<String>) -> Result<(), PolicyRuleError> {
         let gate = self.gate();
         let catalog = gate.catalog.snapshot();
         let library = &gate.library;
         let guards = library.all_resources().into_iter().map(|source| source.guard().id.clone());
         let tools = catalog.ids().into_iter().chain(guards).collect();
-        gate.policy.check(&KnownTools { tools, later_toolsets })
+        gate.policy.check(&PatternCheckTools { tools, later_toolsets })
     }
 
     /// Returns true if this server itself has tools in `toolset`.
@@ -482,7 +488,7 @@ impl Host {
 
     /// Watches the lists named by `interest` for as long as the returned guard is kept. Changes
     /// reach [`Host::subscribe`].
-    pub fn watch_lists(&self, interest: &ChangeFilter) -> WatchGuard {
+    pub fn watch_lists(&self, interest: &ChangeFilter) -> ActivityGuard {
         self.gate().watch_lists(interest.prompts, interest.resources)
     }
 
@@ -521,8 +527,8 @@ impl Host {
         }
     }
 
-    /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of the
-    /// running ones for a bounded time.
+    /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of
+    /// the running ones for a bounded time.
     pub async fn drain_jobs(&self) {
         if let Some(jobs) = &self.jobs {
             jobs.drain().await;
@@ -548,7 +554,7 @@ impl Host {
         caller: &Caller,
         question: &str,
         count: usize,
-    ) -> Vec<ExplainedTool> {
+    ) -> Vec<ExplainedToolMatch> {
         self.gate().explain_search(caller, question, count)
     }
 
@@ -582,9 +588,9 @@ impl Host {
     }
 
     /// Returns the current load of the host's calls, jobs and audit log.
-    pub fn gauges(&self) -> HostGauges {
+    pub fn gauges(&self) -> HostLoadGauges {
         let gate = self.gate();
-        HostGauges {
+        HostLoadGauges {
             pools: gate.limits.pool_gauges(),
             jobs: self.jobs.as_ref().map(JobService::gauge),
             records: gate.audit.gauge(),

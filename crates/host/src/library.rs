@@ -12,16 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_contract::{
-    AnyPrompt, COMPLETIONS_MAX, CallError, ChangeFeed, Completion, CompletionRequest,
-    CompletionTarget, HostAnswer, PromptArgument, PromptArguments, PromptPage, PromptSource,
-    ResourceCursor, ResourcePage, ResourceSource, ResourceTemplate, SkillSource, StartedWork,
-    ToolCall, ToolSpec, UriClaim, ValidationProblem, WatchGuard,
+    ActivityGuard, AnyPrompt, COMPLETIONS_MAX, CallError, ChangeFeed, Completion,
+    CompletionRequest, CompletionTarget, HostAnswer, PreparedCallWork, PromptArgument,
+    PromptArguments, PromptPage, PromptSource, ResourceCursor, ResourcePage, ResourceSource,
+    ResourceTemplate, SkillSource, ToolCall, ToolSpec, UriClaimStrength, ValidationProblem,
 };
 
 use crate::pipeline::{CallContext, look, run_recorded, run_unrecorded};
 use crate::{Gate, did_you_mean};
 use redacted_prompt::RedactedPrompt;
-use requests::{FolderList, PromptRender, ResourceRead, ResourceWatch};
+use requests::{FolderListRequest, PromptRenderRequest, ResourceReadRequest, ResourceWatchRequest};
 
 /// Tool name in the audit record of a resource read that no source handles.
 const UNKNOWN_SOURCE: &str = "resources";
@@ -39,13 +39,13 @@ pub struct ContentLibrary {
     pub skills: Vec<Arc<dyn SkillSource>>,
     /// Sources that appear and disappear while the server runs, such as upstreams. They come after
     /// all other sources.
-    pub dynamic_sources: Option<Arc<dyn DynamicSources>>,
+    pub dynamic_sources: Option<Arc<dyn DynamicContentSources>>,
     /// Channel on which changes of resources, prompts and skills are published.
     pub changes: ChangeFeed,
 }
 
 /// A set of content sources that changes over time, such as the upstreams.
-pub trait DynamicSources: Send + Sync + 'static {
+pub trait DynamicContentSources: Send + Sync + 'static {
     /// Returns the current sources of resources.
     fn resources(&self) -> Vec<Arc<dyn ResourceSource>>;
     /// Returns the current sources of prompts.
@@ -61,7 +61,7 @@ pub trait DynamicSources: Send + Sync + 'static {
 impl ContentLibrary {
     /// Returns true if one of the server's fixed resource sources may have `uri`.
     pub fn may_own(&self, uri: &str) -> bool {
-        let is_own = |claim: UriClaim| claim != UriClaim::Absent;
+        let is_own = |claim: UriClaimStrength| claim != UriClaimStrength::Absent;
         self.resources.iter().any(|source| source.claim(uri).is_some_and(is_own))
     }
 
@@ -99,7 +99,7 @@ impl ContentLibrary {
 }
 
 /// A request of one caller for resources, prompts or skills.
-pub(crate) struct LibraryReader<'g> {
+pub(crate) struct CallerLibraryReader<'g> {
     gate: &'g Gate,
     call: ToolCall,
 }
@@ -140,7 +140,7 @@ impl CombinedSourceResult {
     }
 }
 
-impl<'g> LibraryReader<'g> {
+impl<'g> CallerLibraryReader<'g> {
     pub(crate) fn new(gate: &'g Gate, call: ToolCall) -> Self {
         Self { gate, call }
     }
@@ -252,7 +252,9 @@ impl<'g> LibraryReader<'g> {
             }
             // If several sources list a URI, the first one is read.
             let is_listed_before = |uri: &str| {
-                sources[..at].iter().any(|source| source.claim(uri) == Some(UriClaim::Listed))
+                sources[..at]
+                    .iter()
+                    .any(|source| source.claim(uri) == Some(UriClaimStrength::Listed))
             };
             listed.retain(|resource| !is_listed_before(&resource.uri));
             page.resources.append(&mut listed);
@@ -282,7 +284,7 @@ impl<'g> LibraryReader<'g> {
             Ok(source) => source.guard().id.to_string(),
             Err(_) => UNKNOWN_SOURCE.to_owned(),
         };
-        let read = ResourceRead { source, uri };
+        let read = ResourceReadRequest { source, uri };
         run_recorded(gate, &mut call, read).await.map(HostAnswer::Contents)
     }
 
@@ -295,7 +297,7 @@ impl<'g> LibraryReader<'g> {
         let Self { gate, mut call } = self;
         let size = gate.settings.page_size;
         // One more than fits, to learn if there is a next page.
-        let list = FolderList { source, uri, after, entries_max: size + 1 };
+        let list = FolderListRequest { source, uri, after, entries_max: size + 1 };
         let mut entries = look(gate, &mut call, list).await?;
         let has_more = entries.len() > size;
         entries.truncate(size);
@@ -307,7 +309,7 @@ impl<'g> LibraryReader<'g> {
     pub(crate) async fn watch_resource(self, uri: String) -> Result<HostAnswer, CallError> {
         let source = self.find_source(&uri).await?;
         let Self { gate, mut call } = self;
-        let watch = ResourceWatch { source, uri: &uri, changes: &gate.library.changes };
+        let watch = ResourceWatchRequest { source, uri: &uri, changes: &gate.library.changes };
         let hold = look(gate, &mut call, watch).await?;
         Ok(HostAnswer::Watched { uri, hold })
     }
@@ -401,7 +403,7 @@ impl<'g> LibraryReader<'g> {
     ) -> Result<HostAnswer, CallError> {
         let tool = format!("prompts.{}", name.chars().take(100).collect::<String>());
         let mut call = ToolCall { tool, ..copy_call(&self.call) };
-        let make = PromptRender { reader: &self, name, arguments };
+        let make = PromptRenderRequest { reader: &self, name, arguments };
         run_recorded(self.gate, &mut call, make).await.map(HostAnswer::Prompt)
     }
 
@@ -460,14 +462,14 @@ impl<'g> LibraryReader<'g> {
 
 impl Gate {
     /// Watches the lists of prompts and resources for as long as the returned guard is kept.
-    pub(crate) fn watch_lists(&self, prompts: bool, resources: bool) -> WatchGuard {
+    pub(crate) fn watch_lists(&self, prompts: bool, resources: bool) -> ActivityGuard {
         let changes = &self.library.changes;
         let sources = self.library.all_resources();
         let prompt_sources = self.library.all_prompts();
         let sources = sources.iter().filter(|_| resources).map(|source| source.watch_list(changes));
         let prompt_sources =
             prompt_sources.iter().filter(|_| prompts).map(|source| source.watch_list(changes));
-        WatchGuard::new(sources.chain(prompt_sources).collect::<Vec<_>>())
+        ActivityGuard::new(sources.chain(prompt_sources).collect::<Vec<_>>())
     }
 }
 
@@ -484,7 +486,7 @@ fn copy_call(call: &ToolCall) -> ToolCall {
         asker: call.asker.clone(),
         time_limit: call.time_limit,
         metadata: call.metadata.clone(),
-        started_work: StartedWork::default(),
+        started_work: PreparedCallWork::default(),
     }
 }
 

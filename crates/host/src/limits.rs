@@ -19,15 +19,15 @@ use toolgate_contract::{
     CallError, Caller, ConcurrencyGroup, Effects, ToolId, ToolSpec, WriteBudget,
 };
 
-use crate::gauges::PoolGauge;
-use crate::policy::{KnownTools, RuleError};
+use crate::gauges::CallPoolGauge;
+use crate::policy::{PatternCheckTools, PolicyRuleError};
 use byte_budgets::ByteBudgets;
-use caller_pools::{CallerPools, CallerShare};
+use caller_pools::{CallerPoolPermit, CallerPools};
 use rates::RateLimits;
-use refusals::RefusalLimits;
+use refusals::RefusalRateLimits;
 use shared_rates::SharedRates;
 
-pub use byte_budgets::ByteRate;
+pub use byte_budgets::CallerByteRate;
 pub use rates::CallRate;
 pub(crate) use shared_rates::RateLedger;
 pub use shared_rates::{RateBucket, RateGrant};
@@ -37,12 +37,12 @@ pub use shared_rates::{RateBucket, RateGrant};
 /// Calls that run programs have a separate pool, so that slow programs never delay reads. Tools
 /// with their own limit, and groups such as upstreams, have separate pools, too.
 pub struct CallLimits {
-    calls: CallPool,
-    programs: CallPool,
-    tool_pools: HashMap<ToolId, CallPool>,
+    calls: CallSlotPool,
+    programs: CallSlotPool,
+    tool_pools: HashMap<ToolId, CallSlotPool>,
     /// Pools of call groups, such as the calls to one upstream, by group name. Groups may appear
     /// and disappear.
-    groups: Mutex<HashMap<Arc<str>, Arc<GroupPools>>>,
+    groups: Mutex<HashMap<Arc<str>, Arc<GroupCallPools>>>,
     /// Maximum number of concurrent calls of one caller in each group.
     group_calls_per_caller: Option<usize>,
     rates: Option<RateLimits>,
@@ -54,7 +54,7 @@ pub struct CallLimits {
     caller_programs: Option<CallerPools>,
     write_budgets: Option<ByteBudgets>,
     traffic_budgets: Option<ByteBudgets>,
-    refusals: Option<RefusalLimits>,
+    refusals: Option<RefusalRateLimits>,
 }
 
 /// Proof that the limits admitted a call. Dropping it frees the call's slots.
@@ -64,17 +64,17 @@ pub(crate) struct CallSlot {
     #[allow(dead_code, reason = "held, and given back on drop")]
     tool_permit: Option<OwnedSemaphorePermit>,
     #[allow(dead_code, reason = "held, and given back on drop")]
-    caller_share: Option<CallerShare>,
+    caller_share: Option<CallerPoolPermit>,
 }
 
 /// Behavior of a call that finds no free slot, so that it must wait or is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SlotWait {
+enum SlotWaitPolicy {
     Bounded,
     Endless,
 }
 
-struct CallPool {
+struct CallSlotPool {
     label: String,
     size: usize,
     permits: Arc<Semaphore>,
@@ -89,7 +89,7 @@ impl CallLimits {
     ///
     /// For each of the two, up to `waiting_max` further calls wait for at most `wait_max`.
     pub fn new(calls: usize, programs: usize, waiting_max: usize, wait_max: Duration) -> Self {
-        let pool = |label, size| CallPool::new(label, size, waiting_max, wait_max);
+        let pool = |label, size| CallSlotPool::new(label, size, waiting_max, wait_max);
         Self {
             calls: pool("calls", calls),
             programs: pool("programs", programs),
@@ -113,7 +113,7 @@ impl CallLimits {
         let waiting_max = self.calls.waiting_max;
         let wait_max = self.calls.wait_max;
         let pools = |label, size| {
-            Some(CallerPools::new(move || CallPool::new(label, size, waiting_max, wait_max)))
+            Some(CallerPools::new(move || CallSlotPool::new(label, size, waiting_max, wait_max)))
         };
         Self {
             caller_calls: pools("calls of one caller", calls),
@@ -124,12 +124,12 @@ impl CallLimits {
     }
 
     /// Limits the bytes that each caller may write.
-    pub fn with_write_budget(self, rate: ByteRate) -> Self {
+    pub fn with_write_budget(self, rate: CallerByteRate) -> Self {
         Self { write_budgets: Some(ByteBudgets::new(rate, "written")), ..self }
     }
 
     /// Limits the bytes of inputs and outputs of each caller.
-    pub fn with_traffic_budget(self, rate: ByteRate) -> Self {
+    pub fn with_traffic_budget(self, rate: CallerByteRate) -> Self {
         Self { traffic_budgets: Some(ByteBudgets::new(rate, "sent and received")), ..self }
     }
 
@@ -148,7 +148,7 @@ impl CallLimits {
     /// Limits the number of each caller's refused calls that leave a record: `burst` at once, then
     /// `per_second`.
     pub fn with_refusal_limit(self, burst: NonZeroU32, per_second: NonZeroU32) -> Self {
-        Self { refusals: Some(RefusalLimits::new(burst, per_second)), ..self }
+        Self { refusals: Some(RefusalRateLimits::new(burst, per_second)), ..self }
     }
 
     /// Counts a refused call of `caller`.
@@ -160,7 +160,7 @@ impl CallLimits {
     }
 
     /// Returns the load of the pool of calls and of the pool of programs.
-    pub(crate) fn pool_gauges(&self) -> [PoolGauge; 2] {
+    pub(crate) fn pool_gauges(&self) -> [CallPoolGauge; 2] {
         [self.calls.gauge("calls"), self.programs.gauge("programs")]
     }
 
@@ -176,7 +176,7 @@ impl CallLimits {
     ///
     /// # Errors
     /// A pattern is invalid.
-    pub fn with_rates(self, rules: &[CallRate]) -> Result<Self, RuleError> {
+    pub fn with_rates(self, rules: &[CallRate]) -> Result<Self, PolicyRuleError> {
         Ok(Self { rates: Some(RateLimits::new(rules, MonotonicClock)?), ..self })
     }
 
@@ -199,7 +199,7 @@ impl CallLimits {
     }
 
     /// Checks that each rate rule matches one of the `known` tools.
-    pub fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
+    pub fn check(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
         self.rates.as_ref().map_or(Ok(()), |rates| rates.check(known))
     }
 
@@ -210,7 +210,7 @@ impl CallLimits {
                 rates.add_tool(spec);
             }
             let Some(size) = spec.concurrency_max else { continue };
-            let pool = CallPool {
+            let pool = CallSlotPool {
                 label: format!("calls of `{}`", spec.id),
                 size,
                 permits: Arc::new(Semaphore::new(size)),
@@ -240,7 +240,7 @@ impl CallLimits {
         spec: &ToolSpec,
         cancel: &CancellationToken,
     ) -> Result<CallSlot, CallError> {
-        self.acquire_slot(caller, spec, cancel, SlotWait::Bounded).await
+        self.acquire_slot(caller, spec, cancel, SlotWaitPolicy::Bounded).await
     }
 
     /// Counts a call of `spec` against the byte and rate limits of `caller`.
@@ -269,7 +269,7 @@ impl CallLimits {
         spec: &ToolSpec,
         cancel: &CancellationToken,
     ) -> Result<CallSlot, CallError> {
-        self.acquire_slot(caller, spec, cancel, SlotWait::Endless).await
+        self.acquire_slot(caller, spec, cancel, SlotWaitPolicy::Endless).await
     }
 
     async fn acquire_slot(
@@ -277,7 +277,7 @@ impl CallLimits {
         caller: &Caller,
         spec: &ToolSpec,
         cancel: &CancellationToken,
-        wait: SlotWait,
+        wait: SlotWaitPolicy,
     ) -> Result<CallSlot, CallError> {
         let group = spec.group.as_ref().map(|group| self.group_pools(group));
         let (pool, caller_pools) = match (&group, spec.effects) {
@@ -303,15 +303,15 @@ impl CallLimits {
 }
 
 /// The pools of calls and of programs of one group, such as an upstream.
-struct GroupPools {
-    pool: CallPool,
+struct GroupCallPools {
+    pool: CallSlotPool,
     caller_pools: Option<CallerPools>,
 }
 
 impl CallLimits {
     /// Returns the pools of a group. If the group's size has changed, creates new pools, in which
     /// running calls do not count.
-    fn group_pools(&self, group: &ConcurrencyGroup) -> Arc<GroupPools> {
+    fn group_pools(&self, group: &ConcurrencyGroup) -> Arc<GroupCallPools> {
         let mut all = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pools) = all.get(&group.name).filter(|it| it.pool.size == group.concurrency_max)
         {
@@ -322,16 +322,16 @@ impl CallLimits {
         let label = format!("calls of `{}`", group.name);
         let caller_label = format!("calls of `{}` by one caller", group.name);
         let caller_pools = self.group_calls_per_caller.map(|size| {
-            CallerPools::new(move || CallPool::new(&caller_label, size, waiting_max, wait_max))
+            CallerPools::new(move || CallSlotPool::new(&caller_label, size, waiting_max, wait_max))
         });
-        let pool = CallPool::new(&label, group.concurrency_max, waiting_max, wait_max);
-        let pools = Arc::new(GroupPools { pool, caller_pools });
+        let pool = CallSlotPool::new(&label, group.concurrency_max, waiting_max, wait_max);
+        let pools = Arc::new(GroupCallPools { pool, caller_pools });
         all.insert(group.name.clone(), pools.clone());
         pools
     }
 }
 
-impl CallPool {
+impl CallSlotPool {
     fn new(label: &str, size: usize, waiting_max: usize, wait_max: Duration) -> Self {
         Self {
             label: label.to_owned(),
@@ -343,8 +343,8 @@ impl CallPool {
         }
     }
 
-    fn gauge(&self, name: &'static str) -> PoolGauge {
-        PoolGauge {
+    fn gauge(&self, name: &'static str) -> CallPoolGauge {
+        CallPoolGauge {
             name,
             running: self.size.saturating_sub(self.permits.available_permits()),
             running_max: self.size,
@@ -356,16 +356,16 @@ impl CallPool {
     async fn admit(
         &self,
         cancel: &CancellationToken,
-        wait: SlotWait,
+        wait: SlotWaitPolicy,
     ) -> Result<OwnedSemaphorePermit, CallError> {
         match self.permits.clone().try_acquire_owned() {
             Ok(permit) => Ok(permit),
             // Boxed: few calls wait, and every call would reserve space for it.
-            Err(_) if wait == SlotWait::Endless => {
+            Err(_) if wait == SlotWaitPolicy::Endless => {
                 Box::pin(self.wait_for(cancel, Duration::MAX)).await
             }
             Err(_) => {
-                let place = QueueSlot::reserve(self);
+                let place = PoolQueueSlot::reserve(self);
                 let _place = place.ok_or_else(|| self.refusal("the queue is full"))?;
                 Box::pin(self.wait_for(cancel, self.wait_max)).await
             }
@@ -399,17 +399,17 @@ impl CallPool {
 }
 
 /// A place among the calls that wait for a pool's slots. Dropping it frees the place.
-struct QueueSlot<'a>(&'a AtomicUsize);
+struct PoolQueueSlot<'a>(&'a AtomicUsize);
 
-impl<'a> QueueSlot<'a> {
-    fn reserve(pool: &'a CallPool) -> Option<Self> {
+impl<'a> PoolQueueSlot<'a> {
+    fn reserve(pool: &'a CallSlotPool) -> Option<Self> {
         let free = |waiting| (waiting < pool.waiting_max).then_some(waiting + 1);
         pool.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).ok()?;
         Some(Self(&pool.waiting))
     }
 }
 
-impl Drop for QueueSlot<'_> {
+impl Drop for PoolQueueSlot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

@@ -2,8 +2,8 @@
 //! record.
 //!
 //! [`pass_gate`] is the only way to run a tool, read or watch a resource, render a prompt or start
-//! a job. The trait [`GatedRequest`] defines what differs between these requests. Lists do not pass the
-//! gate: they omit items that their caller may not see.
+//! a job. The trait [`GatedRequest`] defines what differs between these requests. Lists do not pass
+//! the gate: they omit items that their caller may not see.
 
 pub(crate) mod answer_timeout;
 pub(crate) mod call_observer;
@@ -32,16 +32,16 @@ use toolgate_contract::{
 };
 
 use crate::Gate;
-use crate::catalog::CatalogEntry;
+use crate::catalog::CatalogToolEntry;
 use crate::limits::CallSlot;
-use crate::pipeline::answer_timeout::AnswerClock;
+use crate::pipeline::answer_timeout::AnswerWaitClock;
 use crate::pipeline::call_trace::CallTrace;
-use crate::pipeline::gated_request::{Admission, GatedRequest, RecordedRequest};
+use crate::pipeline::gated_request::{GatedRequest, RecordedRequest, RequestAdmission};
 use crate::pipeline::recording::{
-    CallAccount, close_record, open_record, record_refusal, redact_outcome,
+    CallQuotaAccount, close_record, open_record, record_refusal, redact_outcome,
 };
-use crate::pipeline::step_clock::GateStep;
-use crate::pipeline::tool_requests::{JobStart, ToolRun};
+use crate::pipeline::step_clock::CallGateStep;
+use crate::pipeline::tool_requests::{JobStart, ToolRunRequest};
 use crate::policy::CallPermit;
 use crate::secrets::RedactionGuard;
 
@@ -53,7 +53,7 @@ pub(crate) fn run_call(
     call: &mut ToolCall,
     slot: Option<CallSlot>,
 ) -> impl Future<Output = Result<ToolOutput, CallError>> {
-    run_recorded(gate, call, ToolRun { slot: slot.map(Box::new) })
+    run_recorded(gate, call, ToolRunRequest { slot: slot.map(Box::new) })
 }
 
 // region: gate
@@ -69,7 +69,7 @@ pub(crate) async fn run_recorded<R: RecordedRequest>(
     }
     let mut record = open_record(gate, call).await?;
     request.note_input(gate, &mut record);
-    let account = CallAccount::for_call(gate, call);
+    let account = CallQuotaAccount::for_call(gate, call);
     let secrets = request.input_secrets(gate, call);
     let trace = request.begin_trace(gate, call);
     let mut outcome = catch_panic(pass_gate(gate, call, request, &trace)).await;
@@ -90,22 +90,22 @@ async fn pass_gate<R: GatedRequest>(
 ) -> Result<R::Output, CallError> {
     let target = request.resolve(gate, call).await?;
     let input = request.validate(&target, call).await?;
-    trace.end_step(GateStep::Validate);
+    trace.end_step(CallGateStep::Validate);
     let rules = request.rules(gate, &target);
     let decision = rules.authorise(&gate.policy, &call.caller, &input);
     let permit = trace.note_decision(decision)?;
     request.check_support(&target)?;
-    trace.end_step(GateStep::Authorize);
+    trace.end_step(CallGateStep::Authorize);
     confirm::confirm_if_required(gate, rules.guard, call, &input, &permit).await?;
-    trace.end_step(GateStep::Confirm);
+    trace.end_step(CallGateStep::Confirm);
     request.prepare(gate, &target, call, &input).await?;
-    trace.end_step(GateStep::Prepare);
+    trace.end_step(CallGateStep::Prepare);
     let admission = rules.limit.admit(gate, call).await?;
     let context = trace.call_context(gate, rules.guard, rules.deadline, call, &admission);
-    trace.end_step(GateStep::Wait);
+    trace.end_step(CallGateStep::Wait);
     let work = request.run(&target, &context.ctx, input);
     let output = run_bounded(gate, &context, work, permit, admission).await?;
-    trace.end_step(GateStep::Run);
+    trace.end_step(CallGateStep::Run);
     request.check_output(gate, &target, &context.ctx, output).await
 }
 // endregion
@@ -126,7 +126,7 @@ pub(crate) async fn look<R: GatedRequest>(
 pub(crate) async fn accept_job(
     gate: &Gate,
     mut call: ToolCall,
-) -> Result<(Arc<CatalogEntry>, ToolCall), CallError> {
+) -> Result<(Arc<CatalogToolEntry>, ToolCall), CallError> {
     let trace = CallTrace::default();
     match catch_panic(pass_gate(gate, &mut call, JobStart, &trace)).await {
         Ok(entry) => Ok((entry, call)),
@@ -155,7 +155,7 @@ pub(crate) struct CallContext {
     /// Token with which the caller cancels the call.
     cancel: CancellationToken,
     time_limit: Duration,
-    answer_clock: Arc<AnswerClock>,
+    answer_clock: Arc<AnswerWaitClock>,
     /// Guard that keeps the redaction of secrets from events active.
     _redaction: RedactionGuard,
 }
@@ -164,7 +164,7 @@ impl CallContext {
     pub(crate) fn new(gate: &Gate, deadline: Option<Duration>, call: &ToolCall) -> Self {
         let deadline = deadline.unwrap_or_else(|| gate.settings.default_deadline(call));
         let time_limit = call.time_limit.map_or(deadline, |limit| limit.min(deadline));
-        let answer_clock = AnswerClock::new(gate.settings.answer_wait_for(call));
+        let answer_clock = AnswerWaitClock::new(gate.settings.answer_wait_for(call));
         let (events, redaction) = gate.secrets.redact_events(&call.events);
         let ctx = ToolContext {
             caller: call.caller.clone(),
@@ -214,7 +214,7 @@ async fn run_bounded<T>(
     context: &CallContext,
     work: BoxFuture<'_, Result<T, ToolError>>,
     _permit: CallPermit,
-    _admission: Admission,
+    _admission: RequestAdmission,
 ) -> Result<T, CallError> {
     run_with_deadline(gate, context, work).await
 }

@@ -26,14 +26,14 @@ use serde_json::Value;
 use toolgate_contract::{Caller, Effects, ToolId, ToolSpec};
 
 use crate::policy::scopes::{ScopeCheck, TokenScope, TokenScopes};
-use expression::{ExpressionSettings, WhenExpression};
-use rule::{CompiledRule, MismatchReason, RuleMatch, RuleTools};
+use expression::{ExpressionSettings, PolicyCondition};
+use rule::{CompiledPolicyRule, PolicyRuleMatch, RuleMismatchReason, RuleToolSelection};
 
 pub use explain::{PolicyDecision, PolicyExplanation};
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzzing::{fuzz_paths, fuzz_patterns, fuzz_when};
 pub(crate) use pattern::ToolPattern;
-pub use pattern::{KnownTools, RuleError, check_pattern};
+pub use pattern::{PatternCheckTools, PolicyRuleError, check_pattern};
 pub(crate) use permit::{CallPermit, PolicyDenial};
 pub use rule::{PolicyEffect, PolicyRule};
 
@@ -48,14 +48,14 @@ const SCOPES: &str = "scopes";
 /// Policy: rules that decide about calls by caller, tool and input.
 pub struct ToolPolicy {
     /// Rules of the `[tools]` settings, which only deny, followed by those of `[[policy.rules]]`.
-    rules: Vec<CompiledRule>,
+    rules: Vec<CompiledPolicyRule>,
     /// Number of leading rules that come from the `[tools]` settings. These depend on the tool
     /// alone.
     tools_rule_count: usize,
     /// True if `tools.allow`, the last rule of the `[tools]` settings, allows all tools.
     allows_all: bool,
     /// Rules of `tools.confirm`, which apply to allowed calls.
-    confirm: Vec<CompiledRule>,
+    confirm: Vec<CompiledPolicyRule>,
     default: PolicyEffect,
     default_name: RuleName,
     /// Rules that concern each known tool, so that a call skips all other rules.
@@ -93,7 +93,7 @@ pub(crate) enum RequestKind {
 pub(crate) struct RuleStep {
     rule: RuleName,
     effect: PolicyEffect,
-    matched: RuleMatch,
+    matched: PolicyRuleMatch,
 }
 
 /// A policy decision and the name of the rule that made it.
@@ -124,11 +124,15 @@ enum PolicyVerdict<'p> {
 impl ToolPolicy {
     /// Creates a policy that allows a tool if its id matches `allow`, does not match `deny`, and
     /// has at most the effects `effects_max`.
-    pub fn new(allow: &[String], deny: &[String], effects_max: Effects) -> Result<Self, RuleError> {
+    pub fn new(
+        allow: &[String],
+        deny: &[String],
+        effects_max: Effects,
+    ) -> Result<Self, PolicyRuleError> {
         let mut rules = single_pattern_rules("tools.deny", deny, PolicyEffect::Deny)?;
         if effects_max < Effects::Runs {
-            let above = RuleTools::AboveEffects(effects_max);
-            rules.push(CompiledRule::for_tools(
+            let above = RuleToolSelection::AboveEffects(effects_max);
+            rules.push(CompiledPolicyRule::for_tools(
                 "tools.effects".to_owned(),
                 PolicyEffect::Deny,
                 above,
@@ -139,8 +143,12 @@ impl ToolPolicy {
             .iter()
             .map(|pattern| ToolPattern::new("tools.allow", pattern))
             .collect::<Result<_, _>>()?;
-        let others = RuleTools::NotMatching(allow);
-        rules.push(CompiledRule::for_tools("tools.allow".to_owned(), PolicyEffect::Deny, others));
+        let others = RuleToolSelection::NotMatching(allow);
+        rules.push(CompiledPolicyRule::for_tools(
+            "tools.allow".to_owned(),
+            PolicyEffect::Deny,
+            others,
+        ));
         Ok(Self {
             tools_rule_count: rules.len(),
             allows_all,
@@ -155,7 +163,7 @@ impl ToolPolicy {
     }
 
     /// Requires a confirmation for each call of a tool that matches `confirm`.
-    pub fn with_confirm(self, confirm: &[String]) -> Result<Self, RuleError> {
+    pub fn with_confirm(self, confirm: &[String]) -> Result<Self, PolicyRuleError> {
         Ok(Self {
             confirm: single_pattern_rules("tools.confirm", confirm, PolicyEffect::Confirm)?,
             ..self
@@ -174,13 +182,13 @@ impl ToolPolicy {
         mut self,
         rules: &[PolicyRule],
         default: PolicyEffect,
-    ) -> Result<Self, RuleError> {
+    ) -> Result<Self, PolicyRuleError> {
         let mut names = HashSet::new();
         for written in rules {
-            let rule = CompiledRule::new(written, &self.bounds)?;
+            let rule = CompiledPolicyRule::new(written, &self.bounds)?;
             if !names.insert(rule.name.clone()) {
                 let why = "another rule has the same name, and names must be unique";
-                return Err(RuleError::InvalidRule {
+                return Err(PolicyRuleError::InvalidRule {
                     name: written.name.clone(),
                     why: why.to_owned(),
                 });
@@ -205,18 +213,18 @@ impl ToolPolicy {
     }
 
     /// Restricts callers with a token to the tools of their scopes, if there are any scopes.
-    pub fn with_scopes(self, scopes: &[TokenScope]) -> Result<Self, RuleError> {
+    pub fn with_scopes(self, scopes: &[TokenScope]) -> Result<Self, PolicyRuleError> {
         Ok(Self { scopes: TokenScopes::new(scopes)?, ..self })
     }
 
     /// Checks that each policy rule matches one of the `known` tools, because a misspelled rule
     /// would have no effect.
-    pub fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
+    pub fn check(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
         let (tools_rules, others) = self.rules.split_at(self.tools_rule_count);
         tools_rules.iter().chain(&self.confirm).try_for_each(|rule| rule.check(known))?;
         let text_prompts = ToolId::new("prompts");
         let tools = known.tools.iter().cloned().chain(text_prompts).collect();
-        let all = KnownTools { tools, later_toolsets: known.later_toolsets.clone() };
+        let all = PatternCheckTools { tools, later_toolsets: known.later_toolsets.clone() };
         others.iter().try_for_each(|rule| rule.check(&all))?;
         self.scopes.check(known)
     }
@@ -359,13 +367,13 @@ impl ToolPolicy {
         &self,
         request: &PolicyRequest<'_>,
         first: usize,
-    ) -> Result<(), Option<&CompiledRule>> {
+    ) -> Result<(), Option<&CompiledPolicyRule>> {
         for at in self.rules_for(request.spec).filter(|at| *at >= first) {
             let rule = &self.rules[at];
             if self.skips_text_prompt(at, request) {
                 continue;
             }
-            if rule.when.as_ref().is_some_and(WhenExpression::uses_input) {
+            if rule.when.as_ref().is_some_and(PolicyCondition::uses_input) {
                 if rule.check_tool(request.spec).and(rule.check_caller(request.caller)).is_err() {
                     continue;
                 }
@@ -376,12 +384,15 @@ impl ToolPolicy {
                 }
             }
             match (rule.match_request(request), rule.effect) {
-                (RuleMatch::Yes, PolicyEffect::Allow | PolicyEffect::Confirm) => return Ok(()),
-                (RuleMatch::Yes, PolicyEffect::Deny) => return Err(Some(rule)),
-                (RuleMatch::Failed(_), PolicyEffect::Deny | PolicyEffect::Confirm) => {
+                (PolicyRuleMatch::Yes, PolicyEffect::Allow | PolicyEffect::Confirm) => {
+                    return Ok(());
+                }
+                (PolicyRuleMatch::Yes, PolicyEffect::Deny) => return Err(Some(rule)),
+                (PolicyRuleMatch::Failed(_), PolicyEffect::Deny | PolicyEffect::Confirm) => {
                     return Err(None);
                 }
-                (RuleMatch::No(_), _) | (RuleMatch::Failed(_), PolicyEffect::Allow) => {}
+                (PolicyRuleMatch::No(_), _) | (PolicyRuleMatch::Failed(_), PolicyEffect::Allow) => {
+                }
             }
         }
         if self.default == PolicyEffect::Deny { Err(None) } else { Ok(()) }
@@ -401,26 +412,28 @@ impl ToolPolicy {
         for at in indexes {
             let rule = &self.rules[at];
             let matched = if self.skips_text_prompt(at, request) {
-                RuleMatch::No(MismatchReason::TextPrompt)
+                PolicyRuleMatch::No(RuleMismatchReason::TextPrompt)
             } else {
                 rule.match_request(request)
             };
             decided = match (&matched, rule.effect) {
-                (RuleMatch::No(_), _) => None,
-                (RuleMatch::Yes, PolicyEffect::Allow) => Some((PolicyVerdict::Allowed, rule)),
-                (RuleMatch::Yes, PolicyEffect::Confirm) => Some((PolicyVerdict::Confirm, rule)),
-                (RuleMatch::Yes, PolicyEffect::Deny) => {
+                (PolicyRuleMatch::No(_), _) => None,
+                (PolicyRuleMatch::Yes, PolicyEffect::Allow) => Some((PolicyVerdict::Allowed, rule)),
+                (PolicyRuleMatch::Yes, PolicyEffect::Confirm) => {
+                    Some((PolicyVerdict::Confirm, rule))
+                }
+                (PolicyRuleMatch::Yes, PolicyEffect::Deny) => {
                     Some((PolicyVerdict::Denied(rule.message.as_deref()), rule))
                 }
-                (RuleMatch::Failed(_), PolicyEffect::Deny | PolicyEffect::Confirm) => {
+                (PolicyRuleMatch::Failed(_), PolicyEffect::Deny | PolicyEffect::Confirm) => {
                     Some((PolicyVerdict::Failed, rule))
                 }
-                (RuleMatch::Failed(_), PolicyEffect::Allow) => {
+                (PolicyRuleMatch::Failed(_), PolicyEffect::Allow) => {
                     failed = failed.or(Some(&rule.name));
                     None
                 }
             };
-            if let RuleMatch::Failed(why) = &matched
+            if let PolicyRuleMatch::Failed(why) = &matched
                 && trace.is_none()
             {
                 let tool = &request.spec.id;
@@ -477,7 +490,7 @@ impl ToolPolicy {
         };
         if let Some(trace) = trace {
             let effect = rule.effect;
-            let matched = RuleMatch::Yes;
+            let matched = PolicyRuleMatch::Yes;
             trace.push(RuleStep { rule: rule.name.clone(), effect, matched });
         }
         PolicyRuling { verdict: PolicyVerdict::Confirm, rule: rule.name.clone() }
@@ -528,11 +541,11 @@ fn single_pattern_rules(
     setting: &'static str,
     patterns: &[String],
     effect: PolicyEffect,
-) -> Result<Vec<CompiledRule>, RuleError> {
+) -> Result<Vec<CompiledPolicyRule>, PolicyRuleError> {
     let rules = patterns.iter().map(|pattern| {
         let tools = vec![ToolPattern::new(setting, pattern)?];
-        let matching = RuleTools::Matching { tools, effects: Vec::new() };
-        Ok(CompiledRule::for_tools(format!("{setting}: {pattern}"), effect, matching))
+        let matching = RuleToolSelection::Matching { tools, effects: Vec::new() };
+        Ok(CompiledPolicyRule::for_tools(format!("{setting}: {pattern}"), effect, matching))
     });
     rules.collect()
 }

@@ -8,14 +8,14 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Asker, CallError, CallMetadata, Caller, ConsentRedeemer, EndedJobAnswer, EventSink, HostAnswer,
-    HostRequest, JobSnapshot, JobSupport, QuestionSupport, StartedWork, ToolCall, ToolError,
-    ToolFault,
+    CallError, CallEventSink, CallMetadata, Caller, EndedJobAnswer, HostAnswer, HostRequest,
+    JobSnapshot, JobSupport, PreparedCallWork, QuestionAsker, QuestionSupport,
+    RequestStateRedeemer, ToolCall, ToolError, ToolErrorKind,
 };
 
-use crate::jobs::{JobRequest, LateQuestions};
-use crate::library::LibraryReader;
-use crate::pipeline::multi_round::{STATE_LIFETIME, StateSealer, state_code};
+use crate::jobs::{JobQuestionAvailability, StartJobRequest};
+use crate::library::CallerLibraryReader;
+use crate::pipeline::multi_round::{RequestStateSealer, STATE_LIFETIME, state_code};
 use crate::{Gate, Host, pipeline, tool_search};
 
 /// A request with its caller and its connection to the client.
@@ -29,9 +29,9 @@ pub struct IncomingRequest {
     /// Token that is cancelled when the client no longer wants the answer.
     pub cancel: CancellationToken,
     /// Sink for events of the call, such as progress.
-    pub events: EventSink,
+    pub events: CallEventSink,
     /// Channel for questions to the client while the call runs.
-    pub asker: Asker,
+    pub asker: QuestionAsker,
     /// Sealed state that the host sent with its questions, if this request answers them.
     pub state: Option<String>,
     /// Metadata that came with the request, such as headers and trace context.
@@ -48,8 +48,8 @@ impl IncomingRequest {
             caller,
             dialect,
             cancel: CancellationToken::new(),
-            events: EventSink::none(),
-            asker: Asker::none(),
+            events: CallEventSink::none(),
+            asker: QuestionAsker::none(),
             state: None,
             metadata: CallMetadata::default(),
             time_limit: None,
@@ -58,9 +58,9 @@ impl IncomingRequest {
 }
 
 /// Parts of a request that its sealed state contains if the host answers with questions.
-struct QuestionRound {
+struct QuestionStateParts {
     caller: Caller,
-    asker: Asker,
+    asker: QuestionAsker,
     /// Digest of the request, or an empty string if its client cannot be asked questions.
     digest: String,
 }
@@ -110,7 +110,7 @@ impl Host {
         &self,
         gate: &Gate,
         incoming: IncomingRequest,
-    ) -> Result<(HostRequest, ToolCall, QuestionRound), CallError> {
+    ) -> Result<(HostRequest, ToolCall, QuestionStateParts), CallError> {
         let IncomingRequest {
             request,
             caller,
@@ -131,7 +131,7 @@ impl Host {
         let asker = if state.is_some() || !answers.is_empty() {
             let (answers, note) =
                 sealer.merge_answers(&caller, &digest, state.as_deref(), answers)?;
-            let asker = Asker::on_repeat(asker.supported(), answers).with_note(note);
+            let asker = QuestionAsker::on_repeat(asker.supported(), answers).with_note(note);
             match &state {
                 Some(sealed) => asker.with_single_use(self.consent_redeemer(sealer, sealed)),
                 None => asker.with_unasked_answers(),
@@ -139,7 +139,7 @@ impl Host {
         } else {
             asker
         };
-        let round = QuestionRound { caller: caller.clone(), asker: asker.clone(), digest };
+        let round = QuestionStateParts { caller: caller.clone(), asker: asker.clone(), digest };
         let call = ToolCall {
             tool: String::new(),
             input: Value::Null,
@@ -151,7 +151,7 @@ impl Host {
             asker,
             metadata,
             time_limit,
-            started_work: StartedWork::default(),
+            started_work: PreparedCallWork::default(),
         };
         Ok((request, call, round))
     }
@@ -161,7 +161,11 @@ impl Host {
     ///
     /// If other processes accept the state, the store of the jobs records its use. Otherwise, and
     /// without jobs, the memory of this process does.
-    fn consent_redeemer(&self, sealer: &Arc<StateSealer>, sealed: &str) -> ConsentRedeemer {
+    fn consent_redeemer(
+        &self,
+        sealer: &Arc<RequestStateSealer>,
+        sealed: &str,
+    ) -> RequestStateRedeemer {
         let code = state_code(sealed);
         let jobs = self.jobs.clone().filter(|_| sealer.is_shared());
         let sealer = sealer.clone();
@@ -176,7 +180,7 @@ impl Host {
                             "the confirmation could not be recorded, so nothing was done: {err}; \
                              try again, or set `jobs.to` to a folder that the server can write"
                         );
-                        ToolError::new(ToolFault::Unavailable, message)
+                        ToolError::new(ToolErrorKind::Unavailable, message)
                     })
                 };
                 is_first_use.get_or_try_init(redeem).await.copied()
@@ -193,7 +197,7 @@ impl Host {
         call: ToolCall,
     ) -> Result<HostAnswer, CallError> {
         let caller = call.caller.clone();
-        let reader = |call| LibraryReader::new(gate, call);
+        let reader = |call| CallerLibraryReader::new(gate, call);
         match request {
             HostRequest::ListTools { after } => {
                 gate.catalog.wait_for_listings(None).await;
@@ -232,8 +236,8 @@ impl Host {
                         run_call(gate, call).await
                     }
                     Some(_) | None => {
-                        let late_questions = LateQuestions::Possible;
-                        self.jobs()?.start(JobRequest { call, terms, late_questions }).await
+                        let late_questions = JobQuestionAvailability::Possible;
+                        self.jobs()?.start(StartJobRequest { call, terms, late_questions }).await
                     }
                 }
             }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use data_encoding::HEXLOWER;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use toolgate_budget::{BoundedValidator, MemoryAccount, SchemaSize, WorkPool};
+use toolgate_budget::{BlockingWorkPool, BoundedSchemaValidator, MemoryBudget, SchemaSize};
 use toolgate_contract::{
     BoxFuture, CallError, LazySchema, RenamedArguments, ToolId, ToolSpec, ValidationProblem,
     canonical_json, fold_name,
@@ -33,8 +33,7 @@ const PROBLEMS_MAX: usize = 8;
 const ERRORS_ESTIMATED_MAX: u64 = 200_000;
 /// Maximum memory of all compiled schemas, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 128 << 20;
-/// Maximum number of comparisons for which a thread that serves calls validates a value itself.
-/// They take about a millisecond.
+/// Maximum number of comparisons, about 1 ms, for which a thread that serves calls validates itself.
 const DIRECT_COMPARISONS_MAX: u64 = 20_000;
 /// Number of times that a call's arguments are repaired. More than one time is needed for values in
 /// a list or object that was quoted.
@@ -53,7 +52,7 @@ pub enum SharedSchema {
 
 /// Direction of a tool's schema: its input or its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum SchemaSide {
+pub enum ToolSchemaSide {
     /// Input of the tool.
     Input,
     /// Output of the tool.
@@ -66,7 +65,7 @@ pub struct SchemaFiles {
     /// Schemas that apply in addition to the built-in shared ones.
     pub shared: Vec<(SharedSchema, SchemaFile)>,
     /// Additional schemas of tools, with the tool's id in any spelling.
-    pub tools: Vec<(String, SchemaSide, SchemaFile)>,
+    pub tools: Vec<(String, ToolSchemaSide, SchemaFile)>,
 }
 
 /// A schema and the path of its file.
@@ -80,10 +79,10 @@ pub struct SchemaFile {
 
 /// All schemas in use, each compiled at most once.
 pub struct SchemaRegistry {
-    compiled: Arc<CompiledSchemas>,
-    pool: WorkPool,
+    compiled: Arc<CompiledSchemaCache>,
+    pool: BlockingWorkPool,
     shared: Vec<SharedSchemaEntry>,
-    files: BTreeMap<(String, SchemaSide), SchemaFile>,
+    files: BTreeMap<(String, ToolSchemaSide), SchemaFile>,
     /// Validators of the tools' inputs and outputs, by folded tool id.
     tools: Mutex<BTreeMap<String, Arc<ToolIoValidators>>>,
     loaded_count: AtomicUsize,
@@ -91,13 +90,13 @@ pub struct SchemaRegistry {
 
 /// A validator of values for one schema, compiled when it is first used.
 #[derive(Clone)]
-pub struct SchemaChecker {
+pub struct LazySchemaValidator {
     schema: LazySchema,
     /// File of the schema, if it comes from one.
     path: Option<String>,
-    compiled: OnceLock<Result<(SchemaFingerprint, Arc<BoundedValidator>), String>>,
+    compiled: OnceLock<Result<(SchemaFingerprint, Arc<BoundedSchemaValidator>), String>>,
     /// All validators in use, shared among equal schemas.
-    all_compiled: Arc<CompiledSchemas>,
+    all_compiled: Arc<CompiledSchemaCache>,
 }
 
 /// Validators for the input and output of one tool.
@@ -105,11 +104,11 @@ pub struct SchemaChecker {
 pub struct ToolIoValidators {
     /// Canonical id of the tool.
     pub tool: String,
-    shared: Vec<SchemaChecker>,
-    input: Vec<SchemaChecker>,
-    output: Vec<SchemaChecker>,
+    shared: Vec<LazySchemaValidator>,
+    input: Vec<LazySchemaValidator>,
+    output: Vec<LazySchemaValidator>,
     /// Threads for validations that may take long.
-    pool: WorkPool,
+    pool: BlockingWorkPool,
 }
 
 /// Identity of a schema: the SHA-256 of its canonical JSON.
@@ -138,10 +137,10 @@ pub enum ToolIoError {
 }
 
 /// Compiled schemas that are still in use, and the memory that they take.
-struct CompiledSchemas {
+struct CompiledSchemaCache {
     /// Validators by the SHA-256 of their schema's canonical JSON.
-    validators: Mutex<HashMap<SchemaFingerprint, Weak<BoundedValidator>>>,
-    memory: MemoryAccount,
+    validators: Mutex<HashMap<SchemaFingerprint, Weak<BoundedSchemaValidator>>>,
+    memory: MemoryBudget,
 }
 
 /// A shared schema and the file that narrows it, if there is one. Both are compiled when they are
@@ -150,7 +149,7 @@ struct SharedSchemaEntry {
     which: SharedSchema,
     file: Option<SchemaFile>,
     /// Validators of the built-in schema and of the file's schema.
-    checkers: OnceLock<Vec<SchemaChecker>>,
+    checkers: OnceLock<Vec<LazySchemaValidator>>,
 }
 
 /// Counters of loaded schemas and compiled validators.
@@ -185,7 +184,7 @@ impl SharedSchema {
     }
 }
 
-impl SchemaSide {
+impl ToolSchemaSide {
     /// Returns the direction as a word: `input` or `output`.
     pub fn word(self) -> &'static str {
         match self {
@@ -209,9 +208,9 @@ impl SchemaRegistry {
         let files = files.tools.into_iter();
         let files = files.map(|(tool, side, file)| ((fold_name(&tool).into_owned(), side), file));
         let registry = Self {
-            compiled: Arc::new(CompiledSchemas {
+            compiled: Arc::new(CompiledSchemaCache {
                 validators: Mutex::default(),
-                memory: MemoryAccount::new(SCHEMA_BYTES_MAX),
+                memory: MemoryBudget::new(SCHEMA_BYTES_MAX),
             }),
             pool: new_pool(),
             shared: shared.into(),
@@ -229,13 +228,13 @@ impl SchemaRegistry {
 
     /// Returns the validator of envelopes. If a file narrows the built-in schema, returns the
     /// validator of the file's schema.
-    pub fn load_envelope(&self) -> &SchemaChecker {
+    pub fn load_envelope(&self) -> &LazySchemaValidator {
         self.shared(SharedSchema::Envelope)
     }
 
     /// Returns the validator of the shared schema `which`. If a file narrows that schema, returns
     /// the validator of the file's schema.
-    pub fn shared(&self, which: SharedSchema) -> &SchemaChecker {
+    pub fn shared(&self, which: SharedSchema) -> &LazySchemaValidator {
         self.shared_checkers(which).last().expect("the built-in schema is always there")
     }
 
@@ -245,7 +244,7 @@ impl SchemaRegistry {
         first_problems(self.shared_checkers(which), value)
     }
 
-    fn shared_checkers(&self, which: SharedSchema) -> &[SchemaChecker] {
+    fn shared_checkers(&self, which: SharedSchema) -> &[LazySchemaValidator] {
         let found = self.shared.iter().find(|entry| entry.which == which);
         let SharedSchemaEntry { file, checkers, .. } =
             found.expect("there is one of each from the start");
@@ -273,9 +272,9 @@ impl SchemaRegistry {
     pub(crate) fn register(
         &self,
         spec: &ToolSpec,
-    ) -> Result<Arc<ToolIoValidators>, (SchemaSide, SchemaError)> {
+    ) -> Result<Arc<ToolIoValidators>, (ToolSchemaSide, SchemaError)> {
         let folded = fold_name(spec.id.as_str()).into_owned();
-        let checkers = |side: SchemaSide, own: Option<&LazySchema>| {
+        let checkers = |side: ToolSchemaSide, own: Option<&LazySchema>| {
             let own = own.map(|schema| self.new_checker(schema.clone(), None));
             let file =
                 self.files.get(&(folded.clone(), side)).map(|file| self.checker_from_file(file));
@@ -285,8 +284,8 @@ impl SchemaRegistry {
         let io = Arc::new(ToolIoValidators {
             tool: format!("{CANONICAL_PREFIX}{}", spec.id),
             shared: self.shared_checkers(SharedSchema::ToolIo).to_vec(),
-            input: checkers(SchemaSide::Input, Some(&spec.input_schema))?,
-            output: checkers(SchemaSide::Output, spec.output_schema.as_ref())?,
+            input: checkers(ToolSchemaSide::Input, Some(&spec.input_schema))?,
+            output: checkers(ToolSchemaSide::Output, spec.output_schema.as_ref())?,
             pool: self.pool.clone(),
         });
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
@@ -314,8 +313,8 @@ impl SchemaRegistry {
     ///
     /// # Errors
     /// The first schema that is invalid or too large.
-    pub(crate) fn check_tool(io: &ToolIoValidators) -> Result<(), (SchemaSide, String)> {
-        for side in [SchemaSide::Input, SchemaSide::Output] {
+    pub(crate) fn check_tool(io: &ToolIoValidators) -> Result<(), (ToolSchemaSide, String)> {
+        for side in [ToolSchemaSide::Input, ToolSchemaSide::Output] {
             for checker in io.checkers(side) {
                 SchemaSize::measure(&checker.schema).map_err(|why| (side, why))?;
                 check_form(&checker.schema).map_err(|why| (side, why))?;
@@ -328,11 +327,11 @@ impl SchemaRegistry {
     ///
     /// # Errors
     /// The first invalid schema and its tool.
-    pub fn check_all(&self) -> Result<(), (ToolId, SchemaSide, SchemaError)> {
+    pub fn check_all(&self) -> Result<(), (ToolId, ToolSchemaSide, SchemaError)> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         for io in tools.values() {
             let id = canonical_name(&io.tool).and_then(ToolId::foreign);
-            for side in [SchemaSide::Input, SchemaSide::Output] {
+            for side in [ToolSchemaSide::Input, ToolSchemaSide::Output] {
                 for checker in io.checkers(side) {
                     checker.compile().map_err(|why| {
                         let id = id.clone().expect("it was made of one");
@@ -346,7 +345,7 @@ impl SchemaRegistry {
     }
 
     /// Creates the validator of the schema in `file` and compiles the schema at once.
-    fn checker_from_file(&self, file: &SchemaFile) -> Result<SchemaChecker, SchemaError> {
+    fn checker_from_file(&self, file: &SchemaFile) -> Result<LazySchemaValidator, SchemaError> {
         let path = Some(file.path.clone());
         let checker = self.new_checker(file.schema.clone().into(), path.clone());
         match checker.compile() {
@@ -356,11 +355,11 @@ impl SchemaRegistry {
     }
 
     /// Creates a validator of `schema` without compiling the schema.
-    fn new_checker(&self, schema: LazySchema, path: Option<String>) -> SchemaChecker {
+    fn new_checker(&self, schema: LazySchema, path: Option<String>) -> LazySchemaValidator {
         self.loaded_count.fetch_add(1, Ordering::Relaxed);
         let compiled = OnceLock::new();
         let all = self.compiled.clone();
-        SchemaChecker { schema, path, compiled, all_compiled: all }
+        LazySchemaValidator { schema, path, compiled, all_compiled: all }
     }
 }
 
@@ -376,7 +375,7 @@ impl fmt::Debug for SchemaRegistry {
     }
 }
 
-impl SchemaChecker {
+impl LazySchemaValidator {
     /// Returns the schema violations of `value`, at most 8. The list is empty if `value` matches
     /// the schema.
     pub fn problems(&self, value: &Value) -> Vec<ValidationProblem> {
@@ -442,7 +441,7 @@ impl SchemaChecker {
     }
 
     /// Returns the compiled schema, shared with equal schemas.
-    fn compile(&self) -> Result<&(SchemaFingerprint, Arc<BoundedValidator>), &str> {
+    fn compile(&self) -> Result<&(SchemaFingerprint, Arc<BoundedSchemaValidator>), &str> {
         let compiled = self.compiled.get_or_init(|| {
             let fingerprint = SchemaFingerprint::from_schema(&self.schema);
             let known = self.all_compiled.lock().get(&fingerprint).and_then(Weak::upgrade);
@@ -468,8 +467,8 @@ impl SchemaChecker {
     }
 }
 
-impl CompiledSchemas {
-    fn lock(&self) -> MutexGuard<'_, HashMap<SchemaFingerprint, Weak<BoundedValidator>>> {
+impl CompiledSchemaCache {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SchemaFingerprint, Weak<BoundedSchemaValidator>>> {
         self.validators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -492,14 +491,15 @@ impl ToolIoValidators {
     /// The validation takes too long, or all threads are busy.
     pub(crate) fn validate<T: Send + 'static>(
         self: &Arc<Self>,
-        side: SchemaSide,
+        side: ToolSchemaSide,
         value: Value,
         is_foreign: bool,
         validate: impl FnOnce(&Self, Value) -> T + Send + 'static,
     ) -> Validation<T> {
         let checkers = self.checkers(side);
-        let is_direct =
-            !is_foreign && is_small(&value) && !checkers.iter().any(SchemaChecker::may_backtrack);
+        let is_direct = !is_foreign
+            && is_small(&value)
+            && !checkers.iter().any(LazySchemaValidator::may_backtrack);
         if is_direct || checkers.iter().all(|checker| checker.is_cheap_for(&value)) {
             return Validation::Done(validate(self, value));
         }
@@ -564,16 +564,16 @@ impl ToolIoValidators {
     }
 
     /// Returns the validators of the tool's input or output.
-    pub fn checkers(&self, side: SchemaSide) -> &[SchemaChecker] {
+    pub fn checkers(&self, side: ToolSchemaSide) -> &[LazySchemaValidator] {
         match side {
-            SchemaSide::Input => &self.input,
-            SchemaSide::Output => &self.output,
+            ToolSchemaSide::Input => &self.input,
+            ToolSchemaSide::Output => &self.output,
         }
     }
 }
 
 /// Returns the violations of the first schema that `value` does not match.
-fn first_problems(checkers: &[SchemaChecker], value: &Value) -> Vec<ValidationProblem> {
+fn first_problems(checkers: &[LazySchemaValidator], value: &Value) -> Vec<ValidationProblem> {
     let mut broken = checkers.iter().map(|checker| checker.problems(value));
     broken.find(|problems| !problems.is_empty()).unwrap_or_default()
 }

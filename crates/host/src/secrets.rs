@@ -16,11 +16,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
-use toolgate_contract::{CallError, EventSink, PromptArguments, ValidationProblem};
+use toolgate_contract::{CallError, CallEventSink, PromptArguments, ValidationProblem};
 
 use names::SecretNames;
 use shapes::{FORMS, NAME_BYTES_MAX};
-use values::{RedactingSink, SecretValues};
+use values::{RedactingEventSink, SecretValueMatcher};
 
 pub(crate) use redactable::Redactable;
 pub(crate) use values::RedactionGuard;
@@ -47,7 +47,7 @@ pub struct SecretSet {
     /// longer one, and the rest would remain.
     values: Vec<String>,
     /// Secret values that are also redacted from the results of tools.
-    hidden: Option<Arc<SecretValues>>,
+    hidden: Option<Arc<SecretValueMatcher>>,
     /// Names that mark secrets.
     names: Arc<SecretNames>,
 }
@@ -105,7 +105,7 @@ impl SecretSet {
     /// Adds `values` to the secrets. They are redacted from results and events of tools as well.
     pub fn with_hidden_values(self, values: &[String]) -> Self {
         let all = self.values.iter().chain(values).map(String::as_str).collect();
-        let shown = SecretValues::new(values).map(Arc::new);
+        let shown = SecretValueMatcher::new(values).map(Arc::new);
         Self { hidden: shown, names: self.names.clone(), ..Self::from_values(all) }
     }
 
@@ -124,10 +124,10 @@ impl SecretSet {
 
     /// Returns `events` with the values redacted that the operator marked as secret, while the
     /// returned guard is kept.
-    pub(crate) fn redact_events(&self, events: &EventSink) -> (EventSink, RedactionGuard) {
+    pub(crate) fn redact_events(&self, events: &CallEventSink) -> (CallEventSink, RedactionGuard) {
         match &self.hidden {
             Some(values) if events.has_receiver() => {
-                let redacting_sink = RedactingSink::new(values.clone(), events.clone());
+                let redacting_sink = RedactingEventSink::new(values.clone(), events.clone());
                 (redacting_sink.sink(), RedactionGuard(Some(redacting_sink)))
             }
             Some(_) | None => (events.clone(), RedactionGuard(None)),
@@ -144,7 +144,8 @@ impl SecretSet {
         self.names.is_secret(name)
     }
 
-    /// Redacts the server's secrets, and those of the call, from `text`, a part of the call's input.
+    /// Redacts the server's secrets, and those of the call, from `text`, a part of the call's
+    /// input.
     pub(crate) fn redact_input(&self, of_call: &CallSecrets, text: &str) -> String {
         if of_call.too_many {
             return REDACTED.to_owned();
@@ -156,14 +157,14 @@ impl SecretSet {
     ///
     /// Copies nothing if the call has no secrets.
     pub(crate) fn call_secrets(&self, input: &Value) -> CallSecrets {
-        let mut named = NamedSecrets::new(&self.names);
+        let mut named = NamedSecretCollector::new(&self.names);
         let result = named.collect(input, DEPTH_MAX);
         named.into_call_secrets(result)
     }
 
     /// Collects the secrets in the arguments of a prompt.
     pub(crate) fn argument_secrets(&self, arguments: &PromptArguments) -> CallSecrets {
-        let mut named = NamedSecrets::new(&self.names);
+        let mut named = NamedSecretCollector::new(&self.names);
         let mut secret = arguments.iter().filter(|(name, _)| self.names.is_secret(name));
         let result = secret.try_for_each(|(_, value)| named.add(value));
         named.into_call_secrets(result)
@@ -244,7 +245,7 @@ impl SecretSet {
 }
 
 /// Secrets found so far in the input of a call.
-struct NamedSecrets<'v> {
+struct NamedSecretCollector<'v> {
     names: &'v SecretNames,
     values: HashSet<&'v str>,
     bytes: usize,
@@ -254,7 +255,7 @@ struct NamedSecrets<'v> {
 #[derive(Clone, Copy)]
 struct TooManySecrets;
 
-impl<'v> NamedSecrets<'v> {
+impl<'v> NamedSecretCollector<'v> {
     fn new(names: &'v SecretNames) -> Self {
         Self { names, values: HashSet::new(), bytes: 0 }
     }

@@ -20,16 +20,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_contract::{
-    AnyTool, Asker, CallError, Caller, ClientAnswer, ClientAnswers, ClientQuestion,
-    ClientQuestions, ContentOnly, Effects, EndedJobAnswer, HostAnswer, HostRequest, JobOptions,
-    JobSnapshot, OutputStream, PersonChoice, ProducedFile, QuestionSupport, Tool, ToolContext,
-    ToolError, erase_tool,
+    AnyTool, CallError, Caller, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions,
+    Effects, ElicitationAnswer, EndedJobAnswer, HostAnswer, HostRequest, JobOptions, JobSnapshot,
+    OutputStream, ProducedFile, QuestionAsker, QuestionSupport, Tool, ToolContext, ToolError,
+    UnstructuredResult, erase_tool,
 };
 
 use crate::{
-    AuditDestination, AuditFile, AuditLog, CallLimits, Catalog, ContentLibrary, Gate, GateSettings,
-    Host, IncomingRequest, JobSettings, JobStorePlace, JobsHandle, PolicyEffect, PolicyRule,
-    ToolPolicy, job_resources,
+    AuditDestination, AuditFileSettings, AuditLog, CallLimits, Catalog, ContentLibrary, Gate,
+    GateSettings, Host, IncomingRequest, JobSettings, JobStorePlace, JobsHandle, PolicyEffect,
+    PolicyRule, ToolPolicy, job_resources,
 };
 
 /// A host for tests with its own folder.
@@ -98,7 +98,7 @@ impl TestHostParts {
         let policy = ToolPolicy::new(&["*".to_owned()], &deny, Effects::Runs).expect("sound rules");
         let policy = policy.with_confirm(&confirm).expect("sound rules");
         let policy = policy.with_rules(&rules, PolicyEffect::Allow).expect("sound rules");
-        let log = AuditDestination::File(AuditFile::with_defaults(
+        let log = AuditDestination::File(AuditFileSettings::with_defaults(
             folder.path().join("audit.jsonl"),
             folder.path(),
         ));
@@ -138,7 +138,7 @@ impl TestHost {
         let tool = tool.to_owned();
         let terms = JobOptions::default();
         let request = HostRequest::StartJob { tool, input, terms };
-        let asker = Asker::on_repeat(form_alone(), ClientAnswers::new());
+        let asker = QuestionAsker::on_repeat(form_alone(), ClientAnswers::new());
         job(self.host.answer(IncomingRequest { asker, ..asked(request) }).await)
     }
 
@@ -207,12 +207,14 @@ fn form_alone() -> QuestionSupport {
 
 fn accepted(value: &str) -> ClientAnswer {
     let content = json!({ "v": value });
-    ClientAnswer::Choice(PersonChoice::Accepted(content.as_object().expect("an object").clone()))
+    ClientAnswer::Choice(ElicitationAnswer::Accepted(
+        content.as_object().expect("an object").clone(),
+    ))
 }
 
 /// Returns the answer that accepts a confirmation, without content.
 fn agreed() -> ClientAnswer {
-    ClientAnswer::Choice(PersonChoice::Accepted(serde_json::Map::new()))
+    ClientAnswer::Choice(ElicitationAnswer::Accepted(serde_json::Map::new()))
 }
 
 fn given<const N: usize>(answers: [(&str, ClientAnswer); N]) -> ClientAnswers {
@@ -234,13 +236,13 @@ impl Tool for QuestionTool {
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = QuestionToolInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
     async fn run(
         &self,
         ctx: &ToolContext,
         input: QuestionToolInput,
-    ) -> Result<ContentOnly, ToolError> {
+    ) -> Result<UnstructuredResult, ToolError> {
         let mut answers = Vec::new();
         for keys in input.rounds {
             let form = |key: String| {
@@ -252,13 +254,13 @@ impl Tool for QuestionTool {
             let given =
                 ctx.asker.ask(keys.into_iter().map(form).collect::<ClientQuestions>()).await?;
             answers.extend(given.into_iter().map(|(key, answer)| match answer {
-                ClientAnswer::Choice(PersonChoice::Accepted(content)) => {
+                ClientAnswer::Choice(ElicitationAnswer::Accepted(content)) => {
                     format!("{key}={}", content["v"])
                 }
                 other => format!("{key}: {other:?}"),
             }));
         }
-        Ok(ContentOnly::text(answers.join(" ")))
+        Ok(UnstructuredResult::text(answers.join(" ")))
     }
 }
 
@@ -279,13 +281,13 @@ impl Tool for PrintTool {
     const DESCRIPTION: &'static str = "Prints.";
     const EFFECTS: Effects = Effects::Runs;
     type Input = PrintToolInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
     async fn run(
         &self,
         ctx: &ToolContext,
         input: PrintToolInput,
-    ) -> Result<ContentOnly, ToolError> {
+    ) -> Result<UnstructuredResult, ToolError> {
         for _ in 0..input.times {
             ctx.send_output(OutputStream::Stdout, input.text.clone());
         }
@@ -298,7 +300,7 @@ impl Tool for PrintTool {
             ctx.ask_form("go", "Go on?", json!({ "type": "object" })).await?;
             ctx.send_output(OutputStream::Stdout, "after".to_owned());
         }
-        Ok(ContentOnly::text("printed"))
+        Ok(UnstructuredResult::text("printed"))
     }
 }
 
@@ -318,7 +320,7 @@ impl Tool for PreparingTool {
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(5));
     const HAS_PREPARE: bool = true;
     type Input = PreparingToolInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
     async fn prepare(
         &self,
@@ -337,8 +339,8 @@ impl Tool for PreparingTool {
         &self,
         _ctx: &ToolContext,
         _input: PreparingToolInput,
-    ) -> Result<ContentOnly, ToolError> {
-        Ok(ContentOnly::text("done"))
+    ) -> Result<UnstructuredResult, ToolError> {
+        Ok(UnstructuredResult::text("done"))
     }
 }
 
@@ -357,14 +359,14 @@ impl Tool for HeaderParamTool {
     const DESCRIPTION: &'static str = "Has an argument that is repeated in a header.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = HeaderParamToolInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
     async fn run(
         &self,
         _ctx: &ToolContext,
         input: HeaderParamToolInput,
-    ) -> Result<ContentOnly, ToolError> {
-        Ok(ContentOnly::text(input.region))
+    ) -> Result<UnstructuredResult, ToolError> {
+        Ok(UnstructuredResult::text(input.region))
     }
 }
 

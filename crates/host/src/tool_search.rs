@@ -12,15 +12,15 @@ mod replies;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use toolgate_contract::{AnyTool, Caller, Effects, ToolError, ToolFault, ToolId, ToolSpec};
+use toolgate_contract::{AnyTool, Caller, Effects, ToolError, ToolErrorKind, ToolId, ToolSpec};
 
 use crate::Gate;
-use crate::catalog::ServerDescriptions;
+use crate::catalog::ServerPurposes;
 use crate::live_gate::LiveGate;
-use crate::policy::{RuleError, ToolPattern};
-use answers::CatalogSearch;
-use lists::DecidedLists;
-use memory::SearchMemory;
+use crate::policy::{PolicyRuleError, ToolPattern};
+use answers::CallerToolSearch;
+use lists::DecidedToolLists;
+use memory::ToolSearchMemory;
 use shown::ShownTools;
 
 pub use toolgate_tool_search::WordScore;
@@ -43,7 +43,7 @@ const FAVOURITES: &str = "discovery.favourites";
 
 /// Choice of the tools that a tool list contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ToolListMode {
+pub enum ToolListSelection {
     /// All tools.
     #[default]
     Whole,
@@ -56,7 +56,7 @@ pub enum ToolListMode {
 
 /// Callers for whom the search remembers the queries that led to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum SearchMemoryScope {
+pub enum ToolSearchMemoryScope {
     /// Queries are not remembered.
     Off,
     /// Queries are remembered for the session in which they were asked.
@@ -64,8 +64,8 @@ pub enum SearchMemoryScope {
     Session,
     /// Queries are remembered for the caller who asked them, until the server stops.
     Caller,
-    /// Queries are remembered for all callers, until the server stops. They rank tools and are never
-    /// shown.
+    /// Queries are remembered for all callers, until the server stops. They rank tools and are
+    /// never shown.
     Shared,
 }
 
@@ -73,11 +73,12 @@ pub enum SearchMemoryScope {
 #[derive(Debug, Clone)]
 pub struct ToolSearchSettings {
     /// Choice of the tools in a list.
-    pub mode: ToolListMode,
-    /// Maximum number of tokens of the tools of other servers in a list of [`ToolListMode::Auto`].
+    pub mode: ToolListSelection,
+    /// Maximum number of tokens of the tools of other servers in a list of
+    /// [`ToolListSelection::Auto`].
     pub budget_tokens: usize,
     /// Callers for whom queries of tool search are remembered.
-    pub memory: SearchMemoryScope,
+    pub memory: ToolSearchMemoryScope,
     /// Dialects whose tool lists may be folded. The other dialects promise certain tools by name.
     pub dialects: &'static [&'static str],
     /// Patterns of tools (favourites) that every list contains.
@@ -89,9 +90,9 @@ pub struct ToolSearchSettings {
 impl Default for ToolSearchSettings {
     fn default() -> Self {
         Self {
-            mode: ToolListMode::default(),
+            mode: ToolListSelection::default(),
             budget_tokens: 0,
-            memory: SearchMemoryScope::default(),
+            memory: ToolSearchMemoryScope::default(),
             dialects: &[],
             favourites: Vec::new(),
             lists_read_tool: true,
@@ -101,7 +102,7 @@ impl Default for ToolSearchSettings {
 
 /// A tool that a search finds, with the words of the query that found it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ExplainedTool {
+pub struct ExplainedToolMatch {
     /// Name by which callers call the tool.
     pub name: String,
     /// Score of the match, which is comparable only within one search.
@@ -116,8 +117,8 @@ pub struct ExplainedTool {
 pub(crate) struct ToolSearch {
     settings: ToolSearchSettings,
     favourites: Vec<ToolPattern>,
-    lists: Mutex<DecidedLists>,
-    memory: Mutex<SearchMemory>,
+    lists: Mutex<DecidedToolLists>,
+    memory: Mutex<ToolSearchMemory>,
     shown: Mutex<ShownTools>,
     /// Vectors of the tools by a sentence model, if one is configured.
     vectors: Option<ToolVectors>,
@@ -127,7 +128,7 @@ impl ToolSearch {
     pub(crate) fn new(
         settings: ToolSearchSettings,
         vectors: Option<ToolVectors>,
-    ) -> Result<Self, RuleError> {
+    ) -> Result<Self, PolicyRuleError> {
         let favourites = settings.favourites.iter();
         let favourites = favourites.map(|pattern| ToolPattern::new(FAVOURITES, pattern));
         let favourites = favourites.collect::<Result<_, _>>()?;
@@ -138,11 +139,11 @@ impl ToolSearch {
         self.favourites.iter().any(|pattern| pattern.matches(id))
     }
 
-    fn lists(&self) -> MutexGuard<'_, DecidedLists> {
+    fn lists(&self) -> MutexGuard<'_, DecidedToolLists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn memory(&self) -> MutexGuard<'_, SearchMemory> {
+    fn memory(&self) -> MutexGuard<'_, ToolSearchMemory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,8 +172,9 @@ impl ToolSearchHandle {
 
     fn gate(&self) -> Result<Arc<Gate>, ToolError> {
         let live = self.0.get().and_then(Weak::upgrade);
-        live.map(|live| live.current())
-            .ok_or_else(|| ToolError::new(ToolFault::Unavailable, "this server has no tool search"))
+        live.map(|live| live.current()).ok_or_else(|| {
+            ToolError::new(ToolErrorKind::Unavailable, "this server has no tool search")
+        })
     }
 }
 
@@ -193,12 +195,12 @@ impl Gate {
         caller: &Caller,
         question: &str,
         count: usize,
-    ) -> Vec<ExplainedTool> {
-        CatalogSearch::of_caller(self, caller, None).explain(question, count)
+    ) -> Vec<ExplainedToolMatch> {
+        CallerToolSearch::of_caller(self, caller, None).explain(question, count)
     }
 
     /// Returns the first sentence of the instructions of each server that has any.
-    fn server_descriptions(&self) -> ServerDescriptions {
+    fn server_descriptions(&self) -> ServerPurposes {
         let sources = self.library.dynamic_sources.as_ref();
         let instructions = sources.map(|sources| sources.instructions()).unwrap_or_default();
         let first = instructions

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 /// Pause between attempts at an operation, which doubles after each attempt.
 #[derive(Debug, Clone)]
-pub struct Backoff {
+pub struct RetryBackoff {
     first: Duration,
     next: Duration,
     max: Duration,
 }
 
-impl Backoff {
+impl RetryBackoff {
     /// Creates a backoff that starts with the pause `first` and never exceeds `max`.
     pub const fn new(first: Duration, max: Duration) -> Self {
         Self { first, next: first, max }
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_the_maximum_until_a_success() {
-        let mut backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(5));
+        let mut backoff = RetryBackoff::new(Duration::from_secs(2), Duration::from_secs(5));
         let pauses = [(); 4].map(|()| backoff.next_pause().as_secs());
         assert_eq!(pauses, [2, 4, 5, 5]);
         backoff.reset();

@@ -33,7 +33,7 @@ pub struct SseParser {
     bytes_max: usize,
     line: Vec<u8>,
     /// Handling of the rest of a line that is too long.
-    rest: Option<LongLineRest>,
+    rest: Option<LongLineRemainder>,
     event: SseEvent,
     has_fields: bool,
     /// True if the last byte was a `\r`. Its `\n` may follow in the next piece.
@@ -41,7 +41,7 @@ pub struct SseParser {
 }
 
 #[derive(Clone, Copy)]
-enum LongLineRest {
+enum LongLineRemainder {
     /// The line is data of an event, which is truncated.
     Data,
     Ignored,
@@ -110,20 +110,20 @@ impl SseParser {
     fn hold(&mut self, more: &[u8]) {
         match self.rest {
             None => self.line.extend_from_slice(more),
-            Some(LongLineRest::Data) => self.event.cut.get_or_insert_default().append(more),
-            Some(LongLineRest::Ignored) => {}
+            Some(LongLineRemainder::Data) => self.event.cut.get_or_insert_default().append(more),
+            Some(LongLineRemainder::Ignored) => {}
         }
         if self.line.len() + self.event.data.len() <= self.bytes_max {
             return;
         }
         let held = std::mem::take(&mut self.line);
         let Some(data) = strip_byte_order_mark_bytes(&held).strip_prefix(b"data:") else {
-            self.rest = Some(LongLineRest::Ignored);
+            self.rest = Some(LongLineRemainder::Ignored);
             return;
         };
         self.add(&String::from_utf8_lossy(data.strip_prefix(b" ").unwrap_or(data)));
         self.cut();
-        self.rest = Some(LongLineRest::Data);
+        self.rest = Some(LongLineRemainder::Data);
     }
 
     fn add(&mut self, value: &str) {

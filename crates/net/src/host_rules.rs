@@ -16,7 +16,7 @@ const LABEL_BYTES_MAX: usize = 63;
 /// A rule that allows connections to a host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostRule {
-    host: RuledHost,
+    host: HostRulePattern,
     /// The port that the rule allows. `None` allows the default ports.
     port: Option<u16>,
     /// `true` if the host may only be at public addresses, even if it is named exactly.
@@ -25,7 +25,7 @@ pub struct HostRule {
 
 /// The host of a host rule. Names are in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum RuledHost {
+enum HostRulePattern {
     Name(String),
     /// All host names below this name, but not the name itself.
     Below(String),
@@ -89,7 +89,7 @@ impl HostRules {
     /// Returns true if a rule without a wildcard allows connections to `host` on `port`, also if
     /// `host` is in a private network.
     pub fn name_exactly(&self, host: &str, port: u16) -> bool {
-        let is_exact = |rule: &HostRule| !matches!(rule.host, RuledHost::Below(_));
+        let is_exact = |rule: &HostRule| !matches!(rule.host, HostRulePattern::Below(_));
         self.matching(host, port).any(|rule| is_exact(rule) && !rule.is_public_only)
     }
 
@@ -118,8 +118,8 @@ impl fmt::Display for HostRules {
 }
 
 impl HostRule {
-    /// Parses a rule: a host name, `*.` and a name, or an IP address, and optionally `:` and a port.
-    /// An IPv6 address is in brackets.
+    /// Parses a rule: a host name, `*.` and a name, or an IP address, and optionally `:` and a
+    /// port. An IPv6 address is in brackets.
     ///
     /// # Errors
     /// A sentence that explains why `text` is no rule.
@@ -158,7 +158,7 @@ impl HostRule {
                 if !name.contains('.') && name != "localhost" {
                     return odd("a wildcard below a top-level domain allows too much");
                 }
-                RuledHost::Below(name)
+                HostRulePattern::Below(name)
             }
             None if host == "*" => {
                 return odd(
@@ -180,8 +180,8 @@ impl HostRule {
                     Ok(address) if !is_reachable_if_named(address) => {
                         return odd("no program may reach this address");
                     }
-                    Ok(address) => RuledHost::Address(address.to_canonical()),
-                    Err(_) => RuledHost::Name(name),
+                    Ok(address) => HostRulePattern::Address(address.to_canonical()),
+                    Err(_) => HostRulePattern::Name(name),
                 }
             }
         };
@@ -203,16 +203,16 @@ impl HostRule {
 impl fmt::Display for HostRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
-            RuledHost::Name(name) => write!(f, "{name}")?,
-            RuledHost::Below(name) => write!(f, "*.{name}")?,
-            RuledHost::Address(IpAddr::V4(address)) => write!(f, "{address}")?,
-            RuledHost::Address(IpAddr::V6(address)) => write!(f, "[{address}]")?,
+            HostRulePattern::Name(name) => write!(f, "{name}")?,
+            HostRulePattern::Below(name) => write!(f, "*.{name}")?,
+            HostRulePattern::Address(IpAddr::V4(address)) => write!(f, "{address}")?,
+            HostRulePattern::Address(IpAddr::V6(address)) => write!(f, "[{address}]")?,
         }
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
 }
 
-impl RuledHost {
+impl HostRulePattern {
     fn matches(&self, host: &str) -> bool {
         match self {
             Self::Name(name) => name == host,

@@ -34,24 +34,24 @@ pub struct HttpClient(Client<DialConnector, Full<Bytes>>);
 
 /// The reason why an HTTP request has no response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HttpFailure {
+pub enum HttpRequestFailure {
     /// The connection failed, so the server did not receive the request.
     NotSent(String),
     /// The connection broke. The server may have executed the request.
     Lost(String),
 }
 
-impl fmt::Display for HttpFailure {
+impl fmt::Display for HttpRequestFailure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::NotSent(why) | Self::Lost(why)) = self;
         out.write_str(why)
     }
 }
 
-impl std::error::Error for HttpFailure {}
+impl std::error::Error for HttpRequestFailure {}
 
 /// The outcome of opening a connection: a stream, or the reason why there is none.
-type DialOutcome = Result<Box<dyn ByteStream>, String>;
+type DialResult = Result<Box<dyn ByteStream>, String>;
 
 impl HttpClient {
     /// Creates a client that keeps up to `idle_max` idle connections to each server. `dial` opens
@@ -59,7 +59,7 @@ impl HttpClient {
     /// addresses are allowed, and limits the time.
     pub fn new(
         idle_max: usize,
-        dial: impl Fn(HttpUrl) -> BoxFuture<'static, DialOutcome> + Send + Sync + 'static,
+        dial: impl Fn(HttpUrl) -> BoxFuture<'static, DialResult> + Send + Sync + 'static,
     ) -> Self {
         let mut builder = Client::builder(TokioExecutor::new());
         builder.pool_idle_timeout(IDLE_MAX).pool_max_idle_per_host(idle_max);
@@ -74,14 +74,14 @@ impl HttpClient {
     pub async fn send(
         &self,
         mut request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, HttpFailure> {
+    ) -> Result<Response<Incoming>, HttpRequestFailure> {
         let agent = HeaderValue::from_static(concat!("toolgate/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().entry(USER_AGENT).or_insert(agent);
         self.0.request(request).await.map_err(|err| {
             let why = innermost_cause(&err);
             match err.is_connect() {
-                true => HttpFailure::NotSent(why),
-                false => HttpFailure::Lost(why),
+                true => HttpRequestFailure::NotSent(why),
+                false => HttpRequestFailure::Lost(why),
             }
         })
     }
@@ -106,7 +106,7 @@ fn innermost_cause(err: &(dyn std::error::Error + 'static)) -> String {
 
 /// Function that opens the connections of an HTTP client.
 #[derive(Clone)]
-struct DialConnector(Arc<dyn Fn(HttpUrl) -> BoxFuture<'static, DialOutcome> + Send + Sync>);
+struct DialConnector(Arc<dyn Fn(HttpUrl) -> BoxFuture<'static, DialResult> + Send + Sync>);
 
 impl Service<Uri> for DialConnector {
     type Response = TokioIo<Box<dyn ByteStream>>;
@@ -218,11 +218,11 @@ mod tests {
         }
     }
 
-    async fn get(client: &HttpClient, url: &str) -> Result<String, HttpFailure> {
+    async fn get(client: &HttpClient, url: &str) -> Result<String, HttpRequestFailure> {
         let request = Request::get(url).body(Full::default()).expect("a request");
         let response = client.send(request).await?;
         let body = response.into_body().collect().await;
-        let body = body.map_err(|err| HttpFailure::Lost(err.to_string()))?.to_bytes();
+        let body = body.map_err(|err| HttpRequestFailure::Lost(err.to_string()))?.to_bytes();
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(get(&client, "http://a/1").await, Ok("ok".to_owned()));
         settle().await;
         let lost = get(&client, "http://a/2").await;
-        assert!(matches!(lost, Err(HttpFailure::Lost(_))), "{lost:?}");
+        assert!(matches!(lost, Err(HttpRequestFailure::Lost(_))), "{lost:?}");
         assert_eq!(dialled.lock().expect("urls").len(), 1);
         assert_eq!(received.lock().expect("requests").len(), 2);
     }
@@ -284,6 +284,6 @@ mod tests {
     async fn a_failed_connection_is_reported_with_its_reason() {
         let (client, ..) = scripted(1, Vec::new());
         let failed = get(&client, "http://a/").await;
-        assert_eq!(failed, Err(HttpFailure::NotSent("nothing is listening".to_owned())));
+        assert_eq!(failed, Err(HttpRequestFailure::NotSent("nothing is listening".to_owned())));
     }
 }

@@ -11,8 +11,8 @@ mod event_stream;
 mod url;
 mod http_client;
 
-pub use backoff::{Backoff, parse_retry_after};
+pub use backoff::{RetryBackoff, parse_retry_after};
 pub use event_stream::{SseEvent, SseParser, TruncatedText};
 pub use host_rules::{HostRule, HostRules, normalize_host};
-pub use http_client::{ByteStream, HttpClient, HttpFailure};
+pub use http_client::{ByteStream, HttpClient, HttpRequestFailure};
 pub use url::{HttpUrl, HttpUrlError};

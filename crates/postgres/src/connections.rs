@@ -26,7 +26,7 @@ const POOL_WAIT_MAX: Duration = Duration::from_secs(5);
 const CHECK_IDLE_AFTER: Duration = Duration::from_millis(300);
 
 /// A pool of connections to one PostgreSQL server.
-pub struct ConnectionPool {
+pub struct PostgresConnectionPool {
     address: PostgresAddress,
     /// The time limit of a query over the pool's connections.
     pub query_timeout: Duration,
@@ -40,24 +40,24 @@ pub struct ConnectionPool {
 pub struct PostgresConnection {
     /// The client that sends statements over the connection.
     pub client: Client,
-    _task: ConnectionTask,
+    _task: PostgresConnectionTask,
 }
 
 /// The task that drives a connection. It is aborted on drop.
-struct ConnectionTask(JoinHandle<()>);
+struct PostgresConnectionTask(JoinHandle<()>);
 
-impl Drop for ConnectionTask {
+impl Drop for PostgresConnectionTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// A connection from the pool. [`LentConnection::give_back`] returns it to the pool. If dropped
+/// A connection from the pool. [`PooledConnection::give_back`] returns it to the pool. If dropped
 /// instead, the connection is closed.
-pub struct LentConnection<'c> {
+pub struct PooledConnection<'c> {
     /// The connection that was taken from the pool.
     pub connection: PostgresConnection,
-    connections: &'c ConnectionPool,
+    connections: &'c PostgresConnectionPool,
     _permit: SemaphorePermit<'c>,
 }
 
@@ -67,12 +67,12 @@ const NOTIFICATIONS_MAX: usize = 1024;
 
 /// A connection that listens to a PostgreSQL channel, and the payloads of the channel's
 /// notifications.
-pub struct NotificationReceiver {
+pub struct PostgresNotificationReceiver {
     payloads: mpsc::Receiver<String>,
     _connection: PostgresConnection,
 }
 
-impl NotificationReceiver {
+impl PostgresNotificationReceiver {
     /// Waits for the next notification and returns its payload. Returns `None` after the connection
     /// has ended.
     pub async fn receive(&mut self) -> Option<String> {
@@ -80,7 +80,7 @@ impl NotificationReceiver {
     }
 }
 
-impl ConnectionPool {
+impl PostgresConnectionPool {
     /// Creates a pool of at most `connections_max` connections to `address`, on which no statement
     /// may take longer than `query_timeout`. Does not connect yet.
     pub fn new(address: PostgresAddress, connections_max: usize, query_timeout: Duration) -> Self {
@@ -98,7 +98,7 @@ impl ConnectionPool {
     ///
     /// # Errors
     /// All connections stay in use for 5 s, or no address of the server accepts a connection.
-    pub async fn acquire(&self) -> Result<LentConnection<'_>, PostgresFailure> {
+    pub async fn acquire(&self) -> Result<PooledConnection<'_>, PostgresFailure> {
         let permit = timeout(POOL_WAIT_MAX, self.permits.acquire()).await;
         let Ok(Ok(permit)) = permit else {
             return Err(PostgresFailure::Unavailable(format!(
@@ -109,7 +109,7 @@ impl ConnectionPool {
             )));
         };
         let lent =
-            |client| LentConnection { connection: client, connections: self, _permit: permit };
+            |client| PooledConnection { connection: client, connections: self, _permit: permit };
         loop {
             let Some((connected, since)) = self.lock_idle().pop() else { break };
             if connected.client.is_closed() {
@@ -138,12 +138,15 @@ impl ConnectionPool {
         self.connect_with(within, None).await
     }
 
-    /// Opens a connection outside of the pool that listens to `channel`, a name of lower-case letters
-    /// and underscores.
+    /// Opens a connection outside of the pool that listens to `channel`, a name of lower-case
+    /// letters and underscores.
     ///
     /// # Errors
     /// No address of the server accepts the connection, or the server refuses to listen.
-    pub async fn listen(&self, channel: &str) -> Result<NotificationReceiver, PostgresFailure> {
+    pub async fn listen(
+        &self,
+        channel: &str,
+    ) -> Result<PostgresNotificationReceiver, PostgresFailure> {
         let (sender, payloads) = mpsc::channel(NOTIFICATIONS_MAX);
         let connection = self.connect_with(self.query_timeout, Some(sender)).await?;
         let sql = format!("listen {channel}");
@@ -151,7 +154,7 @@ impl ConnectionPool {
             async { connection.client.batch_execute(&sql).await.map_err(PostgresError::from) };
         let result = self.with_timeout(self.query_timeout, listening).await;
         result.map_err(|err| self.to_failure(&err))?;
-        Ok(NotificationReceiver { payloads, _connection: connection })
+        Ok(PostgresNotificationReceiver { payloads, _connection: connection })
     }
 
     async fn connect_with(
@@ -179,7 +182,7 @@ impl ConnectionPool {
     ) -> Result<PostgresConnection, PostgresError> {
         let config = &self.address.config;
         let stream = dial(address, CONNECT_TIMEOUT).await.map_err(PostgresError::Unreachable)?;
-        let stream = PostgresStream(stream);
+        let stream = PlainPostgresStream(stream);
         let connected = match (&self.address.trust, address) {
             (None, _) | (_, DialAddress::Socket(_)) => {
                 let mut config = config.clone();
@@ -237,7 +240,7 @@ impl ConnectionPool {
     }
 }
 
-impl LentConnection<'_> {
+impl PooledConnection<'_> {
     /// Gives the connection back to the pool, unless the error in `result` makes it unusable.
     /// Returns `result` with a message for people.
     ///
@@ -258,12 +261,12 @@ impl LentConnection<'_> {
 
 async fn start_connection<T>(
     config: &Config,
-    stream: PostgresStream,
+    stream: PlainPostgresStream,
     tls: T,
     notifications: Option<mpsc::Sender<String>>,
 ) -> Result<PostgresConnection, PostgresError>
 where
-    T: TlsConnect<PostgresStream>,
+    T: TlsConnect<PlainPostgresStream>,
     T::Stream: Send + 'static,
 {
     let (client, mut connection) = config.connect_raw(stream, tls).await?;
@@ -276,7 +279,7 @@ where
             }
         }
     });
-    Ok(PostgresConnection { client, _task: ConnectionTask(task) })
+    Ok(PostgresConnection { client, _task: PostgresConnectionTask(task) })
 }
 
 /// The TLS connector for the PostgreSQL client.
@@ -286,16 +289,16 @@ struct PostgresTls {
 }
 
 /// A network connection without TLS. As a type of its own, it is [`Send`] for every lifetime.
-struct PostgresStream(DialedStream);
+struct PlainPostgresStream(DialedStream);
 
 struct PostgresTlsStream(tokio_rustls::client::TlsStream<DialedStream>);
 
-impl TlsConnect<PostgresStream> for PostgresTls {
+impl TlsConnect<PlainPostgresStream> for PostgresTls {
     type Stream = PostgresTlsStream;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<PostgresTlsStream>> + Send>>;
 
-    fn connect(self, stream: PostgresStream) -> Self::Future {
+    fn connect(self, stream: PlainPostgresStream) -> Self::Future {
         Box::pin(
             async move { Ok(PostgresTlsStream(self.tls.connect(stream.0, &self.host).await?)) },
         )
@@ -336,7 +339,7 @@ impl AsyncWrite for PostgresTlsStream {
     }
 }
 
-impl AsyncRead for PostgresStream {
+impl AsyncRead for PlainPostgresStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -346,7 +349,7 @@ impl AsyncRead for PostgresStream {
     }
 }
 
-impl AsyncWrite for PostgresStream {
+impl AsyncWrite for PlainPostgresStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -365,4 +368,4 @@ impl AsyncWrite for PostgresStream {
 }
 
 /// A connection pool that several parts of the program share.
-pub type SharedPool = Arc<ConnectionPool>;
+pub type SharedPostgresPool = Arc<PostgresConnectionPool>;

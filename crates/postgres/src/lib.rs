@@ -9,7 +9,8 @@ mod connections;
 
 pub use address::PostgresAddress;
 pub use connections::{
-    ConnectionPool, LentConnection, NotificationReceiver, PostgresConnection, SharedPool,
+    PooledConnection, PostgresConnection, PostgresConnectionPool, PostgresNotificationReceiver,
+    SharedPostgresPool,
 };
 pub use error::{PostgresError, PostgresFailure};
 pub use password::DatabasePassword;

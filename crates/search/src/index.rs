@@ -21,8 +21,10 @@ mod tests;
 
 pub use by_name::{NameMatchKind, NameQuery, NamedDefinition};
 pub use candidates::{CandidateQuery, FoundCandidates};
-pub use leader::{IndexLeader, LeaderHeartbeat};
-pub use snapshot::{IndexCounts, IndexSnapshot, KnownDocument, UnembeddedChunk, VectorSource};
+pub use leader::{IndexLeaderHeartbeat, IndexLeaderStatus};
+pub use snapshot::{
+    IndexCounts, IndexSnapshot, IndexedDocumentVersion, UnembeddedChunk, VectorSource,
+};
 pub use writer::SearchIndexWriter;
 
 use std::fs::File;
@@ -38,7 +40,7 @@ use tantivy::{IndexSettings, TantivyError};
 use crate::vectors::{VectorPrecision, VectorStore, VectorsError};
 use crate::{VectorSpace, static_model};
 use directory::IndexDirectory;
-use schema::SchemaFields;
+use schema::IndexSchemaFields;
 
 /// Location of a search index.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +95,7 @@ struct SearchIndexInner {
     /// Folder of the index, and its subfolder with the words. `None` for an index in memory.
     folder: Option<(PathBuf, IndexDirectory)>,
     words: tantivy::Index,
-    fields: SchemaFields,
+    fields: IndexSchemaFields,
     /// Vectors by the built-in model.
     static_vectors: VectorStore,
     /// Vectors by the configured model.

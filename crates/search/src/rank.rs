@@ -11,8 +11,8 @@ mod reranker;
 
 pub use crate::fields::{ALL_FIELDS, ChunkField, ChunkTexts, FIELDS};
 pub use by_file::{RankedFile, group_by_file, rank_files};
-pub use literals::{ExactMatch, QueryLiterals};
-pub use question::{WeighedConcept, WeighedQuestion};
+pub use literals::{ExactMatchLevel, QueryLiterals};
+pub use question::{WeightedQuery, WeightedQueryWord};
 pub use rules::RankingRules;
 
 use toolgate_chunks::words::words;
@@ -21,7 +21,7 @@ use crate::ChunkSummary;
 
 /// A chunk of an index that may match a query.
 #[derive(Debug, Clone)]
-pub struct Candidate {
+pub struct ChunkCandidate {
     /// Key of the chunk in the index.
     pub key: u64,
     /// For each word of the query, the number of its occurrences in each field of the chunk.
@@ -38,7 +38,7 @@ pub struct Candidate {
 
 /// Counts the words of `question` in each of `texts`, and the total words of each text.
 pub fn count_words(
-    question: &WeighedQuestion,
+    question: &WeightedQuery,
     texts: &ChunkTexts<'_>,
 ) -> (Vec<[u16; FIELDS]>, [u32; FIELDS]) {
     let mut counts = vec![[0_u16; FIELDS]; question.concepts.len()];
@@ -75,9 +75,9 @@ pub struct RankedCandidate {
 
 /// Ranks the candidates of a search by [`RankingRules::TOOLS`]. See [`rank_by_rules`].
 pub fn rank(
-    question: &WeighedQuestion,
+    question: &WeightedQuery,
     averages: &IndexStatistics,
-    candidates: &[Candidate],
+    candidates: &[ChunkCandidate],
     rerank: bool,
     top: usize,
 ) -> Vec<RankedCandidate> {
@@ -88,12 +88,13 @@ pub fn rank(
 /// candidates are ordered by path and line.
 ///
 /// If `rerank` is set, a network scores them, and a candidate that matches a name or path of the
-/// query exactly comes before all others. Otherwise, the order follows from words and vectors alone.
+/// query exactly comes before all others. Otherwise, the order follows from words and vectors
+/// alone.
 pub fn rank_by_rules(
     rules: &RankingRules,
-    question: &WeighedQuestion,
+    question: &WeightedQuery,
     averages: &IndexStatistics,
-    candidates: &[Candidate],
+    candidates: &[ChunkCandidate],
     rerank: bool,
     top: usize,
 ) -> Vec<RankedCandidate> {
@@ -104,35 +105,35 @@ pub fn rank_by_rules(
 
 /// A candidate with the two numbers that decide its place in the ranking: exactness and score.
 #[derive(Debug, Clone, Copy)]
-struct PlacedCandidate {
+struct ScoredCandidate {
     index: usize,
-    exact: ExactMatch,
+    exact: ExactMatchLevel,
     score: f32,
 }
 
 /// Returns the candidates in the order of their rank, the best first.
 fn place_candidates(
     rules: &RankingRules,
-    question: &WeighedQuestion,
+    question: &WeightedQuery,
     averages: &IndexStatistics,
-    candidates: &[Candidate],
+    candidates: &[ChunkCandidate],
     rerank: bool,
-) -> Vec<PlacedCandidate> {
+) -> Vec<ScoredCandidate> {
     let scores = match rerank {
         true => reranker::match_probabilities(rules, question, averages, candidates),
         false => fused_scores(question, averages, candidates),
     };
     let is_exact_first = rerank && rules.exact_first && !question.literals.is_empty();
-    let exact = |it: &Candidate| match is_exact_first {
+    let exact = |it: &ChunkCandidate| match is_exact_first {
         true => question.literals.exact_match(question, it),
-        false => ExactMatch::Near,
+        false => ExactMatchLevel::Near,
     };
     let scored = candidates.iter().zip(scores).enumerate();
-    let mut placed: Vec<PlacedCandidate> = scored
-        .map(|(index, (it, score))| PlacedCandidate { index, exact: exact(it), score })
+    let mut placed: Vec<ScoredCandidate> = scored
+        .map(|(index, (it, score))| ScoredCandidate { index, exact: exact(it), score })
         .collect();
     placed.sort_by(|a, b| {
-        let place = |it: &PlacedCandidate| {
+        let place = |it: &ScoredCandidate| {
             (&candidates[it.index].summary.path, candidates[it.index].summary.first)
         };
         let by_score = b.score.total_cmp(&a.score);
@@ -142,9 +143,9 @@ fn place_candidates(
 }
 
 /// Turns each candidate's exactness and score into one score from 0 to 1 that keeps the order.
-fn spread_scores(placed: Vec<PlacedCandidate>) -> Vec<RankedCandidate> {
+fn spread_scores(placed: Vec<ScoredCandidate>) -> Vec<RankedCandidate> {
     let levels = placed.first().map_or(0, |it| it.exact as u8);
-    let ranked = placed.into_iter().map(|PlacedCandidate { index, exact, score }| {
+    let ranked = placed.into_iter().map(|ScoredCandidate { index, exact, score }| {
         let score = match levels {
             0 => score,
             _ => (f32::from(exact as u8) + score) / f32::from(levels + 1),
@@ -159,11 +160,11 @@ pub const RERANK_METHOD: &str = reranker::RERANKER_NAME;
 
 /// Averages each candidate's score by words and score by vectors, each relative to the best score.
 fn fused_scores(
-    question: &WeighedQuestion,
+    question: &WeightedQuery,
     averages: &IndexStatistics,
-    candidates: &[Candidate],
+    candidates: &[ChunkCandidate],
 ) -> Vec<f32> {
-    let words = |it: &Candidate| bm25f::score(question, averages, &it.counts, &it.lengths);
+    let words = |it: &ChunkCandidate| bm25f::score(question, averages, &it.counts, &it.lengths);
     let mut scores_by_method = vec![relative_to_best(candidates.iter().map(words))];
     scores_by_method.push(relative_to_best(candidates.iter().map(|it| it.static_cosine)));
     if candidates.iter().any(|it| it.model_cosine.is_some()) {

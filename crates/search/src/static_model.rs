@@ -14,8 +14,8 @@ use crate::VectorSpace;
 use crate::fields::{ChunkField, ChunkTexts, FIELDS};
 
 /// The built-in model, which turns words into vectors.
-static BUILT_IN: LazyLock<StaticModel> = LazyLock::new(|| {
-    StaticModel::parse(std::borrow::Cow::Borrowed(include_bytes!("static_model.bin")))
+static BUILT_IN: LazyLock<StaticEmbeddingModel> = LazyLock::new(|| {
+    StaticEmbeddingModel::parse(std::borrow::Cow::Borrowed(include_bytes!("static_model.bin")))
         .expect("the built-in word table is valid")
 });
 
@@ -29,7 +29,7 @@ const MARK_BYTES: usize = 4;
 const WORDS_MAX: usize = 512;
 
 /// Model that turns texts into vectors by a table of vectors for words.
-pub struct StaticModel {
+pub struct StaticEmbeddingModel {
     bytes: std::borrow::Cow<'static, [u8]>,
     words: usize,
     dimensions: usize,
@@ -100,7 +100,7 @@ fn push_row(row: &[f32], bytes: &mut Vec<u8>) {
     bytes.extend(numbers.chunks(2).map(|two| two[0] | two.get(1).unwrap_or(&8) << 4));
 }
 
-impl StaticModel {
+impl StaticEmbeddingModel {
     /// Returns the built-in model.
     pub fn built_in() -> &'static Self {
         &BUILT_IN
@@ -259,15 +259,15 @@ fn hash_word(word: &str) -> u64 {
 
 /// Returns the vector space of the built-in model.
 pub fn space() -> VectorSpace {
-    StaticModel::built_in().space()
+    StaticEmbeddingModel::built_in().space()
 }
 
-/// Returns the built-in vector of a query. See [`StaticModel::embed_query`].
+/// Returns the built-in vector of a query. See [`StaticEmbeddingModel::embed_query`].
 pub fn embed_query(text: &str) -> Option<Vec<f32>> {
-    StaticModel::built_in().embed_query(text)
+    StaticEmbeddingModel::built_in().embed_query(text)
 }
 
-/// Returns the built-in vector of a chunk. See [`StaticModel::embed_chunk`].
+/// Returns the built-in vector of a chunk. See [`StaticEmbeddingModel::embed_chunk`].
 pub fn embed_chunk(texts: &ChunkTexts<'_>) -> Option<Vec<f32>> {
-    StaticModel::built_in().embed_chunk(texts)
+    StaticEmbeddingModel::built_in().embed_chunk(texts)
 }

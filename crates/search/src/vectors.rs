@@ -19,9 +19,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use block::{BlockDraft, BlockError, BlockName, RowSource, VectorBlock};
-pub use quantised::VectorQuery;
-pub use slots::SlotSet;
+use block::{VectorBlock, VectorBlockDraft, VectorBlockError, VectorBlockName, VectorRowSource};
+pub use quantised::QuantizedQueryVector;
+pub use slots::VectorSlotSet;
 pub use vector_snapshot::VectorSnapshot;
 
 use crate::{ChunkHash, VectorSpace};
@@ -83,7 +83,7 @@ struct VectorStoreInner {
 struct VectorStoreState {
     snapshot: VectorSnapshot,
     /// Files to ignore: damaged blocks of vectors, and blocks that a merged block supersedes.
-    ignored_files: BTreeSet<BlockName>,
+    ignored_files: BTreeSet<VectorBlockName>,
     /// Number of the next append to the store.
     next_append: u64,
 }
@@ -170,20 +170,20 @@ impl VectorStore {
         if new.is_empty() {
             return Ok(());
         }
-        let row = quantised::VectorRow::byte_len(space.dimensions, precision);
+        let row = quantised::QuantizedVectorRow::byte_len(space.dimensions, precision);
         let code = quantised::code_bytes(space.dimensions);
         let blocks = state.snapshot.blocks().to_vec();
         let (kept, merged) = blocks.split_at(merge_start(&blocks, new.len()));
-        let mut parts: BTreeMap<u64, RowSource<'_>> = existing_rows(merged).collect();
+        let mut parts: BTreeMap<u64, VectorRowSource<'_>> = existing_rows(merged).collect();
         parts.extend(new.into_iter().map(|(hash, at)| {
             let row = &rows[at * row..][..row];
             let code = &codes[at * code..][..code];
-            (hash, RowSource::New { row, code })
+            (hash, VectorRowSource::New { row, code })
         }));
         let first = merged.first().map_or(state.next_append, |it| it.name.first);
         let last = state.next_append;
         let parts = parts.into_iter().collect();
-        let draft = BlockDraft { first, last, space, precision, rows: parts };
+        let draft = VectorBlockDraft { first, last, space, precision, rows: parts };
         let made = draft.write(folder.as_deref()).map_err(|err| self.inner.disk_error(err))?;
         let blocks = kept.iter().cloned().chain([Arc::new(made)]).collect();
         self.inner.replace(&mut state, blocks);
@@ -199,7 +199,7 @@ impl VectorStore {
         self.inner.refresh(&mut state)?;
         let blocks = state.snapshot.blocks().to_vec();
         let before: usize = blocks.iter().map(|block| block.len()).sum();
-        let all: BTreeMap<u64, RowSource<'_>> = existing_rows(&blocks).collect();
+        let all: BTreeMap<u64, VectorRowSource<'_>> = existing_rows(&blocks).collect();
         let parts: Vec<_> = all.into_iter().filter(|(hash, _)| wanted(ChunkHash(*hash))).collect();
         let gone = before - parts.len();
         let (Some(first), true) = (blocks.first(), gone > 0 || blocks.len() > 1) else {
@@ -209,7 +209,7 @@ impl VectorStore {
         if !parts.is_empty() {
             let first = first.name.first;
             let last = state.next_append;
-            let draft = BlockDraft { first, last, space, precision, rows: parts };
+            let draft = VectorBlockDraft { first, last, space, precision, rows: parts };
             left = vec![Arc::new(
                 draft.write(folder.as_deref()).map_err(|err| self.inner.disk_error(err))?,
             )];
@@ -239,7 +239,7 @@ impl VectorStoreInner {
         }
         for _ in 0..READ_ATTEMPTS_MAX {
             let there = block_names(folder).map_err(|cause| self.disk_error(cause))?;
-            let held: BTreeSet<BlockName> =
+            let held: BTreeSet<VectorBlockName> =
                 state.snapshot.blocks().iter().map(|it| it.name).collect();
             state.ignored_files.retain(|name| there.contains(name));
             if there.iter().filter(|name| !state.ignored_files.contains(name)).eq(&held) {
@@ -261,12 +261,12 @@ impl VectorStoreInner {
     fn read_blocks(
         &self,
         folder: &Path,
-        there: &BTreeSet<BlockName>,
+        there: &BTreeSet<VectorBlockName>,
         state: &mut VectorStoreState,
         messages: &mut Vec<String>,
     ) -> Result<Option<Vec<Arc<VectorBlock>>>, VectorsError> {
         // The widest blocks come first, because blocks that they supersede need not be opened.
-        let mut names: Vec<BlockName> = there.iter().copied().collect();
+        let mut names: Vec<VectorBlockName> = there.iter().copied().collect();
         names.sort_by_key(|name| (std::cmp::Reverse(name.last.saturating_sub(name.first)), *name));
         let mut blocks: Vec<Arc<VectorBlock>> = Vec::new();
         for name in names.into_iter().filter(|name| name.last < u64::MAX) {
@@ -283,12 +283,12 @@ impl VectorStoreInner {
             }
             match VectorBlock::open(folder, name, &self.space, self.precision) {
                 Ok(block) => blocks.push(Arc::new(block)),
-                Err(BlockError::Missing) => return Ok(None),
-                Err(BlockError::Invalid(why)) => {
+                Err(VectorBlockError::Missing) => return Ok(None),
+                Err(VectorBlockError::Invalid(why)) => {
                     state.ignored_files.insert(name);
                     messages.push(unusable_message(folder, name, &why));
                 }
-                Err(BlockError::Disk(cause)) => return Err(self.disk_error(cause)),
+                Err(VectorBlockError::Disk(cause)) => return Err(self.disk_error(cause)),
             }
         }
         blocks.sort_by_key(|block| block.name);
@@ -300,7 +300,8 @@ impl VectorStoreInner {
         state.next_append += 1;
         state.snapshot = VectorSnapshot::new(&self.space, blocks);
         let Some(folder) = &self.folder else { return };
-        let held: BTreeSet<BlockName> = state.snapshot.blocks().iter().map(|it| it.name).collect();
+        let held: BTreeSet<VectorBlockName> =
+            state.snapshot.blocks().iter().map(|it| it.name).collect();
         // A file that cannot be deleted now is superseded anyway, and deleted later.
         for name in block_names(folder).unwrap_or_default().difference(&held) {
             let _ = std::fs::remove_file(folder.join(name.file_name()));
@@ -327,22 +328,22 @@ fn merge_start(blocks: &[Arc<VectorBlock>], new: usize) -> usize {
 }
 
 /// Lists the stored vectors in `blocks`. For a hash in several blocks, the newest comes last.
-fn existing_rows(blocks: &[Arc<VectorBlock>]) -> impl Iterator<Item = (u64, RowSource<'_>)> {
+fn existing_rows(blocks: &[Arc<VectorBlock>]) -> impl Iterator<Item = (u64, VectorRowSource<'_>)> {
     blocks.iter().flat_map(|block| {
         let hashes = block.hashes().iter().enumerate();
-        hashes.map(|(index, hash)| (*hash, RowSource::Existing { block, index }))
+        hashes.map(|(index, hash)| (*hash, VectorRowSource::Existing { block, index }))
     })
 }
 
-fn block_names(folder: &Path) -> io::Result<BTreeSet<BlockName>> {
+fn block_names(folder: &Path) -> io::Result<BTreeSet<VectorBlockName>> {
     let mut names = BTreeSet::new();
     for entry in std::fs::read_dir(folder)? {
-        names.extend(entry?.file_name().to_str().and_then(BlockName::parse));
+        names.extend(entry?.file_name().to_str().and_then(VectorBlockName::parse));
     }
     Ok(names)
 }
 
-fn unusable_message(folder: &Path, name: BlockName, why: &str) -> String {
+fn unusable_message(folder: &Path, name: VectorBlockName, why: &str) -> String {
     let path = folder.join(name.file_name());
     format!("the vectors in `{}` are unusable and will be recreated: {why}", path.display())
 }

@@ -40,8 +40,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use follow::terminal_text::plain_text;
 use toolgate::ListenerSecurity;
 use toolgate::assembly::wiring::{self, ServedWorkspace};
-use toolgate::config::{self, Config, EffectsMax, LoadedConfig};
-use toolgate_contract::WatchGuard;
+use toolgate::config::{self, Config, EffectLimit, LoadedConfig};
+use toolgate_contract::ActivityGuard;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -125,7 +125,7 @@ enum CliCommand {
 
 /// Options of every command that opens a folder.
 #[derive(Clone, clap::Args)]
-struct FolderArgs {
+struct WorkspaceFolderArgs {
     /// Configuration file, instead of toolgate.toml in the folder
     #[arg(long, value_name = "FILE", env = "TOOLGATE_CONFIG")]
     config: Option<PathBuf>,
@@ -138,7 +138,7 @@ struct FolderArgs {
     tools: Vec<String>,
 }
 
-impl FolderArgs {
+impl WorkspaceFolderArgs {
     /// Reloads changed settings of `workspace` while it runs, until the guard is dropped.
     ///
     /// `adapt` applies the other options of the command line. `security` is the security of the
@@ -149,7 +149,7 @@ impl FolderArgs {
         root: &Path,
         adapt: impl Fn(&mut Config) -> anyhow::Result<()> + Send + Sync + 'static,
         security: Option<&ListenerSecurity>,
-    ) -> WatchGuard {
+    ) -> ActivityGuard {
         let root = root.to_owned();
         let explicit = self.config.clone();
         let restrictions = self.clone();
@@ -227,7 +227,7 @@ impl FolderArgs {
     /// Restricts the tools in `config` as the options `--read-only` and `--tools` demand.
     fn restrict(&self, config: &mut Config) {
         if self.read_only {
-            config.tools.effects = EffectsMax::Reads;
+            config.tools.effects = EffectLimit::Reads;
         }
         if !self.tools.is_empty() {
             config.tools.allow.clone_from(&self.tools);

@@ -23,22 +23,22 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
-use toolgate_contract::ResultForm;
-use toolgate_host::OutputCheck;
+use toolgate_contract::ToolResultForm;
+use toolgate_host::OutputSchemaCheck;
 use toolgate_toolsets::{assets, commands, exec, files, git, prompts, search, skills};
 use toolgate_world::sandbox;
 
 pub use audit::{ArgumentRecording, AuditSection};
 pub use contracts::ContractEnvironment;
-pub use discovery::{DiscoveryMemory, DiscoveryMode, DiscoverySection};
+pub use discovery::{DiscoverySection, ToolDiscoveryMemory, ToolDiscoveryMode};
 pub use fleet::FleetSection;
 pub use keys::{ApiKey, check as check_keys, check_caller_name};
-pub(crate) use keys::{KeyDigest, digest, parse_digest};
+pub(crate) use keys::{ApiKeyDigest, digest, parse_digest};
 pub(crate) use load::cache_folder;
 #[cfg(any(fuzzing, test))]
 pub(crate) use load::check_text as fuzz_settings;
 pub use load::{LoadedConfig, check_listen, check_reach, environment, load, state_folder};
-pub use policy::{PolicyRuleEntry as PolicyRule, PolicySection, RuleEffect as PolicyEffect};
+pub use policy::{PolicyRuleEffect as PolicyEffect, PolicyRuleEntry as PolicyRule, PolicySection};
 pub use restart::{SettingsDifference, compare_settings};
 pub use secrets::SecretsSection;
 pub use setting::{reference, schema};
@@ -56,7 +56,7 @@ pub struct Config {
     pub server: ServerSection,
     /// Additional addresses to listen on, with one `[[listen]]` table for each. Each address serves
     /// a single dialect at the root path.
-    pub listen: Vec<ListenEntry>,
+    pub listen: Vec<ListenAddressEntry>,
     /// API keys of callers over HTTP, in addition to those of `server.keys_file`. One `[[keys]]`
     /// table each.
     ///
@@ -68,13 +68,13 @@ pub struct Config {
     /// each.
     ///
     /// As soon as one issuer exists, every request needs a token or an API key.
-    pub oauth: Vec<oauth::IssuerEntry>,
+    pub oauth: Vec<oauth::OAuthIssuerEntry>,
     /// Tools that each scope of a token allows. One `[[scopes]]` table each.
     ///
     /// As soon as one scope is listed, a caller with a token may use only the tools of its token's
     /// scopes. If no scope is listed, the scopes of tokens are ignored. Clients without a token are
     /// asked to request the first scope.
-    pub scopes: Vec<oauth::ScopeEntry>,
+    pub scopes: Vec<oauth::OAuthScopeEntry>,
     /// Selection of the available tools.
     pub tools: ToolsSection,
     /// Tool lists of MCP clients, and the search that replaces long lists.
@@ -109,7 +109,7 @@ pub struct Config {
     pub commands: commands::CommandSettings,
     /// Declared commands, with one `[command."stage.name"]` table for each. A declared command
     /// turns a command line into a tool.
-    pub command: commands::CommandTables,
+    pub command: commands::UnparsedCommandTables,
     /// Upstream MCP servers whose tools this server offers, with one `[upstream.NAME]` table for
     /// each.
     pub upstream: toolgate_upstream::UpstreamTables,
@@ -132,7 +132,7 @@ pub struct Config {
     pub contracts: ContractEnvironment,
     /// Settings file, so that an error in a command can name its line.
     #[serde(skip)]
-    pub source: Option<commands::DeclarationSource>,
+    pub source: Option<commands::CommandDeclarationSource>,
 }
 
 impl Config {
@@ -225,7 +225,7 @@ pub struct ServerSection {
     ///
     /// `text` is one text, written for a model. `structured` is the structured value, and `both`
     /// contains both. With `structured` and `both`, the list of tools has output schemas.
-    pub results: ResultForm,
+    pub results: ToolResultForm,
     /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set this URL if clients
     /// reach the server through a proxy.
     ///
@@ -265,7 +265,7 @@ impl Default for ServerSection {
             connections_max: 1024,
             drain_ms: 10_000,
             http_sse: false,
-            results: ResultForm::Text,
+            results: ToolResultForm::Text,
             url: None,
             console: ConsoleMode::default(),
         }
@@ -275,7 +275,7 @@ impl Default for ServerSection {
 /// Additional address to listen on, for a single dialect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ListenEntry {
+pub struct ListenAddressEntry {
     /// Address such as `127.0.0.1:3001`, or a port. The rules of `server.listen` apply.
     #[schemars(with = "String")]
     #[serde(deserialize_with = "written_address")]
@@ -317,7 +317,7 @@ pub struct ToolsSection {
     pub confirm: Vec<String>,
     /// Highest effect that an available tool may have: `reads`, `adds`, `changes` or `runs`
     /// (programs).
-    pub effects: EffectsMax,
+    pub effects: EffectLimit,
 }
 
 impl Default for ToolsSection {
@@ -326,7 +326,7 @@ impl Default for ToolsSection {
             allow: vec!["*".to_owned()],
             deny: Vec::new(),
             confirm: Vec::new(),
-            effects: EffectsMax::Runs,
+            effects: EffectLimit::Runs,
         }
     }
 }
@@ -334,7 +334,7 @@ impl Default for ToolsSection {
 /// Highest effect that a tool may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum EffectsMax {
+pub enum EffectLimit {
     /// Tools that change nothing.
     Reads,
     /// Tools that `reads` allows, and tools that only add something.
@@ -419,7 +419,7 @@ pub struct EnvelopeSection {
     /// Reaction to an envelope that does not match its schema: `off`, `shadow` (log it) or
     /// `enforce` (refuse it). It is set by `RAGX_MCP_ENVELOPE_VALIDATION`.
     #[serde(skip)]
-    pub validation: OutputCheck,
+    pub validation: OutputSchemaCheck,
     /// Gives equal requests equal envelopes: the ids are derived from the request, and the duration
     /// is zero (`--deterministic-ids`).
     #[serde(skip)]
@@ -438,7 +438,7 @@ impl Default for EnvelopeSection {
         let schemas =
             ["codex/specs/schemas", "apps/mcp_server/schemas", "apps/mcp_server/schemas/tools"];
         Self {
-            validation: OutputCheck::Shadow,
+            validation: OutputSchemaCheck::Shadow,
             deterministic_ids: false,
             log_dir: None,
             schemas: schemas.map(str::to_owned).to_vec(),
@@ -454,7 +454,8 @@ pub struct JobsSection {
     /// `off`, or `state` for the user's state folder. With `fleet.url`, only the files that jobs
     /// left are stored there.
     pub to: String,
-    /// Time in milliseconds for which running jobs may continue when a server of a fleet drains: after
+    /// Time in milliseconds for which running jobs may continue when a server of a fleet drains:
+    /// after
     /// `toolgate fleet drain`, or after the signal that stops `toolgate work`. After that, they are
     /// stopped: jobs of idempotent tools run again at another server, others fail as interrupted.
     #[schemars(range(min = 0, max = 86_400_000))]
@@ -512,13 +513,13 @@ pub struct LogSection {
     pub level: String,
     /// Lines about calls that `toolgate serve` prints: `calls` (one line for each call), `json`
     /// (its audit record) or `quiet` (none). At most 100 lines are printed per second.
-    pub calls: CallLines,
+    pub calls: CallLogLines,
 }
 
 /// Lines about calls that a server prints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum CallLines {
+pub enum CallLogLines {
     /// One line for each call.
     #[default]
     Calls,
@@ -530,7 +531,7 @@ pub enum CallLines {
 
 impl Default for LogSection {
     fn default() -> Self {
-        Self { level: "info".to_owned(), calls: CallLines::default() }
+        Self { level: "info".to_owned(), calls: CallLogLines::default() }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The console: pages for the person who runs the server, at `/`.
 //!
 //! All pages are made on the server. Names, descriptions and output of tools and upstreams are
-//! untrusted, and the templates escape them. Each action passes the gate and leaves an audit record.
+//! untrusted, and the templates escape them. Each action passes the gate and leaves an audit
+//! record.
 
 mod one_time_links;
 mod console_sessions;
@@ -23,21 +24,21 @@ use futures_util::stream;
 use http::{HeaderValue, Method};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
-use toolgate_contract::{BoxFuture, Caller, FrameHead, MessageFrame, Reply, ToolId};
+use toolgate_contract::{BoxFuture, Caller, FrameMetadata, MessageFrame, Reply, ToolId};
 use toolgate_host::Host;
-use toolgate_transports::http::{OutgoingResponse, RequestSender, ServerSentEvent};
+use toolgate_transports::http::{OutgoingResponse, RequestSenderIdentity, ServerSentEvent};
 use toolgate_upstream::Upstreams;
 
 use crate::config::{Config, digest};
 use crate::identity::Authenticator;
 use crate::sessions::waiting_questions::WaitingQuestions;
-use audit_queries::AuditQueries;
+use audit_queries::AuditIndexQueries;
 use console_sessions::{ConsoleRole, ConsoleSession, ConsoleSessions, cookie_header};
 use forms::FormFields;
-pub use one_time_links::LinkKey;
+pub use one_time_links::LinkSealingKey;
 use one_time_links::OneTimeLinks;
 pub(crate) use pin_changes::{ChangedUpstream, changes_digest};
-use pin_changes::{PinChanges, PinCheck};
+use pin_changes::{PinChanges, PinCheckFn};
 
 /// Start of all paths of the console except `/`.
 const PREFIX: &str = "/console/";
@@ -62,7 +63,7 @@ const JOBS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Returns a description of how the tools of an upstream differ from their pins. If the second
 /// argument is the digest of these differences, approves the tools.
-pub(crate) type PinReview =
+pub(crate) type PinReviewFn =
     Arc<dyn Fn(String, Option<String>) -> BoxFuture<'static, anyhow::Result<String>> + Send + Sync>;
 
 /// Changes that a reload of the settings would make.
@@ -91,8 +92,8 @@ pub(crate) struct ConsoleSources {
     pub(crate) upstreams: Upstreams,
     /// Returns the settings in force.
     pub(crate) settings: Arc<dyn Fn() -> Config + Send + Sync>,
-    pub(crate) review_pins: PinReview,
-    pub(crate) changed_pins: PinCheck,
+    pub(crate) review_pins: PinReviewFn,
+    pub(crate) changed_pins: PinCheckFn,
     pub(crate) preview_settings: SettingsComparison,
     /// Path of the audit log, if it is a file.
     pub(crate) log: Option<PathBuf>,
@@ -104,7 +105,7 @@ pub(crate) struct Console {
     identity: Arc<Authenticator>,
     sessions: ConsoleSessions,
     links: OneTimeLinks,
-    audit: AuditQueries,
+    audit: AuditIndexQueries,
     pin_changes: PinChanges,
     questions: Arc<WaitingQuestions>,
     /// Clones of this value count the console pages that are open and notified of changes.
@@ -125,11 +126,11 @@ impl Console {
         questions: Arc<WaitingQuestions>,
         is_secure: bool,
     ) -> anyhow::Result<Self> {
-        let key = LinkKey::open_or_create().or_else(|err| {
+        let key = LinkSealingKey::open_or_create().or_else(|err| {
             tracing::warn!("`toolgate console` cannot sign in to this server: {err:#}");
-            LinkKey::random()
+            LinkSealingKey::random()
         })?;
-        let audit = AuditQueries::new(sources.log.clone());
+        let audit = AuditIndexQueries::new(sources.log.clone());
         let pin_changes = PinChanges::new(sources.changed_pins.clone());
         let sessions = ConsoleSessions::default();
         let links = OneTimeLinks::new(key);
@@ -159,10 +160,10 @@ impl Console {
 
     /// Returns the sender of the request `head`, by its console session. A person who is not signed
     /// in is anonymous.
-    pub(crate) fn authenticate(&self, head: &FrameHead) -> RequestSender {
+    pub(crate) fn authenticate(&self, head: &FrameMetadata) -> RequestSenderIdentity {
         match self.find_session(head) {
-            Some(session) => RequestSender::Known(session.caller.clone()),
-            None => RequestSender::Anonymous,
+            Some(session) => RequestSenderIdentity::Known(session.caller.clone()),
+            None => RequestSenderIdentity::Anonymous,
         }
     }
 
@@ -172,7 +173,7 @@ impl Console {
         frame: &MessageFrame,
         peer: IpAddr,
     ) -> OutgoingResponse {
-        let FrameHead::Http { method, path, query, .. } = &frame.head else {
+        let FrameMetadata::Http { method, path, query, .. } = &frame.head else {
             return OutgoingResponse::Single(Reply::empty(400));
         };
         if !is_own_page(&frame.head, self.is_secure) {
@@ -252,7 +253,7 @@ impl Console {
 
     /// Returns the console session of the request `head`, unless the key of the session was revoked
     /// or has expired.
-    fn find_session(&self, head: &FrameHead) -> Option<Arc<ConsoleSession>> {
+    fn find_session(&self, head: &FrameMetadata) -> Option<Arc<ConsoleSession>> {
         let is_use = head.header("x-console-refresh").next().is_none();
         let session = self.sessions.find(head, is_use)?;
         let is_valid = match &session.credential {
@@ -282,15 +283,17 @@ impl Console {
             (_, Some(key)) if has_keys => {
                 let key = key.trim();
                 match self.authenticate_key(&frame.head, key, peer).await {
-                    RequestSender::Known(caller) => match ConsoleRole::for_caller(&caller) {
-                        Some(role) => (caller, role, Some(digest(key.as_bytes()))),
-                        None => {
-                            let why = "The key or token is valid, but has neither the role \
+                    RequestSenderIdentity::Known(caller) => {
+                        match ConsoleRole::for_caller(&caller) {
+                            Some(role) => (caller, role, Some(digest(key.as_bytes()))),
+                            None => {
+                                let why = "The key or token is valid, but has neither the role \
                                        `console` (look) nor `admin` (act).";
-                            return refuse(403, why);
+                                return refuse(403, why);
+                            }
                         }
-                    },
-                    RequestSender::Throttled { .. } => {
+                    }
+                    RequestSenderIdentity::Throttled { .. } => {
                         return refuse(429, "Too many failed attempts. Wait a minute.");
                     }
                     _ => return refuse(401, "The key or token is unknown, expired or revoked."),
@@ -307,12 +310,17 @@ impl Console {
     }
 
     /// Authenticates `key` as if the request had sent it in its `Authorization` header.
-    async fn authenticate_key(&self, head: &FrameHead, key: &str, peer: IpAddr) -> RequestSender {
+    async fn authenticate_key(
+        &self,
+        head: &FrameMetadata,
+        key: &str,
+        peer: IpAddr,
+    ) -> RequestSenderIdentity {
         let Ok(value) = HeaderValue::from_str(&format!("Bearer {key}")) else {
-            return RequestSender::Unauthenticated { had_credential: true };
+            return RequestSenderIdentity::Unauthenticated { had_credential: true };
         };
         let mut head = head.clone();
-        if let FrameHead::Http { headers, .. } = &mut head {
+        if let FrameMetadata::Http { headers, .. } = &mut head {
             headers.remove("x-api-key");
             headers.insert("authorization", value);
         }
@@ -367,7 +375,7 @@ fn single(reply: Reply) -> OutgoingResponse {
 
 /// Returns true if the request comes from a page of this server, or from no page, and not from a
 /// page of another site.
-fn is_own_page(head: &FrameHead, is_secure: bool) -> bool {
+fn is_own_page(head: &FrameMetadata, is_secure: bool) -> bool {
     let host = head.header("host").next().unwrap_or_default();
     let scheme: &[u8] = if is_secure { b"https://" } else { b"http://" };
     // Behind a proxy with TLS, the page has another scheme than this server.

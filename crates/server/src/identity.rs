@@ -16,22 +16,23 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-use toolgate_contract::{BearerToken, Caller, FrameHead, Reply};
+use toolgate_contract::{BearerToken, Caller, FrameMetadata, Reply};
 use toolgate_dialects::Dialect;
-use toolgate_transports::http::RequestSender;
+use toolgate_transports::http::RequestSenderIdentity;
 
-use crate::config::{Config, KeyDigest, digest};
+use crate::config::{ApiKeyDigest, Config, digest};
 use crate::sync::lock_mutex;
 use challenge::TokenChallenge;
 use client_address::TrustedProxies;
-use keys::{KeyLookup, KeyRing, NextKeys};
-use throttle::{FAILURE_WINDOW, FAILURES_MAX, GuessThrottle, REJECTION_DELAY};
-use tokens::{PendingToken, TokenValidator, TokenVerdict};
+use keys::{ApiKeyLookup, ApiKeyRing, ReloadedKeys};
+use throttle::{AuthFailureThrottle, FAILURE_WINDOW, FAILURES_MAX, REJECTION_DELAY};
+use tokens::{PendingToken, TokenCheckResult, TokenValidator};
 
 /// Header that may always contain an API key, whatever the settings.
 const KEY_HEADER: &str = "x-api-key";
 /// Sender of an unknown credential from an address with too many failed attempts.
-const THROTTLED_SENDER: RequestSender = RequestSender::Throttled { retry_after: FAILURE_WINDOW };
+const THROTTLED_SENDER: RequestSenderIdentity =
+    RequestSenderIdentity::Throttled { retry_after: FAILURE_WINDOW };
 
 /// Authentication of HTTP requests. If neither API keys nor issuers of tokens are configured, every
 /// caller is accepted.
@@ -39,9 +40,9 @@ const THROTTLED_SENDER: RequestSender = RequestSender::Throttled { retry_after: 
 /// Keys are stored as digests. A received key is hashed and compared in full, so neither memory nor
 /// timing reveals a key.
 pub(crate) struct Authenticator {
-    keys: KeyRing,
+    keys: ApiKeyRing,
     rules: RwLock<Arc<CredentialRules>>,
-    throttle: Mutex<GuessThrottle>,
+    throttle: Mutex<AuthFailureThrottle>,
 }
 
 /// Rules by which credentials are found in requests and tokens are verified.
@@ -54,8 +55,8 @@ struct CredentialRules {
 }
 
 /// API keys and credential rules of a changed configuration, checked but not in force yet.
-pub(crate) struct NextCredentials {
-    keys: NextKeys,
+pub(crate) struct ReloadedCredentials {
+    keys: ReloadedKeys,
     rules: CredentialRules,
 }
 
@@ -65,7 +66,7 @@ impl Authenticator {
     /// # Errors
     /// The key file cannot be read, or other users could have written it.
     pub(crate) fn from_config(config: &Config) -> anyhow::Result<Self> {
-        let keys = KeyRing::from_config(config)?;
+        let keys = ApiKeyRing::from_config(config)?;
         let tokens = TokenValidator::from_config(config).map(Arc::new);
         let rules = CredentialRules::from_config(config, tokens)?;
         Ok(Self { keys, rules: RwLock::new(Arc::new(rules)), throttle: Mutex::default() })
@@ -80,17 +81,17 @@ impl Authenticator {
         &self,
         config: &Config,
         other_issuers: bool,
-    ) -> anyhow::Result<NextCredentials> {
+    ) -> anyhow::Result<ReloadedCredentials> {
         let tokens = match other_issuers {
             true => TokenValidator::from_config(config).map(Arc::new),
             false => self.rules().tokens.clone(),
         };
         let rules = CredentialRules::from_config(config, tokens)?;
-        Ok(NextCredentials { keys: NextKeys::parse(config)?, rules })
+        Ok(ReloadedCredentials { keys: ReloadedKeys::parse(config)?, rules })
     }
 
     /// Uses the credentials `next` from now on.
-    pub(crate) fn replace(&self, next: NextCredentials) {
+    pub(crate) fn replace(&self, next: ReloadedCredentials) {
         self.keys.replace_configured(next.keys);
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         if rules.tokens.is_some() {
@@ -112,7 +113,7 @@ impl Authenticator {
 
     /// Returns the OAuth protected resource metadata if the request `head` asks for it. This needs
     /// no credential.
-    pub(crate) fn metadata_page(&self, head: &FrameHead) -> Option<Reply> {
+    pub(crate) fn metadata_page(&self, head: &FrameMetadata) -> Option<Reply> {
         let rules = self.rules();
         let challenge = rules.challenge.as_ref().filter(|it| it.serves_path(head.path()))?;
         Some(challenge.metadata_reply(head))
@@ -129,7 +130,7 @@ impl Authenticator {
     }
 
     /// Adds the location of the OAuth metadata to a `reply` that demands a token.
-    pub(crate) fn add_challenge(&self, reply: Reply, head: &FrameHead) -> Reply {
+    pub(crate) fn add_challenge(&self, reply: Reply, head: &FrameMetadata) -> Reply {
         match &self.rules().challenge {
             Some(challenge) => challenge.add_challenge(reply, head),
             None => reply,
@@ -138,11 +139,11 @@ impl Authenticator {
 
     /// Returns true if the API key with this digest, which was accepted before, is still valid. A
     /// token counts as valid, because its digest is not stored.
-    pub(crate) fn is_valid_now(&self, digest: &KeyDigest) -> bool {
+    pub(crate) fn is_valid_now(&self, digest: &ApiKeyDigest) -> bool {
         match self.keys.find(digest) {
-            KeyLookup::Owner(_) => true,
-            KeyLookup::NotValidNow => false,
-            KeyLookup::Unknown => self.rules().tokens.is_some(),
+            ApiKeyLookup::Owner(_) => true,
+            ApiKeyLookup::NotValidNow => false,
+            ApiKeyLookup::Unknown => self.rules().tokens.is_some(),
         }
     }
 
@@ -152,32 +153,32 @@ impl Authenticator {
     pub(crate) async fn authenticate(
         &self,
         dialect: Option<&dyn Dialect>,
-        head: &FrameHead,
+        head: &FrameMetadata,
         peer: IpAddr,
-    ) -> RequestSender {
+    ) -> RequestSenderIdentity {
         if dialect.is_some_and(|dialect| dialect.is_public(head)) {
-            return RequestSender::Anonymous;
+            return RequestSenderIdentity::Anonymous;
         }
         if !self.requires_credential() {
-            return RequestSender::Known(Caller::anonymous());
+            return RequestSenderIdentity::Known(Caller::anonymous());
         }
         let rules = self.rules();
         let credential = rules.find_credential(dialect, head);
         let client = rules.proxies.client_address(peer, head);
         let mut verdict = self.judge(&rules, &credential, client, false);
-        if let CredentialVerdict::NeedsKeys(token) = verdict {
+        if let CredentialCheckResult::NeedsKeys(token) = verdict {
             token.refresh_keys().await;
             verdict = self.judge(&rules, &credential, client, true);
         }
         match verdict {
-            CredentialVerdict::Known(caller) => RequestSender::Known(caller),
-            CredentialVerdict::Rejected(sender) => {
+            CredentialCheckResult::Known(caller) => RequestSenderIdentity::Known(caller),
+            CredentialCheckResult::Rejected(sender) => {
                 tokio::time::sleep(REJECTION_DELAY).await;
                 sender
             }
             // The issuer was asked already, so the token is judged by the keys at hand.
-            CredentialVerdict::NeedsKeys(_) => {
-                RequestSender::Unauthenticated { had_credential: true }
+            CredentialCheckResult::NeedsKeys(_) => {
+                RequestSenderIdentity::Unauthenticated { had_credential: true }
             }
         }
     }
@@ -193,20 +194,20 @@ impl Authenticator {
         credential: &Credential,
         client: IpAddr,
         fetched: bool,
-    ) -> CredentialVerdict {
+    ) -> CredentialCheckResult {
         let (verdict, guess) = match credential {
             Credential::Missing => {
-                let sender = RequestSender::Unauthenticated { had_credential: false };
-                return CredentialVerdict::Rejected(sender);
+                let sender = RequestSenderIdentity::Unauthenticated { had_credential: false };
+                return CredentialCheckResult::Rejected(sender);
             }
-            Credential::Multiple => (None, RequestSender::MultipleCredentials),
+            Credential::Multiple => (None, RequestSenderIdentity::MultipleCredentials),
             Credential::Key(secret) | Credential::Bearer(secret) => (
                 self.examine(rules, credential, secret, client, fetched),
-                RequestSender::Unauthenticated { had_credential: true },
+                RequestSenderIdentity::Unauthenticated { had_credential: true },
             ),
         };
         verdict.unwrap_or_else(|| {
-            CredentialVerdict::Rejected(match self.is_throttled_after_guess(client) {
+            CredentialCheckResult::Rejected(match self.is_throttled_after_guess(client) {
                 true => THROTTLED_SENDER,
                 false => guess,
             })
@@ -222,24 +223,28 @@ impl Authenticator {
         secret: &[u8],
         client: IpAddr,
         fetched: bool,
-    ) -> Option<CredentialVerdict> {
+    ) -> Option<CredentialCheckResult> {
         // A revoked or expired credential is not a guess, because the caller was once given it.
         let not_valid_now =
-            CredentialVerdict::Rejected(RequestSender::Unauthenticated { had_credential: true });
+            CredentialCheckResult::Rejected(RequestSenderIdentity::Unauthenticated {
+                had_credential: true,
+            });
         let digest = digest(secret);
         match self.keys.find(&digest) {
-            KeyLookup::Owner(caller) => return Some(CredentialVerdict::Known(caller)),
-            KeyLookup::NotValidNow => return Some(not_valid_now),
-            KeyLookup::Unknown => {}
+            ApiKeyLookup::Owner(caller) => return Some(CredentialCheckResult::Known(caller)),
+            ApiKeyLookup::NotValidNow => return Some(not_valid_now),
+            ApiKeyLookup::Unknown => {}
         }
         match rules.judge_token(credential, secret, &digest, fetched)? {
-            TokenVerdict::Valid(caller) => {
+            TokenCheckResult::Valid(caller) => {
                 let bearer = std::str::from_utf8(secret).ok().map(BearerToken::new);
-                Some(CredentialVerdict::Known(Caller { bearer, ..caller }))
+                Some(CredentialCheckResult::Known(Caller { bearer, ..caller }))
             }
-            TokenVerdict::NotValidNow | TokenVerdict::KeysUnavailable => Some(not_valid_now),
-            TokenVerdict::NeedsKeys(token) => Some(CredentialVerdict::NeedsKeys(token)),
-            TokenVerdict::Rejected(why) => {
+            TokenCheckResult::NotValidNow | TokenCheckResult::KeysUnavailable => {
+                Some(not_valid_now)
+            }
+            TokenCheckResult::NeedsKeys(token) => Some(CredentialCheckResult::NeedsKeys(token)),
+            TokenCheckResult::Rejected(why) => {
                 tracing::info!("refused a token from {client}: {why}");
                 None
             }
@@ -276,7 +281,7 @@ impl CredentialRules {
 
     /// Returns the first credential in the request `head`. Only this one is examined, so that a
     /// request counts as one guess.
-    fn find_credential(&self, dialect: Option<&dyn Dialect>, head: &FrameHead) -> Credential {
+    fn find_credential(&self, dialect: Option<&dyn Dialect>, head: &FrameMetadata) -> Credential {
         let keys =
             self.headers.iter().map(|name| single_credential(head.header(name), Credential::Key));
         let bearer = head.header("authorization").filter_map(|value| {
@@ -303,9 +308,9 @@ impl CredentialRules {
         &self,
         credential: &Credential,
         secret: &[u8],
-        digest: &KeyDigest,
+        digest: &ApiKeyDigest,
         fetched: bool,
-    ) -> Option<TokenVerdict> {
+    ) -> Option<TokenCheckResult> {
         let tokens = self.tokens.as_ref()?;
         match credential {
             Credential::Bearer(_) if TokenValidator::is_token(secret) => {
@@ -344,10 +349,10 @@ fn single_credential<'k>(
 }
 
 /// Result of examining a credential.
-enum CredentialVerdict {
+enum CredentialCheckResult {
     Known(Caller),
     /// The credential is rejected.
-    Rejected(RequestSender),
+    Rejected(RequestSenderIdentity),
     /// The credential is a token, and the signing keys of its issuer must be fetched first.
     NeedsKeys(PendingToken),
 }

@@ -23,16 +23,18 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use toolgate_budget::InputMemory;
+use toolgate_budget::InputMemoryBudget;
 use toolgate_dialects::rest::RestDialect;
-use toolgate_transports::http::{self, AdmissionRules, HttpListener, OccupancyCounter, serve};
+use toolgate_transports::http::{
+    self, HttpListener, OccupancyCounter, RequestAdmissionRules, serve,
+};
 use toolgate_transports::stdio;
 
 pub use assembly::offer::{PreparedServer, ServerBuilder};
 pub use assembly::single_answer::answer_once;
-pub use assembly::static_resources::{StaticResources, TemplateVariables};
-pub use serve::exchange::{HttpEndpoints, SessionBounds};
-pub use serve::lines::{LineBounds, serve_lines};
+pub use assembly::static_resources::{StaticResourceSource, UriTemplateVariables};
+pub use serve::exchange::{HttpEndpoints, HttpSessionLimits};
+pub use serve::lines::{LineStreamLimits, serve_lines};
 pub use serve::listeners::{HttpListeners, ListenerSecurity};
 pub use sessions::server_state::ServerState;
 pub use toolgate_transports::http::WorkerPool;
@@ -75,7 +77,7 @@ pub async fn serve_http(
         ..ConnectionCounts::default()
     };
     let occupancy = OccupancyCounter::default();
-    let input_memory = InputMemory::new(config.limits.message_bytes);
+    let input_memory = InputMemoryBudget::new(config.limits.message_bytes);
     let metrics = served.telemetry.metrics.is_some().then(|| MetricsPage {
         telemetry: served.telemetry.clone(),
         host: host.clone(),
@@ -109,12 +111,12 @@ pub async fn serve_http(
             let addr = listener.local_addr()?;
             config::check_reach(addr, server, requires_credential).map_err(io::Error::other)?;
             let admission =
-                AdmissionRules::new(addr, &server.allowed_hosts, &server.allowed_origins);
+                RequestAdmissionRules::new(addr, &server.allowed_hosts, &server.allowed_origins);
             let (listener, admission) = match tls {
                 None => (HttpListener::from(listener), admission),
                 Some(tls) => (HttpListener::with_tls(listener, tls), admission.with_tls(addr)),
             };
-            let bounds = http::HttpBounds {
+            let bounds = http::HttpServerLimits {
                 occupancy,
                 input_memory,
                 ..transport_limits::http_bounds(config)

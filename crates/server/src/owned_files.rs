@@ -12,14 +12,14 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use rustix::fs::{OFlags, fstat, stat};
-use toolgate_world::root::{EntryMeta, EntryStamp};
+use toolgate_world::root::{EntryFingerprint, EntryMeta};
 
 /// Largest key file, certificate or similar file that is read: 1 MiB.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Handling of symbolic links.
+/// Handling of symbolic links when a file is read that its owner must own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LinkPolicy {
+pub(crate) enum FileLinkPolicy {
     /// Follow symbolic links, as for secrets that are mounted into a container.
     Followed,
     /// Refuse symbolic links.
@@ -32,7 +32,10 @@ pub(crate) enum LinkPolicy {
 ///
 /// # Errors
 /// The file cannot be read, or other users could have written it.
-pub(crate) fn read_owned(path: &Path, links: LinkPolicy) -> anyhow::Result<(Vec<u8>, EntryStamp)> {
+pub(crate) fn read_owned(
+    path: &Path,
+    links: FileLinkPolicy,
+) -> anyhow::Result<(Vec<u8>, EntryFingerprint)> {
     let file = open_file(path, links)?;
     let stamp = check_owner(&file, path)?;
     Ok((read_bounded(&file, path, BYTES_MAX)?, stamp))
@@ -42,7 +45,11 @@ pub(crate) fn read_owned(path: &Path, links: LinkPolicy) -> anyhow::Result<(Vec<
 ///
 /// # Errors
 /// The file cannot be read, is not a regular file, is too large, or is not UTF-8.
-pub(crate) fn read_text(path: &Path, links: LinkPolicy, bytes_max: u64) -> anyhow::Result<String> {
+pub(crate) fn read_text(
+    path: &Path,
+    links: FileLinkPolicy,
+    bytes_max: u64,
+) -> anyhow::Result<String> {
     let file = open_file(path, links)?;
     let shown = path.display();
     if !file.metadata().with_context(|| format!("cannot examine {shown}"))?.is_file() {
@@ -53,9 +60,9 @@ pub(crate) fn read_text(path: &Path, links: LinkPolicy, bytes_max: u64) -> anyho
 }
 
 /// Opens the file at `path` without blocking on a named pipe.
-fn open_file(path: &Path, links: LinkPolicy) -> anyhow::Result<File> {
+fn open_file(path: &Path, links: FileLinkPolicy) -> anyhow::Result<File> {
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    if links == LinkPolicy::Refused {
+    if links == FileLinkPolicy::Refused {
         flags |= OFlags::NOFOLLOW;
     }
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
@@ -80,7 +87,7 @@ fn read_bounded(file: &File, path: &Path, bytes_max: u64) -> anyhow::Result<Vec<
 
 /// Returns the stamp of `file`, by which changes are recognized, if only its owner can write it and
 /// the owner is this user or root.
-fn check_owner(file: &File, path: &Path) -> anyhow::Result<EntryStamp> {
+fn check_owner(file: &File, path: &Path) -> anyhow::Result<EntryFingerprint> {
     let shown = path.display();
     let metadata = file.metadata().with_context(|| format!("cannot examine {shown}"))?;
     if !metadata.is_file() {
@@ -110,7 +117,7 @@ pub(crate) fn is_readable_by_others(path: &Path) -> bool {
 
 /// Returns the current stamp of the file at `path`, by which changes are recognized, or `None` if
 /// it cannot be examined.
-pub(crate) fn stamp_of(path: &Path) -> Option<EntryStamp> {
+pub(crate) fn stamp_of(path: &Path) -> Option<EntryFingerprint> {
     Some(EntryMeta::from(stat(path).ok()?).stamp())
 }
 
@@ -132,13 +139,14 @@ mod tests {
         };
         for (mode, good) in [(0o600, true), (0o644, true), (0o660, false), (0o602, false)] {
             set(mode);
-            assert_eq!(read_owned(&file, LinkPolicy::Refused).is_ok(), good, "{mode:o}");
-            assert_eq!(read_owned(&link, LinkPolicy::Followed).is_ok(), good, "{mode:o}");
+            assert_eq!(read_owned(&file, FileLinkPolicy::Refused).is_ok(), good, "{mode:o}");
+            assert_eq!(read_owned(&link, FileLinkPolicy::Followed).is_ok(), good, "{mode:o}");
         }
         set(0o600);
-        let refused = format!("{:#}", read_owned(&link, LinkPolicy::Refused).unwrap_err());
+        let refused = format!("{:#}", read_owned(&link, FileLinkPolicy::Refused).unwrap_err());
         assert!(refused.contains("is a link"), "{refused}");
-        let refused = format!("{:#}", read_owned(folder.path(), LinkPolicy::Refused).unwrap_err());
+        let refused =
+            format!("{:#}", read_owned(folder.path(), FileLinkPolicy::Refused).unwrap_err());
         assert!(refused.contains("is not a regular file"), "{refused}");
     }
 
@@ -148,7 +156,7 @@ mod tests {
         let file = folder.path().join("keys");
         let next = folder.path().join("next");
         std::fs::write(&file, "a").unwrap();
-        let (_, stamp) = read_owned(&file, LinkPolicy::Refused).unwrap();
+        let (_, stamp) = read_owned(&file, FileLinkPolicy::Refused).unwrap();
         assert_eq!(stamp_of(&file), Some(stamp));
         std::fs::write(&next, "b").unwrap();
         std::fs::rename(&next, &file).unwrap();

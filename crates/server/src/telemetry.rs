@@ -31,7 +31,7 @@ pub(crate) use sinks::TelemetrySinks;
 pub fn start_logging(level: &str) -> anyhow::Result<()> {
     let log = tracing_subscriber::fmt()
         .with_env_filter(parse_level(level)?)
-        .with_writer(|| LogWriter)
+        .with_writer(|| BufferedLogWriter)
         .with_ansi(io::stderr().is_terminal())
         .with_filter_reloading();
     let filter = log.reload_handle();
@@ -48,9 +48,9 @@ pub fn start_logging(level: &str) -> anyhow::Result<()> {
 static REPLACE_FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
 
 /// Level of the log that is parsed but not in force yet.
-pub(crate) struct NextLogLevel(EnvFilter);
+pub(crate) struct ReloadedLogLevel(EnvFilter);
 
-impl NextLogLevel {
+impl ReloadedLogLevel {
     /// Parses `level` as the level of the log: a minimum level or a filter.
     ///
     /// # Errors
@@ -123,13 +123,13 @@ pub fn release_log() {
 /// Prints one line to the log, whatever the log level is.
 pub(crate) fn print_line(line: &str) {
     // A closed standard error is not a failure.
-    let _ = LogWriter.write_all(format!("{line}\n").as_bytes());
+    let _ = BufferedLogWriter.write_all(format!("{line}\n").as_bytes());
 }
 
 /// Writer of the log: to standard error, or to a buffer while the log is held back.
-struct LogWriter;
+struct BufferedLogWriter;
 
-impl Write for LogWriter {
+impl Write for BufferedLogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Each write is one complete line.
         let line = String::from_utf8_lossy(bytes);

@@ -21,19 +21,19 @@ use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::ChildStdout;
-use toolgate_contract::{BoxFuture, PromptSource, ResourceSource, SkillSource, WatchGuard};
-use toolgate_host::{CatalogReadiness, DynamicSources, Host, RejectedTool};
+use toolgate_contract::{ActivityGuard, BoxFuture, PromptSource, ResourceSource, SkillSource};
+use toolgate_host::{CatalogReadiness, DynamicContentSources, Host, RejectedTool};
 use toolgate_net::ByteStream;
 use toolgate_net::addresses::{is_own_address, is_own_host, is_public};
 use toolgate_toolsets::skills;
 use toolgate_upstream::{
     NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamHost, UpstreamSettings,
-    UpstreamWorld, Upstreams,
+    UpstreamSystemAccess, Upstreams,
 };
 use toolgate_world::Root;
 use toolgate_world::dial;
 use toolgate_world::forwarder::HostAccess;
-use toolgate_world::processes::{self, OpenProgram, ProcessRunner, ProgramStart};
+use toolgate_world::processes::{self, PipedProgram, ProcessRunner, ProgramStartRequest};
 use toolgate_world::programs;
 use toolgate_world::programs::ProgramLookupError;
 use toolgate_world::sandbox::SandboxProfile;
@@ -80,13 +80,14 @@ pub(crate) struct OpenedUpstreams {
     pub(crate) cache: Arc<UpstreamCache>,
 }
 
-/// Returns the [`UpstreamWorld`] for upstreams of a server that serves `root` under `config`.
+/// Returns the [`UpstreamSystemAccess`] for upstreams of a server that serves `root` under
+/// `config`.
 pub(crate) fn upstream_world(
     root: &Root,
     processes: &ProcessRunner,
     config: &Config,
-) -> Arc<dyn UpstreamWorld> {
-    Arc::new(MachineAccess::new(root, processes, config))
+) -> Arc<dyn UpstreamSystemAccess> {
+    Arc::new(LocalSystemAccess::new(root, processes, config))
 }
 
 /// Returns the path of the lock file with approved upstream tools in the workspace `root`.
@@ -98,7 +99,7 @@ fn pins_file(root: &Root) -> PathBuf {
 pub(crate) fn offer_tools(opened: OpenedUpstreams, host: &Arc<Host>) -> UpstreamCatalog {
     let OpenedUpstreams { upstreams, cache } = opened;
     cache.set_host(host);
-    host.set_readiness(Arc::new(UpstreamListings(upstreams.clone())));
+    host.set_readiness(Arc::new(UpstreamReadiness(upstreams.clone())));
     upstreams.offer();
     let catalog = UpstreamCatalog { upstreams, cache, host: Arc::downgrade(host) };
     catalog.offer_results();
@@ -160,7 +161,7 @@ fn log_refused_tools(refused: Vec<RejectedTool>) {
 /// Resources, prompts and skills of all upstreams.
 pub(crate) struct UpstreamSources(pub(crate) Upstreams);
 
-impl DynamicSources for UpstreamSources {
+impl DynamicContentSources for UpstreamSources {
     fn resources(&self) -> Vec<Arc<dyn ResourceSource>> {
         let results = (!self.0.is_empty()).then(|| self.0.results().resources());
         results.into_iter().chain(self.0.resources()).collect()
@@ -183,9 +184,9 @@ impl DynamicSources for UpstreamSources {
     }
 }
 
-struct UpstreamListings(Upstreams);
+struct UpstreamReadiness(Upstreams);
 
-impl CatalogReadiness for UpstreamListings {
+impl CatalogReadiness for UpstreamReadiness {
     fn is_complete(&self, name: Option<&str>) -> bool {
         self.0.are_listings_known(name)
     }
@@ -200,7 +201,7 @@ impl CatalogReadiness for UpstreamListings {
 }
 
 /// Access of upstreams to this machine: folders, programs and the network.
-struct MachineAccess {
+struct LocalSystemAccess {
     root: Root,
     processes: ProcessRunner,
     search_path: String,
@@ -229,7 +230,7 @@ impl ProgramOutput for UpstreamProgramOutput {
     }
 }
 
-impl UpstreamWorld for MachineAccess {
+impl UpstreamSystemAccess for LocalSystemAccess {
     fn start<'a>(
         &'a self,
         program: &'a ProgramToStart,
@@ -269,13 +270,13 @@ impl UpstreamWorld for MachineAccess {
                     folder.map_err(|err| format!("cannot find its working folder: {err}"))?;
                 confinement.visible_paths.push(folder);
             }
-            let start = ProgramStart {
+            let start = ProgramStartRequest {
                 program: found,
                 args: args.iter().map(OsString::from).collect(),
                 cwd,
                 env: variables,
                 stdin: None,
-                bounds: processes::RunLimits {
+                bounds: processes::ProgramRunLimits {
                     timeout: Duration::MAX,
                     grace: EXIT_GRACE,
                     memory_bytes_max: 0,
@@ -284,7 +285,7 @@ impl UpstreamWorld for MachineAccess {
                 confinement,
             };
             let opened = self.processes.open(start).await;
-            let OpenProgram { stdin, stdout, stderr, ended, guard } =
+            let PipedProgram { stdin, stdout, stderr, ended, guard } =
                 opened.map_err(|err| format!("cannot start `{name}`: {err}"))?;
             let input = Box::new(stdin);
             let output = Box::new(UpstreamProgramOutput(stdout));
@@ -294,7 +295,7 @@ impl UpstreamWorld for MachineAccess {
                 output,
                 errors,
                 exited: ended,
-                hold: WatchGuard::new((guard, empty)),
+                hold: ActivityGuard::new((guard, empty)),
             })
         })
     }
@@ -330,13 +331,13 @@ impl UpstreamWorld for MachineAccess {
         self.credentials.store(name, secret)
     }
 
-    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<WatchGuard, String>> {
+    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<ActivityGuard, String>> {
         Box::pin(async move {
             let here = self.credentials.lock(name).await?;
             let Some(shared) = &self.shared else { return Ok(here) };
             let everywhere = shared.lock(name).await?;
             self.fetch_from(shared, name).await;
-            Ok(WatchGuard::new((here, everywhere)))
+            Ok(ActivityGuard::new((here, everywhere)))
         })
     }
 
@@ -371,7 +372,7 @@ fn open_folder(path: &Path) -> Result<std::os::fd::OwnedFd, String> {
     Ok(opened.into())
 }
 
-impl MachineAccess {
+impl LocalSystemAccess {
     fn new(root: &Root, processes: &ProcessRunner, config: &Config) -> Self {
         Self {
             root: root.clone(),

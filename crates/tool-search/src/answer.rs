@@ -26,7 +26,7 @@ pub struct FoundTool<'t> {
 
 /// The tools that one query found.
 #[derive(Debug, Clone)]
-pub struct QueryFindings<'t> {
+pub struct QueryResults<'t> {
     /// Query as the caller wrote it.
     pub query: &'t str,
     /// Found tools, best first.
@@ -37,11 +37,11 @@ pub struct QueryFindings<'t> {
 
 /// Returns the answer of a search with `queries` as text. `left_out` counts the tools outside of
 /// the server that the caller chose.
-pub fn write_findings(queries: &[QueryFindings<'_>], left_out: usize) -> String {
+pub fn write_findings(queries: &[QueryResults<'_>], left_out: usize) -> String {
     let mut text = String::new();
     let mut has_lossy = false;
     let mut has_shown = false;
-    for QueryFindings { query, tools, coverage } in queries {
+    for QueryResults { query, tools, coverage } in queries {
         if queries.len() > 1 {
             _ = writeln!(text, "{}", query.split_whitespace().collect::<Vec<_>>().join(" "));
         }

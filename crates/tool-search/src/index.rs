@@ -8,9 +8,9 @@ use crate::ToolDocument;
 /// Number of indexed fields of a tool.
 pub(crate) const FIELDS: usize = 5;
 
-/// Occurrences of one word in the texts of one tool.
+/// RequiredOccurrences of one word in the texts of one tool.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Posting {
+pub(crate) struct WordPosting {
     pub(crate) tool: u32,
     /// Number of occurrences of the word in each field, at most 255.
     pub(crate) counts: [u8; FIELDS],
@@ -21,7 +21,7 @@ pub(crate) struct Posting {
 pub struct ToolIndex {
     ids: Vec<Box<str>>,
     names: Vec<Box<str>>,
-    postings: HashMap<Box<str>, Box<[Posting]>>,
+    postings: HashMap<Box<str>, Box<[WordPosting]>>,
     /// Number of words in each field of each tool, by position of the tool.
     lengths: Vec<[u16; FIELDS]>,
 }
@@ -39,7 +39,7 @@ impl ToolIndex {
     /// Creates an index of `tools`, each given with its id, in order of id.
     pub fn new<'t>(tools: impl IntoIterator<Item = (&'t str, ToolDocument)>) -> Self {
         let mut index = Self::default();
-        let mut postings: HashMap<Box<str>, Vec<Posting>> = HashMap::new();
+        let mut postings: HashMap<Box<str>, Vec<WordPosting>> = HashMap::new();
         for (id, document) in tools {
             index.add(id, &document, &mut postings);
         }
@@ -52,7 +52,7 @@ impl ToolIndex {
         &mut self,
         id: &str,
         document: &ToolDocument,
-        postings: &mut HashMap<Box<str>, Vec<Posting>>,
+        postings: &mut HashMap<Box<str>, Vec<WordPosting>>,
     ) {
         let Ok(tool) = u32::try_from(self.ids.len()) else { return };
         let mut lengths = [0_u16; FIELDS];
@@ -76,7 +76,7 @@ impl ToolIndex {
                     None => {
                         let mut counts = [0; FIELDS];
                         counts[field] = 1;
-                        known.push(Posting { tool, counts });
+                        known.push(WordPosting { tool, counts });
                     }
                 }
             });
@@ -116,7 +116,7 @@ impl ToolIndex {
     }
 
     /// Returns the occurrences of `word` in tools, in order of tool.
-    pub(crate) fn postings(&self, word: &str) -> &[Posting] {
+    pub(crate) fn postings(&self, word: &str) -> &[WordPosting] {
         self.postings.get(word).map(|all| &**all).unwrap_or_default()
     }
 
@@ -137,11 +137,11 @@ impl ToolIndex {
 
     /// Returns the approximate size of the index in memory, in bytes.
     pub fn bytes(&self) -> usize {
-        let entry = size_of::<(Box<str>, Box<[Posting]>)>();
+        let entry = size_of::<(Box<str>, Box<[WordPosting]>)>();
         let postings: usize = self
             .postings
             .iter()
-            .map(|(word, all)| entry + word.len() + all.len() * size_of::<Posting>())
+            .map(|(word, all)| entry + word.len() + all.len() * size_of::<WordPosting>())
             .sum();
         let texts = self.ids.iter().chain(&self.names).map(|text| text.len() + 16).sum::<usize>();
         postings + texts + self.lengths.len() * size_of::<[u16; FIELDS]>()
@@ -150,7 +150,7 @@ impl ToolIndex {
 
 /// Returns true if the word occurrences `postings`, in order of tool, contain the tool at the
 /// position `at`.
-pub(crate) fn has_posting(postings: &[Posting], at: usize) -> bool {
+pub(crate) fn has_posting(postings: &[WordPosting], at: usize) -> bool {
     u32::try_from(at).is_ok_and(|at| postings.binary_search_by_key(&at, |it| it.tool).is_ok())
 }
 

@@ -14,7 +14,7 @@ mod lines;
 mod answer;
 mod surface;
 
-pub use answer::{FoundTool, QueryFindings, write_findings};
+pub use answer::{FoundTool, QueryResults, write_findings};
 pub use document::ToolDocument;
 pub use index::{ToolIndex, VisibleTools};
 pub use lines::{first_sentence, tool_line};

@@ -1,6 +1,6 @@
 //! Ranks tools for a question: names first, then BM25F over fields, then meaning.
 
-use crate::index::{FIELDS, Posting, ToolIndex, VisibleTools, has_posting};
+use crate::index::{FIELDS, ToolIndex, VisibleTools, WordPosting, has_posting};
 use crate::names::name_rank;
 use crate::{Question, RememberedQuestions};
 
@@ -58,7 +58,7 @@ pub fn rank(
     memory: &RememberedQuestions,
     meaning: Option<&ToolSimilarities>,
 ) -> (Vec<RankedTool>, BestToolFit) {
-    let scorer = Scorer { index, view, memory };
+    let scorer = ToolWordScorer { index, view, memory };
     let mut scores = scorer.words_and_clauses(question);
     let lexical_best = best(&scores);
     if let Some(meaning) = meaning {
@@ -98,7 +98,7 @@ pub fn word_scores(
     at: usize,
 ) -> Vec<WordScore> {
     let memory = RememberedQuestions::default();
-    let scorer = Scorer { index, view, memory: &memory };
+    let scorer = ToolWordScorer { index, view, memory: &memory };
     let scores = question.words.iter().map(|word| {
         let score = scorer.bm25f(std::slice::from_ref(word)).get(at).copied().unwrap_or_default();
         WordScore { word: word.clone(), score }
@@ -138,13 +138,13 @@ fn promote_names(
 }
 
 /// Computation of the tools' scores by words.
-struct Scorer<'a> {
+struct ToolWordScorer<'a> {
     index: &'a ToolIndex,
     view: &'a VisibleTools,
     memory: &'a RememberedQuestions,
 }
 
-impl Scorer<'_> {
+impl ToolWordScorer<'_> {
     /// Returns the score of each tool by words: the whole query and its clauses count half each.
     fn words_and_clauses(&self, question: &Question) -> Vec<f32> {
         let whole = self.bm25f(&question.words);
@@ -192,7 +192,7 @@ impl Scorer<'_> {
     }
 
     /// Returns how often a word occurs in a tool, weighted by field and length of the fields.
-    fn weight(&self, posting: &Posting) -> f32 {
+    fn weight(&self, posting: &WordPosting) -> f32 {
         let lengths = self.index.lengths(posting.tool as usize);
         let mut weight = 0.0;
         for field in 0..FIELDS {
@@ -221,7 +221,7 @@ impl Scorer<'_> {
 
     /// Returns the rarity of a word among the tools that the caller may see.
     #[allow(clippy::cast_precision_loss, reason = "a rarity needs no exact counts")]
-    fn rarity(&self, word: &str, postings: &[Posting], remembered: &[usize]) -> f32 {
+    fn rarity(&self, word: &str, postings: &[WordPosting], remembered: &[usize]) -> f32 {
         let with_word = postings.iter().filter(|it| self.view.shows(it.tool as usize)).count();
         let only_remembered = |at: &&usize| {
             !has_posting(postings, **at) && self.memory.counts(self.index.id(**at), word) > 0

@@ -26,7 +26,7 @@ pub struct ToolSignature {
 /// Returns the signature of a tool with the argument schema `schema`, in one line. Required
 /// arguments come first and are never left out.
 pub fn signature(schema: &Value) -> ToolSignature {
-    let mut writer = SignatureWriter { root: schema, is_lossy: false, types: 0 };
+    let mut writer = ToolSignatureWriter { root: schema, is_lossy: false, types: 0 };
     let mut arguments = Vec::new();
     let empty = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
@@ -112,14 +112,14 @@ fn required_names(schema: &Value) -> Vec<&str> {
 }
 
 /// Writer of the types in a tool's signature.
-struct SignatureWriter<'s> {
+struct ToolSignatureWriter<'s> {
     root: &'s Value,
     is_lossy: bool,
     /// Number of types written so far.
     types: usize,
 }
 
-impl SignatureWriter<'_> {
+impl ToolSignatureWriter<'_> {
     /// Returns the type of an argument with the schema `property`, such as `str` or `[int]`.
     fn type_of(&mut self, property: &Value, depth: usize) -> String {
         let property = resolve(self.root, property);

@@ -2,8 +2,8 @@
 //! them.
 //!
 //! Schemas and examples are read when a tool first needs them, and again when they or the settings
-//! change. They are also resources at `asset://`. A schema is `NAME.json` or `NAME.schema.json`, at any depth in the
-//! folder of schemas. The path in that folder is part of its name.
+//! change. They are also resources at `asset://`. A schema is `NAME.json` or `NAME.schema.json`, at
+//! any depth in the folder of schemas. The path in that folder is part of its name.
 
 mod settings;
 mod snapshot;
@@ -34,10 +34,10 @@ use toolgate_contract::{AnyTool, erase_tool};
 
 pub use backend::AssetBackend;
 pub use diff_assets::DiffAssets;
-pub use get_example::GetExample;
-pub use get_schema::GetSchema;
-pub use list_examples::ListExamples;
-pub use list_schemas::ListSchemas;
+pub use get_example::GetAssetExample;
+pub use get_schema::GetAssetSchema;
+pub use list_examples::ListAssetExamples;
+pub use list_schemas::ListAssetSchemas;
 pub use outcome::AssetError;
 #[cfg(any(fuzzing, test))]
 pub(crate) use patch::check as fuzz_patch;
@@ -58,10 +58,10 @@ pub fn tools(
 ) -> Vec<Arc<dyn AnyTool>> {
     let backend = AssetBackend::new(settings, fetch);
     vec![
-        erase_tool(ListSchemas::new(assets)),
-        erase_tool(GetSchema::new(assets)),
-        erase_tool(ListExamples::new(assets)),
-        erase_tool(GetExample::new(assets)),
+        erase_tool(ListAssetSchemas::new(assets)),
+        erase_tool(GetAssetSchema::new(assets)),
+        erase_tool(ListAssetExamples::new(assets)),
+        erase_tool(GetAssetExample::new(assets)),
         erase_tool(ValidateAsset::new(assets)),
         erase_tool(DiffAssets::new(assets)),
         erase_tool(PopulateBackend::new(assets, backend)),

@@ -27,15 +27,16 @@ use crate::exec::WorkspacePrograms;
 pub use declared_command::DeclaredCommand;
 #[cfg(any(fuzzing, test))]
 pub(crate) use load::check_fuzz_input as fuzz_packs;
-pub use load::{DeclarationSource, LoadError, load_commands, pack_paths};
-pub use settings::{CommandSettings, CommandTables};
+pub use load::{CommandDeclarationSource, CommandLoadError, load_commands, pack_paths};
+pub use settings::{CommandSettings, UnparsedCommandTables};
 
 /// Returns the tools that `declared` describes, run by `programs`.
 pub fn tools(
     programs: &WorkspacePrograms,
     declared: Vec<DeclaredCommand>,
 ) -> Vec<Arc<dyn AnyTool>> {
-    let tool = |declared| Arc::new(run::CommandTool::new(declared, programs)) as Arc<dyn AnyTool>;
+    let tool =
+        |declared| Arc::new(run::DeclaredCommandTool::new(declared, programs)) as Arc<dyn AnyTool>;
     declared.into_iter().map(tool).collect()
 }
 

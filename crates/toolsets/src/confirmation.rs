@@ -1,7 +1,7 @@
 //! Asks a person to confirm an action before a tool does it.
 
 use serde_json::json;
-use toolgate_contract::{PersonChoice, ToolContext, ToolError, ToolFault};
+use toolgate_contract::{ElicitationAnswer, ToolContext, ToolError, ToolErrorKind};
 
 /// An action that needs a person's confirmation.
 pub(crate) struct ConfirmationRequest<'a> {
@@ -25,9 +25,11 @@ pub(crate) async fn ask_confirmation(
 ) -> Result<(), ToolError> {
     let ConfirmationRequest { key, question, action, setting } = request;
     match ask_person(ctx, key, question).await {
-        Ok(PersonChoice::Accepted(_)) => Ok(()),
-        Ok(PersonChoice::Declined | PersonChoice::Canceled) => Err(not_agreed(action, setting)),
-        Err(err) if matches!(err.fault, ToolFault::CannotAsk(_)) => {
+        Ok(ElicitationAnswer::Accepted(_)) => Ok(()),
+        Ok(ElicitationAnswer::Declined | ElicitationAnswer::Canceled) => {
+            Err(not_agreed(action, setting))
+        }
+        Err(err) if matches!(err.fault, ToolErrorKind::CannotAsk(_)) => {
             let message = format!(
                 "{action} must be confirmed by a person each time (`{setting}`), and this client \
                  offers no way to ask one"
@@ -77,9 +79,11 @@ pub(crate) async fn ask_if_possible(
     question: String,
 ) -> Result<PersonConsent, ToolError> {
     match ask_person(ctx, key, question).await {
-        Ok(PersonChoice::Accepted(_)) => Ok(PersonConsent::Given),
-        Ok(PersonChoice::Declined | PersonChoice::Canceled) => Ok(PersonConsent::Refused),
-        Err(err) if matches!(err.fault, ToolFault::CannotAsk(_)) => Ok(PersonConsent::NobodyAsked),
+        Ok(ElicitationAnswer::Accepted(_)) => Ok(PersonConsent::Given),
+        Ok(ElicitationAnswer::Declined | ElicitationAnswer::Canceled) => Ok(PersonConsent::Refused),
+        Err(err) if matches!(err.fault, ToolErrorKind::CannotAsk(_)) => {
+            Ok(PersonConsent::NobodyAsked)
+        }
         Err(err) => Err(err),
     }
 }
@@ -89,7 +93,7 @@ async fn ask_person(
     ctx: &ToolContext,
     key: &str,
     question: String,
-) -> Result<PersonChoice, ToolError> {
+) -> Result<ElicitationAnswer, ToolError> {
     let form = ctx.ask_form(key, question, json!({ "type": "object", "properties": {} }));
     tokio::select! {
         answer = form => answer,

@@ -25,11 +25,11 @@ use toolgate_contract::{AnyTool, erase_tool};
 
 use toolgate_world::{ProcessRunner, Root};
 
-pub(crate) use meter::ProgressMeter;
+pub(crate) use meter::OutputProgressParser;
 pub(crate) use offline_variables::OFFLINE_VARIABLES;
-pub(crate) use outcome::{RunResult, SandboxStatus, refusal_note};
+pub(crate) use outcome::{ProgramRunResult, SandboxStatus, refusal_note};
 pub(crate) use output_forwarder::strip_escapes;
-pub(crate) use program::InputFields;
+pub(crate) use program::ProgramInputFields;
 pub(crate) use programs::StartFailureCause;
 pub use programs::WorkspacePrograms;
 pub(crate) use run::{MORE_OUTPUT, RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};

@@ -33,17 +33,17 @@ use toolgate_world::Root;
 pub use copy::CopyEntry;
 pub use delete::DeleteEntry;
 pub use edit::EditFile;
-pub use exists::CheckPath;
+pub use exists::CheckPathExists;
 pub use info::GetFileInfo;
 pub use list::ListDirectory;
 pub use mkdir::MakeDirectory;
 pub use r#move::MoveEntry;
 pub use read::ReadFile;
-pub use resources::FileResources;
+pub use resources::FileResourceSource;
 pub(crate) use resources::read_file_spec;
 pub use search::SearchFiles;
-pub use settings::{ConfirmFolders, FileLimits, FileSettings, RELEASE};
-pub use tree::ShowTree;
+pub use settings::{FileSettings, FileToolLimits, FolderDeleteConfirmation, RELEASE};
+pub use tree::ShowDirectoryTree;
 pub use write::WriteFile;
 
 /// Names that models guess for the path of a folder.
@@ -59,9 +59,9 @@ pub fn tools(root: &Root, settings: &FileSettings) -> Vec<Arc<dyn AnyTool>> {
         erase_tool(WriteFile::new(root, settings)),
         erase_tool(EditFile::new(root, settings)),
         erase_tool(ListDirectory::new(root)),
-        erase_tool(ShowTree::new(root)),
+        erase_tool(ShowDirectoryTree::new(root)),
         erase_tool(GetFileInfo::new(root)),
-        erase_tool(CheckPath::new(root)),
+        erase_tool(CheckPathExists::new(root)),
         erase_tool(SearchFiles::new(root, settings)),
         erase_tool(MoveEntry::new(root)),
         erase_tool(CopyEntry::new(root, settings)),
@@ -72,5 +72,5 @@ pub fn tools(root: &Root, settings: &FileSettings) -> Vec<Arc<dyn AnyTool>> {
 
 /// Returns the resource source that reads and watches the files beneath `root` by URI.
 pub fn resources(root: &Root, settings: &FileSettings) -> Arc<dyn ResourceSource> {
-    Arc::new(FileResources::new(&root.clone().with_rules(&settings.rules()), settings))
+    Arc::new(FileResourceSource::new(&root.clone().with_rules(&settings.rules()), settings))
 }

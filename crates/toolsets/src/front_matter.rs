@@ -10,7 +10,7 @@ use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 use toolgate_contract::printable::check_visible;
 use toolgate_contract::strip_byte_order_mark;
 
-pub(crate) use errors::ValueRequirements;
+pub(crate) use errors::YamlValueRequirements;
 
 /// The maximum number of YAML nodes that are read. Aliases can make a short text expand to many
 /// nodes.
@@ -31,7 +31,7 @@ pub(crate) fn check_text(text: &str) -> Result<(), String> {
 
 /// The text of a Markdown file, split into front matter and body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MarkdownParts<'t> {
+pub(crate) struct MarkdownFileParts<'t> {
     /// The YAML between the two `---` lines.
     pub(crate) head: &'t str,
     /// The text after the front matter.
@@ -118,7 +118,7 @@ impl fmt::Display for SkippedFile {
 }
 
 /// Splits `text` into front matter and body: a line `---`, YAML, a line `---`, the body.
-pub(crate) fn split(text: &str) -> Result<MarkdownParts<'_>, FileProblem> {
+pub(crate) fn split(text: &str) -> Result<MarkdownFileParts<'_>, FileProblem> {
     let text = strip_byte_order_mark(text);
     let first = text.split_inclusive('\n').next().unwrap_or_default();
     if first.strip_suffix('\n').map(str::trim_end) != Some("---") {
@@ -131,7 +131,7 @@ pub(crate) fn split(text: &str) -> Result<MarkdownParts<'_>, FileProblem> {
         let end = at + line.len();
         if line.trim_end() == "---" {
             let body_line = HEAD_LINE + count + 1;
-            return Ok(MarkdownParts { head: &rest[..at], body: &rest[end..], body_line });
+            return Ok(MarkdownFileParts { head: &rest[..at], body: &rest[end..], body_line });
         }
         at = end;
     }
@@ -140,20 +140,20 @@ pub(crate) fn split(text: &str) -> Result<MarkdownParts<'_>, FileProblem> {
 
 /// Splits `text` like [`split`], but the front matter is optional. Without one, the whole text is
 /// the body.
-pub(crate) fn split_if_any(text: &str) -> Result<MarkdownParts<'_>, FileProblem> {
+pub(crate) fn split_if_any(text: &str) -> Result<MarkdownFileParts<'_>, FileProblem> {
     let body = strip_byte_order_mark(text);
     // A `---` after blank lines was probably meant as front matter, so `split` reports it.
     if body.trim_start().lines().next().is_some_and(|line| line.trim_end() == "---") {
         return split(text);
     }
-    Ok(MarkdownParts { head: "", body, body_line: 1 })
+    Ok(MarkdownFileParts { head: "", body, body_line: 1 })
 }
 
 /// Parses the front matter `head` as YAML 1.2. An error about a key's value uses the text in
 /// `requirements`.
 pub(crate) fn parse<T: DeserializeOwned>(
     head: &str,
-    requirements: ValueRequirements,
+    requirements: YamlValueRequirements,
 ) -> Result<T, FileProblem> {
     serde_saphyr::from_str_with_options(head, options()).map_err(|err| {
         let line = err.location().and_then(|place| usize::try_from(place.line()).ok());
@@ -263,14 +263,14 @@ pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code, reason = "the fields are only parsed")]
-    struct FuzzHead {
+    struct FuzzFrontMatter {
         name: String,
         tags: Option<Vec<String>>,
         wanted: Option<bool>,
         of: Option<std::collections::BTreeMap<String, serde_json::Value>>,
     }
     let Ok(text) = str::from_utf8(bytes) else { return };
-    let Ok(MarkdownParts { head, body, body_line }) = split_if_any(text) else { return };
+    let Ok(MarkdownFileParts { head, body, body_line }) = split_if_any(text) else { return };
     assert!(text.ends_with(body) && text.contains(head));
     if !body.is_empty() {
         let before = &text[..text.len() - body.len()];
@@ -279,7 +279,7 @@ pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     // YAML, like most editors, also ends a line at a lone carriage return.
     let lines = text.replace("\r\n", "\n").matches(['\n', '\r']).count() + 1;
     let all = [
-        parse::<FuzzHead>(head, &[("tags", "must be a list")]).err(),
+        parse::<FuzzFrontMatter>(head, &[("tags", "must be a list")]).err(),
         parse::<serde_json::Value>(head, &[]).err(),
     ];
     for problem in all.iter().flatten() {
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn a_file_is_split_at_its_two_lines_of_dashes() {
         let parts = split("\u{feff}---\r\na: 1\r\n---\r\none\ntwo").unwrap();
-        assert_eq!(parts, MarkdownParts { head: "a: 1\r\n", body: "one\ntwo", body_line: 4 });
+        assert_eq!(parts, MarkdownFileParts { head: "a: 1\r\n", body: "one\ntwo", body_line: 4 });
         assert_eq!(split("---\n---\n").unwrap().head, "");
         assert_eq!(split("--- \t\r\na: 1\n---  \n").unwrap().head, "a: 1\n");
         for text in ["", "text", "---", " ---\n---\n", "----\n---\n"] {
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_file_without_optional_front_matter_is_all_body() {
-        let whole = MarkdownParts { head: "", body: "one\n---\n", body_line: 1 };
+        let whole = MarkdownFileParts { head: "", body: "one\n---\n", body_line: 1 };
         assert_eq!(split_if_any("\u{feff}one\n---\n").unwrap(), whole);
         for meant in ["---\na: 1\n", " ---\na: 1\n---\n", "\n---\n---\n"] {
             assert_eq!(split_if_any(meant).unwrap_err().line, 1, "{meant:?}");

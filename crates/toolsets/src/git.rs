@@ -44,7 +44,7 @@ use toolgate_contract::{AnyTool, Effects, Tool, erase_tool};
 
 use crate::exec::WorkspacePrograms;
 
-pub use settings::{GitProgram, GitSettings, OutsideAccess};
+pub use settings::{GitProgram, GitSettings, OutsideRepositoryAccess};
 
 /// Deadline of a call. It is longer than git's time limit, so that git is stopped first.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));

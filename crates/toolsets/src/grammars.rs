@@ -19,16 +19,16 @@ use toolgate_chunks::{
     set_parser_process,
 };
 use toolgate_world::ProcessRunner;
-use toolgate_world::processes::{WorkerFailure, WorkerProcess, WorkerStarter};
-use toolgate_world::sandbox::{self, WorkerLimits};
+use toolgate_world::processes::{WorkerFailure, WorkerProcess, WorkerProcessStarter};
+use toolgate_world::sandbox::{self, WorkerProcessLimits};
 
-use failed_texts::FailedTexts;
+use failed_texts::FailedParseRequests;
 
 /// The name (`argv[0]`) of a worker process that parses code.
 const WORKER_NAME: &str = "toolgate-grammar";
 /// The limits of a worker process that parses code. A parse gives up by itself at 64 MiB and 1.5 s
 /// of processor time.
-const WORKER_LIMITS: WorkerLimits = WorkerLimits {
+const WORKER_LIMITS: WorkerProcessLimits = WorkerProcessLimits {
     memory_bytes: 256 << 20,
     request_seconds: 6,
     request_bytes_max: PARSE_REQUEST_BYTES_MAX,
@@ -53,7 +53,7 @@ const START_PAUSE: Duration = Duration::from_secs(30);
 /// `true` if the executable of this process can be started as a worker that parses code.
 static HAS_WORKERS: AtomicBool = AtomicBool::new(false);
 /// The pool of workers that parse code for this process.
-static CURRENT_POOL: Mutex<Option<Arc<ParserPool>>> = Mutex::new(None);
+static CURRENT_POOL: Mutex<Option<Arc<ParserWorkerPool>>> = Mutex::new(None);
 
 /// Runs a worker that parses code if this process was started as one, and never returns in that
 /// case. Call this in `main` before any thread starts.
@@ -68,7 +68,7 @@ pub fn run_worker_if_asked() {
 /// process parses by itself.
 pub fn parse_in_workers(processes: &ProcessRunner) {
     if HAS_WORKERS.load(Ordering::Relaxed) {
-        let pool = Arc::new(ParserPool::new(processes.workers(WORKER_NAME)));
+        let pool = Arc::new(ParserWorkerPool::new(processes.workers(WORKER_NAME)));
         set_parser_process(pool.clone());
         *lock(&CURRENT_POOL) = Some(pool);
     }
@@ -87,33 +87,33 @@ pub fn end_workers() {
 }
 
 /// The worker processes that parse code.
-struct ParserPool {
-    starter: WorkerStarter,
+struct ParserWorkerPool {
+    starter: WorkerProcessStarter,
     workers_max: usize,
-    state: Mutex<PoolState>,
+    state: Mutex<ParserPoolState>,
     /// Signals that a worker of the pool has become idle or has ended.
     released: Condvar,
 }
 
 #[derive(Default)]
-struct PoolState {
+struct ParserPoolState {
     /// The idle workers, each with the time at which it finished its last text.
     idle: Vec<(Instant, WorkerProcess)>,
     /// The number of workers that are parsing a text.
     busy: usize,
-    failed: FailedTexts,
+    failed: FailedParseRequests,
     /// The time before which no worker is started, after a start has failed.
     start_after: Option<Instant>,
     is_closed: bool,
 }
 
 /// A worker that is parsing a text. Dropping this value kills the worker.
-struct BusyWorker<'p> {
-    pool: &'p ParserPool,
+struct BusyParserWorker<'p> {
+    pool: &'p ParserWorkerPool,
     worker: Option<WorkerProcess>,
 }
 
-impl ParserProcess for ParserPool {
+impl ParserProcess for ParserWorkerPool {
     fn exchange(&self, path: &str, request: &[u8], accept: &mut dyn FnMut(&[u8]) -> bool) {
         if lock(&self.state).failed.contains(request) {
             return;
@@ -141,8 +141,8 @@ impl ParserProcess for ParserPool {
     }
 }
 
-impl ParserPool {
-    fn new(starter: WorkerStarter) -> Self {
+impl ParserWorkerPool {
+    fn new(starter: WorkerProcessStarter) -> Self {
         let processors = thread::available_parallelism().map_or(WORKERS_MIN, NonZero::get);
         Self {
             starter,
@@ -154,7 +154,7 @@ impl ParserPool {
 
     /// Takes an idle worker, or starts one. If all workers are parsing, waits for one of them.
     /// Returns `None` if no worker can be started.
-    fn take_worker(&self) -> Option<BusyWorker<'_>> {
+    fn take_worker(&self) -> Option<BusyParserWorker<'_>> {
         let mut state = lock(&self.state);
         while state.idle.is_empty() && state.busy >= self.workers_max {
             // Each text has a time limit, so this wait has an end.
@@ -171,7 +171,7 @@ impl ParserPool {
         }
         state.busy += 1;
         drop(state);
-        let mut busy = BusyWorker { pool: self, worker };
+        let mut busy = BusyParserWorker { pool: self, worker };
         if busy.worker.is_none() {
             match self.starter.start() {
                 Ok(started) => {
@@ -203,7 +203,7 @@ impl ParserPool {
     }
 }
 
-impl BusyWorker<'_> {
+impl BusyParserWorker<'_> {
     /// Returns the worker to the pool, for the next text.
     fn give_back(mut self) {
         let worker = self.worker.take();
@@ -214,7 +214,7 @@ impl BusyWorker<'_> {
     }
 }
 
-impl Drop for BusyWorker<'_> {
+impl Drop for BusyParserWorker<'_> {
     fn drop(&mut self) {
         // The worker ends before another takes its place.
         drop(self.worker.take());
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_pool_without_workers_answers_nothing_and_frees_their_places() {
         let processes = ProcessRunner::new([]).unwrap();
-        let pool = ParserPool::new(processes.workers(WORKER_NAME));
+        let pool = ParserWorkerPool::new(processes.workers(WORKER_NAME));
         // The starter of a runner that has ended starts nothing.
         drop(processes);
         for _ in 0..2 * WORKERS_MAX {

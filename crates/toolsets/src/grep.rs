@@ -12,9 +12,9 @@ mod threads;
 
 pub(crate) use globs::FileGlob;
 pub(crate) use lines::{
-    AnswerSpace, FileLines, LINE_OVERHEAD_BYTES, MatchedLine, clip, collect_lines,
+    LINE_OVERHEAD_BYTES, MatchedLine, RemainingAnswerSpace, SearchedFileLines, clip, collect_lines,
 };
-pub(crate) use pattern::{CaseSensitivity, MatchSpan, TextPattern, find_span};
-pub(crate) use scan::{FileScanner, ScanOutcome};
+pub(crate) use pattern::{CaseSensitivity, MatchLineSpan, TextPattern, find_span};
+pub(crate) use scan::{FileScanOutcome, FileScanner};
 pub(crate) use sweep::sweep;
-pub(crate) use threads::SearchThreads;
+pub(crate) use threads::ReservedSearchThreads;

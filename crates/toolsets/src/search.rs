@@ -22,10 +22,10 @@ use toolgate_contract::{AnyTool, erase_tool};
 pub use index_status::GetIndexStatus;
 pub use names::SearchNames;
 pub use semantic::SearchSemantic;
+pub use service::{IndexFolders, IndexState, IndexStateReport, SearchService};
 pub(crate) use service::{
-    HitPlace, SearchHit, SearchRequest, SearchResult, distinct_tags, explain_narrowing,
+    SearchHit, SearchHitPlace, SearchRequest, SearchResult, distinct_tags, explain_narrowing,
 };
-pub use service::{IndexFolders, IndexReport, IndexState, SearchService};
 pub use settings::{IndexLimits, SearchSettings};
 pub use text::SearchText;
 pub use upsert::UpsertDocuments;

@@ -16,8 +16,8 @@ const SHIFTS: [(&[u8], &str); 4] = [
     (b"\x1b$)", "ISO-2022-KR"),
 ];
 
-/// The first character after Latin, Greek, Cyrillic, Hebrew, Arabic, the scripts of India, and their
-/// punctuation.
+/// The first character after Latin, Greek, Cyrillic, Hebrew, Arabic, the scripts of India, and
+/// their punctuation.
 const LOW_SCRIPTS_END: char = '\u{2070}';
 /// The first character of the planes that have almost no assigned characters.
 const ASSIGNED_END: char = '\u{40000}';
@@ -149,8 +149,8 @@ impl ByteOrder {
         })
     }
 
-    /// Returns true if `head`, which has no byte order mark, looks like text in this byte order. Its
-    /// end may cut a character.
+    /// Returns true if `head`, which has no byte order mark, looks like text in this byte order.
+    /// Its end may cut a character.
     fn is_likely(self, head: &[u8]) -> bool {
         let mut units = 0;
         let mut ascii = 0;

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex as Turn;
-use toolgate_contract::{Caller, ToolContext, ToolError, WatchGuard};
+use toolgate_contract::{ActivityGuard, Caller, ToolContext, ToolError};
 
 use crate::front_matter::SkippedFile;
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
-pub(crate) use file_cache::FileCache;
-use shared_task::SharedTask;
+pub(crate) use file_cache::FileValueCache;
+use shared_task::SharedBackgroundTask;
 
 /// The shortest pause between two scans while somebody subscribes to changes.
 const SCAN_PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -27,31 +27,32 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 /// each file.
 pub(crate) struct WorkspaceScan<T, F> {
     root: Root,
-    scan_fn: Box<ScanFn<T, F>>,
-    memory: Arc<Turn<ScanMemory<T>>>,
+    scan_fn: Box<WorkspaceScanFn<T, F>>,
+    memory: Arc<Turn<WorkspaceScanState<T>>>,
     latest: Mutex<Option<Arc<F>>>,
     /// The items that the latest scan of the workspace left out.
     left_out: Mutex<Arc<[SkippedFile]>>,
-    poll_task: SharedTask,
+    poll_task: SharedBackgroundTask,
 }
 
 /// A function that scans a workspace.
-type ScanFn<T, F> =
-    dyn Fn(&Root, &mut ScanMemory<T>, &WorkMonitor) -> Result<F, ToolError> + Send + Sync;
+type WorkspaceScanFn<T, F> = dyn Fn(&Root, &mut WorkspaceScanState<T>, &DiskWorkMonitor) -> Result<F, ToolError>
+    + Send
+    + Sync;
 
 /// State that is kept from one scan of a workspace to the next.
-pub(crate) struct ScanMemory<T> {
-    pub(crate) files: FileCache<T>,
+pub(crate) struct WorkspaceScanState<T> {
+    pub(crate) files: FileValueCache<T>,
     left_out: Arc<[SkippedFile]>,
 }
 
-impl<T> Default for ScanMemory<T> {
+impl<T> Default for WorkspaceScanState<T> {
     fn default() -> Self {
-        Self { files: FileCache::default(), left_out: Arc::default() }
+        Self { files: FileValueCache::default(), left_out: Arc::default() }
     }
 }
 
-impl<T> ScanMemory<T> {
+impl<T> WorkspaceScanState<T> {
     /// Logs each item that this scan left out and the previous one did not.
     pub(crate) fn log_left_out(&mut self, left_out: Vec<SkippedFile>) {
         for one in left_out.iter().filter(|one| !self.left_out.contains(one)) {
@@ -68,7 +69,7 @@ where
 {
     pub(crate) fn new(
         root: &Root,
-        scan_fn: impl Fn(&Root, &mut ScanMemory<T>, &WorkMonitor) -> Result<F, ToolError>
+        scan_fn: impl Fn(&Root, &mut WorkspaceScanState<T>, &DiskWorkMonitor) -> Result<F, ToolError>
         + Send
         + Sync
         + 'static,
@@ -79,7 +80,7 @@ where
             memory: Arc::default(),
             latest: Mutex::new(None),
             left_out: Mutex::default(),
-            poll_task: SharedTask::default(),
+            poll_task: SharedBackgroundTask::default(),
         })
     }
 
@@ -113,7 +114,7 @@ where
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         };
         let this = self.clone();
-        let scan = move |root: &Root, watch: &WorkMonitor| {
+        let scan = move |root: &Root, watch: &DiskWorkMonitor| {
             let found = (this.scan_fn)(root, &mut memory, watch)?;
             *this.left_out.lock().unwrap_or_else(PoisonError::into_inner) = memory.left_out.clone();
             Ok(this.store_latest(found))
@@ -130,12 +131,12 @@ where
         found.ok()
     }
 
-    /// Scans repeatedly while the returned [`WatchGuard`] lives, and calls `notify` with the old
+    /// Scans repeatedly while the returned [`ActivityGuard`] lives, and calls `notify` with the old
     /// and the new result after each change. Only the `notify` of the first subscriber is used.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         notify: impl Fn(&F, &F) + Send + Sync + 'static,
-    ) -> WatchGuard {
+    ) -> ActivityGuard {
         self.poll_task.join_or_start(|| self.clone().poll_changes(notify))
     }
 

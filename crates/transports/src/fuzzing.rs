@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use futures_util::FutureExt;
 
 use crate::http;
-use crate::stdio::{InputLine, read_lines};
+use crate::stdio::{StdioInputLine, read_lines};
 
 /// Function that fuzzes this crate with one input, and panics if it finds a bug.
 type TransportFuzzTarget = fn(&[u8]);
@@ -44,8 +44,8 @@ fn lines(bytes: &[u8]) {
     }
     let lines_read = all();
     let lines_read = lines_read.iter().map(|line| match line {
-        InputLine::Whole(line) => Some(&line[..]),
-        InputLine::TooLong => None,
+        StdioInputLine::Whole(line) => Some(&line[..]),
+        StdioInputLine::TooLong => None,
     });
     assert_eq!(lines_read.collect::<Vec<_>>(), model);
 }

@@ -36,17 +36,17 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_budget::{InputMemory, InputOwner};
-use toolgate_contract::{BoxFuture, Caller, FrameHead, MessageFrame, Reply};
+use toolgate_budget::{InputMemoryBudget, InputMemoryOwner};
+use toolgate_contract::{BoxFuture, Caller, FrameMetadata, MessageFrame, Reply};
 
-use crate::http::websocket::{SocketConversation, run_conversation};
-pub use admission::AdmissionRules;
+use crate::http::websocket::{WebSocketApplication, run_conversation};
+pub use admission::RequestAdmissionRules;
 use connection_slots::LongStreamSlot;
-use head_checks::HeadCheckedStream;
+use head_checks::RequestHeadCheckedStream;
 #[cfg(any(fuzzing, test))]
 pub(crate) use head_checks::check as check_heads;
 pub use listener::HttpListener;
-use listener::{ClientStream, TlsHandshaker};
+use listener::{ClientByteStream, TlsHandshaker};
 pub use occupancy::OccupancyCounter;
 pub use refusal_examples::{RefusalExample, refusal_examples};
 use request_handler::{ClientConnection, RequestHandler};
@@ -68,10 +68,10 @@ pub trait HttpApplication: Send + Sync + 'static {
     /// read. By default, everyone is accepted.
     fn authenticate<'a>(
         &'a self,
-        _head: &'a FrameHead,
+        _head: &'a FrameMetadata,
         _peer: SocketAddr,
-    ) -> BoxFuture<'a, RequestSender> {
-        Box::pin(async { RequestSender::Known(Caller::anonymous()) })
+    ) -> BoxFuture<'a, RequestSenderIdentity> {
+        Box::pin(async { RequestSenderIdentity::Known(Caller::anonymous()) })
     }
     /// Returns true if the body of a message to `path` may be a form of a web page
     /// (`application/x-www-form-urlencoded`) instead of JSON.
@@ -84,8 +84,8 @@ pub trait HttpApplication: Send + Sync + 'static {
     /// default answer.
     fn answer_unread<'a>(
         &'a self,
-        head: &'a FrameHead,
-        why: &'a UnreadReason,
+        head: &'a FrameMetadata,
+        why: &'an UnreadMessageReason,
     ) -> BoxFuture<'a, Option<Reply>>;
     /// Returns true if the application answers `/healthz`. Otherwise the transport answers that
     /// path.
@@ -96,7 +96,7 @@ pub trait HttpApplication: Send + Sync + 'static {
 
 /// Reason why an HTTP request cannot be read or answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum UnreadReason {
+pub enum UnreadMessageReason {
     /// The body is larger than the limit.
     TooLarge {
         /// Size limit of a body in bytes.
@@ -114,7 +114,7 @@ pub enum UnreadReason {
     NoBodyRoom,
 }
 
-impl UnreadReason {
+impl UnreadMessageReason {
     /// Returns an explanation for the sender of the request.
     pub fn message(&self) -> String {
         match self {
@@ -147,7 +147,7 @@ impl UnreadReason {
 
 /// Sender of an HTTP request, as authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RequestSender {
+pub enum RequestSenderIdentity {
     /// Authenticated caller who sent the request.
     Known(Caller),
     /// Anonymous sender of a request, if the request needs no authentication.
@@ -174,7 +174,7 @@ pub struct ReceivedRequest {
     /// True if the client requests a WebSocket. Only then may the response be one.
     pub upgrade: bool,
     /// Sender of the request.
-    pub sender: RequestSender,
+    pub sender: RequestSenderIdentity,
     /// Address of the client's connection, which may be that of a proxy.
     pub peer: SocketAddr,
 }
@@ -186,10 +186,10 @@ pub enum OutgoingResponse {
     /// Event stream that ends with the answer. The stream is dropped if the client disconnects.
     AnswerStream(Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>),
     /// Event stream that lasts until the client disconnects. It counts towards
-    /// `HttpBounds::streams_max`, as WebSockets do.
+    /// `HttpServerLimits::streams_max`, as WebSockets do.
     LongStream(Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>),
     /// WebSocket conversation, for a client that requested one.
-    Socket(Box<dyn SocketConversation>),
+    Socket(Box<dyn WebSocketApplication>),
 }
 
 /// Server-sent event in a stream to the client.
@@ -219,11 +219,11 @@ impl ServerSentEvent {
 
 /// Limits of the HTTP server.
 #[derive(Debug, Clone)]
-pub struct HttpBounds {
+pub struct HttpServerLimits {
     /// Largest request body or WebSocket message, in bytes.
     pub body_bytes_max: usize,
     /// Memory of all request bodies and WebSocket messages that arrive. All listeners share it.
-    pub input_memory: InputMemory,
+    pub input_memory: InputMemoryBudget,
     /// Longest time for a request body to arrive.
     pub body_time_max: Duration,
     /// Maximum number of bytes of answers that wait to be sent, over all connections. Above it, the
@@ -264,8 +264,8 @@ pub struct HttpBounds {
 pub async fn serve(
     entrance: impl Into<HttpListener>,
     exchange: Arc<dyn HttpApplication>,
-    admission: AdmissionRules,
-    bounds: HttpBounds,
+    admission: RequestAdmissionRules,
+    bounds: HttpServerLimits,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let HttpListener { listener, tls: secure, workers } = entrance.into();
@@ -344,7 +344,7 @@ async fn serve_connection(
     // Without this, an answer in two writes waits for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let stream = match secure {
-        None => ClientStream::Plain(stream),
+        None => ClientByteStream::Plain(stream),
         Some(secure) => {
             let pending = secure.accept(stream, door.bounds.head_time_max);
             let Some(wire) = shutdown.run_until_cancelled(pending).await.flatten() else { return };
@@ -355,17 +355,16 @@ async fn serve_connection(
     let owed = client.unsent.clone();
     let stream = WriteTimeoutStream::new(stream, write_timeout, owed, door.spin_permit.clone());
     let pending = serve_requests(&door, stream, client.clone(), &shutdown).await;
-    let Some(PendingSocket { talk, upgrade, stream_slot: lasting, owner }) = pending else {
+    let Some(PendingWebSocket { talk, upgrade, stream_slot: lasting, owner }) = pending else {
         return;
     };
     let turn = client.slot.begin_turn();
     if lasting.is_authenticated() {
         turn.mark_authenticated();
     }
-    let parts = match upgrade
-        .await
-        .map(|upgraded| upgraded.downcast::<TokioIo<HeadCheckedStream<WriteTimeoutStream>>>())
-    {
+    let parts = match upgrade.await.map(|upgraded| {
+        upgraded.downcast::<TokioIo<RequestHeadCheckedStream<WriteTimeoutStream>>>()
+    }) {
         Ok(Ok(parts)) => parts,
         Ok(Err(_)) | Err(_) => {
             return tracing::debug!("a client left before its WebSocket conversation started");
@@ -381,8 +380,8 @@ async fn serve_requests(
     stream: WriteTimeoutStream,
     client: Arc<ClientConnection>,
     shutdown: &CancellationToken,
-) -> Option<PendingSocket> {
-    let stream = HeadCheckedStream::new(stream, client.doubt.clone());
+) -> Option<PendingWebSocket> {
+    let stream = RequestHeadCheckedStream::new(stream, client.doubt.clone());
     let service = service_fn(|request| {
         let door = door.clone();
         let client = client.clone();
@@ -411,10 +410,10 @@ async fn serve_requests(
 }
 
 /// WebSocket conversation that starts after the last HTTP response has been sent.
-struct PendingSocket {
-    talk: Box<dyn SocketConversation>,
+struct PendingWebSocket {
+    talk: Box<dyn WebSocketApplication>,
     upgrade: OnUpgrade,
     stream_slot: LongStreamSlot,
     /// Owner of the WebSocket client's messages, to which their memory is charged.
-    owner: InputOwner,
+    owner: InputMemoryOwner,
 }

@@ -7,22 +7,22 @@ use tokio::io::{
 };
 
 /// The client's end of a connection in memory, for tests.
-pub struct MemoryClient {
+pub struct InMemoryClient {
     lines: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
     output: WriteHalf<DuplexStream>,
 }
 
 /// The server's end of a connection in memory: its input and its output.
-pub type MemoryServerStreams = (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>);
+pub type InMemoryServerStreams = (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>);
 
 /// Creates both ends of a connection in memory, with a buffer of `bytes` in each direction.
-pub fn stream_pair(bytes: usize) -> (MemoryClient, MemoryServerStreams) {
+pub fn stream_pair(bytes: usize) -> (InMemoryClient, InMemoryServerStreams) {
     let (near, far) = duplex(bytes);
     let (input, output) = split(near);
-    (MemoryClient { lines: BufReader::new(input).lines(), output }, split(far))
+    (InMemoryClient { lines: BufReader::new(input).lines(), output }, split(far))
 }
 
-impl MemoryClient {
+impl InMemoryClient {
     /// Sends one line to the server.
     pub async fn send(&mut self, line: &str) -> io::Result<()> {
         self.output.write_all(line.as_bytes()).await?;

@@ -26,7 +26,7 @@ const COPY_BYTES_MAX: usize = 32 << 10;
 
 /// Line of a client's input, without its line ending.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InputLine {
+pub enum StdioInputLine {
     /// Line of input within the size limit.
     Whole(Bytes),
     /// Line of input beyond the size limit, whose content was skipped.
@@ -44,7 +44,7 @@ pub enum InputLine {
 pub async fn read_lines<Taken: Future<Output = ()>>(
     mut input: impl AsyncRead + Unpin,
     line_bytes_max: usize,
-    mut take: impl FnMut(InputLine) -> Taken,
+    mut take: impl FnMut(StdioInputLine) -> Taken,
 ) -> io::Result<()> {
     let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
     let mut searched = 0;
@@ -59,7 +59,7 @@ pub async fn read_lines<Taken: Future<Output = ()>>(
         }
         let too_long = buffer.len() > line_bytes_max.saturating_add(1);
         if too_long && !std::mem::replace(&mut skipping, true) {
-            take(InputLine::TooLong).await;
+            take(StdioInputLine::TooLong).await;
         }
         if skipping {
             buffer.clear();
@@ -78,7 +78,7 @@ pub async fn read_lines<Taken: Future<Output = ()>>(
 async fn take_line<Taken: Future<Output = ()>>(
     line: BytesMut,
     line_bytes_max: usize,
-    take: &mut impl FnMut(InputLine) -> Taken,
+    take: &mut impl FnMut(StdioInputLine) -> Taken,
 ) {
     let mut line = line.freeze();
     // Only one line ending is removed, so that the size limit does not depend on how the data
@@ -89,9 +89,9 @@ async fn take_line<Taken: Future<Output = ()>>(
         }
     }
     if line.len() > line_bytes_max {
-        take(InputLine::TooLong).await;
+        take(StdioInputLine::TooLong).await;
     } else if !strip_byte_order_mark_bytes(&line).iter().all(u8::is_ascii_whitespace) {
-        take(InputLine::Whole(line)).await;
+        take(StdioInputLine::Whole(line)).await;
     }
 }
 
@@ -130,16 +130,17 @@ pub async fn write_lines(
 
 /// Opens this process's standard input.
 pub fn stdin() -> Box<dyn AsyncRead + Send + Unpin> {
-    match StreamKind::detect(&io::stdin()) {
-        StreamKind::Pipe => match pipe::OpenOptions::new().open_receiver("/proc/self/fd/0") {
+    match StandardStreamKind::detect(&io::stdin()) {
+        StandardStreamKind::Pipe => match pipe::OpenOptions::new().open_receiver("/proc/self/fd/0")
+        {
             Ok(pipe) => Box::new(SpinningReader::new(pipe)),
             Err(_) => Box::new(tokio::io::stdin()),
         },
-        StreamKind::Socket => match socket(&io::stdin()) {
+        StandardStreamKind::Socket => match socket(&io::stdin()) {
             Ok(socket) => Box::new(SpinningReader::new(socket)),
             Err(_) => Box::new(tokio::io::stdin()),
         },
-        StreamKind::Other => Box::new(tokio::io::stdin()),
+        StandardStreamKind::Other => Box::new(tokio::io::stdin()),
     }
 }
 
@@ -154,16 +155,16 @@ pub fn stdout() -> Box<dyn AsyncWrite + Send + Unpin> {
     if fcntl_getpipe_size(&stdout).is_ok_and(|bytes| bytes < PIPE_BYTES) {
         let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
     }
-    match StreamKind::detect(&stdout) {
-        StreamKind::Pipe => match pipe::OpenOptions::new().open_sender("/proc/self/fd/1") {
+    match StandardStreamKind::detect(&stdout) {
+        StandardStreamKind::Pipe => match pipe::OpenOptions::new().open_sender("/proc/self/fd/1") {
             Ok(pipe) => Box::new(pipe),
             Err(_) => Box::new(tokio::io::stdout()),
         },
-        StreamKind::Socket => match socket(&io::stdout()) {
+        StandardStreamKind::Socket => match socket(&io::stdout()) {
             Ok(socket) => Box::new(socket),
             Err(_) => Box::new(tokio::io::stdout()),
         },
-        StreamKind::Other => Box::new(tokio::io::stdout()),
+        StandardStreamKind::Other => Box::new(tokio::io::stdout()),
     }
 }
 
@@ -172,13 +173,13 @@ pub fn stdout() -> Box<dyn AsyncWrite + Send + Unpin> {
 /// Pipes and sockets need no thread that waits for data, which saves two thread switches per call.
 /// A pipe is opened again, so that it does not become non-blocking for other processes that share
 /// it.
-enum StreamKind {
+enum StandardStreamKind {
     Pipe,
     Socket,
     Other,
 }
 
-impl StreamKind {
+impl StandardStreamKind {
     fn detect(stream: &impl AsFd) -> Self {
         match rustix::fs::fstat(stream).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             Ok(FileType::Fifo) => Self::Pipe,
@@ -201,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    async fn lines_of(chunks: Vec<Vec<u8>>, max: usize) -> Vec<InputLine> {
+    async fn lines_of(chunks: Vec<Vec<u8>>, max: usize) -> Vec<StdioInputLine> {
         let (mut client, server) = tokio::io::duplex(16);
         let writing = tokio::spawn(async move {
             for chunk in chunks {
@@ -222,8 +223,8 @@ mod tests {
     async fn a_line_at_the_limit_is_read_and_a_longer_one_is_skipped() {
         let input = [vec![b'a'; 100], b"\n".to_vec(), vec![b'b'; 101], b"\nc\n".to_vec()].concat();
         let lines = lines_of(vec![input], 100).await;
-        let whole = |bytes: &[u8]| InputLine::Whole(Bytes::copy_from_slice(bytes));
-        assert_eq!(lines, [whole(&[b'a'; 100]), InputLine::TooLong, whole(b"c")]);
+        let whole = |bytes: &[u8]| StdioInputLine::Whole(Bytes::copy_from_slice(bytes));
+        assert_eq!(lines, [whole(&[b'a'; 100]), StdioInputLine::TooLong, whole(b"c")]);
     }
 
     proptest! {
@@ -239,7 +240,7 @@ mod tests {
             let chunks = cuts.windows(2).map(|w| text.as_bytes()[w[0]..w[1]].to_vec()).collect();
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             let got = runtime.block_on(lines_of(chunks, 1000));
-            let expected: Vec<_> = lines.into_iter().map(|line| InputLine::Whole(line.into())).collect();
+            let expected: Vec<_> = lines.into_iter().map(|line| StdioInputLine::Whole(line.into())).collect();
             prop_assert_eq!(got, expected);
         }
     }

@@ -7,12 +7,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use toolgate_budget::InputMemory;
-use toolgate_contract::{BoxFuture, FrameHead, Reply};
-use toolgate_transports::http::websocket::{CloseReason, SocketConversation, SocketHandle};
+use toolgate_budget::InputMemoryBudget;
+use toolgate_contract::{BoxFuture, FrameMetadata, Reply};
+use toolgate_transports::http::websocket::{
+    WebSocketApplication, WebSocketCloseReason, WebSocketHandle,
+};
 use toolgate_transports::http::{
-    AdmissionRules, HttpApplication, HttpBounds, OutgoingResponse, ReceivedRequest, UnreadReason,
-    serve,
+    HttpApplication, HttpServerLimits, OutgoingResponse, ReceivedRequest, RequestAdmissionRules,
+    UnreadMessageReason, serve,
 };
 
 const SOCKETS: usize = 1_000;
@@ -20,13 +22,16 @@ const KIB_EACH_MAX: usize = 40;
 
 struct EchoApplication;
 
-impl SocketConversation for EchoApplication {
-    fn run(self: Box<Self>, mut socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
+impl WebSocketApplication for EchoApplication {
+    fn run(
+        self: Box<Self>,
+        mut socket: WebSocketHandle,
+    ) -> BoxFuture<'static, WebSocketCloseReason> {
         Box::pin(async move {
             while let Some(message) = socket.inbox.next().await {
                 let _ = socket.outbox.try_send(message);
             }
-            CloseReason::normal()
+            WebSocketCloseReason::normal()
         })
     }
 }
@@ -46,8 +51,8 @@ impl HttpApplication for EchoApplication {
 
     fn answer_unread<'a>(
         &'a self,
-        _head: &'a FrameHead,
-        _why: &'a UnreadReason,
+        _head: &'a FrameMetadata,
+        _why: &'an UnreadMessageReason,
     ) -> BoxFuture<'a, Option<Reply>> {
         Box::pin(async { None })
     }
@@ -83,10 +88,10 @@ async fn a_thousand_quiet_clients_use_little_memory() {
     let addr = listener.local_addr().expect("an address");
     let shutdown = CancellationToken::new();
     let minute = Duration::from_secs(60);
-    let bounds = HttpBounds {
+    let bounds = HttpServerLimits {
         occupancy: toolgate_transports::http::OccupancyCounter::default(),
         body_bytes_max: 4 << 20,
-        input_memory: InputMemory::new(4 << 20),
+        input_memory: InputMemoryBudget::new(4 << 20),
         body_time_max: minute,
         unsent_bytes_max: 32 << 20,
         head_time_max: minute,
@@ -99,7 +104,7 @@ async fn a_thousand_quiet_clients_use_little_memory() {
         socket_waiting_messages: 1024,
         socket_waiting_bytes: 1 << 20,
     };
-    let admission = AdmissionRules::new(addr, &[], &[]);
+    let admission = RequestAdmissionRules::new(addr, &[], &[]);
     let server = tokio::spawn(serve(
         listener,
         Arc::new(EchoApplication),

@@ -9,12 +9,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{LogLevel, QuestionSupport, exact_json};
-use toolgate_dialects::mcp::upstream::{ProtocolEra, RequestMetadata, Revision, request_params};
+use toolgate_dialects::mcp::upstream::{
+    McpRevision, SessionModel, UpstreamRequestMetadata, request_params,
+};
 
 use crate::message;
-use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
-use checked_pins::CheckedPins;
-use handshake::{AgreedRevision, Handshake};
+use crate::transport::{
+    MessageReceiver, OutgoingMessage, TransportConnection, UpstreamRequestFailure,
+};
+use checked_pins::CheckedToolPins;
+use handshake::{NegotiatedRevision, UpstreamHandshake};
 
 /// Time for which the list of an upstream's tools is valid if the upstream states no lifetime.
 pub(crate) const LISTING_LIFETIME: Duration = Duration::from_secs(300);
@@ -24,7 +28,7 @@ const LOG_LEVEL_TIMEOUT: Duration = Duration::from_secs(3);
 /// A connection to an upstream, on which both sides have agreed on a protocol revision.
 pub(crate) struct UpstreamConnection {
     pub(crate) transport: Arc<dyn TransportConnection>,
-    pub(crate) revision: &'static Revision,
+    pub(crate) revision: &'static McpRevision,
     /// Members of the upstream's answer to the handshake: `capabilities`, `instructions`,
     /// `serverInfo`.
     pub(crate) server_info: Value,
@@ -42,7 +46,7 @@ pub(crate) struct UpstreamConnection {
     /// Lowest log level that the upstream was asked to send.
     log_level: Mutex<Option<LogLevel>>,
     /// Tools whose definitions were compared with their pins over this connection.
-    pub(crate) checked_pins: CheckedPins,
+    pub(crate) checked_pins: CheckedToolPins,
 }
 
 /// A request to an upstream.
@@ -51,7 +55,7 @@ pub(crate) struct UpstreamRequest<'a> {
     pub(crate) params: Map<String, Value>,
     /// Target of the request: a tool, a prompt or a URI.
     pub(crate) target: Option<&'a str>,
-    pub(crate) meta: RequestMetadata<'a>,
+    pub(crate) meta: UpstreamRequestMetadata<'a>,
     /// True if the caller wants progress notifications.
     pub(crate) wants_progress: bool,
     pub(crate) header_params: Vec<(String, String)>,
@@ -64,7 +68,7 @@ impl<'a> UpstreamRequest<'a> {
     pub(crate) fn new(method: &'static str, params: Map<String, Value>) -> Self {
         let target = None;
         let header_params = Vec::new();
-        let meta = RequestMetadata::default();
+        let meta = UpstreamRequestMetadata::default();
         Self {
             method,
             params,
@@ -92,10 +96,10 @@ impl UpstreamConnection {
     /// support. The handshake offers `capabilities`.
     pub(crate) async fn negotiate(
         transport: Arc<dyn TransportConnection>,
-        wanted: Option<&'static Revision>,
+        wanted: Option<&'static McpRevision>,
         capabilities: QuestionSupport,
         receiver: &Arc<dyn MessageReceiver>,
-    ) -> Result<Self, RequestFailure> {
+    ) -> Result<Self, UpstreamRequestFailure> {
         let new_connection = |revision, server_info| Self {
             transport: transport.clone(),
             revision,
@@ -107,20 +111,20 @@ impl UpstreamConnection {
             is_troubled: AtomicBool::new(false),
             last_used_ms: AtomicU64::new(0),
             log_level: Mutex::default(),
-            checked_pins: CheckedPins::default(),
+            checked_pins: CheckedToolPins::default(),
         };
-        let handshake = Handshake::new(&transport, capabilities, receiver);
-        let AgreedRevision { revision, server_info } = handshake.agree(wanted).await?;
+        let handshake = UpstreamHandshake::new(&transport, capabilities, receiver);
+        let NegotiatedRevision { revision, server_info } = handshake.agree(wanted).await?;
         transport.set_revision(Some(revision));
         let connection = new_connection(revision, server_info);
-        if revision.era == ProtocolEra::Session {
+        if revision.era == SessionModel::Session {
             connection.begin_session().await?;
         }
         Ok(connection)
     }
 
     /// Notifies the upstream that the session has begun.
-    async fn begin_session(&self) -> Result<(), RequestFailure> {
+    async fn begin_session(&self) -> Result<(), UpstreamRequestFailure> {
         let begun = new_message(None, "notifications/initialized", None, &Value::Null);
         self.transport.send_notification(begun).await?;
         self.transport.start_listening();
@@ -162,7 +166,7 @@ impl UpstreamConnection {
         &self,
         request: UpstreamRequest<'_>,
         receiver: Arc<dyn MessageReceiver>,
-    ) -> Result<Value, RequestFailure> {
+    ) -> Result<Value, UpstreamRequestFailure> {
         let UpstreamRequest {
             method,
             params,
@@ -173,26 +177,29 @@ impl UpstreamConnection {
             keeps_in_use,
         } = request;
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let meta = RequestMetadata { progress_token: wants_progress.then_some(id), ..meta };
+        let meta = UpstreamRequestMetadata { progress_token: wants_progress.then_some(id), ..meta };
         let params = request_params(params, &meta, self.revision);
         let message =
             OutgoingMessage { header_params, ..new_message(Some(id), method, target, &params) };
-        let _busy = keeps_in_use.then(|| BusyGuard::new(self));
+        let _busy = keeps_in_use.then(|| BusyConnectionGuard::new(self));
         let answered = self.transport.request(message, receiver).await;
         let delivered = match &answered {
             Err(
-                RequestFailure::NotSent(why)
-                | RequestFailure::Lost(why)
-                | RequestFailure::Unauthorized(why),
+                UpstreamRequestFailure::NotSent(why)
+                | UpstreamRequestFailure::Lost(why)
+                | UpstreamRequestFailure::Unauthorized(why),
             ) => Err(why.as_str()),
-            Ok(_) | Err(RequestFailure::Refused(_) | RequestFailure::SessionGone(_)) => Ok(()),
+            Ok(_)
+            | Err(UpstreamRequestFailure::Refused(_) | UpstreamRequestFailure::SessionGone(_)) => {
+                Ok(())
+            }
         };
         if self.is_troubled.load(Ordering::Relaxed) != delivered.is_err() {
             self.is_troubled.store(delivered.is_err(), Ordering::Relaxed);
             self.receiver.record_delivery(delivered);
         }
         let result = answered?;
-        exact_json::parse(result.get()).map_err(|err| RequestFailure::Lost(err.to_string()))
+        exact_json::parse(result.get()).map_err(|err| UpstreamRequestFailure::Lost(err.to_string()))
     }
 
     /// Returns true if the last request over the connection was not delivered, got lost or was not
@@ -212,16 +219,16 @@ impl UpstreamConnection {
 }
 
 /// Guard that counts a request in flight on a connection until the guard is dropped.
-struct BusyGuard<'a>(&'a UpstreamConnection);
+struct BusyConnectionGuard<'a>(&'a UpstreamConnection);
 
-impl<'a> BusyGuard<'a> {
+impl<'a> BusyConnectionGuard<'a> {
     fn new(connection: &'a UpstreamConnection) -> Self {
         connection.requests_in_use.fetch_add(1, Ordering::AcqRel);
         Self(connection)
     }
 }
 
-impl Drop for BusyGuard<'_> {
+impl Drop for BusyConnectionGuard<'_> {
     fn drop(&mut self) {
         let now = u64::try_from(self.0.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.0.last_used_ms.store(now, Ordering::Release);

@@ -9,8 +9,8 @@ pub(crate) const BYTES_MAX: usize = 4 << 10;
 /// Marker at the end of instructions that were cut.
 const CUT_MARKER: &str = " […]";
 
-/// Returns the instructions of the upstream `name`, cut to the limit, or `None` if they are empty or
-/// have a hidden character.
+/// Returns the instructions of the upstream `name`, cut to the limit, or `None` if they are empty
+/// or have a hidden character.
 pub(crate) fn truncate_instructions(name: &str, text: &str) -> Option<String> {
     let text = text.trim();
     if let Err(fault) = check_visible(text, usize::MAX) {

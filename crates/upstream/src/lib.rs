@@ -1,8 +1,8 @@
 //! Serves other MCP servers (upstreams) as toolsets: connects when needed, watches them, and
 //! translates between protocol revisions.
 //!
-//! The server passes access to programs and the network in as [`UpstreamWorld`]. It passes storage
-//! and the catalog in as [`UpstreamHost`].
+//! The server passes access to programs and the network in as [`UpstreamSystemAccess`]. It passes
+//! storage and the catalog in as [`UpstreamHost`].
 
 mod world;
 mod address;
@@ -35,18 +35,20 @@ use toolgate_contract::{
 };
 
 use listing::uri_ownership::UriOwnership;
-use upstream::InstanceOwner;
+use upstream::UpstreamInstanceOwner;
 
 pub use listing::UpstreamListing;
-pub use oauth::{OAuthAccess, PendingSignIn, StepCallback};
+pub use oauth::{AuthorizationStepCallback, PendingSignIn, UpstreamOAuthAccess};
 pub use results::ResultStore;
 pub use settings::{
-    ConnectionSharing, EXCLUSION, OAuthGrant, OAuthSettings, UpstreamLimits, UpstreamPart,
+    ConnectionSharing, EXCLUSION, OAuthGrant, OAuthSettings, ServedUpstreamPart, UpstreamLimits,
     UpstreamSettings, UpstreamTables, UpstreamTransport, variable_names,
 };
-pub use start_report::{StartReport, split_error_output};
+pub use start_report::{UpstreamStartReport, split_error_output};
 pub use upstream::{Upstream, UpstreamHealth, UpstreamHost, UpstreamState};
-pub use world::{NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamWorld};
+pub use world::{
+    NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamSystemAccess,
+};
 
 /// All upstreams of a server. Clones share one set.
 #[derive(Clone)]
@@ -57,7 +59,7 @@ struct UpstreamSet {
     current: RwLock<Arc<[ServedUpstream]>>,
     results: ResultStore,
     claims: UriOwnership,
-    world: Arc<dyn UpstreamWorld>,
+    world: Arc<dyn UpstreamSystemAccess>,
     host: Arc<dyn UpstreamHost>,
     changes: ChangeFeed,
 }
@@ -75,12 +77,12 @@ impl ServedUpstream {
     fn new(upstream: Arc<Upstream>) -> Self {
         let settings = &upstream.settings;
         let source = settings
-            .serves(UpstreamPart::Resources)
+            .serves(ServedUpstreamPart::Resources)
             .then(|| resources::UpstreamResources::new(&upstream));
         let resources = source.clone().map(|source| source as _);
         let skills = source.map(|source| source as _);
         let prompts = settings
-            .serves(UpstreamPart::Prompts)
+            .serves(ServedUpstreamPart::Prompts)
             .then(|| Arc::new(prompts::UpstreamPrompts(upstream.clone())) as _);
         Self { upstream, resources, prompts, skills }
     }
@@ -94,7 +96,7 @@ impl Upstreams {
     /// Returns an error that names the first upstream whose settings are invalid, and the reason.
     pub fn new(
         tables: &UpstreamTables,
-        world: Arc<dyn UpstreamWorld>,
+        world: Arc<dyn UpstreamSystemAccess>,
         host: Arc<dyn UpstreamHost>,
         changes: ChangeFeed,
     ) -> Result<Self, String> {
@@ -116,7 +118,7 @@ impl Upstreams {
     ) -> ServedUpstream {
         let UpstreamSet { results, claims, world, host, changes, .. } = &*self.0;
         let handed = (world.clone(), host.clone(), results.clone(), claims.clone());
-        let of = (before, InstanceOwner::Shared);
+        let of = (before, UpstreamInstanceOwner::Shared);
         ServedUpstream::new(Upstream::new(name, settings.clone(), handed, changes.clone(), of))
     }
 
@@ -159,9 +161,9 @@ impl Upstreams {
     /// unchanged settings that `restarts` selects.
     ///
     /// Other upstreams with unchanged settings stay. A new connection offers the tools that the
-    /// replaced one listed, until it has listed its own. Removed upstreams are closed once their calls
-    /// have ended. Returns the names of the changed upstreams, each with a short text about the
-    /// change.
+    /// replaced one listed, until it has listed its own. Removed upstreams are closed once their
+    /// calls have ended. Returns the names of the changed upstreams, each with a short text about
+    /// the change.
     ///
     /// # Errors
     ///
@@ -247,8 +249,8 @@ impl Upstreams {
         now.iter().map(|one| (one.upstream.name.clone(), one.upstream.health())).collect()
     }
 
-    /// Returns the reason why the upstream that may have the tool `name` cannot be reached. `None` if
-    /// no unreachable upstream has the prefix of `name`.
+    /// Returns the reason why the upstream that may have the tool `name` cannot be reached. `None`
+    /// if no unreachable upstream has the prefix of `name`.
     pub fn unavailable_reason(&self, name: &str) -> Option<String> {
         let now = self.current();
         let all = now.iter().map(|one| &one.upstream);
@@ -340,7 +342,7 @@ impl Upstreams {
     }
 
     /// Returns the report on the last start of the upstream `name`.
-    pub fn start_report(&self, name: &str) -> StartReport {
+    pub fn start_report(&self, name: &str) -> UpstreamStartReport {
         let now = self.current();
         let named = now.iter().find(|one| one.upstream.name == name);
         named.map(|one| one.upstream.start_report()).unwrap_or_default()

@@ -11,13 +11,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_contract::exact_json;
-use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision, SKILLS, TASKS_EXTENSION};
+use toolgate_dialects::mcp::upstream::{McpRevision, SKILLS, SessionModel, TASKS_EXTENSION};
 
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
 use crate::definition_texts::remove_hidden_texts;
 use crate::instructions;
 use crate::message::{UpstreamRpcError, json_bytes};
-use crate::transport::RequestFailure;
+use crate::transport::UpstreamRequestFailure;
 
 /// Maximum number of items (such as tools) of one kind that an upstream may list.
 const ITEMS_MAX: usize = 10_000;
@@ -73,7 +73,7 @@ pub struct UpstreamListing {
 
 /// Properties of the upstream that apply to the calls of all its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CallProperties {
+pub(crate) struct UpstreamCallProperties {
     /// True if the upstream may turn calls into tasks.
     pub(crate) tasks: bool,
     /// True if the upstream's calls run in a session.
@@ -95,9 +95,9 @@ impl UpstreamListing {
     }
 
     /// Returns the properties that apply to all calls of the upstream's tools.
-    pub(crate) fn call_properties(&self) -> CallProperties {
-        let in_session = Revision::find(&self.revision, ProtocolEra::Session).is_some();
-        CallProperties { tasks: self.tasks, in_session }
+    pub(crate) fn call_properties(&self) -> UpstreamCallProperties {
+        let in_session = McpRevision::find(&self.revision, SessionModel::Session).is_some();
+        UpstreamCallProperties { tasks: self.tasks, in_session }
     }
 
     /// Lists the tools, resources, prompts and skills of the upstream `name`. The second value is
@@ -105,7 +105,7 @@ impl UpstreamListing {
     pub(crate) async fn list_all(
         name: &str,
         link: &UpstreamConnection,
-    ) -> Result<(Self, Option<Duration>), RequestFailure> {
+    ) -> Result<(Self, Option<Duration>), UpstreamRequestFailure> {
         let mut budget = ListingBudget { name, bytes: BYTES_MAX, ttl_ms: None };
         let extensions = &link.server_info["capabilities"]["extensions"];
         let skills = extensions.get(SKILLS);
@@ -180,9 +180,9 @@ impl ListingBudget<'_> {
         link: &UpstreamConnection,
         method: &'static str,
         kind: &str,
-    ) -> Result<Vec<Value>, RequestFailure> {
+    ) -> Result<Vec<Value>, UpstreamRequestFailure> {
         match list_pages(link, self, method, kind).await {
-            Err(RequestFailure::Refused(why)) => {
+            Err(UpstreamRequestFailure::Refused(why)) => {
                 // Templates are requested from every server with resources, so an unknown method is
                 // expected there.
                 if why.code != METHOD_NOT_FOUND || method != "resources/templates/list" {
@@ -221,7 +221,7 @@ impl ListingBudget<'_> {
 pub(crate) async fn list_tools(
     name: &str,
     link: &UpstreamConnection,
-) -> Result<Vec<Value>, RequestFailure> {
+) -> Result<Vec<Value>, UpstreamRequestFailure> {
     let mut budget = ListingBudget { name, bytes: BYTES_MAX, ttl_ms: None };
     list_pages(link, &mut budget, "tools/list", "tools").await
 }
@@ -231,7 +231,7 @@ async fn list_pages(
     budget: &mut ListingBudget<'_>,
     method: &'static str,
     kind: &str,
-) -> Result<Vec<Value>, RequestFailure> {
+) -> Result<Vec<Value>, UpstreamRequestFailure> {
     let mut all = Vec::new();
     let mut before = None;
     let mut has_followed_empty = false;
@@ -243,9 +243,9 @@ async fn list_pages(
         let mut page = match link.request(request, link.receiver.clone()).await {
             // The empty cursor was the end of the list.
             Err(
-                RequestFailure::Refused(_)
-                | RequestFailure::NotSent(_)
-                | RequestFailure::SessionGone(_),
+                UpstreamRequestFailure::Refused(_)
+                | UpstreamRequestFailure::NotSent(_)
+                | UpstreamRequestFailure::SessionGone(_),
             ) if is_after_empty => return Ok(all),
             page => page?,
         };
@@ -284,8 +284,8 @@ async fn list_pages(
     Ok(all)
 }
 
-/// Returns true for a cursor that some servers write for the end: an empty text, or a number that is
-/// not positive.
+/// Returns true for a cursor that some servers write for the end: an empty text, or a number that
+/// is not positive.
 fn is_empty_cursor(cursor: &Value) -> bool {
     cursor == "" || cursor.as_i64().is_some_and(|number| number <= 0)
 }

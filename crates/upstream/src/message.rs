@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use toolgate_contract::{count_json_values, exact_json, strip_byte_order_mark_bytes};
 
-use truncated::MessageKind;
+use truncated::TruncatedMessageKind;
 
 /// A JSON-RPC message from an upstream.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl UpstreamRpcError {
 }
 
 #[derive(Deserialize)]
-struct RpcMembers {
+struct UpstreamRpcMembers {
     id: Option<Box<RawValue>>,
     method: Option<String>,
     params: Option<Box<RawValue>>,
@@ -63,7 +63,7 @@ pub(crate) fn parse_messages(text: &[u8]) -> Result<Vec<UpstreamMessage>, String
     let text = strip_byte_order_mark_bytes(text);
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         check_values(text)?;
-        let RawBatch(all) = serde_json::from_slice(text).map_err(|err| err.to_string())?;
+        let RawRpcBatch(all) = serde_json::from_slice(text).map_err(|err| err.to_string())?;
         // An invalid message does not invalidate the rest of its batch.
         let mut parsed = Vec::new();
         let mut first_error = None;
@@ -82,7 +82,7 @@ pub(crate) fn parse_messages(text: &[u8]) -> Result<Vec<UpstreamMessage>, String
 }
 
 /// The unparsed messages of a JSON-RPC batch.
-struct RawBatch<'a>(Vec<&'a RawValue>);
+struct RawRpcBatch<'a>(Vec<&'a RawValue>);
 
 /// Maximum number of JSON values per message, lists and objects counted twice. A value takes many
 /// times the memory of its text.
@@ -90,17 +90,20 @@ const VALUES_MAX: usize = 2_000_000;
 /// Maximum number of messages per JSON-RPC batch.
 const BATCH_MAX: usize = 10_000;
 
-impl<'de> Deserialize<'de> for RawBatch<'de> {
+impl<'de> Deserialize<'de> for RawRpcBatch<'de> {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        struct BatchVisitor;
-        impl<'de> Visitor<'de> for BatchVisitor {
-            type Value = RawBatch<'de>;
+        struct RpcBatchVisitor;
+        impl<'de> Visitor<'de> for RpcBatchVisitor {
+            type Value = RawRpcBatch<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "up to {BATCH_MAX} messages")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawBatch<'de>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(
+                self,
+                mut items: A,
+            ) -> Result<RawRpcBatch<'de>, A::Error> {
                 let mut all = Vec::new();
                 while let Some(one) = items.next_element()? {
                     if all.len() == BATCH_MAX {
@@ -108,10 +111,10 @@ impl<'de> Deserialize<'de> for RawBatch<'de> {
                     }
                     all.push(one);
                 }
-                Ok(RawBatch(all))
+                Ok(RawRpcBatch(all))
             }
         }
-        reader.deserialize_seq(BatchVisitor)
+        reader.deserialize_seq(RpcBatchVisitor)
     }
 }
 
@@ -129,16 +132,16 @@ fn parse_message(text: &[u8]) -> Result<UpstreamMessage, String> {
     let parse = || serde_json::from_slice(text).map_err(|err| err.to_string());
     let read = check_values(text).and_then(|()| parse()).and_then(classify);
     read.or_else(|why| match truncated::kind_of_message(text) {
-        MessageKind::Answer(Some(id)) => {
+        TruncatedMessageKind::Answer(Some(id)) => {
             let error = UpstreamRpcError::new(-32603, format!("its answer is invalid: {why}"));
             Ok(UpstreamMessage::Answer(Some(id), Err(error)))
         }
-        MessageKind::Answer(None) | MessageKind::Other => Err(why),
+        TruncatedMessageKind::Answer(None) | TruncatedMessageKind::Other => Err(why),
     })
 }
 
-fn classify(members: RpcMembers) -> Result<UpstreamMessage, String> {
-    let RpcMembers { id, method, params, result, error } = members;
+fn classify(members: UpstreamRpcMembers) -> Result<UpstreamMessage, String> {
+    let UpstreamRpcMembers { id, method, params, result, error } = members;
     let params = params.map_or(Ok(Value::Null), |raw| exact_json::parse(raw.get()));
     let params = params.map_err(|err| err.to_string())?;
     match (id, method, result, error) {
@@ -175,11 +178,11 @@ fn parse_own_id(id: Option<&RawValue>) -> Option<u64> {
 /// Returns the method of a message that toolgate wrote, and the id if it is a request.
 pub(crate) fn id_and_method(text: &[u8]) -> (Option<u64>, String) {
     #[derive(Default, Deserialize)]
-    struct SentMessage {
+    struct SentRpcMessage {
         method: Option<String>,
         id: Option<Value>,
     }
-    let ours: SentMessage = serde_json::from_slice(text).unwrap_or_default();
+    let ours: SentRpcMessage = serde_json::from_slice(text).unwrap_or_default();
     let id = ours.id.as_ref().and_then(Value::as_u64).filter(|_| ours.method.is_some());
     (id, ours.method.unwrap_or_default())
 }
@@ -187,7 +190,7 @@ pub(crate) fn id_and_method(text: &[u8]) -> (Option<u64>, String) {
 /// Encodes a JSON-RPC request, or a notification if there is no id.
 pub(crate) fn encode_message(id: Option<u64>, method: &str, params: &Value) -> Bytes {
     #[derive(Serialize)]
-    struct OutgoingFrame<'a> {
+    struct OutgoingRpcFrame<'a> {
         jsonrpc: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<u64>,
@@ -198,7 +201,7 @@ pub(crate) fn encode_message(id: Option<u64>, method: &str, params: &Value) -> B
     fn is_nothing(params: &&Value) -> bool {
         params.is_null()
     }
-    let frame = OutgoingFrame { jsonrpc: "2.0", id, method, params };
+    let frame = OutgoingRpcFrame { jsonrpc: "2.0", id, method, params };
     serde_json::to_vec(&frame).unwrap_or_default().into()
 }
 
@@ -206,7 +209,7 @@ pub(crate) fn encode_message(id: Option<u64>, method: &str, params: &Value) -> B
 pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, UpstreamRpcError>) -> Bytes {
     // The id is returned verbatim, because not every JSON number survives conversion to a value.
     #[derive(Serialize)]
-    struct AnswerFrame<'a> {
+    struct OutgoingAnswerFrame<'a> {
         jsonrpc: &'static str,
         id: &'a RawValue,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,7 +221,7 @@ pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, UpstreamRpcErr
         Ok(result) => (Some(result), None),
         Err(error) => (None, Some(error)),
     };
-    let answer = AnswerFrame { jsonrpc: "2.0", id, result, error };
+    let answer = OutgoingAnswerFrame { jsonrpc: "2.0", id, result, error };
     serde_json::to_vec(&answer).unwrap_or_default().into()
 }
 

@@ -18,20 +18,20 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{BearerToken, WatchGuard};
+use toolgate_contract::{ActivityGuard, BearerToken};
 
-pub use access::{OAuthAccess, PendingSignIn};
+pub use access::{PendingSignIn, UpstreamOAuthAccess};
 pub(crate) use challenge::{BearerChallenge, challenges};
-pub use steps::StepCallback;
+pub use steps::AuthorizationStepCallback;
 
 use crate::address::http_url;
 use crate::settings::{OAuthGrant, OAuthSettings, fill_variables};
-use crate::world::UpstreamWorld;
+use crate::world::UpstreamSystemAccess;
 use assertion::SigningKey;
-use discovery::DiscoveredServer;
+use discovery::DiscoveredAuthorizationServer;
 use fetch::OAuthFetcher;
-use steps::StepReporter;
-use tokens::{ClientCredential, OAuthClient, OAuthTokens, TokenDenied};
+use steps::AuthorizationStepReporter;
+use tokens::{OAuthClient, OAuthClientCredential, OAuthTokens, TokenRequestDenied};
 
 /// Pause before another token request after a failed one.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
@@ -46,14 +46,14 @@ pub(crate) struct UpstreamCredentials {
     url: String,
     settings: OAuthSettings,
     /// Credential that proves the client's identity.
-    credential: ClientCredential,
+    credential: OAuthClientCredential,
     /// True if the upstream's settings have an `oauth` table.
     is_configured: bool,
     fetcher: OAuthFetcher,
-    world: Arc<dyn UpstreamWorld>,
+    world: Arc<dyn UpstreamSystemAccess>,
     /// Token of the caller, if it is exchanged for a token of the upstream.
     caller: Option<BearerToken>,
-    token_in_use: RwLock<Option<Arc<TokenInUse>>>,
+    token_in_use: RwLock<Option<Arc<ActiveOAuthToken>>>,
     /// True if the stored result of a person's sign-in was read.
     has_read_stored: AtomicBool,
     /// Time of the last check of the stored sign-in for changes.
@@ -65,7 +65,7 @@ pub(crate) struct UpstreamCredentials {
 }
 
 /// An access token in use, with its header.
-struct TokenInUse {
+struct ActiveOAuthToken {
     tokens: OAuthTokens,
     header: HeaderValue,
 }
@@ -73,7 +73,7 @@ struct TokenInUse {
 /// State of token requests: results of discovery and of failed requests.
 #[derive(Default)]
 struct TokenRequestState {
-    server: Option<DiscoveredServer>,
+    server: Option<DiscoveredAuthorizationServer>,
     /// All scopes that the upstream has asked for.
     scopes_wanted: Vec<String>,
     last_failure: Option<(Instant, String)>,
@@ -82,7 +82,7 @@ struct TokenRequestState {
 /// The stored result of a person's sign-in.
 #[derive(Clone, Serialize, Deserialize)]
 struct StoredSignIn {
-    found: DiscoveredServer,
+    found: DiscoveredAuthorizationServer,
     client: OAuthClient,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tokens: Option<OAuthTokens>,
@@ -100,7 +100,7 @@ impl UpstreamCredentials {
     pub(crate) fn new(
         (upstream, url, private_network): (&str, &str, bool),
         settings: Option<&OAuthSettings>,
-        world: Arc<dyn UpstreamWorld>,
+        world: Arc<dyn UpstreamSystemAccess>,
         caller: Option<BearerToken>,
     ) -> Result<Self, String> {
         // The metadata of a WebSocket upstream is found at its HTTP URL.
@@ -114,12 +114,12 @@ impl UpstreamCredentials {
             *text = fill_variables(text, |name| world.variable(name))?;
         }
         let credential = match (&settings.client_secret, &settings.client_key) {
-            (_, Some(pem)) => ClientCredential::Key(Arc::new(SigningKey::read(
+            (_, Some(pem)) => OAuthClientCredential::Key(Arc::new(SigningKey::read(
                 pem,
                 settings.client_key_id.clone(),
             )?)),
-            (Some(secret), None) => ClientCredential::Secret(secret.clone()),
-            (None, None) => ClientCredential::Nothing,
+            (Some(secret), None) => OAuthClientCredential::Secret(secret.clone()),
+            (None, None) => OAuthClientCredential::Nothing,
         };
         let fetcher =
             OAuthFetcher::new(world.clone(), &url, settings.issuer.as_deref(), private_network)?;
@@ -175,9 +175,10 @@ impl UpstreamCredentials {
                 self.has_read_stored.store(true, Ordering::Release);
                 header
             }
-            OAuthGrant::ClientCredentials | OAuthGrant::TokenExchange => {
-                self.request_token(&mut state, &mut StepReporter::default()).await.map(Some)
-            }
+            OAuthGrant::ClientCredentials | OAuthGrant::TokenExchange => self
+                .request_token(&mut state, &mut AuthorizationStepReporter::default())
+                .await
+                .map(Some),
         }
     }
 
@@ -240,7 +241,7 @@ impl UpstreamCredentials {
         // The upstream may have moved to another authorization server.
         if state.server.is_none() || (used.is_some() && !wants_more) {
             self.check_pause(&state)?;
-            let steps = &mut StepReporter::default();
+            let steps = &mut AuthorizationStepReporter::default();
             let fetcher = &self.fetcher;
             let settings = &self.settings;
             let found = discovery::discover(fetcher, &self.url, challenge, settings, steps).await;
@@ -249,7 +250,8 @@ impl UpstreamCredentials {
         }
         add_scopes(&mut wanted, state.server.as_ref().map_or(&[], |found| &found.scopes));
         let before = std::mem::replace(&mut state.scopes_wanted, wanted);
-        let granted = self.request_token(&mut state, &mut StepReporter::default()).await;
+        let granted =
+            self.request_token(&mut state, &mut AuthorizationStepReporter::default()).await;
         if granted.is_err() {
             // Scopes that the server does not grant are not requested again.
             state.scopes_wanted = before;
@@ -257,7 +259,7 @@ impl UpstreamCredentials {
         granted.map(drop)
     }
 
-    fn token_in_use(&self) -> Option<Arc<TokenInUse>> {
+    fn token_in_use(&self) -> Option<Arc<ActiveOAuthToken>> {
         self.token_in_use.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -288,7 +290,7 @@ impl UpstreamCredentials {
 
     fn use_tokens(&self, tokens: OAuthTokens) -> Result<HeaderValue, String> {
         let header = tokens.header()?;
-        let in_use = Arc::new(TokenInUse { tokens, header: header.clone() });
+        let in_use = Arc::new(ActiveOAuthToken { tokens, header: header.clone() });
         *self.token_in_use.write().unwrap_or_else(PoisonError::into_inner) = Some(in_use);
         Ok(header)
     }
@@ -305,7 +307,7 @@ impl UpstreamCredentials {
     async fn request_token(
         &self,
         state: &mut TokenRequestState,
-        steps: &mut StepReporter<'_>,
+        steps: &mut AuthorizationStepReporter<'_>,
     ) -> Result<HeaderValue, String> {
         self.check_pause(state)?;
         let OAuthSettings { client_id, audience, .. } = &self.settings;
@@ -370,14 +372,17 @@ impl UpstreamCredentials {
         }
         match self.renew(stored).await {
             Ok(tokens) => self.use_tokens(tokens).map(Some),
-            Err(TokenDenied { is_grant_invalid: false, reason: why }) => Err(why),
-            Err(TokenDenied { is_grant_invalid: true, reason: why }) => Err(self.sign_in(&why)),
+            Err(TokenRequestDenied { is_grant_invalid: false, reason: why }) => Err(why),
+            Err(TokenRequestDenied { is_grant_invalid: true, reason: why }) => {
+                Err(self.sign_in(&why))
+            }
         }
     }
 
     /// Renews the tokens of `stored` and stores the new ones.
-    async fn renew(&self, mut stored: StoredSignIn) -> Result<OAuthTokens, TokenDenied> {
-        let expired = |why: &str| TokenDenied { is_grant_invalid: true, reason: why.to_owned() };
+    async fn renew(&self, mut stored: StoredSignIn) -> Result<OAuthTokens, TokenRequestDenied> {
+        let expired =
+            |why: &str| TokenRequestDenied { is_grant_invalid: true, reason: why.to_owned() };
         let before = stored.tokens.take().ok_or_else(|| expired("not signed in"))?;
         let Some(refresh) = before.refresh else {
             return Err(expired("the token has expired and cannot be renewed"));
@@ -460,7 +465,7 @@ impl UpstreamCredentials {
         Ok(())
     }
 
-    async fn lock_stored(&self) -> Result<WatchGuard, String> {
+    async fn lock_stored(&self) -> Result<ActivityGuard, String> {
         self.world.hold_secret(&self.storage_key()).await
     }
 }

@@ -18,9 +18,11 @@ mod approval;
 mod schemas;
 mod render;
 
-pub(crate) use approval::ServedTool;
+pub(crate) use approval::ServedUpstreamTool;
 pub use approval::{PinMismatchReaction, PinPolicy, PinSettings};
-pub use differences::{DifferenceClass, PinDifference, ToolDefinitionChange, UpstreamChanges};
+pub use differences::{
+    PinDifference, PinDifferenceSeverity, ToolDefinitionChange, UpstreamChanges,
+};
 pub use render::{render_changes, summarize_changes};
 pub use toolgate_contract::printable::escape_hidden as one_line;
 
@@ -148,13 +150,13 @@ impl PinLock {
             }
             Some(None) | None => return Err(unreadable("`version = 1` is missing")),
         }
-        let file: LockFile =
+        let file: PinLockFile =
             table.try_into().map_err(|err: toml::de::Error| unreadable(err.message()))?;
         let without_tools =
             file.upstreams_without_tools.into_iter().map(|name| (name, UpstreamPins::default()));
         let mut lock = Self { upstreams: without_tools.collect() };
         for entry in file.instructions {
-            let LockInstructions { upstream, hash, text } = entry;
+            let PinLockInstructions { upstream, hash, text } = entry;
             let wrong = |why: &str| {
                 let subject =
                     format!("the instructions of upstream `{upstream}` in `toolgate.lock`");
@@ -214,20 +216,20 @@ impl PinLock {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LockFile {
+struct PinLockFile {
     #[serde(rename = "version")]
     _version: i64,
     #[serde(default)]
     upstreams_without_tools: Vec<String>,
     #[serde(default)]
-    instructions: Vec<LockInstructions>,
+    instructions: Vec<PinLockInstructions>,
     #[serde(default)]
     tool: Vec<toml::Table>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LockInstructions {
+struct PinLockInstructions {
     upstream: String,
     hash: String,
     text: String,
@@ -235,7 +237,7 @@ struct LockInstructions {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LockTool {
+struct PinLockTool {
     upstream: String,
     name: String,
     hash: String,
@@ -260,7 +262,7 @@ fn unreadable(why: &str) -> String {
 }
 
 fn parse_tool(entry: toml::Table) -> Result<(String, ToolDefinition), String> {
-    let entry: LockTool =
+    let entry: PinLockTool =
         entry.try_into().map_err(|err: toml::de::Error| err.message().trim().to_owned())?;
     let value = |key: &str, text: &str| {
         exact_json::parse(text).map_err(|err| format!("`{key}` is not JSON: {err}"))

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyPrompt, BoxFuture, CompletionRequest, PromptArguments, PromptSource, PromptSpec, PromptText,
-    ToolContext, ToolError, ToolFault, ToolSpec,
+    AnyPrompt, BoxFuture, CompletionRequest, PromptArguments, PromptSource, PromptSpec,
+    RenderedPrompt, ToolContext, ToolError, ToolErrorKind, ToolSpec,
 };
 use toolgate_dialects::mcp::upstream::{parse_prompt_spec, parse_prompt_text};
 
 use crate::names;
 use crate::resources::complete_argument;
-use crate::upstream::{CallRequest, Upstream};
+use crate::upstream::{Upstream, UpstreamCallRequest};
 
 /// The prompts of an upstream.
 pub(crate) struct UpstreamPrompts(pub(crate) Arc<Upstream>);
@@ -63,17 +63,17 @@ impl AnyPrompt for UpstreamPrompt {
         &'a self,
         ctx: &'a ToolContext,
         arguments: PromptArguments,
-    ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
+    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>> {
         Box::pin(async move {
             let params = Map::from_iter([
                 ("name".to_owned(), json!(self.name)),
                 ("arguments".to_owned(), json!(arguments)),
             ]);
-            let request = CallRequest::new("prompts/get", &self.name, params);
+            let request = UpstreamCallRequest::new("prompts/get", &self.name, params);
             parse_prompt_text(&self.upstream.call(ctx, request).await?).map_err(|why| {
                 let message =
                     format!("the upstream returned an invalid prompt `{}`: {why}", self.name);
-                ToolError::new(ToolFault::Failed, message)
+                ToolError::new(ToolErrorKind::Failed, message)
             })
         })
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    BoxFuture, ChangeFeed, CompletionRequest, CompletionTarget, ResourceContents, ResourceSource,
-    ResourceSpec, ResourceTemplate, ToolContext, ToolError, ToolFault, ToolSpec, UriClaim,
-    WatchGuard,
+    ActivityGuard, BoxFuture, ChangeFeed, CompletionRequest, CompletionTarget, ResourceContents,
+    ResourceSource, ResourceSpec, ResourceTemplate, ToolContext, ToolError, ToolErrorKind,
+    ToolSpec, UriClaimStrength,
 };
 use toolgate_dialects::mcp::upstream::{
     parse_completion, parse_contents, parse_resource, parse_template,
@@ -15,7 +15,7 @@ use toolgate_dialects::mcp::upstream::{
 use crate::definition_texts::remove_hidden_texts;
 use crate::listing::uri_ownership;
 use crate::message::json_bytes;
-use crate::upstream::{CallRequest, Upstream};
+use crate::upstream::{Upstream, UpstreamCallRequest};
 
 /// Maximum number of pages of one folder listing.
 const FOLDER_PAGES_MAX: usize = 100;
@@ -50,7 +50,7 @@ impl UpstreamResources {
         for _ in 0..FOLDER_PAGES_MAX {
             let mut params = Map::from_iter([("uri".to_owned(), json!(uri))]);
             params.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor)));
-            let request = CallRequest::new("resources/directory/read", uri, params);
+            let request = UpstreamCallRequest::new("resources/directory/read", uri, params);
             let mut page = self.upstream.call(ctx, request).await?;
             bytes += json_bytes(&page);
             let entries = parse_page(&self.upstream.name, &mut page).into_iter();
@@ -81,7 +81,7 @@ impl ResourceSource for UpstreamResources {
         self.claim(uri).is_some()
     }
 
-    fn claim(&self, uri: &str) -> Option<UriClaim> {
+    fn claim(&self, uri: &str) -> Option<UriClaimStrength> {
         let listing = self.upstream.listing();
         let skills = self.upstream.skill_index();
         uri_ownership::claim_of_uri(&listing, &skills, uri).filter(|_| !self.is_own(uri))
@@ -115,10 +115,10 @@ impl ResourceSource for UpstreamResources {
         Box::pin(async move {
             self.upstream.check_normal_form(uri)?;
             let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
-            let request = CallRequest::new("resources/read", uri, params);
+            let request = UpstreamCallRequest::new("resources/read", uri, params);
             let read = parse_contents(&self.upstream.call(ctx, request).await?).map_err(|why| {
                 ToolError::new(
-                    ToolFault::Failed,
+                    ToolErrorKind::Failed,
                     format!("the upstream returned no valid contents of `{uri}`: {why}"),
                 )
             })?;
@@ -165,7 +165,7 @@ impl ResourceSource for UpstreamResources {
         ctx: &'a ToolContext,
         uri: &'a str,
         _changes: &'a ChangeFeed,
-    ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
+    ) -> BoxFuture<'a, Result<ActivityGuard, ToolError>> {
         Box::pin(async move {
             match self.upstream.instance_for(ctx)? {
                 None => self.upstream.watch(uri).await,
@@ -216,7 +216,8 @@ pub(crate) async fn complete_argument(
     if !asked.other_arguments.is_empty() {
         params.insert("context".into(), json!({ "arguments": asked.other_arguments }));
     }
-    let result = upstream.call(ctx, CallRequest::new("completion/complete", "", params)).await?;
+    let result =
+        upstream.call(ctx, UpstreamCallRequest::new("completion/complete", "", params)).await?;
     Ok(parse_completion(&result).values)
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use toolgate_contract::{
-    AnyTool, Caller, Effects, ResourceSource, ResourceSpec, Tool, ToolError, ToolFault, ToolId,
+    AnyTool, Caller, Effects, ResourceSource, ResourceSpec, Tool, ToolError, ToolErrorKind, ToolId,
     ToolSpec, erase_tool,
 };
 
@@ -17,7 +17,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cutting::ResultBudget;
+pub(crate) use cutting::ResultSizeBudget;
 use reading::ReadStoredResult;
 use source::StoredResults;
 
@@ -121,7 +121,7 @@ impl ResultStore {
                 "unknown result `{id}`: a result is kept for an hour, or until newer ones need its \
                  space; call the tool again"
             );
-            ToolError::new(ToolFault::NotFound, message)
+            ToolError::new(ToolErrorKind::NotFound, message)
         })
     }
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use toolgate_contract::{
-    Asker, BoxFuture, CallEvent, ClientAnswers, ClientQuestion, ClientQuestions, EventSink,
-    LogLevel, QuestionKind, QuestionSupport, ToolContext, ToolError, ToolFault,
+    BoxFuture, CallEvent, CallEventSink, ClientAnswers, ClientQuestion, ClientQuestions, LogLevel,
+    QuestionAsker, QuestionKind, QuestionSupport, ToolContext, ToolError, ToolErrorKind,
 };
 use toolgate_dialects::mcp::upstream::{QUESTION_KEY, encode_answer, parse_question};
 
@@ -24,8 +24,8 @@ pub(crate) const ELICITATION_COMPLETE: &str = "notifications/elicitation/complet
 pub(crate) struct CallMessageReceiver {
     /// Name of the caller whose call runs.
     caller: Arc<str>,
-    events: Mutex<EventSink>,
-    route: QuestionRoute,
+    events: Mutex<CallEventSink>,
+    route: UpstreamQuestionRoute,
     capabilities: QuestionSupport,
     /// Folders that answer `roots/list` in place of the caller's own folders.
     folders: OnceLock<Value>,
@@ -36,15 +36,15 @@ pub(crate) struct CallMessageReceiver {
     visits: Mutex<BTreeSet<String>>,
 }
 
-enum QuestionRoute {
+enum UpstreamQuestionRoute {
     /// The caller answers questions while the call runs.
-    Live(Asker),
+    Live(QuestionAsker),
     /// The questions go to the driver of the call, which may suspend it until the caller answers.
-    Driver(mpsc::Sender<OpenQuestions>),
+    Driver(mpsc::Sender<UpstreamOpenQuestions>),
 }
 
 /// Questions of an upstream that wait for the caller's answers.
-pub(crate) struct OpenQuestions {
+pub(crate) struct UpstreamOpenQuestions {
     pub(crate) questions: ClientQuestions,
     pub(crate) reply: oneshot::Sender<Result<ClientAnswers, ToolError>>,
 }
@@ -52,19 +52,19 @@ pub(crate) struct OpenQuestions {
 impl CallMessageReceiver {
     /// Creates a receiver for a call whose caller answers while it runs.
     pub(crate) fn for_live_caller(ctx: &ToolContext) -> Arc<Self> {
-        Self::new(ctx, QuestionRoute::Live(ctx.asker.clone()))
+        Self::new(ctx, UpstreamQuestionRoute::Live(ctx.asker.clone()))
     }
 
     /// Creates a receiver for a call whose questions go to the driver of the call, through the
     /// channel `open`.
     pub(crate) fn for_call_driver(
         ctx: &ToolContext,
-        open: mpsc::Sender<OpenQuestions>,
+        open: mpsc::Sender<UpstreamOpenQuestions>,
     ) -> Arc<Self> {
-        Self::new(ctx, QuestionRoute::Driver(open))
+        Self::new(ctx, UpstreamQuestionRoute::Driver(open))
     }
 
-    fn new(ctx: &ToolContext, route: QuestionRoute) -> Arc<Self> {
+    fn new(ctx: &ToolContext, route: UpstreamQuestionRoute) -> Arc<Self> {
         let caller = ctx.caller.name.clone();
         let events = ctx.events.clone().into();
         let capabilities = ctx.asker.supported();
@@ -147,17 +147,17 @@ impl CallMessageReceiver {
     }
 
     /// Sends the events of the call to `events` from now on.
-    pub(crate) fn redirect_events(&self, events: EventSink) {
+    pub(crate) fn redirect_events(&self, events: CallEventSink) {
         *self.events.lock().unwrap_or_else(PoisonError::into_inner) = events;
     }
 
     async fn ask_caller(&self, questions: ClientQuestions) -> Result<ClientAnswers, ToolError> {
         match &self.route {
-            QuestionRoute::Live(asker) => asker.ask(questions).await,
-            QuestionRoute::Driver(open) => {
+            UpstreamQuestionRoute::Live(asker) => asker.ask(questions).await,
+            UpstreamQuestionRoute::Driver(open) => {
                 let (reply, answers) = oneshot::channel();
                 let canceled = |_| ToolError::canceled();
-                open.send(OpenQuestions { questions, reply })
+                open.send(UpstreamOpenQuestions { questions, reply })
                     .await
                     .map_err(|_| ToolError::canceled())?;
                 answers.await.map_err(canceled)?
@@ -205,7 +205,7 @@ impl MessageReceiver for CallMessageReceiver {
             self.remember_visit(&question);
             let answers = self.ask_caller(ClientQuestions::from([(key.clone(), question)])).await;
             let answers = answers.map_err(|err| {
-                if let ToolFault::CannotAsk(kind) = err.fault {
+                if let ToolErrorKind::CannotAsk(kind) = err.fault {
                     self.record_missing(kind);
                 }
                 UpstreamRpcError::new(-32603, err.message)
@@ -240,9 +240,9 @@ pub(crate) fn event_from_notification(method: &str, params: &Value) -> Option<Ca
 }
 
 /// Receiver that ignores an upstream's notifications and refuses all of its requests.
-pub(crate) struct RefusingReceiver;
+pub(crate) struct RefusingMessageReceiver;
 
-impl MessageReceiver for RefusingReceiver {
+impl MessageReceiver for RefusingMessageReceiver {
     fn notify(&self, _method: &str, _params: &Value) {}
 
     fn answer_request(

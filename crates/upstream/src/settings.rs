@@ -10,7 +10,7 @@ use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::ToolId;
-use toolgate_dialects::mcp::upstream::{REVISIONS, Revision};
+use toolgate_dialects::mcp::upstream::{McpRevision, REVISIONS};
 
 pub use oauth::{OAuthGrant, OAuthSettings};
 pub(crate) use variables::fill_variables;
@@ -36,8 +36,8 @@ pub struct UpstreamSettings {
     pub command: Vec<String>,
     /// Environment variables of the program, in addition to `keep_env`.
     pub env: BTreeMap<String, String>,
-    /// Environment variables of the server that the program inherits. By default, `PATH`, `HOME` and
-    /// similar ones, and those of proxies and certificate authorities.
+    /// Environment variables of the server that the program inherits. By default, `PATH`, `HOME`
+    /// and similar ones, and those of proxies and certificate authorities.
     pub keep_env: Vec<String>,
     /// Folder in which the program starts, relative to the workspace, e.g. `.`. By default, an
     /// empty folder. Do not choose a folder that others can write to: `npx`, `python -m` and
@@ -77,7 +77,7 @@ pub struct UpstreamSettings {
     pub tools: Vec<String>,
     /// Parts of the upstream to serve besides its tools: `resources`, `prompts`, and
     /// `instructions`, which clients get after the server's own, up to 4 KiB. All by default.
-    pub parts: Vec<UpstreamPart>,
+    pub parts: Vec<ServedUpstreamPart>,
     /// Folders to send as roots, as absolute paths. By default, an upstream that asks for roots
     /// during a call gets those of the calling client.
     pub roots: Vec<String>,
@@ -154,7 +154,7 @@ pub enum ConnectionSharing {
 /// Part of an upstream that is served besides its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum UpstreamPart {
+pub enum ServedUpstreamPart {
     /// Resources and skills.
     Resources,
     /// Prompts.
@@ -226,7 +226,11 @@ impl Default for UpstreamSettings {
             revision: None,
             prefix: None,
             tools: vec!["*".to_owned()],
-            parts: vec![UpstreamPart::Resources, UpstreamPart::Prompts, UpstreamPart::Instructions],
+            parts: vec![
+                ServedUpstreamPart::Resources,
+                ServedUpstreamPart::Prompts,
+                ServedUpstreamPart::Instructions,
+            ],
             roots: Vec::new(),
             start_ms: 30_000,
             shared_by: ConnectionSharing::default(),
@@ -344,7 +348,7 @@ impl UpstreamSettings {
     }
 
     /// Returns true if the settings serve `part` of the upstream.
-    pub(crate) fn serves(&self, part: UpstreamPart) -> bool {
+    pub(crate) fn serves(&self, part: ServedUpstreamPart) -> bool {
         self.parts.contains(&part)
     }
 
@@ -366,7 +370,7 @@ impl UpstreamSettings {
 /// # Errors
 ///
 /// Returns an error that lists the known revisions.
-pub(crate) fn revision_named(name: &str) -> Result<&'static Revision, String> {
+pub(crate) fn revision_named(name: &str) -> Result<&'static McpRevision, String> {
     REVISIONS.iter().find(|revision| revision.name == name).ok_or_else(|| {
         let known: Vec<_> = REVISIONS.iter().map(|revision| revision.name).collect();
         format!("unknown revision `{name}`; known revisions are {}", known.join(", "))

@@ -3,7 +3,7 @@
 mod skill_checks;
 
 use toolgate_contract::{
-    BoxFuture, Skill, SkillSource, ToolContext, ToolError, ToolSpec, UriClaim,
+    BoxFuture, Skill, SkillSource, ToolContext, ToolError, ToolSpec, UriClaimStrength,
 };
 
 use crate::listing::skill_index::is_normal_form;
@@ -14,14 +14,14 @@ impl SkillSource for UpstreamResources {
         Some(&self.guard)
     }
 
-    fn claim(&self, uri: &str) -> Option<UriClaim> {
+    fn claim(&self, uri: &str) -> Option<UriClaimStrength> {
         let index = self.upstream.skill_index();
         let listing = self.upstream.listing();
         // An upstream need not list all its skills.
         let may = listing.has_skills && is_normal_form(uri) && index.may_have(uri);
         let claim = match index.skill(uri) {
-            Some(_) => Some(UriClaim::Listed),
-            None => may.then_some(UriClaim::Scheme),
+            Some(_) => Some(UriClaimStrength::Listed),
+            None => may.then_some(UriClaimStrength::Scheme),
         };
         claim.filter(|_| !self.is_own(uri))
     }

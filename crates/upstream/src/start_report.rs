@@ -28,7 +28,7 @@ pub fn split_error_output(reason: &str) -> (&str, Option<&str>) {
 /// Report on the last start of an upstream: the requests, their outcomes, and the program's output
 /// besides messages.
 #[derive(Debug, Clone, Default)]
-pub struct StartReport {
+pub struct UpstreamStartReport {
     exchanges: Vec<HandshakeExchange>,
     output: VecDeque<String>,
     error_output: VecDeque<String>,
@@ -43,7 +43,7 @@ struct HandshakeExchange {
     outcome: Option<String>,
 }
 
-impl StartReport {
+impl UpstreamStartReport {
     /// Records the handshake request `asked`, or its outcome.
     pub(crate) fn record_exchange(&mut self, asked: &str, outcome: Option<&str>) {
         // The error output has lines of its own in the report.
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn an_exchange_has_no_answer_until_its_outcome_is_recorded() {
-        let mut report = StartReport::default();
+        let mut report = UpstreamStartReport::default();
         report.record_exchange("`server/discover`", None);
         report.record_exchange("`initialize`", None);
         let ended = format!("it refused{LAST_ERROR_OUTPUT}no key");
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_last_lines_of_output_are_kept_without_their_beginnings() {
-        let mut report = StartReport::default();
+        let mut report = UpstreamStartReport::default();
         for line in
             ["one", "Pass", "Password:", "Password: ***", "", "three", "four", "five", "six"]
         {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn another_framing_is_named() {
-        let mut report = StartReport::default();
+        let mut report = UpstreamStartReport::default();
         report.record_output(b"Content-Length: 52\r");
         assert_eq!(report.output_lines()[0], "output that is not a message: Content-Length: 52");
         assert!(report.output_lines()[1].contains("one message per line"));

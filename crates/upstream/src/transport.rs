@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, QuestionKind};
-use toolgate_dialects::mcp::upstream::Revision;
+use toolgate_dialects::mcp::upstream::McpRevision;
 
 use crate::message::UpstreamRpcError;
 
@@ -78,7 +78,7 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
 
 /// Reason why a request to an upstream has no answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum RequestFailure {
+pub(crate) enum UpstreamRequestFailure {
     /// The server answered the request with a JSON-RPC error.
     Refused(UpstreamRpcError),
     /// The server does not know the session of the request. Nothing was done.
@@ -100,14 +100,14 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
         &self,
         message: OutgoingMessage,
         receiver: Arc<dyn MessageReceiver>,
-    ) -> BoxFuture<'_, Result<Box<RawValue>, RequestFailure>>;
+    ) -> BoxFuture<'_, Result<Box<RawValue>, UpstreamRequestFailure>>;
     /// Sends a notification to the upstream.
     fn send_notification(
         &self,
         message: OutgoingMessage,
-    ) -> BoxFuture<'_, Result<(), RequestFailure>>;
+    ) -> BoxFuture<'_, Result<(), UpstreamRequestFailure>>;
     /// Sets the protocol revision on which both sides agreed, or none.
-    fn set_revision(&self, _revision: Option<&'static Revision>) {}
+    fn set_revision(&self, _revision: Option<&'static McpRevision>) {}
     /// Starts to receive notifications, if the transport needs a separate stream for them.
     fn start_listening(&self) {}
     /// Returns true if the server can lose the session, for example in a restart.
@@ -121,12 +121,14 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
 }
 
 /// Describes the failure of a request in a sentence.
-pub(crate) fn describe_failure(failure: &RequestFailure) -> String {
+pub(crate) fn describe_failure(failure: &UpstreamRequestFailure) -> String {
     match failure {
-        RequestFailure::Refused(error) => format!("it refused: {} ({})", error.message, error.code),
-        RequestFailure::SessionGone(why) => format!("its session has ended: {why}"),
-        RequestFailure::NotSent(why)
-        | RequestFailure::Lost(why)
-        | RequestFailure::Unauthorized(why) => why.clone(),
+        UpstreamRequestFailure::Refused(error) => {
+            format!("it refused: {} ({})", error.message, error.code)
+        }
+        UpstreamRequestFailure::SessionGone(why) => format!("its session has ended: {why}"),
+        UpstreamRequestFailure::NotSent(why)
+        | UpstreamRequestFailure::Lost(why)
+        | UpstreamRequestFailure::Unauthorized(why) => why.clone(),
     }
 }

@@ -37,20 +37,20 @@ use crate::oauth::UpstreamCredentials;
 use crate::pins::PinPolicy;
 use crate::results::ResultStore;
 use crate::settings::UpstreamSettings;
-use crate::start_report::StartReport;
-use crate::world::UpstreamWorld;
+use crate::start_report::UpstreamStartReport;
+use crate::world::UpstreamSystemAccess;
 
-pub(crate) use calls::{CallRequest, StatelessCall};
-pub(crate) use tasks::TaskGuard;
+pub(crate) use calls::{StatelessCall, UpstreamCallRequest};
+pub(crate) use tasks::UpstreamTaskGuard;
 
 use call_driver::SuspendedCalls;
-use callers::CallerInstances;
-pub(crate) use callers::InstanceOwner;
-use changes::{ListenRequest, WatchCounts};
-use connecting::ConnectFailures;
-use dedicated::DedicatedPool;
-use health::HealthLog;
+use callers::CallerUpstreamInstances;
+pub(crate) use callers::UpstreamInstanceOwner;
+use changes::{ChangeListenRequest, ResourceWatchCounts};
+use connecting::RecentConnectFailures;
+use dedicated::DedicatedConnectionPool;
 pub use health::UpstreamHealth;
+use health::UpstreamHealthLog;
 use tool::UpstreamTool;
 
 /// Age after which an upstream's stored listing is refreshed in the background.
@@ -109,16 +109,16 @@ pub struct Upstream {
     /// Key of the upstream's stored listing.
     listing_key: String,
     pub(crate) settings: UpstreamSettings,
-    pub(crate) world: Arc<dyn UpstreamWorld>,
+    pub(crate) world: Arc<dyn UpstreamSystemAccess>,
     pub(crate) host: Arc<dyn UpstreamHost>,
     pub(crate) changes: ChangeFeed,
     shared_connection: RwLock<Option<Arc<UpstreamConnection>>>,
     /// Recent failures to connect. The lock admits one attempt to connect at a time.
-    connecting: tokio::sync::Mutex<ConnectFailures>,
+    connecting: tokio::sync::Mutex<RecentConnectFailures>,
     /// True if the last attempt to connect failed.
     failing: AtomicBool,
     /// Reachability of the upstream, as it is shown to people.
-    health: HealthLog,
+    health: UpstreamHealthLog,
     /// Last listing of the upstream. Until `has_listed` is true, it contains only the tools of the
     /// upstream that this one replaces, if any.
     listing: RwLock<Arc<UpstreamListing>>,
@@ -140,7 +140,7 @@ pub struct Upstream {
     /// Permits for the requests of concurrent calls.
     permits: Arc<Semaphore>,
     pub(crate) lasting: Arc<LastingUpstream>,
-    pub(crate) dedicated: DedicatedPool,
+    pub(crate) dedicated: DedicatedConnectionPool,
     pub(crate) results: ResultStore,
     claims: UriOwnership,
     /// True if the upstream has asked questions during calls.
@@ -169,17 +169,17 @@ pub struct Upstream {
     /// True if notifications do not arrive, although the upstream declares them.
     is_unheard: AtomicBool,
     /// Resources that are watched at the upstream.
-    watches: Arc<WatchCounts>,
+    watches: Arc<ResourceWatchCounts>,
     /// Current request that listens for notifications of the upstream.
-    listening: Mutex<Option<ListenRequest>>,
+    listening: Mutex<Option<ChangeListenRequest>>,
     /// Report on the upstream's last start.
-    start_report: Mutex<StartReport>,
+    start_report: Mutex<UpstreamStartReport>,
     /// OAuth credentials for the upstream, once they were needed.
     credentials: OnceLock<Arc<UpstreamCredentials>>,
     /// Owner of this upstream instance: all callers, or one caller or session.
-    owner: InstanceOwner,
+    owner: UpstreamInstanceOwner,
     /// Upstream instances of single callers or sessions.
-    callers: CallerInstances,
+    callers: CallerUpstreamInstances,
 }
 
 impl Upstream {
@@ -187,26 +187,26 @@ impl Upstream {
         name: &str,
         settings: UpstreamSettings,
         (world, host, results, claims): (
-            Arc<dyn UpstreamWorld>,
+            Arc<dyn UpstreamSystemAccess>,
             Arc<dyn UpstreamHost>,
             ResultStore,
             UriOwnership,
         ),
         changes: ChangeFeed,
-        (before, owner): (Option<&Self>, InstanceOwner),
+        (before, owner): (Option<&Self>, UpstreamInstanceOwner),
     ) -> Arc<Self> {
         let key = listing_key(name, &settings);
         // An empty listing is not reused, because nobody would call the upstream to refresh it.
         let known = host.stored_listing(&key).filter(|(known, _)| !known.is_empty());
         let known_before = known.is_some();
         // A caller's own instance has its own watches, and lists nothing.
-        let same = before.filter(|_| owner == InstanceOwner::Shared);
+        let same = before.filter(|_| owner == UpstreamInstanceOwner::Shared);
         let carried = || same.map(|before| (before.listing().tools_only(), Duration::ZERO));
         let (known, since) = known.or_else(carried).unwrap_or_default();
         let listed = watch::Sender::new(known_before);
-        let dedicated = DedicatedPool::new(DEDICATED_MAX);
+        let dedicated = DedicatedConnectionPool::new(DEDICATED_MAX);
         let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
-        let caller_instance = before.filter(|_| owner != InstanceOwner::Shared);
+        let caller_instance = before.filter(|_| owner != UpstreamInstanceOwner::Shared);
         let watches = same.map_or_else(Arc::default, |before| before.watches.clone());
         let upstream = Arc::new_cyclic(|this| Self {
             name: name.to_owned(),
@@ -219,7 +219,7 @@ impl Upstream {
             shared_connection: RwLock::default(),
             connecting: tokio::sync::Mutex::default(),
             failing: AtomicBool::new(false),
-            health: HealthLog::default(),
+            health: UpstreamHealthLog::default(),
             skills: RwLock::new(Arc::new(SkillIndex::from_listing(name, &known))),
             listing: RwLock::new(Arc::new(known)),
             fetched_skills: FetchedSkills::default(),
@@ -250,10 +250,10 @@ impl Upstream {
             start_report: Mutex::default(),
             credentials: OnceLock::new(),
             owner,
-            callers: CallerInstances::default(),
+            callers: CallerUpstreamInstances::default(),
         });
         upstream.watches.set_upstream(&upstream);
-        if upstream.owner == InstanceOwner::Shared {
+        if upstream.owner == UpstreamInstanceOwner::Shared {
             upstream.claims.record(name, &upstream.listing());
             let mut now = upstream.lasting.current.write().unwrap_or_else(PoisonError::into_inner);
             *now = Arc::downgrade(&upstream);
@@ -276,7 +276,7 @@ impl Upstream {
     }
 
     /// Returns the report on the upstream's last start.
-    pub(crate) fn start_report(&self) -> StartReport {
+    pub(crate) fn start_report(&self) -> UpstreamStartReport {
         self.start_report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -317,7 +317,7 @@ impl Upstream {
 
     /// Returns true if all callers share this upstream instance.
     pub(crate) fn is_shared(&self) -> bool {
-        self.owner == InstanceOwner::Shared
+        self.owner == UpstreamInstanceOwner::Shared
     }
 
     /// Returns the prefix of the upstream's tools.

@@ -6,12 +6,12 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{BoxFuture, WatchGuard};
+use toolgate_contract::{ActivityGuard, BoxFuture};
 use toolgate_net::{ByteStream, HttpUrl};
 
 /// Environment of upstreams: starts their programs and opens their connections. The implementation
 /// decides which addresses are reachable and how programs are confined.
-pub trait UpstreamWorld: Send + Sync + 'static {
+pub trait UpstreamSystemAccess: Send + Sync + 'static {
     /// Starts an upstream's program. Returns the reason if it cannot start.
     fn start<'a>(
         &'a self,
@@ -28,12 +28,11 @@ pub trait UpstreamWorld: Send + Sync + 'static {
     fn secret(&self, name: &str) -> Option<String>;
     /// Stores `secret` under `name`. With `None`, deletes it. Returns the reason if that fails.
     fn keep_secret(&self, name: &str, secret: Option<&str>) -> Result<(), String>;
-    /// Locks the stored secret `name` across processes and servers that share it, until the returned
-    /// guard is dropped.
-    /// Returns the reason if that fails.
-    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<WatchGuard, String>>;
-    /// Fetches the stored secret `name` from other servers that share it. By default, secrets are not
-    /// shared.
+    /// Locks the stored secret `name` across processes and servers that share it, until the
+    /// returned guard is dropped. Returns the reason if that fails.
+    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<ActivityGuard, String>>;
+    /// Fetches the stored secret `name` from other servers that share it. By default, secrets are
+    /// not shared.
     fn fetch_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()> {
         let _ = name;
         Box::pin(std::future::ready(()))
@@ -76,7 +75,7 @@ pub struct RunningProgram {
     /// Token that is cancelled when the program has exited, even if its child processes continue.
     pub exited: CancellationToken,
     /// Guard that stops the program and its child processes on drop.
-    pub hold: WatchGuard,
+    pub hold: ActivityGuard,
 }
 
 /// The standard output of an upstream's program.

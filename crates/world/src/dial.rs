@@ -84,8 +84,8 @@ pub async fn dial(place: &DialAddress, within: Duration) -> Result<DialedStream,
     }
 }
 
-/// Connects to `place` and, if `tls_host` is set, checks with TLS that the server is `tls_host`. The
-/// connection and the TLS handshake may each take the time `within`.
+/// Connects to `place` and, if `tls_host` is set, checks with TLS that the server is `tls_host`.
+/// The connection and the TLS handshake may each take the time `within`.
 ///
 /// # Errors
 /// A sentence that explains why the connection failed.

@@ -41,7 +41,7 @@ impl Default for HttpFetcher {
 }
 
 /// A POST request. The type does not implement `Debug`, because a request contains a secret key.
-pub struct JsonPost<'a> {
+pub struct JsonPostRequest<'a> {
     /// The JSON text to send as the body of the request.
     pub json: Vec<u8>,
     /// The secret for the `Authorization: Bearer` header.
@@ -63,7 +63,7 @@ pub struct HttpResponse {
 
 /// An HTTP response with the headers that concern retries and caching.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FetchResponse {
+pub struct CacheableHttpResponse {
     /// The status and body of the response.
     pub response: HttpResponse,
     /// The value of the `Retry-After` header: a number of seconds, or a date.
@@ -82,7 +82,7 @@ impl HttpFetcher {
         target: &HttpUrl,
         within: Duration,
         answer_bytes_max: usize,
-    ) -> Result<FetchResponse, String> {
+    ) -> Result<CacheableHttpResponse, String> {
         let request = Request::get(target.uri().clone()).body(Full::default());
         let request = request.map_err(|err| err.to_string())?;
         self.exchange(request, within, answer_bytes_max).await
@@ -94,7 +94,8 @@ impl HttpFetcher {
     /// A sentence for the log that explains why there is no response.
     pub async fn post(&self, target: &HttpUrl, json: Vec<u8>) -> Result<HttpResponse, String> {
         let answer_bytes_max = RESPONSE_BYTES_MAX;
-        let request = JsonPost { json, key: None, timeout: DEFAULT_TIMEOUT, answer_bytes_max };
+        let request =
+            JsonPostRequest { json, key: None, timeout: DEFAULT_TIMEOUT, answer_bytes_max };
         Ok(self.post_request(target, request).await?.response)
     }
 
@@ -105,9 +106,9 @@ impl HttpFetcher {
     pub async fn post_request(
         &self,
         target: &HttpUrl,
-        post: JsonPost<'_>,
-    ) -> Result<FetchResponse, String> {
-        let JsonPost { json, key, timeout: within, answer_bytes_max } = post;
+        post: JsonPostRequest<'_>,
+    ) -> Result<CacheableHttpResponse, String> {
+        let JsonPostRequest { json, key, timeout: within, answer_bytes_max } = post;
         let mut request = Request::post(target.uri().clone())
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(json)))
@@ -128,7 +129,7 @@ impl HttpFetcher {
         mut request: Request<Full<Bytes>>,
         within: Duration,
         answer_bytes_max: usize,
-    ) -> Result<FetchResponse, String> {
+    ) -> Result<CacheableHttpResponse, String> {
         let headers = request.headers_mut();
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -143,7 +144,7 @@ impl HttpFetcher {
 async fn read_response(
     mut response: Response<Incoming>,
     answer_bytes_max: usize,
-) -> Result<FetchResponse, hyper::Error> {
+) -> Result<CacheableHttpResponse, hyper::Error> {
     let status = response.status().as_u16();
     let header = |name| {
         let value = response.headers().get(name)?;
@@ -168,7 +169,11 @@ async fn read_response(
             body.extend_from_slice(&bytes[..bytes.len().min(room)]);
         }
     }
-    Ok(FetchResponse { response: HttpResponse { status, body }, retry_after, cache_control })
+    Ok(CacheableHttpResponse {
+        response: HttpResponse { status, body },
+        retry_after,
+        cache_control,
+    })
 }
 
 fn timeout_message(within: Duration) -> String {

@@ -81,7 +81,7 @@ impl HostAccess {
 
 /// Use of the network by one run of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NetworkUse {
+pub struct ProgramNetworkUse {
     /// `true` if the program reached the network through a forwarder.
     pub is_forwarded: bool,
     /// The hosts that the forwarder refused to the program.
@@ -90,12 +90,12 @@ pub struct NetworkUse {
 
 /// The proxy through which one run of a program reaches its allowed hosts. Dropping it closes all
 /// its connections.
-pub(crate) struct Forwarder {
+pub(crate) struct NetworkForwarder {
     serving: JoinHandle<()>,
     refused: Arc<RefusedHosts>,
 }
 
-impl Forwarder {
+impl NetworkForwarder {
     /// Serves `listener`, a listening socket in a program's network. Needs a runtime.
     pub(crate) fn start(listener: OwnedFd, access: &Arc<HostAccess>) -> io::Result<Self> {
         let listener = std::net::TcpListener::from(listener);
@@ -109,12 +109,12 @@ impl Forwarder {
     }
 
     /// Returns the hosts that the forwarder has refused so far.
-    pub(crate) fn network_use(&self) -> NetworkUse {
-        NetworkUse { is_forwarded: true, refused: self.refused.list() }
+    pub(crate) fn network_use(&self) -> ProgramNetworkUse {
+        ProgramNetworkUse { is_forwarded: true, refused: self.refused.list() }
     }
 }
 
-impl Drop for Forwarder {
+impl Drop for NetworkForwarder {
     fn drop(&mut self) {
         self.serving.abort();
     }

@@ -17,6 +17,6 @@ pub mod fuzzing;
 
 pub use fetch::HttpFetcher;
 pub use processes::ProcessRunner;
-pub use root::{Root, RootRules};
+pub use root::{Root, WorkspaceOwnerSettings};
 pub use sandbox::Sandbox;
 pub use watch::FileWatcher;

@@ -34,22 +34,22 @@ use toolgate_contract::OutputStream;
 
 pub use environment::refused_variable;
 pub use host_questions::{NamedHosts, rule_for_url};
-pub use output_capture::{CapturedOutput, OutputPiece};
-pub use running::{OpenProgram, ProgramGuard};
-pub use worker::{WorkerFailure, WorkerProcess, WorkerStarter};
+pub use output_capture::{CapturedOutput, CapturedOutputPiece};
+pub use running::{PipedProgram, RunningProgramGuard};
+pub use worker::{WorkerFailure, WorkerProcess, WorkerProcessStarter};
 
-use crate::programs::{ResolvedProgram, ServerProcessMark, TagLimits};
+use crate::programs::{ResolvedProgram, RunTagLimits, ServerProcessMark};
 use host_answers::NamedHostsCache;
 use spawn::ProgramSpawner;
 
-use super::forwarder::NetworkUse;
-use super::sandbox::{Confinement, Sandbox, SandboxCoverage, SandboxLeftovers};
+use super::forwarder::ProgramNetworkUse;
+use super::sandbox::{ProgramConfinement, Sandbox, SandboxCoverage, SandboxLeftovers};
 
 /// A starter of programs. Clones share one spawning thread.
 #[derive(Clone)]
-pub struct ProcessRunner(Arc<RunnerState>);
+pub struct ProcessRunner(Arc<ProcessRunnerState>);
 
-struct RunnerState {
+struct ProcessRunnerState {
     /// The server's own environment at its start.
     environment: BTreeMap<OsString, OsString>,
     spawner: ProgramSpawner,
@@ -61,7 +61,7 @@ struct RunnerState {
 }
 
 /// A program to run, with its arguments, streams and limits.
-pub struct ProgramStart {
+pub struct ProgramStartRequest {
     /// The executable to run.
     pub program: ResolvedProgram,
     /// The program's arguments, passed on unchanged.
@@ -73,14 +73,14 @@ pub struct ProgramStart {
     /// The bytes for standard input. With `None`, standard input is empty.
     pub stdin: Option<Vec<u8>>,
     /// The limits of the program's time and output.
-    pub bounds: RunLimits,
+    pub bounds: ProgramRunLimits,
     /// The confinement. With `None`, the program has all rights of the server.
-    pub confinement: Option<Confinement>,
+    pub confinement: Option<ProgramConfinement>,
 }
 
 /// The limits of one run of a program: its time and its stored output.
 #[derive(Debug, Clone, Copy)]
-pub struct RunLimits {
+pub struct ProgramRunLimits {
     /// The time after which the program is asked to stop.
     pub timeout: Duration,
     /// The time between asking the program to stop and killing it.
@@ -96,7 +96,7 @@ pub struct ProgramOutcome {
     /// The exit status of the program's main process.
     pub status: ExitStatus,
     /// The reason for stopping the program. `None` if it ended by itself.
-    pub stop_reason: Option<StopReason>,
+    pub stop_reason: Option<ProgramStopReason>,
     /// The duration of the program's run.
     pub duration: Duration,
     /// The output to standard output.
@@ -106,12 +106,12 @@ pub struct ProgramOutcome {
     /// The layers of the sandbox that confined the program.
     pub sandbox: Arc<SandboxCoverage>,
     /// Use of the network by the program.
-    pub network: NetworkUse,
+    pub network: ProgramNetworkUse,
 }
 
 /// The reason for stopping a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StopReason {
+pub enum ProgramStopReason {
     /// The program ran longer than its time limit.
     TimedOut,
     /// The caller cancelled the run, or the server is closing.
@@ -163,7 +163,7 @@ impl ProcessRunner {
         leftovers: Option<SandboxLeftovers>,
     ) -> io::Result<Self> {
         family::adopt_orphans()?;
-        Ok(Self(Arc::new(RunnerState {
+        Ok(Self(Arc::new(ProcessRunnerState {
             environment: environment.into_iter().collect(),
             spawner: ProgramSpawner::start(ServerProcessMark::random()?, leftovers)?,
             sandbox: RwLock::new(sandbox),
@@ -203,7 +203,7 @@ impl ProcessRunner {
     ///
     /// # Errors
     /// This system cannot confine programs.
-    pub fn shows_file(&self, inside: &Confinement, named: &Path) -> io::Result<bool> {
+    pub fn shows_file(&self, inside: &ProgramConfinement, named: &Path) -> io::Result<bool> {
         self.sandbox().shows_file(inside, named, &self.0.environment)
     }
 
@@ -226,7 +226,7 @@ impl ProcessRunner {
     /// the run was cancelled before the program started.
     pub async fn run(
         &self,
-        mut start: ProgramStart,
+        mut start: ProgramStartRequest,
         cancel: &CancellationToken,
         watch: &(dyn Fn(OutputStream, &[u8]) + Send + Sync),
     ) -> io::Result<ProgramOutcome> {
@@ -238,18 +238,18 @@ impl ProcessRunner {
     ///
     /// # Errors
     /// The program cannot be started. The error is `Interrupted` if the server is closing.
-    pub async fn open(&self, mut start: ProgramStart) -> io::Result<OpenProgram> {
+    pub async fn open(&self, mut start: ProgramStartRequest) -> io::Result<PipedProgram> {
         let cancel = &self.0.shutdown;
         Box::pin(host_answers::prepare_network(self, &mut start, cancel)).await;
         running::open(self, start).await
     }
 
-    /// Returns a starter of workers with the name `name`. The `main` function of the executable must
-    /// call [`run_worker_if_asked`](crate::sandbox::run_worker_if_asked) with that name.
+    /// Returns a starter of workers with the name `name`. The `main` function of the executable
+    /// must call [`run_worker_if_asked`](crate::sandbox::run_worker_if_asked) with that name.
     ///
     /// The starter does not keep this runner alive. Without it, no more workers start.
-    pub fn workers(&self, name: &'static str) -> WorkerStarter {
-        WorkerStarter::new(Arc::downgrade(&self.0), name)
+    pub fn workers(&self, name: &'static str) -> WorkerProcessStarter {
+        WorkerProcessStarter::new(Arc::downgrade(&self.0), name)
     }
 
     /// Returns the mark of all programs of this server. After a crash, the next server finds the
@@ -265,14 +265,16 @@ impl ProcessRunner {
     /// Blocks until no program is left, for at most 10 s. Does nothing if `mark` belongs to this
     /// server or to a server that started it.
     pub fn kill_leftovers_of(&self, mark: ServerProcessMark) -> bool {
-        mark != self.mark() && !mark.matches(TagLimits::read_own()) && keeper::kill_all_marked(mark)
+        mark != self.mark()
+            && !mark.matches(RunTagLimits::read_own())
+            && keeper::kill_all_marked(mark)
     }
 
     /// Reports that this server is not frozen. Unless the next report comes within `silence`, all
     /// programs of this server are killed. With zero, no further report is due.
     ///
-    /// Servers that share jobs report, because another one may run a job again if this one is silent.
-    /// The time does not count while the machine is suspended.
+    /// Servers that share jobs report, because another one may run a job again if this one is
+    /// silent. The time does not count while the machine is suspended.
     pub fn report_alive(&self, silence: Duration) {
         self.0.spawner.report_alive(silence);
     }

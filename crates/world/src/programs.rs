@@ -7,8 +7,9 @@ mod image;
 mod mark;
 
 pub(crate) use image::{
-    ChildProcess, EXTRA_FD, HELPER_NAME, ProgramImage, SERVER_FILE, StandardStreams, kill_and_wait,
+    ChildProcess, EXTRA_FD, HELPER_NAME, PreparedProgram, SERVER_FILE, StandardStreams,
+    kill_and_wait,
 };
 pub use mark::ServerProcessMark;
-pub(crate) use mark::{RunTag, TagLimits};
+pub(crate) use mark::{ProgramRunTag, RunTagLimits};
 pub use program::{ProgramLookupError, ResolvedProgram, nearest_program};

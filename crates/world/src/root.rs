@@ -49,24 +49,24 @@ use protected::ProtectedPaths;
 #[cfg(any(fuzzing, test))]
 pub(crate) use protected::check as fuzz_protected;
 
-pub use copy::{CopyOptions, CopyTotals};
+pub use copy::{EntryCopyOptions, EntryCopyTotals};
 pub use entries::DirectoryPage;
 pub use entry_details::EntryDetails;
-pub use escaped_paths::{EscapeReason, EscapedPath, InspectionDepth};
+pub use escaped_paths::{EscapedPath, InspectionDepth, PathEscapeReason};
 pub use etag::Etag;
 pub use file::WorkspaceFile;
 pub use hidden::hide_path;
+pub use meta::{EntryFingerprint, FileTime};
 pub use meta::{EntryKind, EntryMeta};
-pub use meta::{EntryStamp, FileTime};
 pub use path::quoted_path;
 pub use place::ParentPolicy;
 pub(crate) use placeholder::{PLACEHOLDER_MODE, is_placeholder, open_folder};
 pub use protected::is_foreign_settings;
-pub use remove::EntryScope;
+pub use remove::DirectoryOperationScope;
 pub use rename::DestinationConflict;
-pub use replace::{ExistingFile, MissingFile, WriteConditions, WriteOutcome};
-pub use walk::{OpenFolder, TreeWalk, WalkEntry, WalkFilter, WalkFolder, WalkStart};
-pub use work::WorkMonitor;
+pub use replace::{ExistingFilePolicy, FileWriteConditions, FileWriteOutcome, MissingFilePolicy};
+pub use walk::{OpenWalkFolder, TreeWalk, WalkEntry, WalkFilter, WalkFolder, WalkStartPoint};
+pub use work::DiskWorkMonitor;
 
 /// A workspace, held open as a directory. Clones are cheap.
 ///
@@ -74,14 +74,14 @@ pub use work::WorkMonitor;
 #[derive(Clone)]
 pub struct Root {
     handle: Arc<RootHandle>,
-    rules: Arc<CompiledRules>,
+    rules: Arc<CompiledOwnerSettings>,
     /// The ignore rules that apply above the root, if it is in a larger repository.
     ignored_above: Option<Arc<IgnoreRules>>,
 }
 
 /// The rules of a workspace that its owner chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RootRules {
+pub struct WorkspaceOwnerSettings {
     /// Names of files and folders that can be read but never changed, at any depth.
     pub protected: Vec<String>,
     /// Paths from the root that can be read but never changed, such as `skills`.
@@ -90,7 +90,7 @@ pub struct RootRules {
     pub hashed_bytes_max: u64,
 }
 
-impl Default for RootRules {
+impl Default for WorkspaceOwnerSettings {
     fn default() -> Self {
         Self {
             protected: protected::DEFAULT_PROTECTED.iter().map(|it| it.name.to_owned()).collect(),
@@ -107,7 +107,7 @@ struct RootHandle {
     work_slots: Arc<Semaphore>,
 }
 
-struct CompiledRules {
+struct CompiledOwnerSettings {
     protected: ProtectedPaths,
     hashed_bytes_max: u64,
 }
@@ -130,7 +130,7 @@ impl Root {
         let held = RootHandle { dir, path, locks: DirectoryLocks::default(), work_slots: room };
         Ok(Self {
             handle: Arc::new(held),
-            rules: Arc::new(CompiledRules::new(&RootRules::default())),
+            rules: Arc::new(CompiledOwnerSettings::new(&WorkspaceOwnerSettings::default())),
             ignored_above: None,
         })
     }
@@ -150,8 +150,8 @@ impl Root {
     }
 
     /// Returns this root with other `rules`.
-    pub fn with_rules(self, rules: &RootRules) -> Self {
-        Self { rules: Arc::new(CompiledRules::new(rules)), ..self }
+    pub fn with_rules(self, rules: &WorkspaceOwnerSettings) -> Self {
+        Self { rules: Arc::new(CompiledOwnerSettings::new(rules)), ..self }
     }
 
     /// Returns this root with the ignore rules above it, if it is a folder of a larger repository.
@@ -190,9 +190,9 @@ impl Root {
     }
 }
 
-impl CompiledRules {
-    fn new(rules: &RootRules) -> Self {
-        let RootRules { protected, protected_at_root, hashed_bytes_max } = rules;
+impl CompiledOwnerSettings {
+    fn new(rules: &WorkspaceOwnerSettings) -> Self {
+        let WorkspaceOwnerSettings { protected, protected_at_root, hashed_bytes_max } = rules;
         Self {
             protected: ProtectedPaths::new(protected, protected_at_root),
             hashed_bytes_max: *hashed_bytes_max,

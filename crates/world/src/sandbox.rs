@@ -46,20 +46,20 @@ use std::sync::{Arc, OnceLock};
 use globset::{Glob, GlobMatcher};
 use toolgate_contract::glob_problem;
 
-pub use coverage::{MissingLayer, SandboxCoverage, SandboxLayer};
+pub use coverage::{MissingSandboxLayer, SandboxCoverage, SandboxLayer};
 pub use namespace_check::namespace_obstacle;
 #[cfg(any(fuzzing, test))]
 pub(crate) use plan::check as fuzz_plans;
-pub use server_confinement::{ServerAccess, confine_thread as confine_server};
+pub use server_confinement::{ServerPathAccess, confine_thread as confine_server};
 pub use settings::{
-    GitFolderAccess, ProfileRule, RestoreAccess, SandboxProfile, SandboxRequirement,
+    GitFolderAccess, RegistryRestoreAccess, SandboxProfile, SandboxProfileRule, SandboxRequirement,
     SandboxSettings,
 };
 
 pub(super) use confine::{RunningConfinement, SandboxedLaunch};
 pub use coverage::IncompleteSandbox;
-pub use setup_step::{SetupFailure, SetupStep};
-pub use worker::{WorkerLimits, run_worker_if_asked};
+pub use setup_step::{SandboxSetupFailure, SandboxSetupStep};
+pub use worker::{WorkerProcessLimits, run_worker_if_asked};
 pub(super) use worker_frames::{read_frame, write_frame};
 
 use super::Root;
@@ -67,10 +67,10 @@ use super::forwarder::{HostAccess, HostSource};
 use super::programs::HELPER_NAME;
 use capabilities::SandboxCapabilities;
 use guarded_paths::GuardedPaths;
-use network_check::NetworkTests;
+use network_check::SandboxNetworkTestResults;
 use reserved_names::ReservedNames;
 pub(super) use reserved_names::SandboxLeftovers;
-use standby::IdleHelpers;
+use standby::IdleSandboxHelpers;
 use unconfined_thread::UnconfinedThread;
 
 /// The sandbox that confines programs. Clones are cheap.
@@ -80,13 +80,13 @@ pub struct Sandbox(Arc<SandboxState>);
 struct SandboxState {
     settings: SandboxSettings,
     paths: SandboxPaths,
-    rules: Vec<ToolRule>,
+    rules: Vec<ToolSandboxRule>,
     /// The hosts that a program may reach if no `[[sandbox.for]]` rule applies to it.
     hosts: Option<Arc<HostAccess>>,
     /// The results of testing the network of confined programs.
-    network_tests: NetworkTests,
+    network_tests: SandboxNetworkTestResults,
     reserved: ReservedNames,
-    idle: IdleHelpers,
+    idle: IdleSandboxHelpers,
     /// A thread that tests the sandbox on this system. `None` if no program is confined.
     unconfined_thread: Option<Arc<UnconfinedThread>>,
     /// The sandbox capabilities of this system, tested before the first confined program.
@@ -94,14 +94,14 @@ struct SandboxState {
 }
 
 /// A `[[sandbox.for]]` rule, which sets the profile for the programs of some tools.
-struct ToolRule {
+struct ToolSandboxRule {
     tools: GlobMatcher,
     profile: SandboxProfile,
     hosts: Option<Arc<HostAccess>>,
 }
 
 /// The confinement of one program in the sandbox.
-pub struct Confinement {
+pub struct ProgramConfinement {
     /// The sandbox profile that applies to the program.
     pub profile: SandboxProfile,
     /// The workspace that the program is confined to.
@@ -122,8 +122,8 @@ pub struct Confinement {
     /// The only files and folders that may be executed. `None` allows every file that the program
     /// sees.
     pub executables: Option<Vec<PathBuf>>,
-    /// The hosts that the program may reach through a forwarder. `None` if its profile alone decides
-    /// about the network.
+    /// The hosts that the program may reach through a forwarder. `None` if its profile alone
+    /// decides about the network.
     pub hosts: Option<Arc<HostAccess>>,
 }
 
@@ -136,7 +136,7 @@ pub struct OutsideRepositoryPath {
     pub is_writable: bool,
 }
 
-impl Confinement {
+impl ProgramConfinement {
     /// Returns `true` if the program may write the workspace and the folders of `sandbox.write`.
     pub fn may_write(&self) -> bool {
         !self.read_only && self.profile != SandboxProfile::ReadOnly
@@ -180,7 +180,13 @@ impl Sandbox {
         let settings =
             SandboxSettings { profile: SandboxProfile::Off, ..SandboxSettings::default() };
         let paths = SandboxPaths::default();
-        Self::from_parts(settings, paths, CompiledRules::default(), None, ReservedNames::default())
+        Self::from_parts(
+            settings,
+            paths,
+            CompiledSandboxRules::default(),
+            None,
+            ReservedNames::default(),
+        )
     }
 
     /// Creates the sandbox that `settings` describe. The `main` function of the executable must
@@ -224,7 +230,7 @@ impl Sandbox {
         tool: &str,
         only_reads: bool,
         workspace: &Root,
-    ) -> Option<Confinement> {
+    ) -> Option<ProgramConfinement> {
         let rule = self.0.rules.iter().find(|rule| rule.tools.is_match(tool));
         let (profile, only_reads) = match (rule, self.0.settings.profile) {
             (Some(rule), _) => (rule.profile, false),
@@ -233,13 +239,13 @@ impl Sandbox {
         };
         let hosts = rule.map_or(&self.0.hosts, |rule| &rule.hosts).clone();
         let confinement = Self::new_confinement(profile, only_reads, workspace)?;
-        Some(Confinement { hosts, ..confinement })
+        Some(ProgramConfinement { hosts, ..confinement })
     }
 
     /// Returns the access of `tool`, which restores dependencies, to the user's package registry.
     /// `None` if a `[[sandbox.for]]` rule applies to `tool`, or if the profile of other programs is
     /// not `workspace`.
-    pub fn restore_access(&self, tool: &str) -> Option<RestoreAccess> {
+    pub fn restore_access(&self, tool: &str) -> Option<RegistryRestoreAccess> {
         let SandboxState { settings, rules, .. } = &*self.0;
         let is_ruled = rules.iter().any(|rule| rule.tools.is_match(tool));
         let is_workspace = settings.profile == SandboxProfile::Workspace;
@@ -261,7 +267,7 @@ impl Sandbox {
         &self,
         profile: SandboxProfile,
         workspace: &Root,
-    ) -> Option<Confinement> {
+    ) -> Option<ProgramConfinement> {
         Self::new_confinement(profile, false, workspace)
     }
 
@@ -279,8 +285,8 @@ impl Sandbox {
         profile: SandboxProfile,
         only_reads: bool,
         workspace: &Root,
-    ) -> Option<Confinement> {
-        let inside = Confinement {
+    ) -> Option<ProgramConfinement> {
+        let inside = ProgramConfinement {
             profile,
             workspace: workspace.clone(),
             read_only: only_reads,
@@ -340,19 +346,19 @@ impl Sandbox {
     fn from_parts(
         settings: SandboxSettings,
         paths: SandboxPaths,
-        rules: CompiledRules,
+        rules: CompiledSandboxRules,
         outside: Option<Arc<UnconfinedThread>>,
         reserved: ReservedNames,
     ) -> Self {
-        let CompiledRules { rules, hosts } = rules;
-        let idle = IdleHelpers::default();
+        let CompiledSandboxRules { rules, hosts } = rules;
+        let idle = IdleSandboxHelpers::default();
         let capabilities = OnceLock::new();
         Self(Arc::new(SandboxState {
             settings,
             paths,
             rules,
             hosts,
-            network_tests: NetworkTests::default(),
+            network_tests: SandboxNetworkTestResults::default(),
             reserved,
             idle,
             unconfined_thread: outside,
@@ -363,13 +369,13 @@ impl Sandbox {
 
 /// The rules of the sandbox settings in compiled form.
 #[derive(Default)]
-struct CompiledRules {
-    rules: Vec<ToolRule>,
+struct CompiledSandboxRules {
+    rules: Vec<ToolSandboxRule>,
     hosts: Option<Arc<HostAccess>>,
 }
 
 /// Checks the sandbox `settings` and returns their rules.
-fn compile_rules(settings: &SandboxSettings) -> Result<CompiledRules, String> {
+fn compile_rules(settings: &SandboxSettings) -> Result<CompiledSandboxRules, String> {
     settings.check()?;
     let rules = settings.rules.iter().map(|rule| {
         let odd = |why: String| {
@@ -380,9 +386,9 @@ fn compile_rules(settings: &SandboxSettings) -> Result<CompiledRules, String> {
         }
         let pattern = Glob::new(&rule.tools).map_err(|err| odd(err.to_string()))?;
         let hosts = rule.access()?;
-        Ok(ToolRule { tools: pattern.compile_matcher(), profile: rule.profile, hosts })
+        Ok(ToolSandboxRule { tools: pattern.compile_matcher(), profile: rule.profile, hosts })
     });
-    Ok(CompiledRules { rules: rules.collect::<Result<_, _>>()?, hosts: settings.access()? })
+    Ok(CompiledSandboxRules { rules: rules.collect::<Result<_, _>>()?, hosts: settings.access()? })
 }
 
 /// Runs the sandbox helper if this process was started as a helper, and never returns in that case.

@@ -25,13 +25,13 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{ChangeFeed, ToolError, ToolFault, WatchGuard};
+use toolgate_contract::{ActivityGuard, ChangeFeed, ToolError, ToolErrorKind};
 
 use super::Root;
 use super::root::FileTime;
 use folder_watches::FolderWatches;
 pub use tracker::{FileChanges, FileTracker, FolderUpdate};
-use watch_set::WatchSet;
+use watch_set::RootWatchSet;
 
 /// The delay between a file event and the check of the files, to collect more events.
 const FILES_DELAY: Duration = Duration::from_millis(50);
@@ -40,20 +40,20 @@ const LIST_DELAY: Duration = Duration::from_millis(150);
 
 /// A watcher of the files below one root. Clones share one watch.
 #[derive(Clone)]
-pub struct FileWatcher(Arc<WatcherState>);
+pub struct FileWatcher(Arc<FileWatcherState>);
 
-struct WatcherState {
+struct FileWatcherState {
     root: Root,
-    watch: Mutex<Weak<ActiveWatch>>,
+    watch: Mutex<Weak<ActiveFileWatch>>,
 }
 
 /// A running watch, which ends when the last subscription is dropped.
-struct ActiveWatch(Arc<WatchShared>);
+struct ActiveFileWatch(Arc<SharedWatchState>);
 
 /// The state that subscriptions share with the watching task.
 #[derive(Default)]
-struct WatchShared {
-    requests: Mutex<WatchRequests>,
+struct SharedWatchState {
+    requests: Mutex<WatchSubscriptionRequests>,
     /// A signal that wakes the watching task when there are new or ended subscriptions.
     changed: Notify,
     ended: CancellationToken,
@@ -61,10 +61,10 @@ struct WatchShared {
 
 /// All subscriptions to changes of files, by number.
 #[derive(Default)]
-struct WatchRequests {
+struct WatchSubscriptionRequests {
     last_number: u64,
     files: BTreeMap<u64, FileWatchRequest>,
-    lists: BTreeMap<u64, ListWatchRequest>,
+    lists: BTreeMap<u64, WorkspaceListWatchRequest>,
 }
 
 struct FileWatchRequest {
@@ -78,22 +78,22 @@ struct FileWatchRequest {
 }
 
 #[derive(Clone)]
-struct ListWatchRequest {
+struct WorkspaceListWatchRequest {
     changes: ChangeFeed,
     /// The time from which on changes of the file list are reported.
     since: FileTime,
 }
 
 /// A guard that ends one subscription when dropped.
-struct WatchSubscription {
-    live: Arc<ActiveWatch>,
+struct FileWatchSubscription {
+    live: Arc<ActiveFileWatch>,
     number: u64,
 }
 
 impl FileWatcher {
     /// Creates a watcher of `root`. Nothing is watched before the first subscription.
     pub fn new(root: &Root) -> Self {
-        Self(Arc::new(WatcherState { root: root.clone(), watch: Mutex::default() }))
+        Self(Arc::new(FileWatcherState { root: root.clone(), watch: Mutex::default() }))
     }
 
     /// Notifies `changes` under the name `uri` when the file at `path` changes, appears or
@@ -106,13 +106,13 @@ impl FileWatcher {
         path: &str,
         uri: &str,
         changes: &ChangeFeed,
-    ) -> Result<WatchGuard, ToolError> {
+    ) -> Result<ActivityGuard, ToolError> {
         let live = self.active_watch().map_err(|err| {
             let message = "files cannot be watched now: the system has no free inotify watches; \
                            raise fs.inotify.max_user_watches";
             ToolError {
                 cause: Some(err.to_string()),
-                ..ToolError::new(ToolFault::Unavailable, message)
+                ..ToolError::new(ToolErrorKind::Unavailable, message)
             }
         })?;
         let (ready, watched) = oneshot::channel();
@@ -122,21 +122,22 @@ impl FileWatcher {
             changes: changes.clone(),
             ready: Some(ready),
         };
-        let subscription = WatchSubscription::new(live, |wanted, number| {
+        let subscription = FileWatchSubscription::new(live, |wanted, number| {
             wanted.files.insert(number, file);
         });
         match watched.await {
-            Ok(watched) => watched.map(|()| WatchGuard::new(subscription)),
+            Ok(watched) => watched.map(|()| ActivityGuard::new(subscription)),
             Err(_) => Err(ToolError::failed("the subscription ended; subscribe again")),
         }
     }
 
     /// Notifies `changes` when files of the workspace appear or disappear.
-    pub fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
+    pub fn watch_list(&self, changes: &ChangeFeed) -> ActivityGuard {
         match self.active_watch() {
             Ok(live) => {
-                let list = ListWatchRequest { changes: changes.clone(), since: FileTime::now() };
-                WatchGuard::new(WatchSubscription::new(live, |wanted, number| {
+                let list =
+                    WorkspaceListWatchRequest { changes: changes.clone(), since: FileTime::now() };
+                ActivityGuard::new(FileWatchSubscription::new(live, |wanted, number| {
                     wanted.lists.insert(number, list);
                 }))
             }
@@ -144,13 +145,13 @@ impl FileWatcher {
                 tracing::warn!(
                     "new files are not reported, because the workspace cannot be watched: {err}"
                 );
-                WatchGuard::none()
+                ActivityGuard::none()
             }
         }
     }
 
     /// Returns the running watch of the root's files, or starts one.
-    fn active_watch(&self) -> io::Result<Arc<ActiveWatch>> {
+    fn active_watch(&self) -> io::Result<Arc<ActiveFileWatch>> {
         let mut watch = self.0.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(live) = watch.upgrade()
             && !live.0.ended.is_cancelled()
@@ -160,23 +161,26 @@ impl FileWatcher {
         let runtime = Handle::try_current().map_err(io::Error::other)?;
         let places = FolderWatches::new()?;
         let queue = queue_reader(places.queue())?;
-        let shared = Arc::new(WatchShared::default());
-        let lookout = WatchSet::new(&self.0.root, places);
+        let shared = Arc::new(SharedWatchState::default());
+        let lookout = RootWatchSet::new(&self.0.root, places);
         runtime.spawn(run_watch(WatchEndGuard(shared.clone()), queue, lookout));
-        let live = Arc::new(ActiveWatch(shared));
+        let live = Arc::new(ActiveFileWatch(shared));
         *watch = Arc::downgrade(&live);
         Ok(live)
     }
 }
 
-impl WatchShared {
-    fn requests(&self) -> MutexGuard<'_, WatchRequests> {
+impl SharedWatchState {
+    fn requests(&self) -> MutexGuard<'_, WatchSubscriptionRequests> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl WatchSubscription {
-    fn new(live: Arc<ActiveWatch>, want: impl FnOnce(&mut WatchRequests, u64)) -> Self {
+impl FileWatchSubscription {
+    fn new(
+        live: Arc<ActiveFileWatch>,
+        want: impl FnOnce(&mut WatchSubscriptionRequests, u64),
+    ) -> Self {
         let number = {
             let mut wanted = live.0.requests();
             wanted.last_number += 1;
@@ -189,7 +193,7 @@ impl WatchSubscription {
     }
 }
 
-impl Drop for WatchSubscription {
+impl Drop for FileWatchSubscription {
     fn drop(&mut self) {
         let shared = &self.live.0;
         let mut wanted = shared.requests();
@@ -200,14 +204,14 @@ impl Drop for WatchSubscription {
     }
 }
 
-impl Drop for ActiveWatch {
+impl Drop for ActiveFileWatch {
     fn drop(&mut self) {
         self.0.ended.cancel();
     }
 }
 
 /// A guard that marks the watch as ended when dropped.
-struct WatchEndGuard(Arc<WatchShared>);
+struct WatchEndGuard(Arc<SharedWatchState>);
 
 impl Drop for WatchEndGuard {
     fn drop(&mut self) {
@@ -220,7 +224,7 @@ impl Drop for WatchEndGuard {
 /// Runs the watch until no subscription is left.
 ///
 /// Files are checked on blocking threads. The event queue is read at most once per [`FILES_DELAY`].
-async fn run_watch(shared: WatchEndGuard, queue: AsyncFd<Arc<OwnedFd>>, mut lookout: WatchSet) {
+async fn run_watch(shared: WatchEndGuard, queue: AsyncFd<Arc<OwnedFd>>, mut lookout: RootWatchSet) {
     let WatchEndGuard(shared) = &shared;
     let mut look_at: Option<Instant> = None;
     let mut list_at: Option<Instant> = None;
@@ -230,13 +234,13 @@ async fn run_watch(shared: WatchEndGuard, queue: AsyncFd<Arc<OwnedFd>>, mut look
             () = shared.ended.cancelled() => return,
             () = sleep_until_due(look_at) => {
                 look_at = None;
-                WatchStep::Files
+                WatchTaskStep::Files
             }
             () = sleep_until_due(list_at) => {
                 list_at = None;
-                WatchStep::List
+                WatchTaskStep::List
             }
-            () = shared.changed.notified() => WatchStep::Requests,
+            () = shared.changed.notified() => WatchTaskStep::Requests,
             ready = queue.readable(), if look_at.is_none() => {
                 let Ok(mut ready) = ready else { return };
                 // The queue is drained later, so events from now on wake this again.
@@ -248,9 +252,9 @@ async fn run_watch(shared: WatchEndGuard, queue: AsyncFd<Arc<OwnedFd>>, mut look
         let wanted = shared.clone();
         let looked = spawn_blocking(move || {
             match look {
-                WatchStep::Files => lookout.process_events(),
-                WatchStep::List => lookout.refresh_list(),
-                WatchStep::Requests => lookout.apply_requests(&wanted),
+                WatchTaskStep::Files => lookout.process_events(),
+                WatchTaskStep::List => lookout.refresh_list(),
+                WatchTaskStep::Requests => lookout.apply_requests(&wanted),
             }
             lookout
         });
@@ -275,7 +279,7 @@ fn queue_reader(queue: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
 }
 
 /// The next step of the task that watches files.
-enum WatchStep {
+enum WatchTaskStep {
     Files,
     List,
     Requests,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use toolgate_tool_search::{
-    BestToolFit, CALL_DESCRIPTION, FoundTool, QueryFindings, Question, READ_DESCRIPTION,
+    BestToolFit, CALL_DESCRIPTION, FoundTool, QueryResults, Question, READ_DESCRIPTION,
     call_schema, search_description, search_schema, signature, write_findings,
 };
 
@@ -72,7 +72,7 @@ fn answer_in_session(
         was_shown: !shown.insert(at),
     });
     let findings =
-        QueryFindings { query: question, tools: found.collect(), coverage: BestToolFit::Fits };
+        QueryResults { query: question, tools: found.collect(), coverage: BestToolFit::Fits };
     write_findings(&[findings], 0)
 }
 

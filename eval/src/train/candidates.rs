@@ -6,8 +6,10 @@ use std::fmt;
 use toolgate_chunks::ChunkKind;
 use toolgate_chunks::words::words;
 use toolgate_search::embedder::embedding_text;
-use toolgate_search::rank::{Candidate, FIELDS, IndexStatistics, WeighedQuestion, bm25f, features};
-use toolgate_search::static_model::StaticModel;
+use toolgate_search::rank::{
+    ChunkCandidate, FIELDS, IndexStatistics, WeightedQuery, bm25f, features,
+};
+use toolgate_search::static_model::StaticEmbeddingModel;
 use toolgate_search::vectors::{VectorPrecision, VectorStore, VectorsError};
 use toolgate_search::{ChunkHash, ChunkSummary};
 
@@ -71,7 +73,10 @@ pub(super) fn count_above(scores: &[f32], right: usize) -> usize {
 }
 
 /// Describes how well the word vectors rank alone.
-pub(super) fn evaluate_alone(packages: &[Package], model: &StaticModel) -> anyhow::Result<String> {
+pub(super) fn evaluate_alone(
+    packages: &[Package],
+    model: &StaticEmbeddingModel,
+) -> anyhow::Result<String> {
     let mut tally = ReciprocalRankSum::default();
     for package in packages {
         let statics = StaticVectors::new(package, model)?;
@@ -90,7 +95,7 @@ struct StaticVectors {
 }
 
 impl StaticVectors {
-    fn new(package: &Package, model: &StaticModel) -> Result<Self, VectorsError> {
+    fn new(package: &Package, model: &StaticEmbeddingModel) -> Result<Self, VectorsError> {
         let store = VectorStore::in_memory(&model.space(), VectorPrecision::Coarse)?;
         let vectors = package.units.iter().map(|it| model.embed_chunk(&texts(it)));
         let entries = (0..).map(ChunkHash).zip(vectors);
@@ -129,7 +134,7 @@ struct CountedPackage {
 
 impl CountedPackage {
     #[allow(clippy::cast_precision_loss)]
-    fn new(package: &Package, model: &StaticModel) -> Result<Self, VectorsError> {
+    fn new(package: &Package, model: &StaticEmbeddingModel) -> Result<Self, VectorsError> {
         let mut occurrences: HashMap<String, Vec<(u32, [u16; FIELDS])>> = HashMap::new();
         let mut all_lengths = Vec::new();
         let mut averages =
@@ -158,14 +163,14 @@ impl CountedPackage {
         })
     }
 
-    fn question(&self, text: &str) -> WeighedQuestion {
-        WeighedQuestion::new(text, self.averages.chunks, |word| {
+    fn question(&self, text: &str) -> WeightedQuery {
+        WeightedQuery::new(text, self.averages.chunks, |word| {
             self.occurrences.get(word).map_or(0, |it| it.len() as u64)
         })
     }
 
     /// Returns the counts of the question's words, by function.
-    fn counts(&self, question: &WeighedQuestion) -> HashMap<u32, Vec<[u16; FIELDS]>> {
+    fn counts(&self, question: &WeightedQuery) -> HashMap<u32, Vec<[u16; FIELDS]>> {
         let mut found: HashMap<u32, Vec<[u16; FIELDS]>> = HashMap::new();
         let concepts = question.concepts.len();
         for (at, concept) in question.concepts.iter().enumerate() {
@@ -180,10 +185,10 @@ impl CountedPackage {
     /// vectors.
     fn candidates(
         &self,
-        question: &WeighedQuestion,
+        question: &WeightedQuery,
         cosines: &[f32],
         model: Option<&[f32]>,
-    ) -> Vec<Candidate> {
+    ) -> Vec<ChunkCandidate> {
         let counts = self.counts(question);
         let lexical: Vec<(f32, u32)> = counts
             .iter()
@@ -204,7 +209,7 @@ impl CountedPackage {
         let no_counts = vec![[0; FIELDS]; question.concepts.len()];
         chosen
             .into_iter()
-            .map(|index| Candidate {
+            .map(|index| ChunkCandidate {
                 key: u64::from(index),
                 counts: counts.get(&index).unwrap_or(&no_counts).clone(),
                 lengths: self.lengths[index as usize],
@@ -244,7 +249,7 @@ fn summary_of(unit: &CodeUnit) -> ChunkSummary {
 pub fn print_bm25f_quality() -> anyhow::Result<()> {
     let mut tally = ReciprocalRankSum::default();
     for package in load(Split::Tune)? {
-        let counted = CountedPackage::new(&package, StaticModel::built_in())?;
+        let counted = CountedPackage::new(&package, StaticEmbeddingModel::built_in())?;
         for query in package.queries.iter().take(80) {
             let question = counted.question(&query.text);
             let mut scores = vec![0.0; package.units.len()];
@@ -332,7 +337,7 @@ fn collect_candidates(
     per_package: usize,
     vectors: Option<&mut Vectors>,
 ) -> anyhow::Result<Vec<QuestionCandidates>> {
-    let table = StaticModel::built_in();
+    let table = StaticEmbeddingModel::built_in();
     let counted = CountedPackage::new(package, table)?;
     let queries = &package.queries[..per_package.min(package.queries.len())];
     let model_vectors = match vectors {

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use toolgate::ServerBuilder;
 use toolgate_contract::{
-    ContentBlock, ContentOnly, Effects, NoInput, ResourceContents, Tool, ToolContext, ToolError,
+    ContentBlock, Effects, NoInput, ResourceContents, Tool, ToolContext, ToolError,
+    UnstructuredResult,
 };
 
 /// An image of a red dot.
@@ -34,10 +35,14 @@ impl Tool for SimpleTextTool {
     const DESCRIPTION: &'static str = "Returns a sentence.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
-        Ok(ContentOnly::text("This is a simple text response for testing."))
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
+        Ok(UnstructuredResult::text("This is a simple text response for testing."))
     }
 }
 
@@ -49,10 +54,14 @@ impl Tool for ImageTool {
     const DESCRIPTION: &'static str = "Returns an image of a red dot.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
-        Ok(ContentOnly(vec![ContentBlock::image("image/png", DOT)]))
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
+        Ok(UnstructuredResult(vec![ContentBlock::image("image/png", DOT)]))
     }
 }
 
@@ -64,10 +73,14 @@ impl Tool for AudioTool {
     const DESCRIPTION: &'static str = "Returns a short silent sound.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
-        Ok(ContentOnly(vec![ContentBlock::audio("audio/wav", SILENCE)]))
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
+        Ok(UnstructuredResult(vec![ContentBlock::audio("audio/wav", SILENCE)]))
     }
 }
 
@@ -79,12 +92,16 @@ impl Tool for EmbeddedResourceTool {
     const DESCRIPTION: &'static str = "Shows a resource with what it holds.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let text = "This is an embedded resource content.";
         let contents = ResourceContents::text("test://embedded-resource", "text/plain", text);
-        Ok(ContentOnly(vec![ContentBlock::resource(contents)]))
+        Ok(UnstructuredResult(vec![ContentBlock::resource(contents)]))
     }
 }
 
@@ -96,13 +113,17 @@ impl Tool for MixedContentTool {
     const DESCRIPTION: &'static str = "Returns a text, an image and a resource.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let data = json!({ "test": "data", "value": 123 }).to_string();
         let contents =
             ResourceContents::text("test://mixed-content-resource", "application/json", data);
-        Ok(ContentOnly(vec![
+        Ok(UnstructuredResult(vec![
             ContentBlock::text("Multiple content types test:"),
             ContentBlock::image("image/png", DOT),
             ContentBlock::resource(contents),
@@ -118,9 +139,13 @@ impl Tool for FailingTool {
     const DESCRIPTION: &'static str = "Always fails.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         Err(ToolError::failed("This tool intentionally returns an error for testing"))
     }
 }
@@ -134,7 +159,7 @@ impl Tool for HandwrittenSchemaTool {
     const DESCRIPTION: &'static str = "Tool with JSON Schema 2020-12 features.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = Value;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
     fn input_schema() -> Value {
         json!({
@@ -168,8 +193,8 @@ impl Tool for HandwrittenSchemaTool {
         })
     }
 
-    async fn run(&self, _ctx: &ToolContext, input: Value) -> Result<ContentOnly, ToolError> {
-        Ok(ContentOnly::text(format!("Received: {input}")))
+    async fn run(&self, _ctx: &ToolContext, input: Value) -> Result<UnstructuredResult, ToolError> {
+        Ok(UnstructuredResult::text(format!("Received: {input}")))
     }
 }
 
@@ -190,13 +215,13 @@ impl Tool for CustomHeaderTool {
     const DESCRIPTION: &'static str = "Returns its input, which is also sent in a header.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = CustomHeaderInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
     async fn run(
         &self,
         _ctx: &ToolContext,
         input: CustomHeaderInput,
-    ) -> Result<ContentOnly, ToolError> {
-        Ok(ContentOnly::text(input.value))
+    ) -> Result<UnstructuredResult, ToolError> {
+        Ok(UnstructuredResult::text(input.value))
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 use toolgate::ServerBuilder;
 use toolgate_contract::{
-    ChangeFeed, ContentOnly, Effects, LogLevel, NoInput, ServerChange, Tool, ToolContext, ToolError,
+    ChangeFeed, Effects, LogLevel, NoInput, ServerChange, Tool, ToolContext, ToolError,
+    UnstructuredResult,
 };
 
 /// A pause after which clients receive messages separately.
@@ -30,15 +31,19 @@ impl Tool for LoggingTool {
     const DESCRIPTION: &'static str = "Logs three messages while it runs.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         ctx.log(LogLevel::Info, "Tool execution started");
         sleep(PAUSE).await;
         ctx.log(LogLevel::Info, "Tool processing data");
         sleep(PAUSE).await;
         ctx.log(LogLevel::Info, "Tool execution completed");
-        Ok(ContentOnly::text("Tool with logging executed successfully"))
+        Ok(UnstructuredResult::text("Tool with logging executed successfully"))
     }
 }
 
@@ -50,11 +55,15 @@ impl Tool for LogOnceTool {
     const DESCRIPTION: &'static str = "Logs one message, for clients that request the log.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         ctx.log(LogLevel::Info, "The logging tool was called");
-        Ok(ContentOnly::text("Logged for clients that request the log"))
+        Ok(UnstructuredResult::text("Logged for clients that request the log"))
     }
 }
 
@@ -66,15 +75,19 @@ impl Tool for ProgressTool {
     const DESCRIPTION: &'static str = "Reports its progress.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         ctx.report_progress(0.0, Some(100.0), None);
         sleep(PAUSE).await;
         ctx.report_progress(50.0, Some(100.0), None);
         sleep(PAUSE).await;
         ctx.report_progress(100.0, Some(100.0), None);
-        Ok(ContentOnly::text("Tool with progress executed successfully"))
+        Ok(UnstructuredResult::text("Tool with progress executed successfully"))
     }
 }
 
@@ -88,12 +101,16 @@ impl Tool for ReconnectionTool {
         "Closes the connection. The client reconnects for the answer.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         ctx.release_connection();
         sleep(2 * PAUSE).await;
-        Ok(ContentOnly::text("The client came back for this"))
+        Ok(UnstructuredResult::text("The client came back for this"))
     }
 }
 
@@ -105,11 +122,15 @@ impl Tool for ToolChangeTool {
     const DESCRIPTION: &'static str = "Notifies clients that tools changed.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         self.0.publish(&ServerChange::Tools);
-        Ok(ContentOnly::text("Notified clients that tools changed"))
+        Ok(UnstructuredResult::text("Notified clients that tools changed"))
     }
 }
 
@@ -121,10 +142,14 @@ impl Tool for PromptChangeTool {
     const DESCRIPTION: &'static str = "Notifies clients that prompts changed.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         self.0.publish(&ServerChange::Prompts);
-        Ok(ContentOnly::text("Notified clients that prompts changed"))
+        Ok(UnstructuredResult::text("Notified clients that prompts changed"))
     }
 }

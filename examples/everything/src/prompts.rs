@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use toolgate::ServerBuilder;
 use toolgate_contract::{
-    CompletionRequest, ContentBlock, NoInput, Prompt, PromptMessage, PromptText, ResourceContents,
-    ToolContext, ToolError,
+    CompletionRequest, ContentBlock, NoInput, Prompt, PromptMessage, RenderedPrompt,
+    ResourceContents, ToolContext, ToolError,
 };
 
 use crate::content::DOT;
@@ -22,8 +22,8 @@ pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
 }
 
 /// Returns a prompt with messages of the user, in order.
-fn user_messages(contents: impl IntoIterator<Item = ContentBlock>) -> PromptText {
-    PromptText {
+fn user_messages(contents: impl IntoIterator<Item = ContentBlock>) -> RenderedPrompt {
+    RenderedPrompt {
         description: None,
         messages: contents.into_iter().map(PromptMessage::user).collect(),
     }
@@ -37,7 +37,11 @@ impl Prompt for SimplePrompt {
     const DESCRIPTION: &'static str = "A sentence.";
     type Arguments = NoInput;
 
-    async fn make(&self, _ctx: &ToolContext, _arguments: NoInput) -> Result<PromptText, ToolError> {
+    async fn make(
+        &self,
+        _ctx: &ToolContext,
+        _arguments: NoInput,
+    ) -> Result<RenderedPrompt, ToolError> {
         Ok(user_messages([ContentBlock::text("This is a simple prompt for testing.")]))
     }
 }
@@ -63,7 +67,7 @@ impl Prompt for PromptWithArguments {
         &self,
         _ctx: &ToolContext,
         arguments: TwoArguments,
-    ) -> Result<PromptText, ToolError> {
+    ) -> Result<RenderedPrompt, ToolError> {
         let TwoArguments { arg1, arg2 } = arguments;
         let text = format!("Prompt with arguments: arg1='{arg1}', arg2='{arg2}'");
         Ok(user_messages([ContentBlock::text(text)]))
@@ -102,7 +106,7 @@ impl Prompt for PromptWithResource {
         &self,
         _ctx: &ToolContext,
         arguments: ResourceArguments,
-    ) -> Result<PromptText, ToolError> {
+    ) -> Result<RenderedPrompt, ToolError> {
         let text = "Embedded resource content for testing.";
         Ok(user_messages([
             ContentBlock::resource(ResourceContents::text(arguments.uri, "text/plain", text)),
@@ -119,7 +123,11 @@ impl Prompt for PromptWithImage {
     const DESCRIPTION: &'static str = "An image, and what to do with it.";
     type Arguments = NoInput;
 
-    async fn make(&self, _ctx: &ToolContext, _arguments: NoInput) -> Result<PromptText, ToolError> {
+    async fn make(
+        &self,
+        _ctx: &ToolContext,
+        _arguments: NoInput,
+    ) -> Result<RenderedPrompt, ToolError> {
         Ok(user_messages([
             ContentBlock::image("image/png", DOT),
             ContentBlock::text("Please analyze the image above."),
@@ -135,7 +143,11 @@ impl Prompt for AskingPrompt {
     const DESCRIPTION: &'static str = "A sentence with the answer of the person.";
     type Arguments = NoInput;
 
-    async fn make(&self, ctx: &ToolContext, _arguments: NoInput) -> Result<PromptText, ToolError> {
+    async fn make(
+        &self,
+        ctx: &ToolContext,
+        _arguments: NoInput,
+    ) -> Result<RenderedPrompt, ToolError> {
         let form = one_field("context", "string");
         let message = "What context should the prompt use?";
         let choice = ctx.ask_form("user_context", message, form).await?;

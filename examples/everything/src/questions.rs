@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use toolgate::ServerBuilder;
 use toolgate_contract::{
-    ContentOnly, Effects, NoInput, PersonChoice, SamplingRequest, Tool, ToolContext, ToolError,
+    Effects, ElicitationAnswer, NoInput, SamplingRequest, Tool, ToolContext, ToolError,
+    UnstructuredResult,
 };
 
 /// Adds the examples of this module to `builder`.
@@ -20,11 +21,11 @@ pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
 }
 
 /// Returns the name of a choice in the protocol, and the content of the form.
-fn action_and_content(choice: PersonChoice) -> (&'static str, Value) {
+fn action_and_content(choice: ElicitationAnswer) -> (&'static str, Value) {
     match choice {
-        PersonChoice::Accepted(content) => ("accept", Value::Object(content)),
-        PersonChoice::Declined => ("decline", json!({})),
-        PersonChoice::Canceled => ("cancel", json!({})),
+        ElicitationAnswer::Accepted(content) => ("accept", Value::Object(content)),
+        ElicitationAnswer::Declined => ("decline", json!({})),
+        ElicitationAnswer::Canceled => ("cancel", json!({})),
     }
 }
 
@@ -43,12 +44,16 @@ impl Tool for SamplingTool {
     const DESCRIPTION: &'static str = "Sends a prompt to the client's model.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = SamplingInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, input: SamplingInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: SamplingInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let sampled =
             ctx.ask_model("answer", SamplingRequest::from_text(input.prompt, 100)).await?;
-        Ok(ContentOnly::text(format!("LLM response: {}", sampled.text)))
+        Ok(UnstructuredResult::text(format!("LLM response: {}", sampled.text)))
     }
 }
 
@@ -60,11 +65,15 @@ impl Tool for ModelRequiredTool {
     const DESCRIPTION: &'static str = "Only works for clients that support sampling.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let sampled = ctx.ask_model("hello", SamplingRequest::from_text("Say hello.", 100)).await?;
-        Ok(ContentOnly::text(sampled.text))
+        Ok(UnstructuredResult::text(sampled.text))
     }
 }
 
@@ -83,13 +92,13 @@ impl Tool for ElicitationTool {
     const DESCRIPTION: &'static str = "Asks a person to fill in a form.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = ElicitationInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
     async fn run(
         &self,
         ctx: &ToolContext,
         input: ElicitationInput,
-    ) -> Result<ContentOnly, ToolError> {
+    ) -> Result<UnstructuredResult, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -100,7 +109,7 @@ impl Tool for ElicitationTool {
         });
         let (action, content) =
             action_and_content(ctx.ask_form("user", input.message, schema).await?);
-        Ok(ContentOnly::text(format!("User response: action={action}, content={content}")))
+        Ok(UnstructuredResult::text(format!("User response: action={action}, content={content}")))
     }
 }
 
@@ -112,16 +121,20 @@ impl Tool for StreamElicitationTool {
     const DESCRIPTION: &'static str = "Asks a person for a confirmation.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": { "ok": { "type": "boolean" } },
             "required": ["ok"],
         });
         let (action, _) = action_and_content(ctx.ask_form("ok", "Continue?", schema).await?);
-        Ok(ContentOnly::text(format!("The person chose to {action}")))
+        Ok(UnstructuredResult::text(format!("The person chose to {action}")))
     }
 }
 
@@ -133,9 +146,13 @@ impl Tool for ElicitDefaultsTool {
     const DESCRIPTION: &'static str = "Asks a person to fill in a form with default values.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -164,9 +181,13 @@ impl Tool for ElicitEnumsTool {
     const DESCRIPTION: &'static str = "Asks a person to choose, with every kind of choice.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -222,7 +243,9 @@ async fn ask_and_report(
     ctx: &ToolContext,
     message: &str,
     schema: Value,
-) -> Result<ContentOnly, ToolError> {
+) -> Result<UnstructuredResult, ToolError> {
     let (action, content) = action_and_content(ctx.ask_form("form", message, schema).await?);
-    Ok(ContentOnly::text(format!("Elicitation completed: action={action}, content={content}")))
+    Ok(UnstructuredResult::text(format!(
+        "Elicitation completed: action={action}, content={content}"
+    )))
 }

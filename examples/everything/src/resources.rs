@@ -1,7 +1,7 @@
 //! Resources: a text, bytes, one to watch, and a template.
 
 use serde_json::json;
-use toolgate::{ServerBuilder, StaticResources};
+use toolgate::{ServerBuilder, StaticResourceSource};
 use toolgate_contract::{ResourceData, ResourceSpec, ResourceTemplate};
 
 use crate::content::DOT;
@@ -24,7 +24,7 @@ pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
         .with_description("The data of an id.")
         .with_media_type("application/json");
     builder.resources(
-        StaticResources::new("everything")
+        StaticResourceSource::new("everything")
             .text(text, "This is the content of the static text resource.")
             .bytes(dot, DOT)
             .text(watched, "This is the content of the watched resource.")

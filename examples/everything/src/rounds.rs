@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use toolgate::ServerBuilder;
 use toolgate_contract::{
-    ClientQuestion, ClientQuestions, ContentOnly, Effects, NoInput, PersonChoice, QuestionKind,
-    SamplingRequest, Tool, ToolContext, ToolError,
+    ClientQuestion, ClientQuestions, Effects, ElicitationAnswer, NoInput, QuestionKind,
+    SamplingRequest, Tool, ToolContext, ToolError, UnstructuredResult,
 };
 
 /// Adds the examples of this module to `builder`.
@@ -26,10 +26,10 @@ pub(crate) fn one_field(name: &str, kind: &str) -> Value {
 }
 
 /// Returns the content of the field `name`, or `None` if the person did not fill in the form.
-pub(crate) fn field(choice: &PersonChoice, name: &str) -> Option<String> {
+pub(crate) fn field(choice: &ElicitationAnswer, name: &str) -> Option<String> {
     match choice {
-        PersonChoice::Accepted(content) => Some(content.get(name)?.as_str()?.to_owned()),
-        PersonChoice::Declined | PersonChoice::Canceled => None,
+        ElicitationAnswer::Accepted(content) => Some(content.get(name)?.as_str()?.to_owned()),
+        ElicitationAnswer::Declined | ElicitationAnswer::Canceled => None,
     }
 }
 
@@ -41,13 +41,17 @@ impl Tool for ElicitationRoundTool {
     const DESCRIPTION: &'static str = "Greets the person by name.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let form = one_field("name", "string");
         let choice = ctx.ask_form("user_name", "What is your name?", form).await?;
         let name = field(&choice, "name").unwrap_or_else(|| "stranger".to_owned());
-        Ok(ContentOnly::text(format!("Hello, {name}!")))
+        Ok(UnstructuredResult::text(format!("Hello, {name}!")))
     }
 }
 
@@ -59,11 +63,15 @@ impl Tool for SamplingRoundTool {
     const DESCRIPTION: &'static str = "Asks the client's model for the capital of France.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let sampling = SamplingRequest::from_text("What is the capital of France?", 100);
-        Ok(ContentOnly::text(ctx.ask_model("capital_question", sampling).await?.text))
+        Ok(UnstructuredResult::text(ctx.ask_model("capital_question", sampling).await?.text))
     }
 }
 
@@ -75,12 +83,16 @@ impl Tool for ListRootsTool {
     const DESCRIPTION: &'static str = "Lists the folders that the client works in.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let roots = ctx.ask_roots("client_roots").await?;
         let uris: Vec<_> = roots.iter().map(|root| root.uri.as_str()).collect();
-        Ok(ContentOnly::text(format!("The client works in {}", uris.join(", "))))
+        Ok(UnstructuredResult::text(format!("The client works in {}", uris.join(", "))))
     }
 }
 
@@ -93,12 +105,16 @@ impl Tool for RequestStateTool {
         "Asks for a confirmation. The client keeps its state meanwhile.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         ctx.ask_form("confirm", "Please confirm", one_field("ok", "boolean")).await?;
         // A state that the server did not issue is refused before this line.
-        Ok(ContentOnly::text("state-ok"))
+        Ok(UnstructuredResult::text("state-ok"))
     }
 }
 
@@ -111,11 +127,15 @@ impl Tool for TamperedStateTool {
         "Asks for a confirmation. A client that changes the state is refused.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         ctx.ask_form("confirm", "Please confirm", one_field("ok", "boolean")).await?;
-        Ok(ContentOnly::text("The state is unchanged"))
+        Ok(UnstructuredResult::text("The state is unchanged"))
     }
 }
 
@@ -127,9 +147,13 @@ impl Tool for MultipleInputsTool {
     const DESCRIPTION: &'static str = "Asks the person, the model and for folders at once.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let form = ClientQuestion::Form {
             message: "What is your name?".to_owned(),
             schema: one_field("name", "string"),
@@ -145,7 +169,7 @@ impl Tool for MultipleInputsTool {
             ]))
             .await?;
         let keys: Vec<_> = answers.keys().map(String::as_str).collect();
-        Ok(ContentOnly::text(format!("Answered: {}", keys.join(", "))))
+        Ok(UnstructuredResult::text(format!("Answered: {}", keys.join(", "))))
     }
 }
 
@@ -157,16 +181,20 @@ impl Tool for MultiRoundTool {
     const DESCRIPTION: &'static str = "Asks for a name, and then for a color.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let form = one_field("name", "string");
         let name = ctx.ask_form("step1", "Step 1: What is your name?", form).await?;
         let form = one_field("color", "string");
         let color = ctx.ask_form("step2", "Step 2: What is your favorite color?", form).await?;
         let (name, color) = (field(&name, "name"), field(&color, "color"));
         let or_unknown = |answer: Option<String>| answer.unwrap_or_else(|| "(unknown)".to_owned());
-        Ok(ContentOnly::text(format!("{} likes {}", or_unknown(name), or_unknown(color))))
+        Ok(UnstructuredResult::text(format!("{} likes {}", or_unknown(name), or_unknown(color))))
     }
 }
 
@@ -178,9 +206,13 @@ impl Tool for CapabilitiesTool {
     const DESCRIPTION: &'static str = "Asks every kind of question that the client supports.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let form = ClientQuestion::Form {
             message: "What is your name?".to_owned(),
             schema: one_field("name", "string"),
@@ -196,6 +228,6 @@ impl Tool for CapabilitiesTool {
             .map(|(_, key, question)| (key.to_owned(), question))
             .collect();
         let answers = ctx.asker.ask(questions).await?;
-        Ok(ContentOnly::text(format!("Answered: {}", answers.len())))
+        Ok(UnstructuredResult::text(format!("Answered: {}", answers.len())))
     }
 }

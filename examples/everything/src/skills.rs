@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use toolgate::{ServerBuilder, StaticResources};
+use toolgate::{ServerBuilder, StaticResourceSource};
 use toolgate_contract::{
     BoxFuture, ResourceSpec, Skill, SkillFile, SkillFiles, SkillSource, ToolContext, ToolError,
 };
@@ -23,17 +23,20 @@ const FILES: [(&str, &str); 3] = [
 
 /// Adds the examples of this module to `builder`.
 pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
-    let resources = FILES.iter().fold(StaticResources::new("skills"), |resources, (path, text)| {
-        let uri = format!("{FOLDER}/{path}");
-        let (name, about) = match *path {
-            "SKILL.md" => (NAME, ABOUT),
-            path => (path, "Instructions for one kind of tea."),
-        };
-        resources.text(
-            ResourceSpec::new(uri, name).with_description(about).with_media_type("text/markdown"),
-            *text,
-        )
-    });
+    let resources =
+        FILES.iter().fold(StaticResourceSource::new("skills"), |resources, (path, text)| {
+            let uri = format!("{FOLDER}/{path}");
+            let (name, about) = match *path {
+                "SKILL.md" => (NAME, ABOUT),
+                path => (path, "Instructions for one kind of tea."),
+            };
+            resources.text(
+                ResourceSpec::new(uri, name)
+                    .with_description(about)
+                    .with_media_type("text/markdown"),
+                *text,
+            )
+        });
     builder.resources(resources).skills(BrewingSkillSource(skill()))
 }
 

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use tokio::time::sleep;
 use toolgate::ServerBuilder;
 use toolgate_contract::{
-    ClientQuestion, ClientQuestions, ContentOnly, Effects, JobSupport, NoInput, PersonChoice, Tool,
-    ToolContext, ToolError,
+    ClientQuestion, ClientQuestions, Effects, ElicitationAnswer, JobSupport, NoInput, Tool,
+    ToolContext, ToolError, UnstructuredResult,
 };
 
 use crate::rounds::{field, one_field};
@@ -41,10 +41,14 @@ impl Tool for GreetTool {
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Never;
     type Input = GreetInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, _ctx: &ToolContext, input: GreetInput) -> Result<ContentOnly, ToolError> {
-        Ok(ContentOnly::text(format!("Hello, {}!", input.name)))
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        input: GreetInput,
+    ) -> Result<UnstructuredResult, ToolError> {
+        Ok(UnstructuredResult::text(format!("Hello, {}!", input.name)))
     }
 }
 
@@ -69,18 +73,18 @@ impl Tool for SlowComputeTool {
     const IDEMPOTENT: bool = true;
     const JOB: JobSupport = JobSupport::Preferred;
     type Input = SlowComputeInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
     async fn run(
         &self,
         ctx: &ToolContext,
         input: SlowComputeInput,
-    ) -> Result<ContentOnly, ToolError> {
+    ) -> Result<UnstructuredResult, ToolError> {
         tokio::select! {
             () = sleep(Duration::from_secs_f64(input.seconds)) => {}
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         }
-        Ok(ContentOnly::text(format!("Computed {} in {} s", input.label, input.seconds)))
+        Ok(UnstructuredResult::text(format!("Computed {} in {} s", input.label, input.seconds)))
     }
 }
 
@@ -93,9 +97,13 @@ impl Tool for FailingJobTool {
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Required;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         tokio::select! {
             () = sleep(Duration::from_secs(1)) => {}
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
@@ -113,9 +121,13 @@ impl Tool for ProtocolErrorJobTool {
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Preferred;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         Err(ToolError::refused(-32603, "This job always fails with a protocol error"))
     }
 }
@@ -137,21 +149,23 @@ impl Tool for ConfirmDeleteTool {
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Preferred;
     type Input = ConfirmDeleteInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
     async fn run(
         &self,
         ctx: &ToolContext,
         input: ConfirmDeleteInput,
-    ) -> Result<ContentOnly, ToolError> {
+    ) -> Result<UnstructuredResult, ToolError> {
         let ConfirmDeleteInput { filename } = input;
         let form = one_field("confirm", "boolean");
         let choice = ctx.ask_form("confirm", format!("Delete {filename}?"), form).await?;
         let done = match choice {
-            PersonChoice::Accepted(content) if content["confirm"] == true => "Deleted",
-            PersonChoice::Accepted(_) | PersonChoice::Declined | PersonChoice::Canceled => "Kept",
+            ElicitationAnswer::Accepted(content) if content["confirm"] == true => "Deleted",
+            ElicitationAnswer::Accepted(_)
+            | ElicitationAnswer::Declined
+            | ElicitationAnswer::Canceled => "Kept",
         };
-        Ok(ContentOnly::text(format!("{done} {filename}")))
+        Ok(UnstructuredResult::text(format!("{done} {filename}")))
     }
 }
 
@@ -165,9 +179,13 @@ impl Tool for MultiInputTool {
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Preferred;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let name = ClientQuestion::Form {
             message: "What is your name?".to_owned(),
             schema: one_field("name", "string"),
@@ -179,7 +197,7 @@ impl Tool for MultiInputTool {
         let questions =
             ClientQuestions::from([("name".to_owned(), name), ("confirm".to_owned(), confirm)]);
         let answers = ctx.asker.ask(questions).await?;
-        Ok(ContentOnly::text(format!("Answered: {}", answers.len())))
+        Ok(UnstructuredResult::text(format!("Answered: {}", answers.len())))
     }
 }
 
@@ -203,14 +221,18 @@ impl Tool for QuestionBeforeTaskTool {
     const JOB: JobSupport = JobSupport::Required;
     const HAS_PREPARE: bool = true;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
     async fn prepare(&self, ctx: &ToolContext, _input: &NoInput) -> Result<(), ToolError> {
         Self::ask_name(ctx).await.map(|_| ())
     }
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let name = Self::ask_name(ctx).await?;
-        Ok(ContentOnly::text(format!("Hello, {name}!")))
+        Ok(UnstructuredResult::text(format!("Hello, {name}!")))
     }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// A program that serves the tools in a file as an upstream, and returns each call's input. A call of
+/// A program that serves the tools in a file as an upstream, and returns each call's input. A call
+/// of
 /// `turn` changes all tools.
 pub(super) const UPSTREAM: &str = r#"
 import json, sys

@@ -49,7 +49,8 @@ impl HttpRequest {
         self
     }
 
-    /// Encodes the request. Adds `Host`, `Content-Length` and `Connection: close` if they are missing.
+    /// Encodes the request. Adds `Host`, `Content-Length` and `Connection: close` if they are
+    /// missing.
     pub(super) fn bytes(&self, addr: SocketAddr) -> Vec<u8> {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
         let mut add = |name: &str, value: &str| head += &format!("{name}: {value}\r\n");
@@ -141,7 +142,8 @@ impl HttpResponse {
         finding.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the data of each event if the body is a stream of events, and the whole body otherwise.
+    /// Returns the data of each event if the body is a stream of events, and the whole body
+    /// otherwise.
     pub(super) fn messages(&self) -> Vec<Vec<u8>> {
         if self.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream")) {
             let lines = self.body.split(|byte| *byte == b'\n');

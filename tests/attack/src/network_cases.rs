@@ -64,8 +64,8 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Listens on the socket of this case, and returns its path: a file of the workspace, or an abstract
-/// name that starts with `@`.
+/// Listens on the socket of this case, and returns its path: a file of the workspace, or an
+/// abstract name that starts with `@`.
 fn listen_to_sockets(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<String>> {
     if attempt.case.id == "M84" {
         let file = attempt.folders.ws.join("s.sock");

@@ -192,7 +192,8 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends SIGTERM and waits for the exit. Fails if the server exits with an error or not in time.
+    /// Sends SIGTERM and waits for the exit. Fails if the server exits with an error or not in
+    /// time.
     pub(super) fn stop(&mut self) -> Result<(), String> {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid

@@ -1,4 +1,5 @@
-//! A short run of the resource attacks, as a test. `cargo xtask attack --resources` starts longer ones.
+//! A short run of the resource attacks, as a test. `cargo xtask attack --resources` starts longer
+//! ones.
 #![allow(clippy::disallowed_methods, reason = "a test, which starts a test program")]
 
 use std::process::Command;

@@ -51,8 +51,8 @@ pub(super) fn get(addr: SocketAddr, path: &str) -> anyhow::Result<HttpAnswer> {
     require_answer(outcome).with_context(|| format!("GET {path}"))
 }
 
-/// Calls a tool and returns its structured result. The dialect is MCP, because Zyra returns only the
-/// output of programs.
+/// Calls a tool and returns its structured result. The dialect is MCP, because Zyra returns only
+/// the output of programs.
 pub(super) fn call_tool(addr: SocketAddr, tool: &str, arguments: &Value) -> anyhow::Result<Value> {
     let answer = require_answer(send_call(addr, tool, arguments))?;
     let mut message = answer.json().with_context(|| format!("a call of {tool}"))?;
@@ -151,8 +151,8 @@ fn send_and_receive(stream: &mut TcpStream, request: &[u8]) -> io::Result<Option
     }
 }
 
-/// Parses an answer, once it is complete. Without a length and without chunks, it never is. The body
-/// of a chunked answer keeps its chunks.
+/// Parses an answer, once it is complete. Without a length and without chunks, it never is. The
+/// body of a chunked answer keeps its chunks.
 fn parse_answer(received: &[u8]) -> Option<HttpAnswer> {
     let head = received.windows(4).position(|four| four == b"\r\n\r\n")?;
     let text = std::str::from_utf8(&received[..head]).ok()?.to_ascii_lowercase();

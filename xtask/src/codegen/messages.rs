@@ -1,7 +1,7 @@
 //! Lists every text that a person or an agent can read, from the string literals of the sources.
 //!
-//! Tests, panics, identifiers, SQL and texts for programs are left out. The doc comments of types that derive a schema
-//! or a command line are included, because both print them.
+//! Tests, panics, identifiers, SQL and texts for programs are left out. The doc comments of types
+//! that derive a schema or a command line are included, because both print them.
 
 use std::collections::BTreeSet;
 use std::path::Path;

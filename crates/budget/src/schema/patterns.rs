@@ -50,7 +50,7 @@ pub(super) fn forget_unfinished() -> bool {
 
 /// Compiled size and number of the patterns in a schema.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct PatternSizes {
+pub(super) struct PatternSizeTotals {
     /// Compiled size of all patterns of the schema, in bytes.
     pub(super) bytes: u64,
     /// Number of different patterns in the schema.
@@ -65,26 +65,26 @@ pub(super) struct PatternSizes {
 
 /// Counter of the patterns in a schema, which measures each pattern once.
 #[derive(Default)]
-pub(super) struct PatternMeter<'s> {
-    sizes: PatternSizes,
+pub(super) struct PatternSizeCounter<'s> {
+    sizes: PatternSizeTotals,
     seen: HashSet<&'s str>,
     seen_names: HashSet<&'s str>,
 }
 
 /// Compiled size of one pattern, and whether it backtracks.
-struct PatternSize {
+struct RegexPatternSize {
     bytes: u64,
     backtracks: bool,
 }
 
-impl PatternSizes {
+impl PatternSizeTotals {
     /// Returns the largest compiled size of a pattern for property names, in bytes.
     pub(super) fn size_limit(&self) -> usize {
         if self.backtracking_names > 0 { PART_BYTES_MAX } else { PATTERN_BYTES_MAX }
     }
 }
 
-impl<'s> PatternMeter<'s> {
+impl<'s> PatternSizeCounter<'s> {
     /// Adds the value of a schema's keyword `pattern`.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl<'s> PatternMeter<'s> {
     /// The pattern is invalid, or the patterns exceed a limit.
     pub(super) fn add_name(&mut self, pattern: &'s str) -> Result<(), String> {
         if self.seen_names.insert(pattern) {
-            let PatternSize { bytes, backtracks } = self.count(pattern)?;
+            let RegexPatternSize { bytes, backtracks } = self.count(pattern)?;
             self.sizes.name_states += bytes / STATE_BYTES + 1;
             self.sizes.backtracking_names += u64::from(backtracks);
         }
@@ -110,12 +110,12 @@ impl<'s> PatternMeter<'s> {
     }
 
     /// Returns the total size of all patterns.
-    pub(super) fn finish(self) -> PatternSizes {
+    pub(super) fn finish(self) -> PatternSizeTotals {
         self.sizes
     }
 
-    fn count(&mut self, pattern: &str) -> Result<PatternSize, String> {
-        let size = PatternSize::measure(pattern)?;
+    fn count(&mut self, pattern: &str) -> Result<RegexPatternSize, String> {
+        let size = RegexPatternSize::measure(pattern)?;
         self.sizes.bytes = self.sizes.bytes.saturating_add(size.bytes);
         self.sizes.count += 1;
         self.sizes.backtracks |= size.backtracks;
@@ -132,7 +132,7 @@ impl<'s> PatternMeter<'s> {
     }
 }
 
-impl PatternSize {
+impl RegexPatternSize {
     /// Measures the size of `pattern` without compiling it.
     fn measure(pattern: &str) -> Result<Self, String> {
         let translated = translate(pattern)?;
@@ -195,7 +195,7 @@ fn compiled_bytes(parsed: &Hir) -> u64 {
 }
 
 /// A compiled `pattern` of a schema whose matches take a bounded number of steps.
-pub(super) struct BoundedPattern {
+pub(super) struct BoundedRegexPattern {
     /// Pattern as it is written in the schema.
     source: String,
     /// Pattern in the syntax of the regex engine, if it backtracks.
@@ -205,13 +205,13 @@ pub(super) struct BoundedPattern {
     regex: Regex,
 }
 
-impl BoundedPattern {
+impl BoundedRegexPattern {
     /// Compiles the schema's `pattern`.
     ///
     /// # Errors
     /// The pattern is invalid or too large.
     pub(super) fn compile(pattern: &str) -> Result<Self, String> {
-        let size = PatternSize::measure(pattern)?;
+        let size = RegexPatternSize::measure(pattern)?;
         let translated = translate(pattern)?.into_owned();
         let limit = if size.backtracks { PART_BYTES_MAX } else { PATTERN_BYTES_MAX };
         let backtracks = BACKTRACKING_STEPS_MAX / SHORT_TEXT_BYTES;
@@ -272,7 +272,7 @@ fn build(
         .map_err(Box::new)
 }
 
-impl<'i> Keyword<'i> for BoundedPattern {
+impl<'i> Keyword<'i> for BoundedRegexPattern {
     fn validate(&self, instance: &'i Value) -> Result<(), ValidationError<'i>> {
         let Value::String(text) = instance else { return Ok(()) };
         let verb = match self.matches(text) {

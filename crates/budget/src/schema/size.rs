@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
-use super::patterns::{PatternMeter, PatternSizes};
+use super::patterns::{PatternSizeCounter, PatternSizeTotals};
 
 /// Maximum number of subschemas in a schema. A subschema counts once for each reference to it.
 const SUBSCHEMAS_MAX: u64 = 200_000;
@@ -70,12 +70,12 @@ pub struct SchemaSize {
     pub(super) back_references: u64,
     /// True if a validation error may contain the errors of several branches.
     pub(super) has_choices: bool,
-    pub(super) patterns: PatternSizes,
+    pub(super) patterns: PatternSizeTotals,
 }
 
 /// Size of one part of a schema.
 #[derive(Debug, Clone, Copy)]
-struct PartSize {
+struct SubschemaSize {
     subschemas: u64,
     /// Number of subschemas that an `unevaluatedProperties` around the part compiles again.
     evaluated: u64,
@@ -109,26 +109,27 @@ impl SchemaSize {
         documents: impl IntoIterator<Item = (&'s str, &'s Value)>,
         is_complete: bool,
     ) -> Result<Self, String> {
-        let mut names = ReferenceTargets {
+        let mut names = SchemaReferenceTargets {
             resources: vec![("", schema)],
             is_complete,
-            ..ReferenceTargets::default()
+            ..SchemaReferenceTargets::default()
         };
         names.collect(schema, schema);
         for (uri, document) in documents {
             names.resources.push((uri, document));
             names.collect(document, document);
         }
-        let mut counter = SizeCounter {
+        let mut counter = SchemaSizeCounter {
             names,
             sizes: HashMap::new(),
             in_progress: HashSet::new(),
             lookups: 0,
             has_choices: false,
             compiles_again: false,
-            patterns: PatternMeter::default(),
+            patterns: PatternSizeCounter::default(),
         };
-        let PartSize { subschemas, weight, back_references, .. } = counter.measure(schema, 0)?;
+        let SubschemaSize { subschemas, weight, back_references, .. } =
+            counter.measure(schema, 0)?;
         if subschemas > SUBSCHEMAS_MAX {
             return Err(format!(
                 "it expands to more than {SUBSCHEMAS_MAX} subschemas, counted once per reference"
@@ -137,14 +138,14 @@ impl SchemaSize {
         if weight > WEIGHT_MAX {
             return Err(format!("its lists have more than {WEIGHT_MAX} entries in total"));
         }
-        let SizeCounter { sizes, has_choices, compiles_again, patterns, .. } = counter;
+        let SchemaSizeCounter { sizes, has_choices, compiles_again, patterns, .. } = counter;
         let compiled = if compiles_again { subschemas } else { 1 + sizes.len() as u64 };
         let patterns = patterns.finish();
         Ok(Self { compiled, weight, back_references, has_choices, patterns })
     }
 }
 
-impl PartSize {
+impl SubschemaSize {
     const ONE: Self = Self { subschemas: 1, evaluated: 1, weight: 1, back_references: 0 };
 
     fn add(&mut self, part: Self) {
@@ -159,7 +160,7 @@ impl PartSize {
 
 /// Possible targets of a schema's references.
 #[derive(Default)]
-struct ReferenceTargets<'s> {
+struct SchemaReferenceTargets<'s> {
     /// The root schema and all schemas with an id, each with the id.
     resources: Vec<(&'s str, &'s Value)>,
     /// Schemas with an anchor, by the anchor's name.
@@ -170,7 +171,7 @@ struct ReferenceTargets<'s> {
     is_complete: bool,
 }
 
-impl<'s> ReferenceTargets<'s> {
+impl<'s> SchemaReferenceTargets<'s> {
     /// Collects ids, anchors and references in the schema below `value`, which is part of
     /// `resource`.
     fn collect(&mut self, value: &'s Value, mut resource: &'s Value) {
@@ -227,10 +228,10 @@ impl<'s> ReferenceTargets<'s> {
 }
 
 /// Recursive counter of a schema's subschemas.
-struct SizeCounter<'s> {
-    names: ReferenceTargets<'s>,
+struct SchemaSizeCounter<'s> {
+    names: SchemaReferenceTargets<'s>,
     /// Sizes of the schemas that were counted already, by the address of the schema.
-    sizes: HashMap<*const Value, PartSize>,
+    sizes: HashMap<*const Value, SubschemaSize>,
     /// Schemas that are being counted now. A reference to one of them is recursive.
     in_progress: HashSet<*const Value>,
     /// Number of lookups of reference targets so far.
@@ -238,12 +239,12 @@ struct SizeCounter<'s> {
     has_choices: bool,
     /// True if a keyword of the schema compiles subschemas once more.
     compiles_again: bool,
-    patterns: PatternMeter<'s>,
+    patterns: PatternSizeCounter<'s>,
 }
 
-impl<'s> SizeCounter<'s> {
-    fn measure(&mut self, schema: &'s Value, depth: usize) -> Result<PartSize, String> {
-        let Value::Object(fields) = schema else { return Ok(PartSize::ONE) };
+impl<'s> SchemaSizeCounter<'s> {
+    fn measure(&mut self, schema: &'s Value, depth: usize) -> Result<SubschemaSize, String> {
+        let Value::Object(fields) = schema else { return Ok(SubschemaSize::ONE) };
         let at = std::ptr::from_ref(schema);
         if let Some(known) = self.sizes.get(&at) {
             return Ok(*known);
@@ -252,10 +253,10 @@ impl<'s> SizeCounter<'s> {
             return Err(format!("its subschemas are nested more than {DEPTH_MAX} levels deep"));
         }
         if !self.in_progress.insert(at) {
-            return Ok(PartSize { back_references: 1, ..PartSize::ONE });
+            return Ok(SubschemaSize { back_references: 1, ..SubschemaSize::ONE });
         }
         self.count_keywords(fields)?;
-        let mut sum = PartSize::ONE;
+        let mut sum = SubschemaSize::ONE;
         let lists = LIST_KEYWORDS.iter().filter_map(|name| fields.get(*name)?.as_array());
         sum.weight += lists.map(|list| list.len() as u64).sum::<u64>();
         for part in self.subschemas(schema, fields)? {

@@ -7,10 +7,10 @@ use serde_json::json;
 use super::*;
 use crate::work::run_until;
 
-fn compile(schema: &Value) -> Result<BoundedValidator, String> {
+fn compile(schema: &Value) -> Result<BoundedSchemaValidator, String> {
     let size = SchemaSize::measure(schema)?;
-    let account = MemoryAccount::new(64 << 20);
-    BoundedValidator::compile(schema, &size, jsonschema::options(), &account)
+    let account = MemoryBudget::new(64 << 20);
+    BoundedSchemaValidator::compile(schema, &size, jsonschema::options(), &account)
 }
 
 fn check(schema: &Value, value: &Value) -> Result<bool, String> {
@@ -130,10 +130,10 @@ fn a_value_with_too_many_parts_for_its_schema_is_refused() {
 
 #[test]
 fn a_compiled_schema_keeps_its_memory_until_it_is_dropped() {
-    let account = MemoryAccount::new(4 << 10);
+    let account = MemoryBudget::new(4 << 10);
     let schema = json!({ "properties": { "a": {}, "b": {} } });
     let size = SchemaSize::measure(&schema).expect("a size");
-    let build = || BoundedValidator::compile(&schema, &size, jsonschema::options(), &account);
+    let build = || BoundedSchemaValidator::compile(&schema, &size, jsonschema::options(), &account);
     let first = build().expect("there is room");
     assert!(build().expect_err("there is no room").contains("no memory left"));
     drop(first);

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
-use super::{SyntaxWalk, WalkLevel};
+use super::{OutlineSyntaxWalk, SyntaxWalkLevel};
 use crate::docs::{self, CommentKind};
 use crate::grammars::DocCommentPlacement;
-use crate::outline::{OutlinePart, PARTS_MAX, PartKind};
+use crate::outline::{OutlinePart, OutlinePartKind, PARTS_MAX};
 
 /// Comments and attributes above a definition that has not been reached yet.
 pub(super) struct LeadingComments {
@@ -16,10 +16,10 @@ pub(super) struct LeadingComments {
     pub(super) comments: Vec<(Range<usize>, CommentKind)>,
 }
 
-impl SyntaxWalk<'_, '_> {
+impl OutlineSyntaxWalk<'_, '_> {
     /// Processes the comment `node`, which documents the item that contains it or the next
     /// definition.
-    pub(super) fn add_comment(&mut self, node: Node<'_>, level: &mut WalkLevel) {
+    pub(super) fn add_comment(&mut self, node: Node<'_>, level: &mut SyntaxWalkLevel) {
         let (first, last) = self.line_span(node);
         if level.last_line == Some(first) {
             return;
@@ -69,7 +69,12 @@ impl SyntaxWalk<'_, '_> {
                     if self.parts.len() >= PARTS_MAX {
                         return;
                     }
-                    self.parts.push(OutlinePart::new(PartKind::Type, first, last, Vec::new()));
+                    self.parts.push(OutlinePart::new(
+                        OutlinePartKind::Type,
+                        first,
+                        last,
+                        Vec::new(),
+                    ));
                 }
                 let Some(part) = self.parts.last_mut() else { return };
                 part.last = last;
@@ -87,7 +92,7 @@ impl SyntaxWalk<'_, '_> {
     pub(super) fn add_module_doc(&mut self, root: Node<'_>) {
         let Some(string) = docstring(root) else { return };
         let (first, last) = self.line_span(string);
-        let mut part = OutlinePart::new(PartKind::Type, first, last, Vec::new());
+        let mut part = OutlinePart::new(OutlinePartKind::Type, first, last, Vec::new());
         part.doc = docs::string_text(&self.lines.text[string.byte_range()]);
         part.doc_bytes = vec![string.byte_range()];
         self.parts.push(part);

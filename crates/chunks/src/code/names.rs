@@ -5,8 +5,8 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use crate::chunk::HEAD_BYTES_MAX;
-use crate::grammars::{Grammar, NodeRole};
-use crate::outline::PartKind;
+use crate::grammars::{Grammar, SyntaxNodeRole};
+use crate::outline::OutlinePartKind;
 
 /// Names of a definition, and the names that enclose it.
 #[derive(Debug, Default)]
@@ -254,11 +254,13 @@ pub(super) fn is_prototype(node: Node<'_>) -> bool {
 
 /// Returns the kind of the value that the assignment `node` assigns, if that is a function or a
 /// class.
-pub(super) fn assigned_kind(node: Node<'_>) -> Option<PartKind> {
+pub(super) fn assigned_kind(node: Node<'_>) -> Option<OutlinePartKind> {
     let value = ["value", "right"].into_iter().find_map(|field| node.child_by_field_name(field))?;
     match value.kind() {
-        "arrow_function" | "function_expression" | "generator_function" => Some(PartKind::Function),
-        "class" => Some(PartKind::Type),
+        "arrow_function" | "function_expression" | "generator_function" => {
+            Some(OutlinePartKind::Function)
+        }
+        "class" => Some(OutlinePartKind::Type),
         _value => None,
     }
 }
@@ -320,7 +322,10 @@ fn collect_left_out(node: Node<'_>, grammar: &Grammar, to: usize, into: &mut Vec
         if child.start_byte() >= to {
             return;
         }
-        if matches!(grammar.role(child.kind_id()), NodeRole::Attribute | NodeRole::Comment) {
+        if matches!(
+            grammar.role(child.kind_id()),
+            SyntaxNodeRole::Attribute | SyntaxNodeRole::Comment
+        ) {
             into.push(child.byte_range());
         } else if child.kind() == "modifiers" {
             collect_left_out(child, grammar, to, into);

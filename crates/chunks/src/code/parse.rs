@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tree_sitter::{ParseOptions, ParseState, Parser, Tree};
 
-use crate::grammars::{AcceptedLetters, Grammar};
+use crate::grammars::{Grammar, GrammarLetterSupport};
 use crate::memory::ParseMemory;
 
 /// Maximum number of progress checks of a parse before it is abandoned, about a second of work. A
@@ -39,8 +39,8 @@ pub(super) fn parse(text: &str, grammar: &Grammar, memory: &ParseMemory) -> Opti
     };
     let options = ParseOptions::new().progress_callback(&mut watch);
     let read_as = match grammar.rules.letters {
-        AcceptedLetters::Ascii if !text.is_ascii() => Cow::Owned(to_ascii(text)),
-        AcceptedLetters::All | AcceptedLetters::Ascii => Cow::Borrowed(text.as_bytes()),
+        GrammarLetterSupport::Ascii if !text.is_ascii() => Cow::Owned(to_ascii(text)),
+        GrammarLetterSupport::All | GrammarLetterSupport::Ascii => Cow::Borrowed(text.as_bytes()),
     };
     let mut read = |at: usize, _| read_as.get(at..).unwrap_or_default();
     parser.parse_with_options(&mut read, None, Some(options))

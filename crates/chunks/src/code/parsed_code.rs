@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::lines::TextLines;
-use crate::outline::{Outline, OutlinePart, PartKind, limit_names};
+use crate::lines::LineIndexedText;
+use crate::outline::{Outline, OutlinePart, OutlinePartKind, limit_names};
 
 /// Maximum number of bytes of the enclosing names that one definition has or adds. They are copied
 /// to the definitions inside it.
@@ -55,8 +55,8 @@ impl ParsedCode {
     /// Decodes definitions of the text in `lines`. Returns `None` if `bytes` is not exactly one
     /// list of definitions with all positions inside the text. The process that sent `bytes` is not
     /// trusted.
-    pub(super) fn decode(bytes: &[u8], lines: &TextLines<'_>) -> Option<Self> {
-        let mut reader = ByteReader(bytes);
+    pub(super) fn decode(bytes: &[u8], lines: &LineIndexedText<'_>) -> Option<Self> {
+        let mut reader = ParsedCodeReader(bytes);
         let mut parts = Vec::new();
         for _ in 0..reader.read_number()? {
             parts.push(reader.read_part(lines)?);
@@ -122,33 +122,33 @@ fn put_strings(bytes: &mut Vec<u8>, texts: &[String]) {
     }
 }
 
-fn kind_number(kind: PartKind) -> u8 {
+fn kind_number(kind: OutlinePartKind) -> u8 {
     match kind {
-        PartKind::Function => 0,
-        PartKind::Type => 1,
-        PartKind::Scope => 2,
-        PartKind::Value => 3,
-        PartKind::Section => 4,
-        PartKind::Key => 5,
+        OutlinePartKind::Function => 0,
+        OutlinePartKind::Type => 1,
+        OutlinePartKind::Scope => 2,
+        OutlinePartKind::Value => 3,
+        OutlinePartKind::Section => 4,
+        OutlinePartKind::Key => 5,
     }
 }
 
-fn kind_with_number(number: u8) -> Option<PartKind> {
+fn kind_with_number(number: u8) -> Option<OutlinePartKind> {
     Some(match number {
-        0 => PartKind::Function,
-        1 => PartKind::Type,
-        2 => PartKind::Scope,
-        3 => PartKind::Value,
-        4 => PartKind::Section,
-        5 => PartKind::Key,
+        0 => OutlinePartKind::Function,
+        1 => OutlinePartKind::Type,
+        2 => OutlinePartKind::Scope,
+        3 => OutlinePartKind::Value,
+        4 => OutlinePartKind::Section,
+        5 => OutlinePartKind::Key,
         _ => return None,
     })
 }
 
 /// Reader of an encoded list of definitions. Allocates only what the bytes contain.
-struct ByteReader<'b>(&'b [u8]);
+struct ParsedCodeReader<'b>(&'b [u8]);
 
-impl<'b> ByteReader<'b> {
+impl<'b> ParsedCodeReader<'b> {
     fn read_byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -185,7 +185,7 @@ impl<'b> ByteReader<'b> {
     }
 
     /// Reads one definition in the text of `lines`, and checks all its positions.
-    fn read_part(&mut self, lines: &TextLines<'_>) -> Option<OutlinePart> {
+    fn read_part(&mut self, lines: &LineIndexedText<'_>) -> Option<OutlinePart> {
         let [first, start, last] = [self.read_number()?, self.read_number()?, self.read_number()?];
         let kind = kind_with_number(self.read_byte()?)?;
         let names = self.read_strings()?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::parsed_code::ParsedCode;
 use super::{BYTES_MAX, parse_code};
 use crate::grammars::Grammar;
-use crate::lines::TextLines;
+use crate::lines::LineIndexedText;
 use crate::memory::ParseMemory;
 
 /// Maximum number of bytes of a request to parse: the longest text, with the name of its language.
@@ -52,7 +52,7 @@ pub(super) fn parser_process() -> Option<Arc<dyn ParserProcess>> {
 pub(super) fn parse_in(
     process: &dyn ParserProcess,
     path: &str,
-    lines: &TextLines<'_>,
+    lines: &LineIndexedText<'_>,
     grammar: &Grammar,
 ) -> Option<ParsedCode> {
     // Only one of several long texts is parsed at a time, in whichever process.
@@ -64,7 +64,7 @@ pub(super) fn parse_in(
             parsed = found;
             true
         }
-        Err(InvalidAnswer) => false,
+        Err(InvalidParserAnswer) => false,
     };
     process.exchange(path, &request, &mut accept);
     parsed
@@ -75,7 +75,7 @@ pub(super) fn parse_in(
 /// Run this only in a process that may crash.
 pub fn answer_parse_request(request: &[u8]) -> Vec<u8> {
     let parsed = decode_request(request)
-        .and_then(|(grammar, text)| parse_code(&TextLines::new(text), grammar));
+        .and_then(|(grammar, text)| parse_code(&LineIndexedText::new(text), grammar));
     let Some(parsed) = parsed else { return vec![NOT_PARSED] };
     let mut answer = vec![PARSED];
     parsed.encode(&mut answer);
@@ -98,18 +98,20 @@ fn decode_request(request: &[u8]) -> Option<(&'static Grammar, &str)> {
 }
 
 /// Error if an answer is not one that [`answer_parse_request`] gives for the text.
-struct InvalidAnswer;
+struct InvalidParserAnswer;
 
 /// Decodes a parser's answer for the text of `lines`. Returns `Ok(None)` if the text is too
 /// complex.
 fn decode_answer(
     answer: &[u8],
-    lines: &TextLines<'_>,
-) -> Result<Option<ParsedCode>, InvalidAnswer> {
+    lines: &LineIndexedText<'_>,
+) -> Result<Option<ParsedCode>, InvalidParserAnswer> {
     match answer.split_first() {
         Some((&NOT_PARSED, [])) => Ok(None),
-        Some((&PARSED, rest)) => ParsedCode::decode(rest, lines).map(Some).ok_or(InvalidAnswer),
-        Some(_) | None => Err(InvalidAnswer),
+        Some((&PARSED, rest)) => {
+            ParsedCode::decode(rest, lines).map(Some).ok_or(InvalidParserAnswer)
+        }
+        Some(_) | None => Err(InvalidParserAnswer),
     }
 }
 
@@ -121,7 +123,7 @@ pub(crate) fn check_message(text: &str, message: &[u8]) {
         let again = encode_request(grammar.rules.lang, requested);
         assert!(decode_request(&again).is_some_and(|(_, text)| text == requested));
     }
-    let lines = TextLines::new(text);
+    let lines = LineIndexedText::new(text);
     let Ok(Some(parsed)) = decode_answer(message, &lines) else { return };
     let mut again = vec![PARSED];
     parsed.encode(&mut again);
@@ -133,7 +135,7 @@ pub(crate) fn check_message(text: &str, message: &[u8]) {
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_parse(grammar: &Grammar, text: &str) {
     let answer = answer_parse_request(&encode_request(grammar.rules.lang, text));
-    let lines = TextLines::new(text);
+    let lines = LineIndexedText::new(text);
     let Ok(parsed) = decode_answer(&answer, &lines) else { panic!("the answer is invalid") };
     let Some(parsed) = parsed else { return };
     crate::cut::cut_chunks(&lines, &parsed.into_outline(), crate::chunk::ChunkKind::Code);
@@ -188,7 +190,7 @@ mod tests {
     #[test]
     fn an_outline_from_another_process_is_that_of_this_process() {
         for (lang, text) in [("rust", RUST), ("csharp", CSHARP), ("rust", "")] {
-            let lines = TextLines::new(text);
+            let lines = LineIndexedText::new(text);
             let process = FakeProcess::new(|request| Some(answer_parse_request(request)));
             let there = parse_in(&process, "a", &lines, grammar(lang)).unwrap();
             let here = parse_code(&lines, grammar(lang)).unwrap();
@@ -209,7 +211,7 @@ mod tests {
             |_| Some(vec![NOT_PARSED, 0]),
             |_| Some(answer_parse_request(&encode_request("rust", CSHARP))),
         ];
-        let lines = TextLines::new(RUST);
+        let lines = LineIndexedText::new(RUST);
         for (at, answer) in answers.into_iter().enumerate() {
             let process = FakeProcess::new(answer);
             assert!(parse_in(&process, "a", &lines, grammar("rust")).is_none(), "{at}");
@@ -236,7 +238,7 @@ mod tests {
     #[test]
     fn a_cut_or_extended_answer_is_invalid() {
         for (lang, text) in [("rust", RUST), ("csharp", CSHARP)] {
-            let lines = TextLines::new(text);
+            let lines = LineIndexedText::new(text);
             let whole = encoded(lang, text);
             assert!(ParsedCode::decode(&whole, &lines).is_some());
             for length in 0..whole.len() {
@@ -249,14 +251,14 @@ mod tests {
     #[test]
     fn a_position_outside_of_the_text_is_invalid() {
         let text = "fn a() {}\n";
-        let lines = TextLines::new(text);
+        let lines = LineIndexedText::new(text);
         let valid = encoded("rust", text);
         for line in 0..3 {
             let mut moved = valid.clone();
             moved[4 + 4 * line] += 1;
             assert!(ParsedCode::decode(&moved, &lines).is_none(), "line {line}");
         }
-        assert!(ParsedCode::decode(&valid, &TextLines::new("fn a() {}\n\n")).is_none());
+        assert!(ParsedCode::decode(&valid, &LineIndexedText::new("fn a() {}\n\n")).is_none());
     }
 
     proptest! {
@@ -272,7 +274,7 @@ mod tests {
                     let at = at.index(bytes.len());
                     bytes[at] = *byte;
                 }
-                let lines = TextLines::new(text);
+                let lines = LineIndexedText::new(text);
                 if let Some(parsed) = ParsedCode::decode(&bytes, &lines) {
                     cut_chunks(&lines, &parsed.into_outline(), ChunkKind::Code);
                 }

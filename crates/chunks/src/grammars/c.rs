@@ -1,23 +1,23 @@
 //! C.
 
-use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
+use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 
-pub(super) const RULES: GrammarRules = GrammarRules {
+pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "c",
     grammar: || tree_sitter_c::LANGUAGE.into(),
-    letters: AcceptedLetters::All,
+    letters: GrammarLetterSupport::All,
     docs: DocCommentPlacement::Above,
     roles: &[
-        ("function_definition", NodeRole::Function),
-        ("preproc_function_def", NodeRole::Function),
-        ("struct_specifier", NodeRole::TypeIfBody),
-        ("union_specifier", NodeRole::TypeIfBody),
-        ("enum_specifier", NodeRole::TypeIfBody),
-        ("type_definition", NodeRole::Type),
-        ("declaration", NodeRole::Prototype),
-        ("preproc_def", NodeRole::Value),
-        ("linkage_specification", NodeRole::Other),
-        ("comment", NodeRole::Comment),
-        ("preproc_include", NodeRole::Opaque),
+        ("function_definition", SyntaxNodeRole::Function),
+        ("preproc_function_def", SyntaxNodeRole::Function),
+        ("struct_specifier", SyntaxNodeRole::TypeIfBody),
+        ("union_specifier", SyntaxNodeRole::TypeIfBody),
+        ("enum_specifier", SyntaxNodeRole::TypeIfBody),
+        ("type_definition", SyntaxNodeRole::Type),
+        ("declaration", SyntaxNodeRole::Prototype),
+        ("preproc_def", SyntaxNodeRole::Value),
+        ("linkage_specification", SyntaxNodeRole::Other),
+        ("comment", SyntaxNodeRole::Comment),
+        ("preproc_include", SyntaxNodeRole::Opaque),
     ],
 };

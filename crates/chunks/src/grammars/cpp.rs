@@ -1,30 +1,30 @@
 //! C++.
 
-use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
+use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 
-pub(super) const RULES: GrammarRules = GrammarRules {
+pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "cpp",
     grammar: || tree_sitter_cpp::LANGUAGE.into(),
-    letters: AcceptedLetters::All,
+    letters: GrammarLetterSupport::All,
     docs: DocCommentPlacement::Above,
     roles: &[
-        ("function_definition", NodeRole::Function),
-        ("preproc_function_def", NodeRole::Function),
-        ("class_specifier", NodeRole::TypeIfBody),
-        ("struct_specifier", NodeRole::TypeIfBody),
-        ("union_specifier", NodeRole::TypeIfBody),
-        ("enum_specifier", NodeRole::TypeIfBody),
-        ("type_definition", NodeRole::Type),
-        ("concept_definition", NodeRole::Type),
-        ("alias_declaration", NodeRole::Value),
-        ("declaration", NodeRole::Prototype),
-        ("field_declaration", NodeRole::Prototype),
-        ("preproc_def", NodeRole::Value),
-        ("namespace_definition", NodeRole::Scope),
-        ("template_declaration", NodeRole::Wrapper),
-        ("template_parameter_list", NodeRole::Opaque),
-        ("comment", NodeRole::Comment),
-        ("preproc_include", NodeRole::Opaque),
-        ("using_declaration", NodeRole::Opaque),
+        ("function_definition", SyntaxNodeRole::Function),
+        ("preproc_function_def", SyntaxNodeRole::Function),
+        ("class_specifier", SyntaxNodeRole::TypeIfBody),
+        ("struct_specifier", SyntaxNodeRole::TypeIfBody),
+        ("union_specifier", SyntaxNodeRole::TypeIfBody),
+        ("enum_specifier", SyntaxNodeRole::TypeIfBody),
+        ("type_definition", SyntaxNodeRole::Type),
+        ("concept_definition", SyntaxNodeRole::Type),
+        ("alias_declaration", SyntaxNodeRole::Value),
+        ("declaration", SyntaxNodeRole::Prototype),
+        ("field_declaration", SyntaxNodeRole::Prototype),
+        ("preproc_def", SyntaxNodeRole::Value),
+        ("namespace_definition", SyntaxNodeRole::Scope),
+        ("template_declaration", SyntaxNodeRole::Wrapper),
+        ("template_parameter_list", SyntaxNodeRole::Opaque),
+        ("comment", SyntaxNodeRole::Comment),
+        ("preproc_include", SyntaxNodeRole::Opaque),
+        ("using_declaration", SyntaxNodeRole::Opaque),
     ],
 };

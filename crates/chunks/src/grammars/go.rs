@@ -1,22 +1,22 @@
 //! Go.
 
-use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
+use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 
-pub(super) const RULES: GrammarRules = GrammarRules {
+pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "go",
     grammar: || tree_sitter_go::LANGUAGE.into(),
-    letters: AcceptedLetters::All,
+    letters: GrammarLetterSupport::All,
     docs: DocCommentPlacement::Above,
     roles: &[
-        ("function_declaration", NodeRole::Function),
-        ("method_declaration", NodeRole::Function),
-        ("type_declaration", NodeRole::Wrapper),
-        ("type_spec", NodeRole::Type),
-        ("type_alias", NodeRole::Value),
-        ("const_declaration", NodeRole::Value),
-        ("var_declaration", NodeRole::Value),
-        ("package_clause", NodeRole::Package),
-        ("import_declaration", NodeRole::Opaque),
-        ("comment", NodeRole::Comment),
+        ("function_declaration", SyntaxNodeRole::Function),
+        ("method_declaration", SyntaxNodeRole::Function),
+        ("type_declaration", SyntaxNodeRole::Wrapper),
+        ("type_spec", SyntaxNodeRole::Type),
+        ("type_alias", SyntaxNodeRole::Value),
+        ("const_declaration", SyntaxNodeRole::Value),
+        ("var_declaration", SyntaxNodeRole::Value),
+        ("package_clause", SyntaxNodeRole::Package),
+        ("import_declaration", SyntaxNodeRole::Opaque),
+        ("comment", SyntaxNodeRole::Comment),
     ],
 };

@@ -1,27 +1,27 @@
 //! Java.
 
-use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
+use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 
-pub(super) const RULES: GrammarRules = GrammarRules {
+pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "java",
     grammar: || tree_sitter_java::LANGUAGE.into(),
-    letters: AcceptedLetters::All,
+    letters: GrammarLetterSupport::All,
     docs: DocCommentPlacement::Marked,
     roles: &[
-        ("method_declaration", NodeRole::Function),
-        ("constructor_declaration", NodeRole::Function),
-        ("compact_constructor_declaration", NodeRole::Function),
-        ("annotation_type_element_declaration", NodeRole::Function),
-        ("class_declaration", NodeRole::Type),
-        ("interface_declaration", NodeRole::Type),
-        ("enum_declaration", NodeRole::Type),
-        ("record_declaration", NodeRole::Type),
-        ("annotation_type_declaration", NodeRole::Type),
-        ("annotation", NodeRole::Attribute),
-        ("marker_annotation", NodeRole::Attribute),
-        ("line_comment", NodeRole::Comment),
-        ("block_comment", NodeRole::Comment),
-        ("package_declaration", NodeRole::Opaque),
-        ("import_declaration", NodeRole::Opaque),
+        ("method_declaration", SyntaxNodeRole::Function),
+        ("constructor_declaration", SyntaxNodeRole::Function),
+        ("compact_constructor_declaration", SyntaxNodeRole::Function),
+        ("annotation_type_element_declaration", SyntaxNodeRole::Function),
+        ("class_declaration", SyntaxNodeRole::Type),
+        ("interface_declaration", SyntaxNodeRole::Type),
+        ("enum_declaration", SyntaxNodeRole::Type),
+        ("record_declaration", SyntaxNodeRole::Type),
+        ("annotation_type_declaration", SyntaxNodeRole::Type),
+        ("annotation", SyntaxNodeRole::Attribute),
+        ("marker_annotation", SyntaxNodeRole::Attribute),
+        ("line_comment", SyntaxNodeRole::Comment),
+        ("block_comment", SyntaxNodeRole::Comment),
+        ("package_declaration", SyntaxNodeRole::Opaque),
+        ("import_declaration", SyntaxNodeRole::Opaque),
     ],
 };

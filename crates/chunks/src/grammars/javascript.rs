@@ -1,33 +1,33 @@
 //! JavaScript, with JSX.
 
-use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
+use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 
-pub(super) const RULES: GrammarRules = GrammarRules {
+pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "javascript",
     grammar: || tree_sitter_javascript::LANGUAGE.into(),
-    letters: AcceptedLetters::All,
+    letters: GrammarLetterSupport::All,
     docs: DocCommentPlacement::Above,
     roles: &ROLES,
 };
 
-const ROLES: [(&str, NodeRole); 19] = [
-    ("function_declaration", NodeRole::Function),
-    ("generator_function_declaration", NodeRole::Function),
-    ("function_expression", NodeRole::Function),
-    ("method_definition", NodeRole::Function),
-    ("class_declaration", NodeRole::Type),
-    ("class", NodeRole::Type),
-    ("variable_declarator", NodeRole::Assignment),
-    ("assignment_expression", NodeRole::FunctionAssignment),
-    ("pair", NodeRole::FunctionAssignment),
-    ("field_definition", NodeRole::FunctionAssignment),
-    ("export_statement", NodeRole::Wrapper),
-    ("expression_statement", NodeRole::Wrapper),
-    ("lexical_declaration", NodeRole::Wrapper),
-    ("variable_declaration", NodeRole::Wrapper),
-    ("decorator", NodeRole::Attribute),
-    ("comment", NodeRole::Comment),
-    ("import_statement", NodeRole::Opaque),
-    ("template_string", NodeRole::Opaque),
-    ("string", NodeRole::Opaque),
+const ROLES: [(&str, SyntaxNodeRole); 19] = [
+    ("function_declaration", SyntaxNodeRole::Function),
+    ("generator_function_declaration", SyntaxNodeRole::Function),
+    ("function_expression", SyntaxNodeRole::Function),
+    ("method_definition", SyntaxNodeRole::Function),
+    ("class_declaration", SyntaxNodeRole::Type),
+    ("class", SyntaxNodeRole::Type),
+    ("variable_declarator", SyntaxNodeRole::Assignment),
+    ("assignment_expression", SyntaxNodeRole::FunctionAssignment),
+    ("pair", SyntaxNodeRole::FunctionAssignment),
+    ("field_definition", SyntaxNodeRole::FunctionAssignment),
+    ("export_statement", SyntaxNodeRole::Wrapper),
+    ("expression_statement", SyntaxNodeRole::Wrapper),
+    ("lexical_declaration", SyntaxNodeRole::Wrapper),
+    ("variable_declaration", SyntaxNodeRole::Wrapper),
+    ("decorator", SyntaxNodeRole::Attribute),
+    ("comment", SyntaxNodeRole::Comment),
+    ("import_statement", SyntaxNodeRole::Opaque),
+    ("template_string", SyntaxNodeRole::Opaque),
+    ("string", SyntaxNodeRole::Opaque),
 ];

@@ -1,24 +1,24 @@
 //! Python.
 
-use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
+use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 
-pub(super) const RULES: GrammarRules = GrammarRules {
+pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "python",
     grammar: || tree_sitter_python::LANGUAGE.into(),
-    letters: AcceptedLetters::All,
+    letters: GrammarLetterSupport::All,
     docs: DocCommentPlacement::Docstrings,
     roles: &[
-        ("function_definition", NodeRole::Function),
-        ("class_definition", NodeRole::Type),
-        ("decorated_definition", NodeRole::Wrapper),
-        ("expression_statement", NodeRole::Wrapper),
-        ("assignment", NodeRole::Value),
-        ("type_alias_statement", NodeRole::Value),
-        ("decorator", NodeRole::Attribute),
-        ("comment", NodeRole::Comment),
-        ("string", NodeRole::Opaque),
-        ("import_statement", NodeRole::Opaque),
-        ("import_from_statement", NodeRole::Opaque),
-        ("future_import_statement", NodeRole::Opaque),
+        ("function_definition", SyntaxNodeRole::Function),
+        ("class_definition", SyntaxNodeRole::Type),
+        ("decorated_definition", SyntaxNodeRole::Wrapper),
+        ("expression_statement", SyntaxNodeRole::Wrapper),
+        ("assignment", SyntaxNodeRole::Value),
+        ("type_alias_statement", SyntaxNodeRole::Value),
+        ("decorator", SyntaxNodeRole::Attribute),
+        ("comment", SyntaxNodeRole::Comment),
+        ("string", SyntaxNodeRole::Opaque),
+        ("import_statement", SyntaxNodeRole::Opaque),
+        ("import_from_statement", SyntaxNodeRole::Opaque),
+        ("future_import_statement", SyntaxNodeRole::Opaque),
     ],
 };

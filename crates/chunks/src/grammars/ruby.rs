@@ -1,21 +1,21 @@
 //! Ruby.
 
-use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
+use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 
-pub(super) const RULES: GrammarRules = GrammarRules {
+pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "ruby",
     grammar: || tree_sitter_ruby::LANGUAGE.into(),
-    letters: AcceptedLetters::All,
+    letters: GrammarLetterSupport::All,
     docs: DocCommentPlacement::Above,
     roles: &[
-        ("method", NodeRole::Function),
-        ("singleton_method", NodeRole::Function),
-        ("class", NodeRole::Type),
-        ("module", NodeRole::Scope),
-        ("singleton_class", NodeRole::Scope),
-        ("assignment", NodeRole::Value),
-        ("comment", NodeRole::Comment),
-        ("heredoc_body", NodeRole::Opaque),
-        ("string", NodeRole::Opaque),
+        ("method", SyntaxNodeRole::Function),
+        ("singleton_method", SyntaxNodeRole::Function),
+        ("class", SyntaxNodeRole::Type),
+        ("module", SyntaxNodeRole::Scope),
+        ("singleton_class", SyntaxNodeRole::Scope),
+        ("assignment", SyntaxNodeRole::Value),
+        ("comment", SyntaxNodeRole::Comment),
+        ("heredoc_body", SyntaxNodeRole::Opaque),
+        ("string", SyntaxNodeRole::Opaque),
     ],
 };

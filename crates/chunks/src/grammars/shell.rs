@@ -1,19 +1,19 @@
 //! Shell, in the Bash dialect.
 
-use super::{AcceptedLetters, DocCommentPlacement, GrammarRules, NodeRole};
+use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 
-pub(super) const RULES: GrammarRules = GrammarRules {
+pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "shell",
     grammar: || tree_sitter_bash::LANGUAGE.into(),
     // The scanner uses C's `isalpha` table of 256 entries, and would read outside of it for others.
-    letters: AcceptedLetters::Ascii,
+    letters: GrammarLetterSupport::Ascii,
     docs: DocCommentPlacement::Above,
     roles: &[
-        ("function_definition", NodeRole::Function),
-        ("variable_assignment", NodeRole::Value),
-        ("declaration_command", NodeRole::Wrapper),
-        ("comment", NodeRole::Comment),
-        ("heredoc_body", NodeRole::Opaque),
-        ("string", NodeRole::Opaque),
+        ("function_definition", SyntaxNodeRole::Function),
+        ("variable_assignment", SyntaxNodeRole::Value),
+        ("declaration_command", SyntaxNodeRole::Wrapper),
+        ("comment", SyntaxNodeRole::Comment),
+        ("heredoc_body", SyntaxNodeRole::Opaque),
+        ("string", SyntaxNodeRole::Opaque),
     ],
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
     AnyPrompt, AnyTool, CallEnding, CallEnvelope, CallError, CallEvent, ContentBlock, ContentBody,
-    Effects, HostAnswer, MessageRole, PromptText, Reply, ResourceData, ToolId, ToolOutput,
+    Effects, HostAnswer, MessageRole, RenderedPrompt, Reply, ResourceData, ToolId, ToolOutput,
     exact_json,
 };
 
@@ -140,7 +140,7 @@ impl EnvelopeEncoder {
         exact_json::object([("toolId", tool), ("result", result), ("metadata", metadata)])
     }
 
-    fn prompt(&self, made: &PromptText) -> Value {
+    fn prompt(&self, made: &RenderedPrompt) -> Value {
         let id = self.prompt.as_deref().unwrap_or_default();
         let messages = made.messages.iter().map(|message| {
             let role = match message.role {

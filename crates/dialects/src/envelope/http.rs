@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use http::Method;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
-use toolgate_contract::{CallError, CallMetadata, FrameHead, PromptArguments, TraceContext};
+use toolgate_contract::{CallError, CallMetadata, FrameMetadata, PromptArguments, TraceContext};
 
 use super::answers::EnvelopeTransport;
 use super::requests::{self, EnvelopeRequest, clip_name, invalid_input};
 use super::{health_reading, request_reading};
-use crate::FrameReading;
+use crate::ParsedFrame;
 use crate::json::{JsonError, parse};
 
 /// Paths of the envelope dialect on a listener that all dialects share. A path that ends in `/`
@@ -24,7 +24,7 @@ const TRANSPORT: &str = "http";
 const KEY: &str = "http";
 
 /// The endpoint that a path of the envelope dialect names.
-enum EnvelopePath {
+enum EnvelopeRoute {
     Discover,
     Prompt(String),
     Tool(String),
@@ -37,22 +37,22 @@ pub(super) fn read(
     method: &Method,
     path: &str,
     query: &str,
-    head: &FrameHead,
+    head: &FrameMetadata,
     body: &[u8],
-) -> FrameReading {
+) -> ParsedFrame {
     let is_read = matches!(*method, Method::GET | Method::HEAD);
     let (request, allow) = match parse_path(path) {
         Err(why) => (requests::unknown(TRANSPORT, route(path), path).into_refusal(why), None),
-        Ok(EnvelopePath::Health) if is_read => return health_reading(),
-        Ok(EnvelopePath::Discover) if is_read => (requests::discover(TRANSPORT), None),
-        Ok(EnvelopePath::Prompt(id)) if is_read => match parse_arguments(query) {
+        Ok(EnvelopeRoute::Health) if is_read => return health_reading(),
+        Ok(EnvelopeRoute::Discover) if is_read => (requests::discover(TRANSPORT), None),
+        Ok(EnvelopeRoute::Prompt(id)) if is_read => match parse_arguments(query) {
             Ok(arguments) => (requests::prompt(TRANSPORT, &id, arguments), None),
             Err(why) => {
                 (requests::prompt(TRANSPORT, &id, PromptArguments::new()).into_refusal(why), None)
             }
         },
-        Ok(EnvelopePath::Tool(id)) if *method == Method::POST => (parse_call(&id, body), None),
-        Ok(EnvelopePath::Unknown) => {
+        Ok(EnvelopeRoute::Tool(id)) if *method == Method::POST => (parse_call(&id, body), None),
+        Ok(EnvelopeRoute::Unknown) => {
             let message = format!(
                 "unknown path `{}`; paths are /mcp/discover, /mcp/prompt/ID and /mcp/tool/ID",
                 clip_name(path)
@@ -61,7 +61,7 @@ pub(super) fn read(
             (requests::unknown(TRANSPORT, "http", path).into_refusal(why), None)
         }
         Ok(endpoint) => {
-            let allowed = if matches!(endpoint, EnvelopePath::Tool(_)) { "POST" } else { "GET" };
+            let allowed = if matches!(endpoint, EnvelopeRoute::Tool(_)) { "POST" } else { "GET" };
             let message = format!("`{}` requires {allowed}, not {method}", clip_name(path));
             (
                 request_for_path(endpoint, path).into_refusal(CallError::NotFound { message }),
@@ -82,7 +82,7 @@ pub(super) fn read(
 }
 
 /// Creates the answer to an HTTP request that the server rejected without reading it.
-pub(super) fn read_rejected(_method: &Method, path: &str, why: CallError) -> FrameReading {
+pub(super) fn read_rejected(_method: &Method, path: &str, why: CallError) -> ParsedFrame {
     let request = match parse_path(path) {
         Ok(endpoint) => request_for_path(endpoint, path),
         Err(_) => requests::unknown(TRANSPORT, route(path), path),
@@ -96,12 +96,14 @@ pub(super) fn read_rejected(_method: &Method, path: &str, why: CallError) -> Fra
 }
 
 /// Creates the request for the envelope dialect's path `endpoint`, without the body.
-fn request_for_path(endpoint: EnvelopePath, path: &str) -> EnvelopeRequest {
+fn request_for_path(endpoint: EnvelopeRoute, path: &str) -> EnvelopeRequest {
     match endpoint {
-        EnvelopePath::Discover => requests::discover(TRANSPORT),
-        EnvelopePath::Prompt(id) => requests::prompt(TRANSPORT, &id, PromptArguments::new()),
-        EnvelopePath::Tool(id) => requests::tool(TRANSPORT, &id, serde_json::Map::new()),
-        EnvelopePath::Health | EnvelopePath::Unknown => requests::unknown(TRANSPORT, "http", path),
+        EnvelopeRoute::Discover => requests::discover(TRANSPORT),
+        EnvelopeRoute::Prompt(id) => requests::prompt(TRANSPORT, &id, PromptArguments::new()),
+        EnvelopeRoute::Tool(id) => requests::tool(TRANSPORT, &id, serde_json::Map::new()),
+        EnvelopeRoute::Health | EnvelopeRoute::Unknown => {
+            requests::unknown(TRANSPORT, "http", path)
+        }
     }
 }
 
@@ -109,13 +111,13 @@ fn route(path: &str) -> &'static str {
     if path.starts_with("/mcp/prompt") { "prompt" } else { "tool" }
 }
 
-fn parse_path(path: &str) -> Result<EnvelopePath, CallError> {
+fn parse_path(path: &str) -> Result<EnvelopeRoute, CallError> {
     if let Some(id) = strip_path_prefix(path, "/mcp/tool") {
-        return Ok(EnvelopePath::Tool(decode_part(id)?));
+        return Ok(EnvelopeRoute::Tool(decode_part(id)?));
     }
     if let Some(id) = strip_path_prefix(path, "/mcp/prompt") {
         let parts: Vec<&str> = id.split('/').collect();
-        return Ok(EnvelopePath::Prompt(match parts[..] {
+        return Ok(EnvelopeRoute::Prompt(match parts[..] {
             [domain, name, major] => {
                 format!("{}.{}@{}", decode_part(domain)?, decode_part(name)?, decode_part(major)?)
             }
@@ -123,9 +125,9 @@ fn parse_path(path: &str) -> Result<EnvelopePath, CallError> {
         }));
     }
     Ok(match path {
-        "/mcp/discover" => EnvelopePath::Discover,
-        HEALTH => EnvelopePath::Health,
-        _ => EnvelopePath::Unknown,
+        "/mcp/discover" => EnvelopeRoute::Discover,
+        HEALTH => EnvelopeRoute::Health,
+        _ => EnvelopeRoute::Unknown,
     })
 }
 

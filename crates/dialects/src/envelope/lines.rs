@@ -6,14 +6,14 @@ use toolgate_contract::{CallError, CallMetadata, PromptArguments, Reply, TraceCo
 use super::answers::EnvelopeTransport;
 use super::request_reading;
 use super::requests::{self, EnvelopeRequest, clip_name, invalid_input};
-use crate::FrameReading;
+use crate::ParsedFrame;
 use crate::json::{JsonError, parse};
 use crate::rpc::{ID_BYTES_MAX, PARSE_ERROR, RequestId, is_id_too_long};
 
 const TRANSPORT: &str = "stdio";
 
 /// Reads `line`, the client's line with the number `count`.
-pub(super) fn read(line: &[u8], count: u64) -> FrameReading {
+pub(super) fn read(line: &[u8], count: u64) -> ParsedFrame {
     let key = count.to_string();
     let refused = |id: Option<RequestId>, code, why| {
         let transport = EnvelopeTransport::Line { id, code };
@@ -43,7 +43,7 @@ pub(super) fn read(line: &[u8], count: u64) -> FrameReading {
     };
     let id = match fields.remove("id") {
         // A notification gets no answer. It is not run, because nobody would see the result.
-        None => return FrameReading::Reply(Reply::empty(204)),
+        None => return ParsedFrame::Reply(Reply::empty(204)),
         Some(value) => match RequestId::parse(&value) {
             Some(id) => id,
             None => {
@@ -59,7 +59,7 @@ pub(super) fn read(line: &[u8], count: u64) -> FrameReading {
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
     if is_answer && !fields.contains_key("method") {
         // Answering an answer would never end.
-        return FrameReading::Reply(Reply::empty(204));
+        return ParsedFrame::Reply(Reply::empty(204));
     }
     let trace = parse_trace(fields.get("meta"));
     let transport = EnvelopeTransport::Line { id: Some(id), code: None };
@@ -72,7 +72,7 @@ pub(super) fn read(line: &[u8], count: u64) -> FrameReading {
 }
 
 /// Creates the answer to a client's line that the server rejected without reading it.
-pub(super) fn read_rejected(why: CallError) -> FrameReading {
+pub(super) fn read_rejected(why: CallError) -> ParsedFrame {
     let transport = EnvelopeTransport::Line { id: None, code: None };
     request_reading(
         unknown_line().into_refusal(why),

@@ -5,49 +5,49 @@ use std::borrow::Cow;
 use serde::{Serialize, Serializer};
 use toolgate_contract::{
     ContentAnnotations, ContentBlock, ContentBody, Icon, MessageRole, MetaFields, ResourceContents,
-    ResourceData, ResourceSpec, ResourceTemplate, ResultForm, ResultText,
+    ResourceData, ResourceSpec, ResourceTemplate, ResultText, ToolResultForm,
 };
 
-use super::revision::{ContentSupport, Revision};
+use super::revision::{ContentBlockSupport, McpRevision};
 
 /// A content block of MCP.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub(crate) enum McpBlock<'a> {
     Text {
-        text: BlockText<'a>,
+        text: ContentBlockText<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        annotations: Option<BlockAnnotations<'a>>,
+        annotations: Option<ContentBlockAnnotations<'a>>,
     },
     Image {
         data: String,
         mime_type: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
-        annotations: Option<BlockAnnotations<'a>>,
+        annotations: Option<ContentBlockAnnotations<'a>>,
     },
     Audio {
         data: String,
         mime_type: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
-        annotations: Option<BlockAnnotations<'a>>,
+        annotations: Option<ContentBlockAnnotations<'a>>,
     },
-    ResourceLink(Box<ResourceEntry<'a>>),
+    ResourceLink(Box<McpResourceEntry<'a>>),
     Resource {
         resource: EmbeddedResource<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        annotations: Option<BlockAnnotations<'a>>,
+        annotations: Option<ContentBlockAnnotations<'a>>,
     },
 }
 
 /// The text of a content block, in two parts: a long text is written without joining it with a note
 /// first.
-pub(crate) struct BlockText<'a> {
+pub(crate) struct ContentBlockText<'a> {
     pub(crate) start: Cow<'a, str>,
     /// The second part of the text, which is empty for most blocks.
     pub(crate) end: String,
 }
 
-impl<'a> BlockText<'a> {
+impl<'a> ContentBlockText<'a> {
     fn whole(text: impl Into<Cow<'a, str>>) -> Self {
         Self { start: text.into(), end: String::new() }
     }
@@ -57,7 +57,7 @@ impl<'a> BlockText<'a> {
     }
 }
 
-impl Serialize for BlockText<'_> {
+impl Serialize for ContentBlockText<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.end.is_empty() {
             true => serializer.serialize_str(&self.start),
@@ -69,26 +69,25 @@ impl Serialize for BlockText<'_> {
 impl<'a> McpBlock<'a> {
     /// Creates a content block of text without annotations.
     pub(crate) fn text(text: impl Into<Cow<'a, str>>) -> Self {
-        Self::Text { text: BlockText::whole(text), annotations: None }
+        Self::Text { text: ContentBlockText::whole(text), annotations: None }
     }
 
     /// Converts the text of a result to content blocks in the form `form`. `structured` is true if
     /// the result also has a structured value.
     pub(crate) fn from_result_text(
         text: &'a ResultText,
-        form: ResultForm,
+        form: ToolResultForm,
         structured: bool,
     ) -> impl Iterator<Item = Self> {
         let texts = match form {
-            ResultForm::Structured if structured => [None, None],
-            ResultForm::Text | ResultForm::Structured => {
+            ToolResultForm::Structured if structured => [None, None],
+            ToolResultForm::Text | ToolResultForm::Structured => {
                 let (start, end) = text.joined_parts();
-                [Some(BlockText { start: start.into(), end }), None]
+                [Some(ContentBlockText { start: start.into(), end }), None]
             }
             // Programs get the body unchanged.
-            ResultForm::Both => {
-                [Some(text.body.as_str()), text.note.as_deref()].map(|it| it.map(BlockText::whole))
-            }
+            ToolResultForm::Both => [Some(text.body.as_str()), text.note.as_deref()]
+                .map(|it| it.map(ContentBlockText::whole)),
         };
         // Some model APIs refuse an empty block.
         let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
@@ -98,38 +97,41 @@ impl<'a> McpBlock<'a> {
     /// Returns the approximate length of a text block in bytes, and 0 for other blocks.
     pub(crate) fn bytes_estimate(&self) -> usize {
         match self {
-            Self::Text { text: BlockText { start, end }, .. } => start.len() + end.len(),
+            Self::Text { text: ContentBlockText { start, end }, .. } => start.len() + end.len(),
             _ => 0,
         }
     }
 
     /// Converts `content` to a content block. The block is text if the protocol revision has no
     /// block of this kind.
-    pub(crate) fn from_content(content: &'a ContentBlock, revision: &Revision) -> Self {
+    pub(crate) fn from_content(content: &'a ContentBlock, revision: &McpRevision) -> Self {
         let ContentBlock { shown, meant } = content;
-        let annotations = BlockAnnotations::from_annotations(meant, revision);
+        let annotations = ContentBlockAnnotations::from_annotations(meant, revision);
         match (shown, revision.content) {
             (ContentBody::Text(text), _) => {
-                Self::Text { text: BlockText::whole(text), annotations }
+                Self::Text { text: ContentBlockText::whole(text), annotations }
             }
             (ContentBody::Image(image), _) => {
                 Self::Image { data: image.data.base64(), mime_type: &image.media_type, annotations }
             }
-            (ContentBody::Audio(audio), ContentSupport::Sounds | ContentSupport::Links) => {
+            (
+                ContentBody::Audio(audio),
+                ContentBlockSupport::Sounds | ContentBlockSupport::Links,
+            ) => {
                 Self::Audio { data: audio.data.base64(), mime_type: &audio.media_type, annotations }
             }
-            (ContentBody::Link(resource), ContentSupport::Links) => {
-                let link = ResourceEntry::from_spec(resource, revision);
+            (ContentBody::Link(resource), ContentBlockSupport::Links) => {
+                let link = McpResourceEntry::from_spec(resource, revision);
                 let annotations = annotations.or(link.annotations);
-                Self::ResourceLink(Box::new(ResourceEntry { annotations, ..link }))
+                Self::ResourceLink(Box::new(McpResourceEntry { annotations, ..link }))
             }
             (ContentBody::Resource(contents), _) => Self::Resource {
                 resource: EmbeddedResource::from_contents(contents, revision),
                 annotations,
             },
-            (ContentBody::Audio(_), ContentSupport::Pictures)
-            | (ContentBody::Link(_), ContentSupport::Pictures | ContentSupport::Sounds) => {
-                Self::Text { text: BlockText::whole(content.as_text()), annotations }
+            (ContentBody::Audio(_), ContentBlockSupport::Pictures)
+            | (ContentBody::Link(_), ContentBlockSupport::Pictures | ContentBlockSupport::Sounds) => {
+                Self::Text { text: ContentBlockText::whole(content.as_text()), annotations }
             }
         }
     }
@@ -138,7 +140,7 @@ impl<'a> McpBlock<'a> {
 /// The audience, priority and age of a content block.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct BlockAnnotations<'a> {
+pub(crate) struct ContentBlockAnnotations<'a> {
     #[serde(skip_serializing_if = "<[MessageRole]>::is_empty")]
     audience: &'a [MessageRole],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,13 +149,13 @@ pub(crate) struct BlockAnnotations<'a> {
     last_modified: Option<String>,
 }
 
-impl<'a> BlockAnnotations<'a> {
+impl<'a> ContentBlockAnnotations<'a> {
     /// Converts the annotations `meant` of content to MCP's form. `None` if no annotation is set.
-    fn from_annotations(meant: &'a ContentAnnotations, revision: &Revision) -> Option<Self> {
+    fn from_annotations(meant: &'a ContentAnnotations, revision: &McpRevision) -> Option<Self> {
         let ContentAnnotations { audience, priority, modified } = meant;
         let last_modified = match revision.content {
-            ContentSupport::Pictures | ContentSupport::Sounds => None,
-            ContentSupport::Links => modified.map(|at| format!("{at:.0}")),
+            ContentBlockSupport::Pictures | ContentBlockSupport::Sounds => None,
+            ContentBlockSupport::Links => modified.map(|at| format!("{at:.0}")),
         };
         let some = !audience.is_empty() || priority.is_some() || last_modified.is_some();
         some.then_some(Self { audience, priority: *priority, last_modified })
@@ -168,7 +170,7 @@ pub(crate) struct EmbeddedResource<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     mime_type: Option<&'a str>,
     #[serde(flatten)]
-    held: EmbeddedData<'a>,
+    held: EmbeddedResourceData<'a>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<&'a MetaFields>,
 }
@@ -176,17 +178,17 @@ pub(crate) struct EmbeddedResource<'a> {
 /// The data of a resource in MCP's form: text or Base64.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-enum EmbeddedData<'a> {
+enum EmbeddedResourceData<'a> {
     Text(&'a str),
     Blob(String),
 }
 
 impl<'a> EmbeddedResource<'a> {
-    pub(crate) fn from_contents(contents: &'a ResourceContents, revision: &Revision) -> Self {
+    pub(crate) fn from_contents(contents: &'a ResourceContents, revision: &McpRevision) -> Self {
         let ResourceContents { uri, media_type, held, meta: said } = contents;
         let held = match held {
-            ResourceData::Text(text) => EmbeddedData::Text(text),
-            ResourceData::Bytes(bytes) => EmbeddedData::Blob(bytes.base64()),
+            ResourceData::Text(text) => EmbeddedResourceData::Text(text),
+            ResourceData::Bytes(bytes) => EmbeddedResourceData::Blob(bytes.base64()),
         };
         Self {
             uri,
@@ -200,30 +202,30 @@ impl<'a> EmbeddedResource<'a> {
 /// A resource in a list or a link, in MCP's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ResourceEntry<'a> {
+pub(crate) struct McpResourceEntry<'a> {
     uri: &'a str,
     #[serde(flatten)]
-    face: ItemInfo<'a>,
+    face: ItemDisplayInfo<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mime_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    annotations: Option<BlockAnnotations<'a>>,
+    annotations: Option<ContentBlockAnnotations<'a>>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<&'a MetaFields>,
 }
 
-impl<'a> ResourceEntry<'a> {
-    pub(crate) fn from_spec(spec: &'a ResourceSpec, revision: &Revision) -> Self {
+impl<'a> McpResourceEntry<'a> {
+    pub(crate) fn from_spec(spec: &'a ResourceSpec, revision: &McpRevision) -> Self {
         let ResourceSpec { uri, name, title, about, media_type, bytes, meant, icons, meta: said } =
             spec;
         Self {
             uri,
-            face: ItemInfo::new(revision, name, title.as_deref(), about.as_deref(), icons),
+            face: ItemDisplayInfo::new(revision, name, title.as_deref(), about.as_deref(), icons),
             mime_type: media_type.as_deref(),
             size: *bytes,
-            annotations: BlockAnnotations::from_annotations(meant, revision),
+            annotations: ContentBlockAnnotations::from_annotations(meant, revision),
             meta: meta_if_supported(said, revision),
         }
     }
@@ -232,18 +234,18 @@ impl<'a> ResourceEntry<'a> {
 /// A resource template in MCP's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct TemplateEntry<'a> {
+pub(crate) struct ResourceTemplateEntry<'a> {
     uri_template: &'a str,
     #[serde(flatten)]
-    face: ItemInfo<'a>,
+    face: ItemDisplayInfo<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mime_type: Option<&'a str>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<&'a MetaFields>,
 }
 
-impl<'a> TemplateEntry<'a> {
-    pub(crate) fn from_template(template: &'a ResourceTemplate, revision: &Revision) -> Self {
+impl<'a> ResourceTemplateEntry<'a> {
+    pub(crate) fn from_template(template: &'a ResourceTemplate, revision: &McpRevision) -> Self {
         let ResourceTemplate {
             uri,
             name,
@@ -255,7 +257,7 @@ impl<'a> TemplateEntry<'a> {
         } = template;
         Self {
             uri_template: uri,
-            face: ItemInfo::new(revision, name, title.as_deref(), about.as_deref(), icons),
+            face: ItemDisplayInfo::new(revision, name, title.as_deref(), about.as_deref(), icons),
             mime_type: media_type.as_deref(),
             meta: meta_if_supported(said, revision),
         }
@@ -264,7 +266,7 @@ impl<'a> TemplateEntry<'a> {
 
 /// The names, description and icons of a listed resource, template or prompt.
 #[derive(Serialize)]
-pub(crate) struct ItemInfo<'a> {
+pub(crate) struct ItemDisplayInfo<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
@@ -274,9 +276,9 @@ pub(crate) struct ItemInfo<'a> {
     icons: &'a [Icon],
 }
 
-impl<'a> ItemInfo<'a> {
+impl<'a> ItemDisplayInfo<'a> {
     pub(crate) fn new(
-        revision: &Revision,
+        revision: &McpRevision,
         name: &'a str,
         title: Option<&'a str>,
         about: Option<&'a str>,
@@ -291,12 +293,12 @@ impl<'a> ItemInfo<'a> {
 /// list entries.
 pub(crate) fn meta_if_supported<'a>(
     meta: &'a MetaFields,
-    revision: &Revision,
+    revision: &McpRevision,
 ) -> Option<&'a MetaFields> {
     Some(meta).filter(|meta| revision.structured && !meta.is_empty())
 }
 
 /// Returns the icons if the protocol revision supports icons.
-pub(crate) fn icons_if_supported<'a>(icons: &'a [Icon], revision: &Revision) -> &'a [Icon] {
+pub(crate) fn icons_if_supported<'a>(icons: &'a [Icon], revision: &McpRevision) -> &'a [Icon] {
     if revision.icons { icons } else { &[] }
 }

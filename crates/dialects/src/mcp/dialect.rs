@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use toolgate_contract::{Caller, FrameHead, Reply};
+use toolgate_contract::{Caller, FrameMetadata, Reply};
 
 use super::message::{INTERNAL_ERROR, McpError};
 use super::{McpConversation, headers, http_paths, stateless};
-use crate::{Conversation, Dialect, DuplexHalf, FrameRefusal, RequestKey, ServerInfo};
+use crate::{
+    Conversation, Dialect, DuplexRequestKind, FrameRefusal, InFlightRequestKey, ServerInfo,
+};
 
 /// The dialect of MCP clients, in all supported protocol revisions.
 pub struct McpDialect {
@@ -35,7 +37,7 @@ impl Dialect for McpDialect {
         Box::new(McpConversation { facts, caller, session: None })
     }
 
-    fn session<'h>(&self, head: &'h FrameHead) -> Option<&'h str> {
+    fn session<'h>(&self, head: &'h FrameMetadata) -> Option<&'h str> {
         // Stateless revisions ignore the session id.
         if stateless::has_stateless_header(head) {
             return None;
@@ -53,7 +55,7 @@ impl Dialect for McpDialect {
         reply.with_header(headers::SESSION, id)
     }
 
-    fn duplex(&self, head: &FrameHead) -> Option<DuplexHalf> {
+    fn duplex(&self, head: &FrameMetadata) -> Option<DuplexRequestKind> {
         http_paths::duplex(head)
     }
 
@@ -110,7 +112,7 @@ impl Dialect for McpDialect {
                     .with_header("retry-after", wait)
             }
             // The id is left out, because it belongs to the request in flight.
-            FrameRefusal::DuplicateId { key: RequestKey(id) } => {
+            FrameRefusal::DuplicateId { key: InFlightRequestKey(id) } => {
                 let why = format!("the id {id} is already in use; this request was not run");
                 McpError::invalid_request(None, why).reply(true)
             }

@@ -8,17 +8,17 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_contract::{
     CallEnding, CallError, CallEvent, ClientAnswer, ClientQuestion, HostAnswer, JobId, JobSnapshot,
-    LogLevel, MetaFields, Reply, ResultForm, ToolOutput, ToolPage, exact_json,
+    LogLevel, MetaFields, Reply, ToolOutput, ToolPage, ToolResultForm, exact_json,
 };
 
 use super::content::McpBlock;
-use super::library::{LibraryRequest, RARE_CHANGE_TTL_MS};
+use super::library::{LibraryRequestKind, RARE_CHANGE_TTL_MS};
 use super::message::{
     HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
     MISSING_CAPABILITY, McpError, RequestId, UNSUPPORTED_VERSION, success_with_capacity,
 };
-use super::request_notifications::RequestNotifications;
-use super::revision::{BadInputForm, ProtocolEra, Revision, SchemaSupport, TaskSupport};
+use super::request_notifications::RequestedNotifications;
+use super::revision::{BadInputReply, McpRevision, SchemaSupport, SessionModel, TaskSupport};
 use super::tasks::{TaskEventEncoder, TaskRequest, related_task_meta};
 use super::tool_list::tool_entry;
 use super::{cursor, mcp_tool_name, questions, result_writer, tasks};
@@ -28,12 +28,12 @@ use crate::{AnswerEncoder, ClientResponse, JobEventEncoder, ServerInfo};
 /// The encoder for the answer to one MCP request.
 pub(crate) struct McpEncoder {
     pub(crate) id: RequestId,
-    pub(crate) revision: &'static Revision,
+    pub(crate) revision: &'static McpRevision,
     pub(crate) facts: Arc<ServerInfo>,
     pub(crate) kind: McpRequestKind,
     /// The form of results of this server's own tools.
-    pub(crate) results: ResultForm,
-    pub(crate) notifications: RequestNotifications,
+    pub(crate) results: ToolResultForm,
+    pub(crate) notifications: RequestedNotifications,
 }
 
 /// The kind of an MCP request, which determines the form of its answer.
@@ -50,7 +50,7 @@ pub(crate) enum McpRequestKind {
     /// A request for resources, prompts, completions or skills.
     Library {
         /// The kind of the library request.
-        want: LibraryRequest,
+        want: LibraryRequestKind,
         /// The URI that the request names, if it names one.
         uri: Option<String>,
     },
@@ -81,7 +81,7 @@ impl AnswerEncoder for McpEncoder {
                 McpRequestKind::Call
                 | McpRequestKind::Task
                 | McpRequestKind::Library {
-                    want: LibraryRequest::Contents | LibraryRequest::Prompt,
+                    want: LibraryRequestKind::Contents | LibraryRequestKind::Prompt,
                     ..
                 },
                 _,
@@ -153,20 +153,20 @@ impl AnswerEncoder for McpEncoder {
 
     fn encode_question(&self, id: &str, key: &str, question: &ClientQuestion) -> Option<Bytes> {
         match self.revision.era {
-            ProtocolEra::Session => questions::encode_question(
+            SessionModel::Session => questions::encode_question(
                 (id, key),
                 question,
                 self.revision,
                 self.notifications.task(),
             ),
-            ProtocolEra::Stateless => None,
+            SessionModel::Stateless => None,
         }
     }
 
     fn encode_withdrawal(&self, id: &str) -> Option<Bytes> {
         match self.revision.era {
-            ProtocolEra::Session => Some(questions::encode_withdrawal(id)),
-            ProtocolEra::Stateless => None,
+            SessionModel::Session => Some(questions::encode_withdrawal(id)),
+            SessionModel::Stateless => None,
         }
     }
 
@@ -201,12 +201,12 @@ impl McpEncoder {
     fn tool_list_reply(&self, page: &ToolPage) -> Reply {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct ToolList<'a> {
+        struct ToolListResult<'a> {
             tools: Vec<Arc<RawValue>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             next_cursor: Option<String>,
             #[serde(flatten)]
-            stamp: ResultStamp<'a>,
+            stamp: CommonResultMembers<'a>,
         }
         let tools: Vec<_> = page
             .tools
@@ -219,33 +219,33 @@ impl McpEncoder {
         let known = page.unchanged_for.map(|left| u64::try_from(left.as_millis()));
         let ttl_ms = known.map_or(RARE_CHANGE_TTL_MS, |left| left.unwrap_or(u64::MAX));
         let stamp = self.stamp(Some(ttl_ms));
-        success_with_capacity(&self.id, &ToolList { tools, next_cursor, stamp }, bytes)
+        success_with_capacity(&self.id, &ToolListResult { tools, next_cursor, stamp }, bytes)
     }
 
     /// Encodes the outcome of a tool call in the form that `tools/call` returns.
     pub(crate) fn encode_outcome<'a>(
         &'a self,
         outcome: Result<&'a ToolOutput, &CallError>,
-    ) -> EncodedOutcome<'a> {
+    ) -> EncodedCallOutcome<'a> {
         match outcome {
-            Ok(output) => EncodedOutcome::Result(self.encode_output(output)),
+            Ok(output) => EncodedCallOutcome::Result(self.encode_output(output)),
             Err(error) => self.encode_error(error),
         }
     }
 
-    fn encode_error(&self, error: &CallError) -> EncodedOutcome<'_> {
-        let failed = |message| EncodedOutcome::Result(self.failed_result(message));
-        let protocol_error = || EncodedOutcome::Error(self.protocol_error(error));
+    fn encode_error(&self, error: &CallError) -> EncodedCallOutcome<'_> {
+        let failed = |message| EncodedCallOutcome::Result(self.failed_result(message));
+        let protocol_error = || EncodedCallOutcome::Error(self.protocol_error(error));
         match (error, self.revision.bad_input) {
             (CallError::UnknownTool { .. }, _)
-            | (CallError::InvalidInput { .. }, BadInputForm::Error)
+            | (CallError::InvalidInput { .. }, BadInputReply::Error)
             | (
                 CallError::Mismatch { .. } | CallError::Refused { .. } | CallError::Scope { .. },
                 _,
             ) => protocol_error(),
             (CallError::CannotAsk { .. }, _) => match self.revision.era {
-                ProtocolEra::Stateless => protocol_error(),
-                ProtocolEra::Session => failed(error_message(error)),
+                SessionModel::Stateless => protocol_error(),
+                SessionModel::Session => failed(error_message(error)),
             },
             (CallError::NeedsJob { .. }, _) => match self.revision.tasks {
                 TaskSupport::Param | TaskSupport::Extension => protocol_error(),
@@ -275,7 +275,7 @@ impl McpEncoder {
 
     fn encode_output<'a>(&'a self, output: &'a ToolOutput) -> CallResult<'a> {
         let ToolOutput { value, structured, text, content, meta, ending, from_upstream } = output;
-        let form = if *from_upstream { ResultForm::Both } else { self.results };
+        let form = if *from_upstream { ToolResultForm::Both } else { self.results };
         let sayable = match self.revision.schemas {
             SchemaSupport::Objects => value.is_object(),
             SchemaSupport::Any => true,
@@ -302,12 +302,12 @@ impl McpEncoder {
         }
     }
 
-    fn outcome_reply(&self, spelled: EncodedOutcome<'_>) -> Reply {
+    fn outcome_reply(&self, spelled: EncodedCallOutcome<'_>) -> Reply {
         match spelled {
-            EncodedOutcome::Result(result) => {
+            EncodedCallOutcome::Result(result) => {
                 Reply::json(result_writer::serialize_answer(&self.id, &result))
             }
-            EncodedOutcome::Error(failure) => self.failure_reply(failure),
+            EncodedCallOutcome::Error(failure) => self.failure_reply(failure),
         }
     }
 
@@ -356,8 +356,8 @@ impl McpEncoder {
             | CallError::Conflict { .. }
             | CallError::TooLarge { .. } => INVALID_PARAMS,
             CallError::CannotAsk { .. } => match self.revision.era {
-                ProtocolEra::Stateless => MISSING_CAPABILITY,
-                ProtocolEra::Session => INVALID_REQUEST,
+                SessionModel::Stateless => MISSING_CAPABILITY,
+                SessionModel::Session => INVALID_REQUEST,
             },
             CallError::NeedsJob { .. } => match self.revision.tasks {
                 TaskSupport::Extension => MISSING_CAPABILITY,
@@ -430,16 +430,16 @@ impl McpEncoder {
     pub(crate) fn failure_reply(&self, failure: McpError) -> Reply {
         let status = match (self.revision.era, failure.code) {
             (
-                ProtocolEra::Stateless,
+                SessionModel::Stateless,
                 HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION,
             ) => 400,
-            (ProtocolEra::Stateless | ProtocolEra::Session, _) => 200,
+            (SessionModel::Stateless | SessionModel::Session, _) => 200,
         };
         failure.with_status(status).reply(self.revision.anonymous_errors)
     }
 
-    pub(crate) fn stamp(&self, ttl_ms: Option<u64>) -> ResultStamp<'_> {
-        ResultStamp::new(self.revision, &self.facts, ttl_ms)
+    pub(crate) fn stamp(&self, ttl_ms: Option<u64>) -> CommonResultMembers<'_> {
+        CommonResultMembers::new(self.revision, &self.facts, ttl_ms)
     }
 }
 
@@ -462,7 +462,7 @@ pub(crate) fn error_message(error: &CallError) -> String {
 }
 
 /// An encoded outcome of `tools/call`.
-pub(crate) enum EncodedOutcome<'a> {
+pub(crate) enum EncodedCallOutcome<'a> {
     /// A result of the call, which the model sees.
     Result(CallResult<'a>),
     /// A JSON-RPC error, which the model does not see.
@@ -478,7 +478,7 @@ pub(crate) struct CallResult<'a> {
     pub(crate) structured_content: Option<&'a Value>,
     pub(crate) is_error: bool,
     #[serde(flatten)]
-    pub(crate) stamp: ResultStamp<'a>,
+    pub(crate) stamp: CommonResultMembers<'a>,
 }
 
 impl CallResult<'_> {
@@ -495,8 +495,8 @@ impl CallResult<'_> {
     /// Returns the result of the call with a reference to its task.
     pub(crate) fn with_task(mut self, task: JobId) -> Self {
         let meta = self.stamp.meta.take().and_then(|meta| exact_json::to_value(&meta).ok());
-        let task_meta = Some(ResultMeta::All(related_task_meta(task)));
-        self.stamp.meta = Some(ResultMeta::merge(task_meta, meta.unwrap_or_default()));
+        let task_meta = Some(ResultMetadata::All(related_task_meta(task)));
+        self.stamp.meta = Some(ResultMetadata::merge(task_meta, meta.unwrap_or_default()));
         self
     }
 }
@@ -504,7 +504,7 @@ impl CallResult<'_> {
 /// The members that every result of a stateless revision has. Empty for session revisions.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ResultStamp<'a> {
+pub(crate) struct CommonResultMembers<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     result_type: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -512,21 +512,21 @@ pub(crate) struct ResultStamp<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_scope: Option<&'static str>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-    meta: Option<ResultMeta<'a>>,
+    meta: Option<ResultMetadata<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum ResultMeta<'a> {
+enum ResultMetadata<'a> {
     Server {
         #[serde(rename = "io.modelcontextprotocol/serverInfo")]
-        server_info: ServerName<'a>,
+        server_info: ServerIdentity<'a>,
     },
     /// All metadata of a result, as one JSON object.
     All(Value),
 }
 
-impl ResultMeta<'_> {
+impl ResultMetadata<'_> {
     /// Merges two sets of `_meta` of a result. On a conflict, `first` wins.
     fn merge(first: Option<Self>, more: Value) -> Self {
         let first = first.and_then(|first| exact_json::to_value(&first).ok());
@@ -542,25 +542,25 @@ impl ResultMeta<'_> {
 }
 
 #[derive(Serialize)]
-struct ServerName<'a> {
+struct ServerIdentity<'a> {
     name: &'a str,
     version: &'a str,
 }
 
-impl<'a> ResultStamp<'a> {
+impl<'a> CommonResultMembers<'a> {
     /// Creates the stamp of a result. `ttl_ms` is the cache time in milliseconds, if a client may
     /// cache the result. The scope is `private`, because results may depend on the caller.
-    pub(crate) fn new(revision: &Revision, facts: &'a ServerInfo, ttl_ms: Option<u64>) -> Self {
+    pub(crate) fn new(revision: &McpRevision, facts: &'a ServerInfo, ttl_ms: Option<u64>) -> Self {
         match revision.era {
-            ProtocolEra::Session => {
+            SessionModel::Session => {
                 Self { result_type: None, ttl_ms: None, cache_scope: None, meta: None }
             }
-            ProtocolEra::Stateless => Self {
+            SessionModel::Stateless => Self {
                 result_type: Some("complete"),
                 ttl_ms,
                 cache_scope: ttl_ms.map(|_| "private"),
-                meta: Some(ResultMeta::Server {
-                    server_info: ServerName { name: &facts.name, version: &facts.version },
+                meta: Some(ResultMetadata::Server {
+                    server_info: ServerIdentity { name: &facts.name, version: &facts.version },
                 }),
             },
         }
@@ -571,7 +571,7 @@ impl<'a> ResultStamp<'a> {
         if more.is_empty() {
             return self;
         }
-        let meta = Some(ResultMeta::merge(self.meta, Value::Object(more.clone())));
+        let meta = Some(ResultMetadata::merge(self.meta, Value::Object(more.clone())));
         Self { meta, ..self }
     }
 
@@ -588,7 +588,7 @@ impl<'a> ResultStamp<'a> {
 }
 
 /// Returns the server's description of itself in the protocol revision `revision`.
-pub(crate) fn server_info(revision: &Revision, facts: &ServerInfo) -> Value {
+pub(crate) fn server_info(revision: &McpRevision, facts: &ServerInfo) -> Value {
     let mut about = json!({ "name": facts.name, "version": facts.version });
     if revision.structured {
         about["title"] = json!(facts.title);

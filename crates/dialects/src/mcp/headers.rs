@@ -4,7 +4,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use toolgate_contract::FrameHead;
+use toolgate_contract::FrameMetadata;
 
 use super::message::{HEADER_MISMATCH, McpError, RequestId};
 use crate::json::RpcParams;
@@ -23,7 +23,7 @@ const ARGUMENT: &str = "mcp-param-";
 /// Returns the value of the HTTP header `name`, trimmed. Repeated or non-ASCII headers are an
 /// error.
 pub(crate) fn single_value<'h>(
-    head: &'h FrameHead,
+    head: &'h FrameMetadata,
     name: &'static str,
 ) -> Result<Option<&'h str>, String> {
     let mut values = head.header(name);
@@ -45,7 +45,7 @@ fn header_text<'h>(name: &str, value: &'h [u8]) -> Result<&'h str, String> {
 
 /// Checks that the headers `Mcp-Method` and `Mcp-Name` match the body of the request.
 pub(crate) fn check_headers(
-    head: &FrameHead,
+    head: &FrameMetadata,
     id: &RequestId,
     method: &str,
     params: &RpcParams,
@@ -81,8 +81,8 @@ fn check_same(header: &str, value: Option<&str>, body: &str) -> Result<(), Strin
 ///
 /// A malformed value is an error only if the tool declares that argument as a header. Unknown
 /// arguments are ignored.
-pub(crate) fn header_params(head: &FrameHead) -> Option<Vec<(String, Result<String, String>)>> {
-    let FrameHead::Http { headers, .. } = head else { return None };
+pub(crate) fn header_params(head: &FrameMetadata) -> Option<Vec<(String, Result<String, String>)>> {
+    let FrameMetadata::Http { headers, .. } = head else { return None };
     let mut params = Vec::new();
     for (name, value) in headers {
         let Some(argument) = name.as_str().strip_prefix(ARGUMENT) else { continue };

@@ -2,11 +2,11 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use toolgate_contract::{FrameHead, Reply};
+use toolgate_contract::{FrameMetadata, Reply};
 
 use super::revision::REVISIONS;
 use crate::rpc::to_json;
-use crate::{DuplexHalf, ServerCard, ServerInfo};
+use crate::{DuplexRequestKind, ServerCard, ServerInfo};
 
 const ENDPOINT: &str = "/mcp";
 const STREAM: &str = "/sse";
@@ -32,13 +32,13 @@ pub(crate) fn paths(facts: &ServerInfo) -> &'static [&'static str] {
 }
 
 /// Returns the half of an HTTP+SSE conversation to which a request belongs, if it belongs to one.
-pub(crate) fn duplex(head: &FrameHead) -> Option<DuplexHalf> {
-    let FrameHead::Http { method, path, query, .. } = head else { return None };
+pub(crate) fn duplex(head: &FrameMetadata) -> Option<DuplexRequestKind> {
+    let FrameMetadata::Http { method, path, query, .. } = head else { return None };
     match (method, path.as_str()) {
-        (&Method::GET, STREAM) => Some(DuplexHalf::Open),
+        (&Method::GET, STREAM) => Some(DuplexRequestKind::Open),
         (&Method::POST, MESSAGES) => {
             let id = query.split('&').find_map(|pair| pair.strip_prefix(CONVERSATION));
-            Some(DuplexHalf::Message { id: id.unwrap_or_default().to_owned() })
+            Some(DuplexRequestKind::Message { id: id.unwrap_or_default().to_owned() })
         }
         _ => None,
     }
@@ -50,8 +50,8 @@ pub(crate) fn endpoint(id: &str) -> String {
 }
 
 /// Returns the text for a person who opens the MCP endpoint in a browser.
-pub(crate) fn greeting(facts: &ServerInfo, head: &FrameHead) -> Option<Reply> {
-    let FrameHead::Http { method: Method::GET | Method::HEAD, path, .. } = head else {
+pub(crate) fn greeting(facts: &ServerInfo, head: &FrameMetadata) -> Option<Reply> {
+    let FrameMetadata::Http { method: Method::GET | Method::HEAD, path, .. } = head else {
         return None;
     };
     let accepts_html = |value: &[u8]| String::from_utf8_lossy(value).contains("text/html");
@@ -69,8 +69,8 @@ pub(crate) fn greeting(facts: &ServerInfo, head: &FrameHead) -> Option<Reply> {
 }
 
 /// Returns the server card or catalog at the request's path. `None` if the path has neither.
-pub(crate) fn document(facts: &ServerInfo, head: &FrameHead) -> Option<Reply> {
-    let FrameHead::Http { method, path, .. } = head else { return None };
+pub(crate) fn document(facts: &ServerInfo, head: &FrameMetadata) -> Option<Reply> {
+    let FrameMetadata::Http { method, path, .. } = head else { return None };
     let card = facts.card.as_ref()?;
     let path = path.as_str();
     let (kind, text) = match path {
@@ -126,7 +126,7 @@ fn catalog(ServerCard { name, url }: &ServerCard) -> Value {
 }
 
 /// Returns the origin (scheme and host) under which the client reached the server.
-fn origin(facts: &ServerInfo, head: &FrameHead) -> String {
+fn origin(facts: &ServerInfo, head: &FrameMetadata) -> String {
     let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok());
     let scheme = if facts.tls { "https" } else { "http" };
     format!("{scheme}://{}", host.unwrap_or("localhost"))

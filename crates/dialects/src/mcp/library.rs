@@ -9,13 +9,15 @@ use toolgate_contract::{
     Skill, SkillFiles, exact_json,
 };
 
-use super::content::{EmbeddedResource, ItemInfo, McpBlock, ResourceEntry, TemplateEntry};
+use super::content::{
+    EmbeddedResource, ItemDisplayInfo, McpBlock, McpResourceEntry, ResourceTemplateEntry,
+};
 use super::cursor;
-use super::encoder::{McpEncoder, ResultStamp, error_message};
+use super::encoder::{CommonResultMembers, McpEncoder, error_message};
 use super::message::{
     INVALID_PARAMS, McpError, RESOURCE_NOT_FOUND, RequestId, success, wrong_type,
 };
-use super::revision::{ProtocolEra, Revision};
+use super::revision::{McpRevision, SessionModel};
 use crate::ServerInfo;
 use crate::json::RpcParams;
 
@@ -28,7 +30,7 @@ const UNCACHED_TTL_MS: u64 = 0;
 
 /// Declares resources, prompts, completion and skills in the server's `capabilities`.
 pub(crate) fn declare_capabilities(
-    revision: &Revision,
+    revision: &McpRevision,
     facts: &ServerInfo,
     capabilities: &mut Value,
 ) {
@@ -52,13 +54,13 @@ fn supports_completion(facts: &ServerInfo) -> bool {
 
 /// Returns true if the protocol revision and the server support skills. Skills need resources, too,
 /// because their files are resources.
-fn supports_skills(revision: &Revision, facts: &ServerInfo) -> bool {
-    revision.era == ProtocolEra::Stateless && facts.skills && facts.resources
+fn supports_skills(revision: &McpRevision, facts: &ServerInfo) -> bool {
+    revision.era == SessionModel::Stateless && facts.skills && facts.resources
 }
 
 /// The kind of a library request: an MCP request for resources, prompts, completions or skills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LibraryRequest {
+pub(crate) enum LibraryRequestKind {
     /// A request for the list of resources.
     Resources,
     /// A request for the list of resource templates.
@@ -81,12 +83,12 @@ pub(crate) enum LibraryRequest {
     Skill,
 }
 
-impl LibraryRequest {
+impl LibraryRequestKind {
     /// Returns the kind of library request that `method` makes, if the revision and the server
     /// support it.
     pub(crate) fn from_method(
         method: &str,
-        revision: &Revision,
+        revision: &McpRevision,
         facts: &ServerInfo,
     ) -> Option<Self> {
         let (want, there) = match method {
@@ -94,7 +96,7 @@ impl LibraryRequest {
             "resources/templates/list" => (Self::Templates, facts.resources),
             "resources/read" => (Self::Contents, facts.resources),
             "resources/subscribe" => {
-                (Self::Watch, facts.resources && revision.era == ProtocolEra::Session)
+                (Self::Watch, facts.resources && revision.era == SessionModel::Session)
             }
             "resources/directory/read" => (Self::Folder, supports_skills(revision, facts)),
             "prompts/list" => (Self::Prompts, facts.prompts),
@@ -238,40 +240,41 @@ fn parse_resource_cursor(text: &str) -> Option<ResourceCursor> {
 
 impl McpEncoder {
     /// Encodes the answer to the library request `want`.
-    pub(crate) fn library_reply(&self, want: LibraryRequest, answer: &HostAnswer) -> Reply {
+    pub(crate) fn library_reply(&self, want: LibraryRequestKind, answer: &HostAnswer) -> Reply {
         let revision = self.revision;
         match (want, answer) {
-            (LibraryRequest::Resources, HostAnswer::Resources(page)) => {
+            (LibraryRequestKind::Resources, HostAnswer::Resources(page)) => {
                 let resources =
-                    page.resources.iter().map(|one| ResourceEntry::from_spec(one, revision));
+                    page.resources.iter().map(|one| McpResourceEntry::from_spec(one, revision));
                 let after = page.next.as_ref().map(encode_resource_cursor);
                 self.list_reply("resources", resources, after, UNCACHED_TTL_MS)
             }
-            (LibraryRequest::Templates, HostAnswer::Templates(templates)) => {
+            (LibraryRequestKind::Templates, HostAnswer::Templates(templates)) => {
                 let templates =
-                    templates.iter().map(|one| TemplateEntry::from_template(one, revision));
+                    templates.iter().map(|one| ResourceTemplateEntry::from_template(one, revision));
                 self.list_reply("resourceTemplates", templates, None, RARE_CHANGE_TTL_MS)
             }
-            (LibraryRequest::Contents, HostAnswer::Contents(contents)) => {
+            (LibraryRequestKind::Contents, HostAnswer::Contents(contents)) => {
                 let contents =
                     contents.iter().map(|one| EmbeddedResource::from_contents(one, self.revision));
                 self.list_reply("contents", contents, None, UNCACHED_TTL_MS)
             }
-            (LibraryRequest::Folder, HostAnswer::Folder(resources, after)) => {
-                let resources = resources.iter().map(|one| ResourceEntry::from_spec(one, revision));
+            (LibraryRequestKind::Folder, HostAnswer::Folder(resources, after)) => {
+                let resources =
+                    resources.iter().map(|one| McpResourceEntry::from_spec(one, revision));
                 let after = after.as_ref().map(|uri| cursor::encode_next("child", uri));
                 self.list_reply("resources", resources, after, UNCACHED_TTL_MS)
             }
-            (LibraryRequest::Watch, HostAnswer::Watched { .. }) => {
+            (LibraryRequestKind::Watch, HostAnswer::Watched { .. }) => {
                 success(&self.id, &self.stamp(None))
             }
-            (LibraryRequest::Prompts, HostAnswer::Prompts(page)) => {
+            (LibraryRequestKind::Prompts, HostAnswer::Prompts(page)) => {
                 let prompts =
-                    page.prompts.iter().map(|one| PromptEntry::from_spec(one.spec(), revision));
+                    page.prompts.iter().map(|one| PromptListEntry::from_spec(one.spec(), revision));
                 let after = page.next.as_ref().map(|name| cursor::encode_next("prompt", name));
                 self.list_reply("prompts", prompts, after, RARE_CHANGE_TTL_MS)
             }
-            (LibraryRequest::Prompt, HostAnswer::Prompt(prompt)) => {
+            (LibraryRequestKind::Prompt, HostAnswer::Prompt(prompt)) => {
                 let messages = prompt
                     .messages
                     .iter()
@@ -280,15 +283,15 @@ impl McpEncoder {
                 let description = prompt.description.as_deref();
                 success(&self.id, &PromptResult { description, messages, stamp: self.stamp(None) })
             }
-            (LibraryRequest::Completion, HostAnswer::Completion(found)) => {
+            (LibraryRequestKind::Completion, HostAnswer::Completion(found)) => {
                 self.completion_reply(found)
             }
-            (LibraryRequest::Skills, HostAnswer::Skills(page)) => {
+            (LibraryRequestKind::Skills, HostAnswer::Skills(page)) => {
                 let skills = page.skills.iter().map(skill_entry);
                 let after = page.next.as_ref().map(|uri| cursor::encode_next("skill", uri));
                 self.list_reply("skills", skills, after, RARE_CHANGE_TTL_MS)
             }
-            (LibraryRequest::Skill, HostAnswer::Skill(one)) => {
+            (LibraryRequestKind::Skill, HostAnswer::Skill(one)) => {
                 let result = SkillResult {
                     skill: skill_entry(one),
                     stamp: self.stamp(Some(RARE_CHANGE_TTL_MS)),
@@ -296,16 +299,16 @@ impl McpEncoder {
                 success(&self.id, &result)
             }
             (
-                LibraryRequest::Resources
-                | LibraryRequest::Templates
-                | LibraryRequest::Contents
-                | LibraryRequest::Folder
-                | LibraryRequest::Watch
-                | LibraryRequest::Prompts
-                | LibraryRequest::Prompt
-                | LibraryRequest::Completion
-                | LibraryRequest::Skills
-                | LibraryRequest::Skill,
+                LibraryRequestKind::Resources
+                | LibraryRequestKind::Templates
+                | LibraryRequestKind::Contents
+                | LibraryRequestKind::Folder
+                | LibraryRequestKind::Watch
+                | LibraryRequestKind::Prompts
+                | LibraryRequestKind::Prompt
+                | LibraryRequestKind::Completion
+                | LibraryRequestKind::Skills
+                | LibraryRequestKind::Skill,
                 _,
             ) => self.mismatched_answer_reply(),
         }
@@ -321,16 +324,16 @@ impl McpEncoder {
     ) -> Reply {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct ListPage<'a, T> {
+        struct ListPageResult<'a, T> {
             #[serde(flatten)]
-            list: NamedList<T>,
+            list: NamedListMember<T>,
             #[serde(skip_serializing_if = "Option::is_none")]
             next_cursor: Option<String>,
             #[serde(flatten)]
-            stamp: ResultStamp<'a>,
+            stamp: CommonResultMembers<'a>,
         }
-        let list = NamedList { name, items: items.collect() };
-        success(&self.id, &ListPage { list, next_cursor, stamp: self.stamp(Some(ttl_ms)) })
+        let list = NamedListMember { name, items: items.collect() };
+        success(&self.id, &ListPageResult { list, next_cursor, stamp: self.stamp(Some(ttl_ms)) })
     }
 
     fn completion_reply(&self, found: &Completion) -> Reply {
@@ -338,7 +341,7 @@ impl McpEncoder {
         struct CompletionResult<'a> {
             completion: CompletionList<'a>,
             #[serde(flatten)]
-            stamp: ResultStamp<'a>,
+            stamp: CommonResultMembers<'a>,
         }
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -357,8 +360,8 @@ impl McpEncoder {
         match (error, uri) {
             (CallError::NotFound { .. }, Some(uri)) => {
                 let code = match self.revision.era {
-                    ProtocolEra::Session => RESOURCE_NOT_FOUND,
-                    ProtocolEra::Stateless => INVALID_PARAMS,
+                    SessionModel::Session => RESOURCE_NOT_FOUND,
+                    SessionModel::Stateless => INVALID_PARAMS,
                 };
                 let failure = McpError::new(Some(self.id.clone()), code, error_message(error));
                 self.failure_reply(failure.with_data(json!({ "uri": uri })))
@@ -373,12 +376,12 @@ fn encode_resource_cursor(ResourceCursor { source, uri }: &ResourceCursor) -> St
 }
 
 /// A list as the member of a result.
-struct NamedList<T> {
+struct NamedListMember<T> {
     name: &'static str,
     items: Vec<T>,
 }
 
-impl<T: Serialize> Serialize for NamedList<T> {
+impl<T: Serialize> Serialize for NamedListMember<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map([(self.name, &self.items)])
     }
@@ -386,31 +389,32 @@ impl<T: Serialize> Serialize for NamedList<T> {
 
 /// A prompt in a list, in MCP's form.
 #[derive(Serialize)]
-struct PromptEntry<'a> {
+struct PromptListEntry<'a> {
     #[serde(flatten)]
-    face: ItemInfo<'a>,
+    face: ItemDisplayInfo<'a>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    arguments: Vec<PromptEntryArgument<'a>>,
+    arguments: Vec<PromptListArgument<'a>>,
 }
 
 /// An argument of a listed prompt, in MCP's form.
 #[derive(Serialize)]
-struct PromptEntryArgument<'a> {
+struct PromptListArgument<'a> {
     #[serde(flatten)]
-    face: ItemInfo<'a>,
+    face: ItemDisplayInfo<'a>,
     required: bool,
 }
 
-impl<'a> PromptEntry<'a> {
-    fn from_spec(spec: &'a PromptSpec, revision: &Revision) -> Self {
+impl<'a> PromptListEntry<'a> {
+    fn from_spec(spec: &'a PromptSpec, revision: &McpRevision) -> Self {
         let PromptSpec { name, title, description: about, arguments, icons } = spec;
         let argument = |argument: &'a PromptArgument| {
             let PromptArgument { name, title, description: about, required } = argument;
-            let face = ItemInfo::new(revision, name, title.as_deref(), about.as_deref(), &[]);
-            PromptEntryArgument { face, required: *required }
+            let face =
+                ItemDisplayInfo::new(revision, name, title.as_deref(), about.as_deref(), &[]);
+            PromptListArgument { face, required: *required }
         };
         Self {
-            face: ItemInfo::new(revision, name, title.as_deref(), about.as_deref(), icons),
+            face: ItemDisplayInfo::new(revision, name, title.as_deref(), about.as_deref(), icons),
             arguments: arguments.iter().map(argument).collect(),
         }
     }
@@ -423,7 +427,7 @@ struct PromptResult<'a> {
     description: Option<&'a str>,
     messages: Vec<PromptResultMessage<'a>>,
     #[serde(flatten)]
-    stamp: ResultStamp<'a>,
+    stamp: CommonResultMembers<'a>,
 }
 
 /// A message of a rendered prompt, in MCP's form.
@@ -434,7 +438,7 @@ struct PromptResultMessage<'a> {
 }
 
 impl<'a> PromptResultMessage<'a> {
-    fn from_message(message: &'a PromptMessage, revision: &Revision) -> Self {
+    fn from_message(message: &'a PromptMessage, revision: &McpRevision) -> Self {
         Self { role: message.role, content: McpBlock::from_content(&message.content, revision) }
     }
 }
@@ -444,7 +448,7 @@ impl<'a> PromptResultMessage<'a> {
 struct SkillResult<'a> {
     skill: Value,
     #[serde(flatten)]
-    stamp: ResultStamp<'a>,
+    stamp: CommonResultMembers<'a>,
 }
 
 /// Converts a skill to the form of the skills extension.

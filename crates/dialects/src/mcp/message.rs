@@ -4,13 +4,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use toolgate_contract::{Reply, ReplyBody, exact_json};
 
-use crate::json::{JsonError, MessageMembers, RawParams, RpcParams};
+use crate::json::{JsonError, RawRpcParams, RpcMessageMembers, RpcParams};
 use crate::rpc::{self, to_json};
 pub(crate) use crate::rpc::{
     INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, RequestId,
     notification,
 };
-use crate::{ClientResponse, RequestKey};
+use crate::{ClientResponse, InFlightRequestKey};
 
 /// Parses a request id or a progress token: a string or an integer.
 pub(crate) fn read_id(value: &Value) -> Option<RequestId> {
@@ -29,7 +29,7 @@ fn is_id(value: &Value) -> bool {
 }
 
 /// Returns the key of the request that `notifications/cancelled` names.
-pub(crate) fn cancelled_key(params: &RpcParams) -> Option<RequestKey> {
+pub(crate) fn cancelled_key(params: &RpcParams) -> Option<InFlightRequestKey> {
     params.get("requestId").and_then(read_id).map(|id| id.key())
 }
 
@@ -54,8 +54,8 @@ pub(crate) enum McpMessage {
 
 impl McpMessage {
     /// Parses the members of a JSON-RPC message.
-    pub(crate) fn parse(members: MessageMembers) -> Result<Self, McpError> {
-        let MessageMembers { jsonrpc, id, method, params, result, error } = members;
+    pub(crate) fn parse(members: RpcMessageMembers) -> Result<Self, McpError> {
+        let RpcMessageMembers { jsonrpc, id, method, params, result, error } = members;
         // This comes before all checks, because answering an answer would never end.
         if method.is_none() && (result.is_some() || error.is_some()) {
             let id = id.as_ref().and_then(Value::as_str).map(str::to_owned);
@@ -83,11 +83,11 @@ impl McpMessage {
         };
         let params = match params {
             // Some clients write null for no parameters.
-            None | Some(RawParams::Other(Value::Null)) => RpcParams::default(),
-            Some(RawParams::Params(params)) => params,
+            None | Some(RawRpcParams::Other(Value::Null)) => RpcParams::default(),
+            Some(RawRpcParams::Params(params)) => params,
             // A notification is never answered, even if it is malformed.
-            Some(RawParams::Other(_)) if id.is_none() => RpcParams::default(),
-            Some(RawParams::Other(_)) => {
+            Some(RawRpcParams::Other(_)) if id.is_none() => RpcParams::default(),
+            Some(RawRpcParams::Other(_)) => {
                 return Err(McpError::invalid_params(id, "`params` must be an object"));
             }
         };

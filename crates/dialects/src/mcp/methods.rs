@@ -3,7 +3,7 @@
 use super::META_LOG_LEVEL;
 use super::message::{METHOD_NOT_FOUND, McpError, RequestId};
 use super::requests::request_kind;
-use super::revision::{ProtocolEra, REVISIONS, Revision};
+use super::revision::{McpRevision, REVISIONS, SessionModel};
 use crate::ServerInfo;
 use crate::json::RpcParams;
 
@@ -40,7 +40,7 @@ const SIMILARITY_MIN: f64 = 0.75;
 pub(crate) fn unknown_method(
     id: RequestId,
     method: &str,
-    revision: &Revision,
+    revision: &McpRevision,
     facts: &ServerInfo,
 ) -> McpError {
     let others: Vec<_> = REVISIONS.iter().filter(|other| is_served(method, other, facts)).collect();
@@ -49,7 +49,7 @@ pub(crate) fn unknown_method(
         _ if method == "initialize" => format!(
             "`initialize` does not exist in this revision; to start a session in {}, send it \
              without `_meta` and without `MCP-Protocol-Version`",
-            Revision::names(ProtocolEra::Session).join(", ")
+            McpRevision::names(SessionModel::Session).join(", ")
         ),
         (Some(newest), Some(oldest)) => {
             let revisions = match newest == oldest {
@@ -86,34 +86,34 @@ pub(crate) fn zyra_hint(method: &str, params: &RpcParams) -> &'static str {
 }
 
 /// Returns true if the server supports `method` in the protocol revision `revision`.
-fn is_served(method: &str, revision: &Revision, facts: &ServerInfo) -> bool {
+fn is_served(method: &str, revision: &McpRevision, facts: &ServerInfo) -> bool {
     let revision = if facts.jobs { revision } else { revision.without_tasks() };
     match (method, revision.era) {
-        ("initialize" | "ping" | "logging/setLevel", ProtocolEra::Session)
-        | ("server/discover" | "subscriptions/listen", ProtocolEra::Stateless) => true,
-        ("resources/unsubscribe", ProtocolEra::Session) => facts.resources,
+        ("initialize" | "ping" | "logging/setLevel", SessionModel::Session)
+        | ("server/discover" | "subscriptions/listen", SessionModel::Stateless) => true,
+        ("resources/unsubscribe", SessionModel::Session) => facts.resources,
         _ => request_kind(method, revision, facts).is_some(),
     }
 }
 
 /// Returns a hint at the method of `revision` that corresponds to `method` of another revision.
-fn counterpart_hint(method: &str, revision: &Revision) -> String {
+fn counterpart_hint(method: &str, revision: &McpRevision) -> String {
     let hint = match (method, revision.era) {
-        ("resources/subscribe" | "resources/unsubscribe", ProtocolEra::Stateless) => {
+        ("resources/subscribe" | "resources/unsubscribe", SessionModel::Stateless) => {
             "use `subscriptions/listen`"
         }
-        ("ping", ProtocolEra::Stateless) => "use any request, such as `server/discover`",
-        ("logging/setLevel", ProtocolEra::Stateless) => {
+        ("ping", SessionModel::Stateless) => "use any request, such as `server/discover`",
+        ("logging/setLevel", SessionModel::Stateless) => {
             return format!("; set `params._meta[\"{META_LOG_LEVEL}\"]` in each request");
         }
-        ("tasks/result", ProtocolEra::Stateless) => {
+        ("tasks/result", SessionModel::Stateless) => {
             "`tasks/get` returns the result of an ended task"
         }
-        ("tasks/list", ProtocolEra::Stateless) => "keep the task id from the answer to the call",
-        ("subscriptions/listen", ProtocolEra::Session) => "use `resources/subscribe`",
-        ("server/discover", ProtocolEra::Session) => "use `initialize`",
-        ("tasks/update", ProtocolEra::Session) => "tasks ask questions with requests",
-        ("skills/list" | "skills/get" | "resources/directory/read", ProtocolEra::Session) => {
+        ("tasks/list", SessionModel::Stateless) => "keep the task id from the answer to the call",
+        ("subscriptions/listen", SessionModel::Session) => "use `resources/subscribe`",
+        ("server/discover", SessionModel::Session) => "use `initialize`",
+        ("tasks/update", SessionModel::Session) => "tasks ask questions with requests",
+        ("skills/list" | "skills/get" | "resources/directory/read", SessionModel::Session) => {
             "skills are resources below `skill://`"
         }
         _ => return String::new(),

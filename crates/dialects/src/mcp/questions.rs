@@ -6,20 +6,20 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ClientRoot, ContentBody, JobId,
-    PersonChoice, QuestionKind, QuestionSupport, Reply, SamplingAnswer, SamplingMessage,
-    SamplingRequest, exact_json,
+    ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ClientRoot, ContentBody,
+    ElicitationAnswer, JobId, QuestionKind, QuestionSupport, Reply, SamplingAnswer,
+    SamplingMessage, SamplingRequest, exact_json,
 };
 
 use super::META_CAPABILITIES;
 use super::content::McpBlock;
 use super::encoder::McpEncoder;
 use super::message::{McpError, RequestId, notification, success};
-use super::revision::{ProtocolEra, QuestionForms, Revision};
+use super::revision::{McpRevision, RevisionQuestionSupport, SessionModel};
 use super::tasks::related_task_meta;
 use crate::json::RpcParams;
 use crate::rpc::to_json;
-use crate::{ClientResponse, QuestionMode};
+use crate::{ClientResponse, QuestionChannel};
 
 /// The `_meta` key for the key that identifies a question within its call.
 pub const QUESTION_KEY: &str = "io.toolgate/key";
@@ -28,16 +28,16 @@ const SAMPLE: &str = "sampling/createMessage";
 const ROOTS: &str = "roots/list";
 
 /// Returns the kinds of question that a client supports, from its declared `capabilities`.
-pub(crate) fn question_support(capabilities: &Value, revision: &Revision) -> QuestionSupport {
+pub(crate) fn question_support(capabilities: &Value, revision: &McpRevision) -> QuestionSupport {
     let declares = |name| capabilities.get(name).is_some_and(Value::is_object);
     let elicits = |mode| {
         let modes = capabilities.get("elicitation").and_then(|modes| modes.get(mode));
         modes.is_some_and(Value::is_object)
     };
     let (form, visit) = match revision.questions {
-        QuestionForms::Samples => (false, false),
-        QuestionForms::Forms => (declares("elicitation"), false),
-        QuestionForms::NamedVisits | QuestionForms::Visits => {
+        RevisionQuestionSupport::Samples => (false, false),
+        RevisionQuestionSupport::Forms => (declares("elicitation"), false),
+        RevisionQuestionSupport::NamedVisits | RevisionQuestionSupport::Visits => {
             let form = elicits("form");
             let visit = elicits("url");
             // A client without modes supports forms. They existed before the modes.
@@ -45,7 +45,10 @@ pub(crate) fn question_support(capabilities: &Value, revision: &Revision) -> Que
         }
     };
     let tools = capabilities.pointer("/sampling/tools").is_some_and(Value::is_object)
-        && matches!(revision.questions, QuestionForms::NamedVisits | QuestionForms::Visits);
+        && matches!(
+            revision.questions,
+            RevisionQuestionSupport::NamedVisits | RevisionQuestionSupport::Visits
+        );
     QuestionSupport { form, visit, sample: declares("sampling"), tools, roots: declares("roots") }
 }
 
@@ -65,8 +68,8 @@ pub(crate) fn required_capability(kind: QuestionKind) -> Value {
 pub(crate) fn parse_question_mode(
     id: &RequestId,
     params: &RpcParams,
-    revision: &Revision,
-) -> Result<QuestionMode, McpError> {
+    revision: &McpRevision,
+) -> Result<QuestionChannel, McpError> {
     let capabilities = params.get("_meta").and_then(|meta| meta.get(META_CAPABILITIES));
     let support = question_support(capabilities.unwrap_or(&Value::Null), revision);
     let answers = parse_answers(id, params)?.unwrap_or_default();
@@ -78,7 +81,7 @@ pub(crate) fn parse_question_mode(
             return Err(McpError::invalid_params(Some(id.clone()), why));
         }
     };
-    Ok(QuestionMode::OnRepeat { can: support, given: answers, state })
+    Ok(QuestionChannel::OnRepeat { can: support, given: answers, state })
 }
 
 /// Parses the answers in `inputResponses`. `None` if this member is missing.
@@ -128,8 +131,8 @@ pub(crate) fn questions_reply(
     state: &str,
 ) -> Reply {
     match encoder.revision.era {
-        ProtocolEra::Session => encoder.mismatched_answer_reply(),
-        ProtocolEra::Stateless => {
+        SessionModel::Session => encoder.mismatched_answer_reply(),
+        SessionModel::Stateless => {
             let mut result = json!(encoder.stamp(None));
             result["resultType"] = json!("input_required");
             result["inputRequests"] = input_requests(questions, encoder.revision);
@@ -140,7 +143,7 @@ pub(crate) fn questions_reply(
 }
 
 /// Encodes questions to the client as the `inputRequests` object of a result or a task.
-pub(crate) fn input_requests(questions: &ClientQuestions, revision: &Revision) -> Value {
+pub(crate) fn input_requests(questions: &ClientQuestions, revision: &McpRevision) -> Value {
     let spelled = questions.iter().filter_map(|(key, question)| {
         let (method, params) = question_params(question, revision)?;
         Some((key.clone(), exact_json::object([("method", method.into()), ("params", params)])))
@@ -154,7 +157,7 @@ pub(crate) fn input_requests(questions: &ClientQuestions, revision: &Revision) -
 pub(crate) fn encode_question(
     (id, key): (&str, &str),
     question: &ClientQuestion,
-    revision: &Revision,
+    revision: &McpRevision,
     task: Option<JobId>,
 ) -> Option<Bytes> {
     let (method, mut params) = question_params(question, revision)?;
@@ -174,10 +177,10 @@ pub(crate) fn encode_withdrawal(id: &str) -> Bytes {
 /// Encodes the notification that a person has finished a page visit, if the revision has one.
 pub(crate) fn encode_visit_finished(
     id: &str,
-    revision: &Revision,
+    revision: &McpRevision,
     task: Option<JobId>,
 ) -> Option<Bytes> {
-    if revision.questions != QuestionForms::NamedVisits {
+    if revision.questions != RevisionQuestionSupport::NamedVisits {
         return None;
     }
     let mut params = json!({ "elicitationId": id });
@@ -194,7 +197,7 @@ pub(crate) fn encode_visit_finished(
 pub(crate) fn parse_answer(
     question: &ClientQuestion,
     response: &ClientResponse,
-    _revision: &Revision,
+    _revision: &McpRevision,
 ) -> Result<ClientAnswer, String> {
     let (answer, requirement) = match response {
         ClientResponse::Error(why) => return Err(format!("the client did not answer: {why}")),
@@ -229,12 +232,14 @@ fn guess_answer(fields: &Map<String, Value>) -> Option<ClientAnswer> {
 }
 
 /// Parses a person's choice in a client's answer.
-fn parse_choice(fields: &Map<String, Value>) -> Option<PersonChoice> {
+fn parse_choice(fields: &Map<String, Value>) -> Option<ElicitationAnswer> {
     match (fields.get("action")?.as_str()?, fields.get("content")) {
-        ("accept", Some(Value::Object(content))) => Some(PersonChoice::Accepted(content.clone())),
-        ("accept", None | Some(Value::Null)) => Some(PersonChoice::Accepted(Map::new())),
-        ("decline", _) => Some(PersonChoice::Declined),
-        ("cancel", _) => Some(PersonChoice::Canceled),
+        ("accept", Some(Value::Object(content))) => {
+            Some(ElicitationAnswer::Accepted(content.clone()))
+        }
+        ("accept", None | Some(Value::Null)) => Some(ElicitationAnswer::Accepted(Map::new())),
+        ("decline", _) => Some(ElicitationAnswer::Declined),
+        ("cancel", _) => Some(ElicitationAnswer::Canceled),
         _ => None,
     }
 }
@@ -274,32 +279,36 @@ fn parse_roots(fields: &Map<String, Value>) -> Option<Vec<ClientRoot>> {
 /// revision cannot express the question.
 fn question_params(
     question: &ClientQuestion,
-    revision: &Revision,
+    revision: &McpRevision,
 ) -> Option<(&'static str, Value)> {
     let params = match (question, revision.questions) {
-        (ClientQuestion::Form { .. } | ClientQuestion::Visit { .. }, QuestionForms::Samples)
-        | (ClientQuestion::Visit { .. }, QuestionForms::Forms) => return None,
-        (ClientQuestion::Form { message, schema }, QuestionForms::Forms) => {
+        (
+            ClientQuestion::Form { .. } | ClientQuestion::Visit { .. },
+            RevisionQuestionSupport::Samples,
+        )
+        | (ClientQuestion::Visit { .. }, RevisionQuestionSupport::Forms) => return None,
+        (ClientQuestion::Form { message, schema }, RevisionQuestionSupport::Forms) => {
             let schema = legacy_form_schema(schema)?.into_owned();
             exact_json::object([("message", json!(message)), ("requestedSchema", schema)])
         }
         (
             ClientQuestion::Form { message, schema },
-            QuestionForms::NamedVisits | QuestionForms::Visits,
+            RevisionQuestionSupport::NamedVisits | RevisionQuestionSupport::Visits,
         ) => exact_json::object([
             ("mode", json!("form")),
             ("message", json!(message)),
             ("requestedSchema", schema.clone()),
         ]),
-        (ClientQuestion::Visit { message, url, id }, QuestionForms::NamedVisits) => {
+        (ClientQuestion::Visit { message, url, id }, RevisionQuestionSupport::NamedVisits) => {
             json!({ "mode": "url", "message": message, "url": url, "elicitationId": id })
         }
-        (ClientQuestion::Visit { message, url, .. }, QuestionForms::Visits) => {
+        (ClientQuestion::Visit { message, url, .. }, RevisionQuestionSupport::Visits) => {
             json!({ "mode": "url", "message": message, "url": url })
         }
-        (ClientQuestion::Sample(sampling), QuestionForms::Samples | QuestionForms::Forms)
-            if sampling.has_tools() =>
-        {
+        (
+            ClientQuestion::Sample(sampling),
+            RevisionQuestionSupport::Samples | RevisionQuestionSupport::Forms,
+        ) if sampling.has_tools() => {
             return None;
         }
         (ClientQuestion::Sample(sampling), _) => sampling_params(sampling, revision),
@@ -338,12 +347,14 @@ fn legacy_form_schema(schema: &Value) -> Option<Cow<'_, Value>> {
     Some(Cow::Owned(schema))
 }
 
-fn sampling_params(sampling: &SamplingRequest, revision: &Revision) -> Value {
+fn sampling_params(sampling: &SamplingRequest, revision: &McpRevision) -> Value {
     let SamplingRequest { messages, system, max_tokens, more } = sampling;
     let mut params = more.clone();
     // Messages of several blocks and tool results exist since 2025-11-25.
-    let takes_all =
-        matches!(revision.questions, QuestionForms::NamedVisits | QuestionForms::Visits);
+    let takes_all = matches!(
+        revision.questions,
+        RevisionQuestionSupport::NamedVisits | RevisionQuestionSupport::Visits
+    );
     if !takes_all || !more.contains_key("messages") {
         let messages = messages.iter().map(|said| encode_message(said, revision)).collect();
         params.insert("messages".into(), messages);
@@ -356,7 +367,7 @@ fn sampling_params(sampling: &SamplingRequest, revision: &Revision) -> Value {
 }
 
 /// Encodes a sampling message with one content block, which every revision accepts.
-fn encode_message(said: &SamplingMessage, revision: &Revision) -> Value {
+fn encode_message(said: &SamplingMessage, revision: &McpRevision) -> Value {
     let content = &said.content;
     let block = match content.shown {
         ContentBody::Text(_) | ContentBody::Image(_) | ContentBody::Audio(_) => {

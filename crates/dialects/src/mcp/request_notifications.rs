@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use toolgate_contract::{JobId, LogLevel};
 
 use super::message::{McpError, RequestId, notification, read_id};
-use super::revision::Revision;
+use super::revision::McpRevision;
 use super::tasks::related_task_meta;
 use crate::ServerInfo;
 use crate::json::RpcParams;
 use crate::rpc::invalid_id_reason;
 
 /// The notifications about one request that its client wants.
-pub(crate) struct RequestNotifications {
-    revision: &'static Revision,
+pub(crate) struct RequestedNotifications {
+    revision: &'static McpRevision,
     facts: Arc<ServerInfo>,
     /// The client's token for progress notifications, if the client wants progress.
     progress_token: Option<Value>,
@@ -28,12 +28,12 @@ pub(crate) struct RequestNotifications {
     task: Option<JobId>,
 }
 
-impl RequestNotifications {
+impl RequestedNotifications {
     /// Parses the progress token of a request.
     pub(crate) fn parse(
         id: &RequestId,
         params: &RpcParams,
-        revision: &'static Revision,
+        revision: &'static McpRevision,
         facts: Arc<ServerInfo>,
         log_level: Option<LogLevel>,
     ) -> Result<Self, McpError> {

@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallMetadata, FrameHead, HostRequest, LogLevel, ResultForm, ToolId, TraceContext,
+    CallMetadata, FrameMetadata, HostRequest, LogLevel, ToolId, ToolResultForm, TraceContext,
 };
 
 use super::encoder::McpRequestKind;
-use super::library::{self, LibraryRequest};
+use super::library::{self, LibraryRequestKind};
 use super::message::{McpError, RequestId, wrong_type};
-use super::revision::{ProtocolEra, Revision};
+use super::revision::{McpRevision, SessionModel};
 use super::tasks::{self, TaskRequest};
 use super::{cursor, headers};
 use crate::json::RpcParams;
-use crate::{AnswerForm, ServerInfo};
+use crate::{AcceptedAnswerForm, ServerInfo};
 
 /// The member of `_meta` in which a request names the form of its result.
 pub const META_RESULTS: &str = "io.toolgate/results";
@@ -20,7 +20,7 @@ pub const META_RESULTS: &str = "io.toolgate/results";
 /// Returns the kind of request that `method` makes, if the revision and the server support it.
 pub(crate) fn request_kind(
     method: &str,
-    revision: &Revision,
+    revision: &McpRevision,
     facts: &ServerInfo,
 ) -> Option<McpRequestKind> {
     match method {
@@ -28,7 +28,7 @@ pub(crate) fn request_kind(
         "tools/call" => Some(McpRequestKind::Call),
         _ => {
             let about = TaskRequest::from_method(method, revision).map(McpRequestKind::TaskRequest);
-            let library = || LibraryRequest::from_method(method, revision, facts);
+            let library = || LibraryRequestKind::from_method(method, revision, facts);
             about.or_else(|| library().map(|want| McpRequestKind::Library { want, uri: None }))
         }
     }
@@ -39,7 +39,7 @@ pub(crate) fn request_kind(
 pub(crate) fn parse_request(
     id: &RequestId,
     asked: McpRequestKind,
-    revision: &Revision,
+    revision: &McpRevision,
     params: &mut RpcParams,
 ) -> Result<(McpRequestKind, HostRequest), McpError> {
     Ok(match asked {
@@ -60,7 +60,7 @@ pub(crate) fn parse_request(
 /// Parses the parameters of a tool call, which may become a task.
 fn read_call(
     id: &RequestId,
-    revision: &Revision,
+    revision: &McpRevision,
     params: &mut RpcParams,
 ) -> Result<(McpRequestKind, HostRequest), McpError> {
     let tool = match params.remove("name") {
@@ -82,16 +82,17 @@ fn read_call(
 }
 
 /// Returns true if an MCP request may lead to questions to the client.
-pub(crate) fn may_ask(asked: &McpRequestKind, era: ProtocolEra) -> bool {
+pub(crate) fn may_ask(asked: &McpRequestKind, era: SessionModel) -> bool {
     match (asked, era) {
         (McpRequestKind::Call | McpRequestKind::Task, _)
         | (
             McpRequestKind::Library {
-                want: LibraryRequest::Contents | LibraryRequest::Prompt, ..
+                want: LibraryRequestKind::Contents | LibraryRequestKind::Prompt,
+                ..
             },
             _,
         )
-        | (McpRequestKind::TaskRequest(TaskRequest::Result), ProtocolEra::Session) => true,
+        | (McpRequestKind::TaskRequest(TaskRequest::Result), SessionModel::Session) => true,
         (
             McpRequestKind::Tools | McpRequestKind::TaskRequest(_) | McpRequestKind::Library { .. },
             _,
@@ -101,16 +102,16 @@ pub(crate) fn may_ask(asked: &McpRequestKind, era: ProtocolEra) -> bool {
 
 /// Collects the metadata that a client sent with a request: repeated arguments and trace context.
 pub(crate) fn call_metadata(
-    head: &FrameHead,
+    head: &FrameMetadata,
     kind: &McpRequestKind,
-    revision: &Revision,
+    revision: &McpRevision,
     params: &RpcParams,
 ) -> CallMetadata {
     let header_params = match (kind, revision.era) {
-        (McpRequestKind::Call | McpRequestKind::Task, ProtocolEra::Stateless) => {
+        (McpRequestKind::Call | McpRequestKind::Task, SessionModel::Stateless) => {
             headers::header_params(head)
         }
-        (McpRequestKind::Call | McpRequestKind::Task, ProtocolEra::Session)
+        (McpRequestKind::Call | McpRequestKind::Task, SessionModel::Session)
         | (
             McpRequestKind::Tools | McpRequestKind::TaskRequest(_) | McpRequestKind::Library { .. },
             _,
@@ -126,11 +127,11 @@ pub(crate) fn call_metadata(
 pub(crate) fn result_form(
     id: &RequestId,
     params: &RpcParams,
-) -> Result<Option<ResultForm>, McpError> {
+) -> Result<Option<ToolResultForm>, McpError> {
     let Some(named) = params.get("_meta").and_then(|meta| meta.get(META_RESULTS)) else {
         return Ok(None);
     };
-    let form = named.as_str().and_then(ResultForm::from_name);
+    let form = named.as_str().and_then(ToolResultForm::from_name);
     form.map(Some).ok_or_else(|| {
         let why = format!("`{META_RESULTS}` must be `text`, `structured` or `both`, not {named}");
         McpError::invalid_params(Some(id.clone()), why)
@@ -161,18 +162,18 @@ fn is_stream(range: &str) -> bool {
 /// Returns the forms in which the client accepts an answer. A client on lines accepts streams. An
 /// HTTP client accepts streams if its `Accept` header names them, and can resume them if the
 /// revision supports that.
-pub(crate) fn answer_form(head: &FrameHead, revision: &Revision) -> AnswerForm {
+pub(crate) fn answer_form(head: &FrameMetadata, revision: &McpRevision) -> AcceptedAnswerForm {
     let takes = |value: &[u8]| {
         let text = String::from_utf8_lossy(value).to_ascii_lowercase();
         text.split(',').any(is_stream)
     };
     match (head, revision.era) {
-        (FrameHead::Line, _) => AnswerForm::Stream,
-        (FrameHead::Http { .. }, era) if head.header("accept").any(takes) => match era {
-            ProtocolEra::Session if revision.resumes => AnswerForm::Resumable,
-            ProtocolEra::Session | ProtocolEra::Stateless => AnswerForm::Stream,
+        (FrameMetadata::Line, _) => AcceptedAnswerForm::Stream,
+        (FrameMetadata::Http { .. }, era) if head.header("accept").any(takes) => match era {
+            SessionModel::Session if revision.resumes => AcceptedAnswerForm::Resumable,
+            SessionModel::Session | SessionModel::Stateless => AcceptedAnswerForm::Stream,
         },
-        (FrameHead::Http { .. }, _) => AnswerForm::Message,
+        (FrameMetadata::Http { .. }, _) => AcceptedAnswerForm::Message,
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::content::{BlockText, McpBlock};
+use super::content::{ContentBlockText, McpBlock};
 use super::encoder::CallResult;
 use super::message::RequestId;
 
@@ -22,8 +22,10 @@ const BLOCK_BYTES: usize = 32;
 
 /// Serializes `result` as the JSON-RPC answer to the request `id`.
 pub(crate) fn serialize_answer(id: &RequestId, result: &CallResult<'_>) -> Bytes {
-    let mut page =
-        ResultWriter { json: Vec::with_capacity(256 + result.bytes_estimate()), first_text: None };
+    let mut page = CallResultWriter {
+        json: Vec::with_capacity(256 + result.bytes_estimate()),
+        first_text: None,
+    };
     page.write_raw("{\"jsonrpc\":\"2.0\",\"id\":");
     page.write_serialized(id);
     page.write_raw(",\"result\":{\"content\":[");
@@ -32,7 +34,7 @@ pub(crate) fn serialize_answer(id: &RequestId, result: &CallResult<'_>) -> Bytes
             page.write_raw(",");
         }
         match block {
-            McpBlock::Text { text: BlockText { start, end }, annotations: None } => {
+            McpBlock::Text { text: ContentBlockText { start, end }, annotations: None } => {
                 page.write_raw("{\"type\":\"text\",\"text\":");
                 page.write_first_text(start, end);
                 page.write_raw("}");
@@ -58,13 +60,13 @@ pub(crate) fn serialize_answer(id: &RequestId, result: &CallResult<'_>) -> Bytes
 }
 
 /// Writer of a call's result as JSON, with the output so far.
-struct ResultWriter<'t> {
+struct CallResultWriter<'t> {
     json: Vec<u8>,
     /// The first long text in the result, with its range in the output.
     first_text: Option<(&'t str, Range<usize>)>,
 }
 
-impl<'t> ResultWriter<'t> {
+impl<'t> CallResultWriter<'t> {
     fn write_raw(&mut self, json: &str) {
         self.json.extend_from_slice(json.as_bytes());
     }
@@ -204,7 +206,7 @@ mod tests {
     use super::*;
 
     fn by_hand(value: &Value) -> String {
-        let mut page = ResultWriter { json: Vec::new(), first_text: None };
+        let mut page = CallResultWriter { json: Vec::new(), first_text: None };
         page.write_value(value);
         String::from_utf8(page.json).expect("it is UTF-8")
     }
@@ -212,7 +214,7 @@ mod tests {
     #[test]
     fn an_escaped_text_is_reused_only_for_the_same_text() {
         let text = "line \"one\"\n".repeat(20);
-        let mut page = ResultWriter { json: Vec::new(), first_text: None };
+        let mut page = CallResultWriter { json: Vec::new(), first_text: None };
         page.write_first_text(&text, "");
         let value = json!({ "text": text, "more": format!("{text}x"), "a": [text] });
         page.write_value(&value);
@@ -223,7 +225,7 @@ mod tests {
     #[test]
     fn a_text_with_a_note_is_written_as_one_and_is_not_reused_for_its_start() {
         let text = "line \"one\"\n".repeat(20);
-        let mut page = ResultWriter { json: Vec::new(), first_text: None };
+        let mut page = CallResultWriter { json: Vec::new(), first_text: None };
         page.write_first_text(&text, "[a \"note\"]");
         page.write_value(&json!([text]));
         let expected =

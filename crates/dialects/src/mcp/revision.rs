@@ -6,22 +6,22 @@ use crate::rpc;
 
 /// A revision of the MCP protocol and its differences from others.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Revision {
+pub struct McpRevision {
     /// The version string of the revision.
     pub name: &'static str,
     /// The way a client begins in this revision, and how long its settings apply.
-    pub era: ProtocolEra,
+    pub era: SessionModel,
     /// Support for batches of messages.
     pub batches: BatchSupport,
     /// The form of errors about invalid arguments in the revision.
-    pub bad_input: BadInputForm,
+    pub bad_input: BadInputReply,
     /// True if tools have annotations and progress has a message.
     pub annotations: bool,
     /// True if tools, prompts and resources have titles, tools have output schemas, and results
     /// have structured content.
     pub structured: bool,
     /// The kinds of content blocks that the revision has.
-    pub content: ContentSupport,
+    pub content: ContentBlockSupport,
     /// True if tools, prompts and resources have icons.
     pub icons: bool,
     /// True if a server must declare that it supports completion.
@@ -33,7 +33,7 @@ pub struct Revision {
     /// The way in which a call becomes a task.
     pub tasks: TaskSupport,
     /// The kinds of question to the client that the revision has.
-    pub questions: QuestionForms,
+    pub questions: RevisionQuestionSupport,
     /// True if the server's description of itself includes a text about it.
     pub describes_itself: bool,
     /// True if an error about a message with an unreadable id omits the id. Otherwise the id is
@@ -43,7 +43,7 @@ pub struct Revision {
 
 /// The way an MCP client begins in a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProtocolEra {
+pub enum SessionModel {
     /// The client begins with `initialize`. Its settings apply to the session that this opens.
     Session,
     /// The client begins with any request. Each request contains the client's settings, and each
@@ -62,7 +62,7 @@ pub enum BatchSupport {
 
 /// The form of errors about invalid arguments of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BadInputForm {
+pub enum BadInputReply {
     /// A protocol error, which the model does not see.
     Error,
     /// A result with `isError`, which the model sees.
@@ -71,12 +71,13 @@ pub enum BadInputForm {
 
 /// The kinds of content blocks of a protocol revision. Each includes those before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ContentSupport {
+pub enum ContentBlockSupport {
     /// Content blocks of text, images and embedded resources.
     Pictures,
-    /// Audio in addition to [`ContentSupport::Pictures`].
+    /// Audio in addition to [`ContentBlockSupport::Pictures`].
     Sounds,
-    /// Resource links and `lastModified` annotations in addition to [`ContentSupport::Sounds`].
+    /// Resource links and `lastModified` annotations in addition to
+    /// [`ContentBlockSupport::Sounds`].
     Links,
 }
 
@@ -102,74 +103,74 @@ pub enum TaskSupport {
 
 /// The kinds of question to the client that a protocol revision has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QuestionForms {
+pub enum RevisionQuestionSupport {
     /// Only questions to the client's model without tools, and for the client's folders.
     Samples,
     /// Forms with text, numbers, booleans and single choices, in addition to
-    /// [`QuestionForms::Samples`].
+    /// [`RevisionQuestionSupport::Samples`].
     Forms,
     /// Page visits with an id, multiple choices in forms and sampling with tools, in addition to
-    /// [`QuestionForms::Forms`].
+    /// [`RevisionQuestionSupport::Forms`].
     NamedVisits,
-    /// All questions of [`QuestionForms::NamedVisits`], with page visits that have no id.
+    /// All questions of [`RevisionQuestionSupport::NamedVisits`], with page visits that have no id.
     Visits,
 }
 
 /// All protocol revisions of MCP that are supported, newest first.
-pub static REVISIONS: [Revision; 5] = ROWS;
+pub static REVISIONS: [McpRevision; 5] = ROWS;
 
-const ROWS: [Revision; 5] = [
-    Revision {
+const ROWS: [McpRevision; 5] = [
+    McpRevision {
         name: "2026-07-28",
-        era: ProtocolEra::Stateless,
+        era: SessionModel::Stateless,
         schemas: SchemaSupport::Any,
         tasks: TaskSupport::Extension,
-        questions: QuestionForms::Visits,
+        questions: RevisionQuestionSupport::Visits,
         resumes: false,
         ..NEWEST_SESSION
     },
     NEWEST_SESSION,
-    Revision {
+    McpRevision {
         name: "2025-06-18",
-        bad_input: BadInputForm::Error,
+        bad_input: BadInputReply::Error,
         tasks: TaskSupport::None,
-        questions: QuestionForms::Forms,
+        questions: RevisionQuestionSupport::Forms,
         icons: false,
         describes_itself: false,
         anonymous_errors: false,
         ..NEWEST_SESSION
     },
-    Revision {
+    McpRevision {
         name: "2025-03-26",
-        era: ProtocolEra::Session,
+        era: SessionModel::Session,
         batches: BatchSupport::Accepted,
-        bad_input: BadInputForm::Error,
+        bad_input: BadInputReply::Error,
         annotations: true,
         structured: false,
-        content: ContentSupport::Sounds,
+        content: ContentBlockSupport::Sounds,
         icons: false,
         declares_completion: true,
         resumes: true,
         schemas: SchemaSupport::Objects,
         tasks: TaskSupport::None,
-        questions: QuestionForms::Samples,
+        questions: RevisionQuestionSupport::Samples,
         describes_itself: false,
         anonymous_errors: false,
     },
-    Revision {
+    McpRevision {
         name: "2024-11-05",
-        era: ProtocolEra::Session,
+        era: SessionModel::Session,
         batches: BatchSupport::Refused,
-        bad_input: BadInputForm::Error,
+        bad_input: BadInputReply::Error,
         annotations: false,
         structured: false,
-        content: ContentSupport::Pictures,
+        content: ContentBlockSupport::Pictures,
         icons: false,
         declares_completion: false,
         resumes: false,
         schemas: SchemaSupport::Objects,
         tasks: TaskSupport::None,
-        questions: QuestionForms::Samples,
+        questions: RevisionQuestionSupport::Samples,
         describes_itself: false,
         anonymous_errors: false,
     },
@@ -177,26 +178,26 @@ const ROWS: [Revision; 5] = [
 
 /// The newest protocol revision with `initialize`. A client that requests an unknown revision gets
 /// this revision.
-pub const NEWEST_SESSION: Revision = Revision {
+pub const NEWEST_SESSION: McpRevision = McpRevision {
     name: "2025-11-25",
-    era: ProtocolEra::Session,
+    era: SessionModel::Session,
     batches: BatchSupport::Refused,
-    bad_input: BadInputForm::Result,
+    bad_input: BadInputReply::Result,
     annotations: true,
     structured: true,
-    content: ContentSupport::Links,
+    content: ContentBlockSupport::Links,
     icons: true,
     declares_completion: true,
     resumes: true,
     schemas: SchemaSupport::Objects,
     tasks: TaskSupport::Param,
-    questions: QuestionForms::NamedVisits,
+    questions: RevisionQuestionSupport::NamedVisits,
     describes_itself: true,
     anonymous_errors: true,
 };
 
 /// The protocol revisions for a server without jobs, which have no tasks.
-static WITHOUT_TASKS: [Revision; 5] = {
+static WITHOUT_TASKS: [McpRevision; 5] = {
     let mut rows = ROWS;
     let mut at = 0;
     while at < rows.len() {
@@ -206,19 +207,19 @@ static WITHOUT_TASKS: [Revision; 5] = {
     rows
 };
 
-impl Revision {
+impl McpRevision {
     /// Returns this protocol revision without tasks.
     pub fn without_tasks(&self) -> &'static Self {
         WITHOUT_TASKS.iter().find(|row| row.name == self.name).unwrap_or(&WITHOUT_TASKS[0])
     }
 
     /// Returns the protocol revision with the version string `name`, if it belongs to `era`.
-    pub fn find(name: &str, era: ProtocolEra) -> Option<&'static Self> {
+    pub fn find(name: &str, era: SessionModel) -> Option<&'static Self> {
         REVISIONS.iter().find(|row| row.name == name && row.era == era)
     }
 
     /// Returns the version strings of an era's protocol revisions, newest first.
-    pub fn names(era: ProtocolEra) -> Vec<&'static str> {
+    pub fn names(era: SessionModel) -> Vec<&'static str> {
         REVISIONS.iter().filter(|row| row.era == era).map(|row| row.name).collect()
     }
 
@@ -227,19 +228,19 @@ impl Revision {
     pub fn refusal_code(&self, code: i32) -> i32 {
         match self.era {
             // The client lacks the capability for this server's request, too.
-            ProtocolEra::Stateless if code == MISSING_CAPABILITY => code,
-            ProtocolEra::Stateless if matches!(code, -32099..=-32020 | -32002) => {
+            SessionModel::Stateless if code == MISSING_CAPABILITY => code,
+            SessionModel::Stateless if matches!(code, -32099..=-32020 | -32002) => {
                 rpc::INTERNAL_ERROR
             }
-            ProtocolEra::Stateless | ProtocolEra::Session => code,
+            SessionModel::Stateless | SessionModel::Session => code,
         }
     }
 
     /// Returns the newest protocol revision of `era`.
-    pub fn newest(era: ProtocolEra) -> &'static Self {
+    pub fn newest(era: SessionModel) -> &'static Self {
         match era {
-            ProtocolEra::Stateless => &REVISIONS[0],
-            ProtocolEra::Session => &REVISIONS[1],
+            SessionModel::Stateless => &REVISIONS[0],
+            SessionModel::Session => &REVISIONS[1],
         }
     }
 }
@@ -250,19 +251,19 @@ mod tests {
 
     #[test]
     fn the_newest_revision_of_each_era_belongs_to_it() {
-        for era in [ProtocolEra::Session, ProtocolEra::Stateless] {
-            let newest = Revision::newest(era);
+        for era in [SessionModel::Session, SessionModel::Stateless] {
+            let newest = McpRevision::newest(era);
             assert_eq!(newest.era, era);
-            assert_eq!(Revision::names(era).iter().max(), Some(&newest.name));
+            assert_eq!(McpRevision::names(era).iter().max(), Some(&newest.name));
         }
     }
 
     #[test]
     fn reserved_error_codes_of_upstreams_are_replaced() {
-        let newest = Revision::newest(ProtocolEra::Stateless);
+        let newest = McpRevision::newest(SessionModel::Stateless);
         for kept in [-32042, -32002, -32020, -32022, -32099] {
             assert_eq!(newest.refusal_code(kept), rpc::INTERNAL_ERROR, "{kept}");
-            assert_eq!(Revision::newest(ProtocolEra::Session).refusal_code(kept), kept);
+            assert_eq!(McpRevision::newest(SessionModel::Session).refusal_code(kept), kept);
         }
         for free in [MISSING_CAPABILITY, -32602, -32603, -32000, -32019, -32100, 7] {
             assert_eq!(newest.refusal_code(free), free);

@@ -1,28 +1,28 @@
 //! The protocol revision of a stateless request.
 
 use serde_json::Value;
-use toolgate_contract::FrameHead;
+use toolgate_contract::FrameMetadata;
 
 use super::message::{HEADER_MISMATCH, McpError, RequestId, wrong_type};
-use super::revision::{ProtocolEra, Revision};
+use super::revision::{McpRevision, SessionModel};
 use super::{META_CAPABILITIES, META_VERSION, headers};
 use crate::json::RpcParams;
 
 /// Returns true if the header with the protocol version names a stateless revision.
-pub(crate) fn has_stateless_header(head: &FrameHead) -> bool {
+pub(crate) fn has_stateless_header(head: &FrameMetadata) -> bool {
     head.header(headers::VERSION).any(|value| {
         let name = std::str::from_utf8(value).unwrap_or_default().trim();
-        Revision::find(name, ProtocolEra::Stateless).is_some()
+        McpRevision::find(name, SessionModel::Stateless).is_some()
     })
 }
 
 /// Returns the protocol revision of a stateless request. The conformance suite fixes the order of
 /// the checks.
 pub(crate) fn parse_revision(
-    head: &FrameHead,
+    head: &FrameMetadata,
     id: &RequestId,
     params: &RpcParams,
-) -> Result<&'static Revision, McpError> {
+) -> Result<&'static McpRevision, McpError> {
     let mismatch = |why: String| McpError::new(Some(id.clone()), HEADER_MISMATCH, why);
     let at = |name: &str| format!("params._meta[\"{name}\"]");
 
@@ -36,23 +36,23 @@ pub(crate) fn parse_revision(
         other => return Err(wrong_type("a string", id, &at(META_VERSION), other)),
     };
     match (head, header) {
-        (FrameHead::Http { .. }, None) => {
+        (FrameMetadata::Http { .. }, None) => {
             return Err(mismatch(format!(
                 "the header `MCP-Protocol-Version` is missing; it must be `{name}`"
             )));
         }
-        (FrameHead::Http { .. }, Some(header)) if header != name => {
+        (FrameMetadata::Http { .. }, Some(header)) if header != name => {
             return Err(mismatch(format!(
                 "the header `MCP-Protocol-Version` is `{header}`, but the body has `{name}`"
             )));
         }
-        (FrameHead::Http { .. }, Some(_)) | (FrameHead::Line, _) => {}
+        (FrameMetadata::Http { .. }, Some(_)) | (FrameMetadata::Line, _) => {}
     }
-    let Some(revision) = Revision::find(name, ProtocolEra::Stateless) else {
+    let Some(revision) = McpRevision::find(name, SessionModel::Stateless) else {
         return Err(McpError::unsupported(
             Some(id.clone()),
             name,
-            &Revision::names(ProtocolEra::Stateless),
+            &McpRevision::names(SessionModel::Stateless),
         ));
     };
     match meta.get(META_CAPABILITIES) {

@@ -9,8 +9,8 @@ use toolgate_contract::{CallError, ChangeFilter, JobSnapshot, Reply, ServerChang
 
 use super::encoder::{McpEncoder, McpRequestKind};
 use super::message::{McpError, RequestId, notification, wrong_type};
-use super::request_notifications::RequestNotifications;
-use super::revision::{Revision, TaskSupport};
+use super::request_notifications::RequestedNotifications;
+use super::revision::{McpRevision, TaskSupport};
 use super::tasks::{self, TaskRequest};
 use crate::json::RpcParams;
 use crate::{ChangeEncoder, ChangeSubscription, ServerInfo, rpc};
@@ -27,7 +27,7 @@ const NAMED_MAX: usize = 1000;
 pub(crate) fn parse_listen(
     id: &RequestId,
     params: &RpcParams,
-    revision: &'static Revision,
+    revision: &'static McpRevision,
     facts: Arc<ServerInfo>,
     line: bool,
 ) -> Result<ChangeSubscription, McpError> {
@@ -74,7 +74,7 @@ pub(crate) fn parse_listen(
     }
     // A subscription gets neither progress nor log lines.
     let notifications =
-        RequestNotifications::parse(id, &RpcParams::default(), revision, facts.clone(), None)?;
+        RequestedNotifications::parse(id, &RpcParams::default(), revision, facts.clone(), None)?;
     let kind = McpRequestKind::TaskRequest(TaskRequest::Get);
     let results = facts.results;
     let encoder = McpEncoder { id: id.clone(), revision, facts, kind, results, notifications };
@@ -155,7 +155,7 @@ pub(crate) struct SessionChangeEncoder {
 impl SessionChangeEncoder {
     /// Creates the encoder for change notifications in a session, which all revisions encode in the
     /// same way.
-    pub(crate) fn new(_revision: &'static Revision, facts: Arc<ServerInfo>) -> Self {
+    pub(crate) fn new(_revision: &'static McpRevision, facts: Arc<ServerInfo>) -> Self {
         Self { facts }
     }
 }

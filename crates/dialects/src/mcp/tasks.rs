@@ -12,10 +12,12 @@ use toolgate_contract::{
     JobSnapshot, JobState, JobStreamItem, Reply, exact_json,
 };
 
-use super::encoder::{CallResult, EncodedOutcome, McpEncoder, ResultStamp, error_message};
+use super::encoder::{
+    CallResult, CommonResultMembers, EncodedCallOutcome, McpEncoder, error_message,
+};
 use super::message::{MISSING_CAPABILITY, McpError, RequestId, notification, success, wrong_type};
-use super::request_notifications::RequestNotifications;
-use super::revision::{Revision, TaskSupport};
+use super::request_notifications::RequestedNotifications;
+use super::revision::{McpRevision, TaskSupport};
 use super::{META_CAPABILITIES, cursor, questions};
 use crate::JobEventEncoder;
 use crate::json::RpcParams;
@@ -34,7 +36,7 @@ const ASKING: &str = "input_required";
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 /// Declares tasks in the server's `capabilities`.
-pub(crate) fn declare_capabilities(revision: &Revision, capabilities: &mut Value) {
+pub(crate) fn declare_capabilities(revision: &McpRevision, capabilities: &mut Value) {
     match revision.tasks {
         TaskSupport::None => {}
         TaskSupport::Param => {
@@ -47,7 +49,7 @@ pub(crate) fn declare_capabilities(revision: &Revision, capabilities: &mut Value
 
 /// Parses the job options of a call. `None` if the call must not become a task.
 pub(crate) fn parse_job_options(
-    revision: &Revision,
+    revision: &McpRevision,
     id: &RequestId,
     params: &RpcParams,
 ) -> Result<Option<JobOptions>, McpError> {
@@ -97,7 +99,7 @@ pub(crate) enum TaskRequest {
 
 impl TaskRequest {
     /// Returns the kind of task request that `method` makes, if the revision has it.
-    pub(crate) fn from_method(method: &str, revision: &Revision) -> Option<Self> {
+    pub(crate) fn from_method(method: &str, revision: &McpRevision) -> Option<Self> {
         match (revision.tasks, method) {
             (TaskSupport::Param | TaskSupport::Extension, "tasks/get") => Some(Self::Get),
             (TaskSupport::Param | TaskSupport::Extension, "tasks/cancel") => Some(Self::Cancel),
@@ -111,7 +113,7 @@ impl TaskRequest {
     /// Parses the parameters of a task request into a host request.
     pub(crate) fn parse(
         self,
-        revision: &Revision,
+        revision: &McpRevision,
         id: &RequestId,
         params: &RpcParams,
     ) -> Result<HostRequest, McpError> {
@@ -185,14 +187,14 @@ impl McpEncoder {
     /// Encodes the answer to a call that became an MCP task.
     pub(crate) fn task_created_reply(&self, job: &JobSnapshot) -> Reply {
         // The result and the questions are left to `tasks/get`.
-        let DetailedTask { task, stamp, .. } = self.task_details(job);
+        let TaskWithOutcome { task, stamp, .. } = self.task_details(job);
         match self.revision.tasks {
             TaskSupport::None | TaskSupport::Param => {
                 success(&self.id, &json!({ "task": task, "_meta": related_task_meta(job.id) }))
             }
             TaskSupport::Extension => {
                 let stamp = stamp.into_task_stamp();
-                success(&self.id, &DetailedTask::without_outcome(task, stamp))
+                success(&self.id, &TaskWithOutcome::without_outcome(task, stamp))
             }
         }
     }
@@ -209,8 +211,8 @@ impl McpEncoder {
             }
             (TaskRequest::Result, _) if !job.state.is_terminal() => self.mismatched_answer_reply(),
             (TaskRequest::Result, _) => match self.job_outcome(job) {
-                EncodedOutcome::Result(result) => success(&self.id, &result.with_task(job.id)),
-                EncodedOutcome::Error(failure) => self.failure_reply(failure),
+                EncodedCallOutcome::Result(result) => success(&self.id, &result.with_task(job.id)),
+                EncodedCallOutcome::Error(failure) => self.failure_reply(failure),
             },
             (TaskRequest::List, _) => self.mismatched_answer_reply(),
         }
@@ -220,13 +222,16 @@ impl McpEncoder {
     pub(crate) fn task_list_reply(&self, page: &JobPage) -> Reply {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct TaskList<'a> {
-            tasks: Vec<DetailedTask<'a>>,
+        struct TaskListResult<'a> {
+            tasks: Vec<TaskWithOutcome<'a>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             next_cursor: Option<String>,
         }
         let tasks = page.jobs.iter().map(|job| self.task_details(job)).collect();
-        success(&self.id, &TaskList { tasks, next_cursor: page.next.as_ref().map(cursor::encode) })
+        success(
+            &self.id,
+            &TaskListResult { tasks, next_cursor: page.next.as_ref().map(cursor::encode) },
+        )
     }
 
     /// Encodes the refusal of a request about MCP tasks.
@@ -267,13 +272,13 @@ impl McpEncoder {
         task
     }
 
-    fn task_details<'a>(&'a self, job: &'a JobSnapshot) -> DetailedTask<'a> {
+    fn task_details<'a>(&'a self, job: &'a JobSnapshot) -> TaskWithOutcome<'a> {
         let (status, result, error) = match (self.revision.tasks, job.state) {
             // In the extension, `failed` means a protocol error.
             (TaskSupport::Extension, JobState::Succeeded | JobState::Failed) => {
                 match self.job_outcome(job) {
-                    EncodedOutcome::Result(result) => ("completed", Some(result), None),
-                    EncodedOutcome::Error(failure) => ("failed", None, Some(failure)),
+                    EncodedCallOutcome::Result(result) => ("completed", Some(result), None),
+                    EncodedCallOutcome::Error(failure) => ("failed", None, Some(failure)),
                 }
             }
             (TaskSupport::Extension, JobState::Queued | JobState::Running | JobState::Canceled)
@@ -287,11 +292,11 @@ impl McpEncoder {
         };
         let task = McpTask::new(job, self.revision, status);
         let stamp = self.stamp(None);
-        DetailedTask { task, input_requests, result, error, stamp }
+        TaskWithOutcome { task, input_requests, result, error, stamp }
     }
 
     /// Encodes the outcome of an ended job as the result of the call.
-    fn job_outcome<'a>(&'a self, job: &'a JobSnapshot) -> EncodedOutcome<'a> {
+    fn job_outcome<'a>(&'a self, job: &'a JobSnapshot) -> EncodedCallOutcome<'a> {
         match &job.outcome {
             Some(outcome) => self.encode_outcome(outcome.as_ref()),
             None => {
@@ -320,7 +325,7 @@ fn job_status(job: &JobSnapshot) -> &'static str {
 /// A task in MCP's form, with its outcome.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct DetailedTask<'a> {
+struct TaskWithOutcome<'a> {
     #[serde(flatten)]
     task: McpTask<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -330,12 +335,12 @@ struct DetailedTask<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<McpError>,
     #[serde(flatten)]
-    stamp: ResultStamp<'a>,
+    stamp: CommonResultMembers<'a>,
 }
 
-impl<'a> DetailedTask<'a> {
+impl<'a> TaskWithOutcome<'a> {
     /// Creates a task in MCP's form without its outcome.
-    fn without_outcome(task: McpTask<'a>, stamp: ResultStamp<'a>) -> Self {
+    fn without_outcome(task: McpTask<'a>, stamp: CommonResultMembers<'a>) -> Self {
         Self { task, input_requests: None, result: None, error: None, stamp }
     }
 }
@@ -351,27 +356,27 @@ struct McpTask<'a> {
     created_at: String,
     last_updated_at: String,
     #[serde(flatten)]
-    times: TaskTimes,
+    times: TaskRetentionTimes,
 }
 
 /// The time for which a task is kept and its polling interval, in milliseconds, under the names of
 /// a revision.
 #[derive(Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
-enum TaskTimes {
+enum TaskRetentionTimes {
     Param { ttl: u64, poll_interval: u64 },
     Extension { ttl_ms: u64, poll_interval_ms: u64 },
 }
 
 impl<'a> McpTask<'a> {
-    fn new(job: &'a JobSnapshot, revision: &Revision, status: &'static str) -> Self {
+    fn new(job: &'a JobSnapshot, revision: &McpRevision, status: &'static str) -> Self {
         let ttl = u64::try_from(job.keep_for.as_millis()).unwrap_or(u64::MAX);
         let times = match revision.tasks {
             TaskSupport::None | TaskSupport::Param => {
-                TaskTimes::Param { ttl, poll_interval: POLL_MS }
+                TaskRetentionTimes::Param { ttl, poll_interval: POLL_MS }
             }
             TaskSupport::Extension => {
-                TaskTimes::Extension { ttl_ms: ttl, poll_interval_ms: POLL_MS }
+                TaskRetentionTimes::Extension { ttl_ms: ttl, poll_interval_ms: POLL_MS }
             }
         };
         Self {
@@ -402,8 +407,8 @@ fn status_message(job: &JobSnapshot) -> Option<Cow<'_, str>> {
 
 /// The encoder for the events of a task, sent on the connection that created the task.
 pub(crate) struct TaskEventEncoder {
-    pub(crate) revision: &'static Revision,
-    pub(crate) notifications: RequestNotifications,
+    pub(crate) revision: &'static McpRevision,
+    pub(crate) notifications: RequestedNotifications,
     /// The job of the task at its creation.
     pub(crate) job: JobSnapshot,
 }

@@ -7,18 +7,18 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use toolgate_contract::{
-    AnyTool, Effects, Icon, JobSupport, MetaFields, ResultForm, ToolSpec, fold_name,
+    AnyTool, Effects, Icon, JobSupport, MetaFields, ToolResultForm, ToolSpec, fold_name,
 };
 
 use super::content::{icons_if_supported, meta_if_supported};
 use super::listed_schema::listed_schema;
 use super::mcp_tool_name;
-use super::revision::{Revision, SchemaSupport, TaskSupport};
+use super::revision::{McpRevision, SchemaSupport, TaskSupport};
 
 /// A tool in the list of tools, in MCP's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ToolEntry<'a> {
+struct ToolListEntry<'a> {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
@@ -29,7 +29,7 @@ struct ToolEntry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<ToolAnnotations<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    execution: Option<TaskExecution>,
+    execution: Option<ToolExecutionInfo>,
     #[serde(skip_serializing_if = "<[Icon]>::is_empty")]
     icons: &'a [Icon],
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
@@ -40,14 +40,14 @@ struct ToolEntry<'a> {
 /// The entry is cached with the tool.
 pub(crate) fn tool_entry(
     tool: &dyn AnyTool,
-    revision: &'static Revision,
-    results: ResultForm,
+    revision: &'static McpRevision,
+    results: ToolResultForm,
 ) -> Arc<RawValue> {
     // Revisions are aligned, so the lowest bit of an address is free.
     let key = std::ptr::from_ref(revision).addr() | usize::from(results.has_structure());
     tool.spec().list_cache.get_or_create(key, || {
         // All parts are strings, booleans or JSON values, so serialization cannot fail.
-        let entry = ToolEntry::new(tool, revision, results);
+        let entry = ToolListEntry::new(tool, revision, results);
         to_raw_value(&entry).expect("a tool is JSON").into()
     })
 }
@@ -57,12 +57,12 @@ pub(crate) fn tool_entry(
 pub fn model_text(spec: &ToolSpec) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct ModelEntry<'a> {
+    struct ModelFacingTool<'a> {
         name: String,
         description: &'a str,
         input_schema: Cow<'a, Value>,
     }
-    let entry = ModelEntry {
+    let entry = ModelFacingTool {
         name: fold_name(spec.id.as_str()).into_owned(),
         description: &spec.description,
         input_schema: listed_schema(spec),
@@ -70,8 +70,8 @@ pub fn model_text(spec: &ToolSpec) -> String {
     serde_json::to_string(&entry).unwrap_or_default()
 }
 
-impl<'a> ToolEntry<'a> {
-    fn new(tool: &'a dyn AnyTool, revision: &Revision, results: ResultForm) -> Self {
+impl<'a> ToolListEntry<'a> {
+    fn new(tool: &'a dyn AnyTool, revision: &McpRevision, results: ToolResultForm) -> Self {
         let spec = tool.spec();
         let has_structure = spec.group.is_some() || results.has_structure();
         Self {
@@ -94,7 +94,7 @@ impl<'a> ToolEntry<'a> {
                 .flatten(),
             execution: match revision.tasks {
                 TaskSupport::None | TaskSupport::Extension => None,
-                TaskSupport::Param => TaskExecution::new(spec.job),
+                TaskSupport::Param => ToolExecutionInfo::new(spec.job),
             },
             icons: icons_if_supported(&spec.icons, revision),
             meta: meta_if_supported(&spec.meta, revision),
@@ -105,11 +105,11 @@ impl<'a> ToolEntry<'a> {
 /// A tool's support for tasks, in MCP's form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct TaskExecution {
+struct ToolExecutionInfo {
     task_support: &'static str,
 }
 
-impl TaskExecution {
+impl ToolExecutionInfo {
     /// Converts a tool's support for jobs. `None` if the tool never runs as a task, which clients
     /// assume.
     fn new(job: JobSupport) -> Option<Self> {
@@ -173,7 +173,7 @@ struct ToolAnnotations<'a> {
 
 impl<'a> ToolAnnotations<'a> {
     /// Converts the effects of the tool `spec` to hints. `None` if clients assume all of them.
-    fn new(spec: &'a ToolSpec, revision: &Revision) -> Option<Self> {
+    fn new(spec: &'a ToolSpec, revision: &McpRevision) -> Option<Self> {
         let effects = spec.announced_effects.unwrap_or(spec.effects);
         let is_read_only = effects == Effects::Reads;
         let is_open_world = spec.open_world.unwrap_or(effects == Effects::Runs);

@@ -8,8 +8,8 @@ mod requests;
 
 pub use questions::{encode_answer, parse_question};
 pub use requests::{
-    RequestMetadata, TASKS_EXTENSION, client_capabilities, discover_params, initialize_params,
-    request_params,
+    TASKS_EXTENSION, UpstreamRequestMetadata, client_capabilities, discover_params,
+    initialize_params, request_params,
 };
 pub use results::{
     parse_completion, parse_contents, parse_icons, parse_meta, parse_output, parse_prompt_spec,
@@ -19,5 +19,5 @@ pub use results::{
 pub use super::library::SKILLS;
 pub use super::questions::QUESTION_KEY;
 pub use super::revision::{
-    NEWEST_SESSION, ProtocolEra, QuestionForms, REVISIONS, Revision, TaskSupport,
+    McpRevision, NEWEST_SESSION, REVISIONS, RevisionQuestionSupport, SessionModel, TaskSupport,
 };

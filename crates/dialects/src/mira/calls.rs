@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::methods::ContractMethod;
+use super::methods::MiraContractMethod;
 use super::refusals::dotted_path;
 
 /// A limit in bytes that is above every tool's own limit, so that only the tool's limit applies.
@@ -14,36 +14,36 @@ const TIMEOUT_DEFAULT_MS: u64 = 60_000;
 
 /// A called method of Mira's contract, with the parameters that its answer depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum MiraCall {
-    Read(ReadLimit),
-    Write(WriteFlags),
+pub(super) enum MiraCallParams {
+    Read(MiraReadParams),
+    Write(MiraWriteParams),
     Run { stream: bool },
     Search,
 }
 
 /// The parameters of a called read that its answer depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ReadLimit {
+pub(super) struct MiraReadParams {
     /// The limit of the read in bytes. A larger file is refused.
     pub(super) bytes_max: Option<u64>,
 }
 
 /// The parameters of a called write that its answer depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct WriteFlags {
+pub(super) struct MiraWriteParams {
     pub(super) create: bool,
     pub(super) mkdirs: bool,
     /// True if the `content` to write was in Base64.
     pub(super) is_base64: bool,
 }
 
-impl MiraCall {
-    pub(super) fn method(&self) -> ContractMethod {
+impl MiraCallParams {
+    pub(super) fn method(&self) -> MiraContractMethod {
         match self {
-            Self::Read(_) => ContractMethod::Read,
-            Self::Write(_) => ContractMethod::Write,
-            Self::Run { .. } => ContractMethod::Run,
-            Self::Search => ContractMethod::Search,
+            Self::Read(_) => MiraContractMethod::Read,
+            Self::Write(_) => MiraContractMethod::Write,
+            Self::Run { .. } => MiraContractMethod::Run,
+            Self::Search => MiraContractMethod::Search,
         }
     }
 
@@ -51,7 +51,7 @@ impl MiraCall {
     pub(super) fn field(&self, pointer: &str) -> String {
         let field = match (self, pointer) {
             (Self::Read(_), "/if_none_match") | (Self::Write(_), "/if_match") => "etag",
-            (Self::Write(WriteFlags { is_base64: true, .. }), "/content_base64") => "content",
+            (Self::Write(MiraWriteParams { is_base64: true, .. }), "/content_base64") => "content",
             (Self::Search, "/path") => "filter.path_prefix",
             (Self::Search, "/limit") => "top_k",
             (Self::Search, "/tags") => "filter.tags",
@@ -65,19 +65,19 @@ impl MiraCall {
 
 /// Converts `params`, which satisfy the schema of Mira's contract, to the input of the tool for
 /// `method`.
-pub(super) fn tool_input(method: ContractMethod, params: Value) -> (Value, MiraCall) {
-    let Value::Object(mut params) = params else { return (params, MiraCall::Search) };
+pub(super) fn tool_input(method: MiraContractMethod, params: Value) -> (Value, MiraCallParams) {
+    let Value::Object(mut params) = params else { return (params, MiraCallParams::Search) };
     // Null counts as missing in all parameters.
     params.retain(|_, value| !value.is_null());
     match method {
-        ContractMethod::Read => read_input(params),
-        ContractMethod::Write => write_input(params),
-        ContractMethod::Run => run_input(params),
-        ContractMethod::Search => (search_input(params), MiraCall::Search),
+        MiraContractMethod::Read => read_input(params),
+        MiraContractMethod::Write => write_input(params),
+        MiraContractMethod::Run => run_input(params),
+        MiraContractMethod::Search => (search_input(params), MiraCallParams::Search),
     }
 }
 
-fn read_input(mut params: Map<String, Value>) -> (Value, MiraCall) {
+fn read_input(mut params: Map<String, Value>) -> (Value, MiraCallParams) {
     let bytes_max = params.get("max_bytes").map(whole_number);
     // With a limit below one character, the tool would report a split character, not the size.
     let max_bytes =
@@ -86,13 +86,13 @@ fn read_input(mut params: Map<String, Value>) -> (Value, MiraCall) {
     // An offset makes the tool read bytes instead of lines.
     params.entry("offset").or_insert(json!(0));
     rename(&mut params, "etag", "if_none_match");
-    (Value::Object(params), MiraCall::Read(ReadLimit { bytes_max }))
+    (Value::Object(params), MiraCallParams::Read(MiraReadParams { bytes_max }))
 }
 
-fn write_input(mut params: Map<String, Value>) -> (Value, MiraCall) {
+fn write_input(mut params: Map<String, Value>) -> (Value, MiraCallParams) {
     let is = |name: &str, or: bool| params.get(name).and_then(Value::as_bool).unwrap_or(or);
     let is_encoding_base64 = params.get("encoding").is_some_and(|encoding| encoding == "base64");
-    let flags = WriteFlags {
+    let flags = MiraWriteParams {
         create: is("create", true),
         mkdirs: is("mkdirs", true),
         is_base64: is_encoding_base64
@@ -108,14 +108,14 @@ fn write_input(mut params: Map<String, Value>) -> (Value, MiraCall) {
         rename(&mut params, "content", "content_base64");
     }
     rename(&mut params, "etag", "if_match");
-    (Value::Object(params), MiraCall::Write(flags))
+    (Value::Object(params), MiraCallParams::Write(flags))
 }
 
-fn run_input(mut params: Map<String, Value>) -> (Value, MiraCall) {
+fn run_input(mut params: Map<String, Value>) -> (Value, MiraCallParams) {
     let stream = params.remove("stream").is_some_and(|stream| stream == true);
     params.entry("timeout_ms").or_insert(json!(TIMEOUT_DEFAULT_MS));
     params.insert("max_output_bytes".to_owned(), json!(UNLIMITED_BYTES));
-    (Value::Object(params), MiraCall::Run { stream })
+    (Value::Object(params), MiraCallParams::Run { stream })
 }
 
 fn search_input(mut params: Map<String, Value>) -> Value {

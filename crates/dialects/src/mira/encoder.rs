@@ -6,11 +6,11 @@ use bytes::Bytes;
 use serde::Serialize;
 use toolgate_contract::{CallError, CallEvent, HostAnswer, OutputStream, Reply, ToolId};
 
-use super::calls::MiraCall;
-use super::listing::ToolListing;
-use super::message::{RawId, success};
+use super::calls::MiraCallParams;
+use super::listing::MiraToolListing;
+use super::message::{RawRequestId, success};
 use super::methods::method_name;
-use super::refusals::{MiraCode, MiraRefusal};
+use super::refusals::{MiraErrorCode, MiraRequestError};
 use super::results;
 use crate::AnswerEncoder;
 use crate::rpc::notification;
@@ -18,7 +18,7 @@ use crate::tool_mentions::rename_tools;
 
 /// The encoder for the answer to one request of Mira's dialect.
 pub(super) struct MiraEncoder {
-    pub(super) id: RawId,
+    pub(super) id: RawRequestId,
     pub(super) request: MiraRequest,
     /// The number of the next chunk of program output. `None` if chunks are not sent.
     chunks: Option<AtomicU64>,
@@ -26,8 +26,8 @@ pub(super) struct MiraEncoder {
 
 /// The kind of a request in Mira's dialect.
 pub(super) enum MiraRequest {
-    List(Box<ToolListing>),
-    Contracted(MiraCall),
+    List(Box<MiraToolListing>),
+    Contracted(MiraCallParams),
     Tool {
         /// The name of the tool in Mira's dialect.
         name: String,
@@ -50,17 +50,18 @@ impl MiraRequest {
 
 /// A notification with a piece of a program's output, in the form of Mira's contract.
 #[derive(Serialize)]
-struct OutputChunk<'a> {
+struct ProgramOutputChunk<'a> {
     /// The id of the request that runs the program.
-    id: &'a RawId,
+    id: &'a RawRequestId,
     stream: &'static str,
     chunk: &'a str,
     seq: u64,
 }
 
 impl MiraEncoder {
-    pub(super) fn new(id: RawId, request: MiraRequest) -> Self {
-        let streams = matches!(request, MiraRequest::Contracted(MiraCall::Run { stream: true }));
+    pub(super) fn new(id: RawRequestId, request: MiraRequest) -> Self {
+        let streams =
+            matches!(request, MiraRequest::Contracted(MiraCallParams::Run { stream: true }));
         Self { id, request, chunks: streams.then(AtomicU64::default) }
     }
 
@@ -80,11 +81,11 @@ impl AnswerEncoder for MiraEncoder {
             (Ok(HostAnswer::Output(output)), request @ MiraRequest::Tool { .. }) => {
                 results::tool_result(request, &output)
             }
-            (Err(error), request) => Err(MiraRefusal::from_error(&error, request)),
+            (Err(error), request) => Err(MiraRequestError::from_error(&error, request)),
             (Ok(_), _) => {
                 let why = "the server's answer does not match the request; this is a bug in \
                            toolgate";
-                Err(MiraRefusal::new(MiraCode::Internal, why))
+                Err(MiraRequestError::new(MiraErrorCode::Internal, why))
             }
         };
         Some(match result {
@@ -102,7 +103,10 @@ impl AnswerEncoder for MiraEncoder {
         };
         // The number also grows for dropped chunks, so a slow client notices the gap.
         let seq = chunks.fetch_add(1, Ordering::Relaxed);
-        Some(notification("exec/stream", &OutputChunk { id: &self.id, stream, chunk: text, seq }))
+        Some(notification(
+            "exec/stream",
+            &ProgramOutputChunk { id: &self.id, stream, chunk: text, seq },
+        ))
     }
 
     fn encodes_events(&self) -> bool {

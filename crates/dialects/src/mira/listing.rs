@@ -10,8 +10,8 @@ use toolgate_contract::{AnyTool, ToolId, ToolPage, ToolSpec};
 
 use super::calls::whole_number;
 use super::message::MiraConnection;
-use super::methods::{ContractMethod, method_name};
-use super::refusals::{MiraCode, MiraRefusal};
+use super::methods::{MiraContractMethod, method_name};
+use super::refusals::{MiraErrorCode, MiraRequestError};
 use crate::ServerInfo;
 use crate::tool_mentions::{is_own_tool, rename_tools};
 
@@ -23,8 +23,8 @@ const MARK: &str = "after ";
 const CONTRACT_VERSION: &str = "1.0.0";
 
 /// The data of a request to list tools that its answer depends on.
-pub(super) struct ToolListing {
-    pub(super) filter: ToolFilter,
+pub(super) struct MiraToolListing {
+    pub(super) filter: ToolListFilter,
     /// The connection on which the request to list tools arrived.
     pub(super) connection: MiraConnection,
     pub(super) facts: Arc<ServerInfo>,
@@ -32,7 +32,7 @@ pub(super) struct ToolListing {
 
 /// The filter and page of a `tools/list` request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ToolFilter {
+pub(super) struct ToolListFilter {
     names: Option<Vec<String>>,
     tags: Option<Vec<String>>,
     enabled: Option<bool>,
@@ -41,9 +41,9 @@ pub(super) struct ToolFilter {
     limit: usize,
 }
 
-impl ToolFilter {
+impl ToolListFilter {
     /// Parses `params` of `tools/list`, which satisfy the schema of Mira's contract.
-    pub(super) fn parse(params: &Value) -> Result<Self, MiraRefusal> {
+    pub(super) fn parse(params: &Value) -> Result<Self, MiraRequestError> {
         let filter = &params["filter"];
         let list = |name: &str| -> Option<Vec<String>> {
             let items = filter.get(name)?.as_array()?.iter();
@@ -55,7 +55,9 @@ impl ToolFilter {
                 Some(id) => Some(id),
                 None => {
                     let why = "the cursor is invalid; list from the start";
-                    return Err(MiraRefusal::new(MiraCode::Validation, why).with_field("cursor"));
+                    return Err(
+                        MiraRequestError::new(MiraErrorCode::Validation, why).with_field("cursor")
+                    );
                 }
             },
         };
@@ -80,7 +82,7 @@ impl ToolFilter {
     }
 }
 
-impl ToolListing {
+impl MiraToolListing {
     /// Encodes the tools of `page` that match the filter, with the cursor of the next page.
     pub(super) fn result(&self, page: &ToolPage) -> Value {
         let mut wanted =
@@ -100,7 +102,7 @@ impl ToolListing {
 
     fn item(&self, tool: &dyn AnyTool) -> Value {
         let spec = tool.spec();
-        let ToolDescription { title, description, version, input_schema, output_schema } =
+        let MiraToolDescription { title, description, version, input_schema, output_schema } =
             self.describe(spec);
         let tag = tag(&spec.id);
         let (transport, endpoint, auth_required) = match &self.connection {
@@ -128,15 +130,15 @@ impl ToolListing {
         item
     }
 
-    fn describe<'s>(&'s self, spec: &'s ToolSpec) -> ToolDescription<'s> {
-        let Some(method) = ContractMethod::for_tool(&spec.id) else {
+    fn describe<'s>(&'s self, spec: &'s ToolSpec) -> MiraToolDescription<'s> {
+        let Some(method) = MiraContractMethod::for_tool(&spec.id) else {
             let id = spec.id.as_str();
             let name_of = |id: &str| ToolId::foreign(id).map(|id| method_name(&id));
             let description = match is_own_tool(id) {
                 true => Cow::Owned(rename_tools(&spec.description, Some(id), name_of)),
                 false => Cow::Borrowed(spec.description.as_str()),
             };
-            return ToolDescription {
+            return MiraToolDescription {
                 title: &spec.title,
                 description,
                 version: &self.facts.version,
@@ -146,7 +148,7 @@ impl ToolListing {
         };
         let (title, description) = contract_description(method);
         let schemas = method.schemas();
-        ToolDescription {
+        MiraToolDescription {
             title,
             description: description.into(),
             version: CONTRACT_VERSION,
@@ -157,7 +159,7 @@ impl ToolListing {
 }
 
 /// The description of a tool in the list of Mira's dialect.
-struct ToolDescription<'s> {
+struct MiraToolDescription<'s> {
     title: &'s str,
     description: Cow<'s, str>,
     version: &'s str,
@@ -166,28 +168,28 @@ struct ToolDescription<'s> {
 }
 
 /// Returns the title and the description of a method of Mira's contract.
-fn contract_description(method: ContractMethod) -> (&'static str, &'static str) {
+fn contract_description(method: MiraContractMethod) -> (&'static str, &'static str) {
     match method {
-        ContractMethod::Read => (
+        MiraContractMethod::Read => (
             "Read File",
             "Read a file from the workspace, or `length` bytes of it from `offset`. If the file \
              still has the given `etag`, no content is returned. A read above `max_bytes` fails; \
              it is never truncated. Use encoding base64 if the file is not UTF-8.",
         ),
-        ContractMethod::Write => (
+        MiraContractMethod::Write => (
             "Write File",
             "Write a whole file in the workspace. Other programs see the old or the new content, \
              never a mixture. To replace an existing file, set `overwrite: true` or pass its \
              current `etag`.",
         ),
-        ContractMethod::Run => (
+        MiraContractMethod::Run => (
             "Run Command",
             "Run a program in the workspace and wait for its end. There is no shell unless \
              `shell` is true, and `args` are passed unchanged. Processes that the program leaves \
              are stopped. With `stream: true`, its output is also sent as it arrives, in \
              `exec/stream` notifications, on stdio and WebSockets.",
         ),
-        ContractMethod::Search => (
+        MiraContractMethod::Search => (
             "Search Code",
             "Find the passages of the workspace whose meaning is closest to `query`, or to an \
              `embedding`.",

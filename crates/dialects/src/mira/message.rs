@@ -8,16 +8,17 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolgate_contract::{CallError, CallMetadata, HostRequest, Reply};
 
-use super::calls::{MiraCall, tool_input};
+use super::calls::{MiraCallParams, tool_input};
 use super::encoder::{MiraEncoder, MiraRequest};
-use super::listing::{ToolFilter, ToolListing};
-use super::methods::{ContractMethod, MiraMethod};
-use super::refusals::{MiraCode, MiraRefusal};
+use super::listing::{MiraToolListing, ToolListFilter};
+use super::methods::{MiraContractMethod, MiraMethod};
+use super::refusals::{MiraErrorCode, MiraRequestError};
 use super::schemas;
 use crate::json::{JsonError, parse};
 use crate::rpc::{invalid_id_reason, is_id_too_long, to_json};
 use crate::{
-    AnswerForm, FrameReading, OnDisconnect, PendingRequest, QuestionMode, RequestKey, ServerInfo,
+    AcceptedAnswerForm, DisconnectEffect, InFlightRequestKey, ParsedFrame, PendingRequest,
+    QuestionChannel, ServerInfo,
 };
 
 /// The connection on which a message of Mira's client arrived.
@@ -35,9 +36,9 @@ pub(super) enum MiraConnection {
 /// A request id in its original spelling, so that numbers keep their digits.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
-pub(super) struct RawId(Arc<RawValue>);
+pub(super) struct RawRequestId(Arc<RawValue>);
 
-impl RawId {
+impl RawRequestId {
     /// Parses a request id. `None` if it is invalid or too long.
     fn parse(value: &Value) -> Option<Self> {
         if is_id_too_long(value) {
@@ -51,15 +52,15 @@ impl RawId {
     }
 
     /// Returns the request id as JSON, which distinguishes `1` from `"1"`.
-    fn key(&self) -> RequestKey {
-        RequestKey(self.0.get().to_owned())
+    fn key(&self) -> InFlightRequestKey {
+        InFlightRequestKey(self.0.get().to_owned())
     }
 }
 
 /// Parses only the request id of a message.
-pub(super) fn parse_id(body: &[u8]) -> Option<RawId> {
+pub(super) fn parse_id(body: &[u8]) -> Option<RawRequestId> {
     let message = parse(body).ok()?;
-    RawId::parse(message.get("id")?)
+    RawRequestId::parse(message.get("id")?)
 }
 
 /// Reads one message of Mira's client.
@@ -67,33 +68,35 @@ pub(super) fn read_message(
     facts: &Arc<ServerInfo>,
     connection: &MiraConnection,
     body: &[u8],
-) -> FrameReading {
-    let refused = |id: Option<&RawId>, refusal: MiraRefusal| FrameReading::Reply(refusal.reply(id));
+) -> ParsedFrame {
+    let refused = |id: Option<&RawRequestId>, refusal: MiraRequestError| {
+        ParsedFrame::Reply(refusal.reply(id))
+    };
     let fields = match parse(body) {
         Ok(Value::Object(fields)) => fields,
         Ok(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
         ) => {
             let why = "a message must be one JSON object; batches are not supported";
-            return refused(None, MiraRefusal::new(MiraCode::InvalidRequest, why));
+            return refused(None, MiraRequestError::new(MiraErrorCode::InvalidRequest, why));
         }
         Err(JsonError::Syntax(why)) => {
             return refused(
                 None,
-                MiraRefusal::new(MiraCode::ParseError, format!("not JSON: {why}")),
+                MiraRequestError::new(MiraErrorCode::ParseError, format!("not JSON: {why}")),
             );
         }
         Err(JsonError::Invalid(why)) => {
-            return refused(None, MiraRefusal::new(MiraCode::InvalidRequest, why));
+            return refused(None, MiraRequestError::new(MiraErrorCode::InvalidRequest, why));
         }
     };
     let id = match fields.get("id") {
         None => None,
-        Some(value) => match RawId::parse(value) {
+        Some(value) => match RawRequestId::parse(value) {
             Some(id) => Some(id),
             None => {
                 let why = invalid_id_reason("id", value, "a string or a number");
-                return refused(None, MiraRefusal::new(MiraCode::InvalidRequest, why));
+                return refused(None, MiraRequestError::new(MiraErrorCode::InvalidRequest, why));
             }
         },
     };
@@ -104,15 +107,15 @@ pub(super) fn read_message(
 fn read_fields(
     facts: &Arc<ServerInfo>,
     connection: &MiraConnection,
-    id: Option<&RawId>,
+    id: Option<&RawRequestId>,
     mut fields: Map<String, Value>,
-) -> Result<FrameReading, MiraRefusal> {
+) -> Result<ParsedFrame, MiraRequestError> {
     // This comes before all checks, because answering an answer would never end.
     let answers = fields.contains_key("result") || fields.contains_key("error");
     if answers && !fields.contains_key("method") {
-        return Ok(FrameReading::Reply(Reply::empty(204)));
+        return Ok(ParsedFrame::Reply(Reply::empty(204)));
     }
-    let invalid_request = |why: &str| MiraRefusal::new(MiraCode::InvalidRequest, why);
+    let invalid_request = |why: &str| MiraRequestError::new(MiraErrorCode::InvalidRequest, why);
     match fields.get("jsonrpc") {
         Some(version) if version == "2.0" => {}
         Some(_) => return Err(invalid_request("`jsonrpc` must be \"2.0\"")),
@@ -124,16 +127,18 @@ fn read_fields(
         None => return Err(invalid_request("`method` is missing")),
     };
     // A notification is not run, because nobody would see the result.
-    let Some(id) = id else { return Ok(FrameReading::Reply(Reply::empty(204))) };
+    let Some(id) = id else { return Ok(ParsedFrame::Reply(Reply::empty(204))) };
     let Some(method) = MiraMethod::parse(&method) else {
-        return Err(MiraRefusal::unknown_method(&method));
+        return Err(MiraRequestError::unknown_method(&method));
     };
     let params = match fields.remove("params") {
         None | Some(Value::Null) => Value::Object(Map::new()),
         Some(params @ Value::Object(_)) => params,
         Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
             let why = "it must be an object";
-            return Err(MiraRefusal::new(MiraCode::InvalidParams, why).with_field("params"));
+            return Err(
+                MiraRequestError::new(MiraErrorCode::InvalidParams, why).with_field("params")
+            );
         }
     };
     let (request, mira_request) = parse_method(facts, connection, method, params)?;
@@ -146,19 +151,22 @@ fn parse_method(
     connection: &MiraConnection,
     method: MiraMethod,
     params: Value,
-) -> Result<(HostRequest, MiraRequest), MiraRefusal> {
+) -> Result<(HostRequest, MiraRequest), MiraRequestError> {
     let schema_error = |schema: &schemas::MiraSchema| match schema.error_problems(&params) {
         problems if problems.is_empty() => None,
         problems => Some(CallError::InvalidInput { problems }),
     };
     Ok(match method {
         MiraMethod::List => match schema_error(&schemas::LIST.params) {
-            Some(error) => return Err(MiraRefusal::from_error(&error, &MiraRequest::Invalid)),
+            Some(error) => return Err(MiraRequestError::from_error(&error, &MiraRequest::Invalid)),
             None => {
-                let filter = ToolFilter::parse(&params)?;
+                let filter = ToolListFilter::parse(&params)?;
                 let after = filter.after.clone();
-                let listing =
-                    ToolListing { filter, connection: connection.clone(), facts: facts.clone() };
+                let listing = MiraToolListing {
+                    filter,
+                    connection: connection.clone(),
+                    facts: facts.clone(),
+                };
                 (HostRequest::ListTools { after }, MiraRequest::List(Box::new(listing)))
             }
         },
@@ -184,31 +192,31 @@ fn request_reading(
     connection: &MiraConnection,
     encoder: MiraEncoder,
     request: HostRequest,
-) -> FrameReading {
+) -> ParsedFrame {
     let time_limit = match &encoder.request {
-        MiraRequest::Contracted(MiraCall::Read(_) | MiraCall::Write(_) | MiraCall::Search) => {
-            Some(ContractMethod::TIME_LIMIT)
-        }
-        MiraRequest::Contracted(MiraCall::Run { .. })
+        MiraRequest::Contracted(
+            MiraCallParams::Read(_) | MiraCallParams::Write(_) | MiraCallParams::Search,
+        ) => Some(MiraContractMethod::TIME_LIMIT),
+        MiraRequest::Contracted(MiraCallParams::Run { .. })
         | MiraRequest::List(_)
         | MiraRequest::Tool { .. }
         | MiraRequest::Invalid => None,
     };
     let answer_form = match connection {
-        MiraConnection::Line => AnswerForm::Stream,
-        MiraConnection::Http { .. } => AnswerForm::Message,
+        MiraConnection::Line => AcceptedAnswerForm::Stream,
+        MiraConnection::Http { .. } => AcceptedAnswerForm::Message,
     };
     let encoder = match answer_form {
-        AnswerForm::Message => encoder.without_chunks(),
-        AnswerForm::Stream | AnswerForm::Resumable => encoder,
+        AcceptedAnswerForm::Message => encoder.without_chunks(),
+        AcceptedAnswerForm::Stream | AcceptedAnswerForm::Resumable => encoder,
     };
-    FrameReading::Request(PendingRequest {
+    ParsedFrame::Request(PendingRequest {
         key: encoder.id.key(),
         request,
         encoder: Arc::new(encoder),
-        on_disconnect: OnDisconnect::Cancels,
+        on_disconnect: DisconnectEffect::Cancels,
         answer_form,
-        question_mode: QuestionMode::Nobody,
+        question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata::default(),
         time_limit,
         origin: None,
@@ -216,11 +224,11 @@ fn request_reading(
 }
 
 /// Serializes `result` as the answer to the request `id`.
-pub(super) fn success(id: &RawId, result: &Value) -> Bytes {
+pub(super) fn success(id: &RawRequestId, result: &Value) -> Bytes {
     #[derive(Serialize)]
     struct MiraResultFrame<'a> {
         jsonrpc: &'static str,
-        id: &'a RawId,
+        id: &'a RawRequestId,
         result: &'a Value,
     }
     to_json(&MiraResultFrame { jsonrpc: "2.0", id, result })

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use toolgate_contract::ToolId;
 
-use super::schemas::{self, MethodSchemas};
+use super::schemas::{self, MiraMethodSchemas};
 
 /// The name of Mira's method that lists the tools.
 pub(super) const LIST: &str = "tools/list";
@@ -15,7 +15,7 @@ pub(super) enum MiraMethod {
     /// The method that lists the tools.
     List,
     /// A method that Mira's contract defines.
-    Contracted(ContractMethod),
+    Contracted(MiraContractMethod),
     /// A method that is the name of any other tool.
     Tool {
         /// The name of the tool in Mira's dialect.
@@ -27,7 +27,7 @@ pub(super) enum MiraMethod {
 
 /// A method whose parameters and result Mira's contract defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ContractMethod {
+pub(super) enum MiraContractMethod {
     Read,
     Write,
     Run,
@@ -40,7 +40,9 @@ impl MiraMethod {
         if name == LIST {
             return Some(Self::List);
         }
-        if let Some(method) = ContractMethod::ALL.into_iter().find(|method| method.name() == name) {
+        if let Some(method) =
+            MiraContractMethod::ALL.into_iter().find(|method| method.name() == name)
+        {
             return Some(Self::Contracted(method));
         }
         // The prefix belongs to the contract. Tools for finding tools have no method.
@@ -52,11 +54,13 @@ impl MiraMethod {
         let is_tool_name = name.contains('/') && !name.starts_with("notifications/");
         let id = ToolId::foreign(&tool).filter(|_| is_tool_name && !name.contains('.'))?;
         // A tool with a contract method has no other name.
-        ContractMethod::for_tool(&id).is_none().then(|| Self::Tool { name: name.to_owned(), tool })
+        MiraContractMethod::for_tool(&id)
+            .is_none()
+            .then(|| Self::Tool { name: name.to_owned(), tool })
     }
 }
 
-impl ContractMethod {
+impl MiraContractMethod {
     pub(super) const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Run, Self::Search];
 
     /// The time limit of methods for which Mira's contract sets no other limit.
@@ -87,7 +91,7 @@ impl ContractMethod {
         Self::ALL.into_iter().find(|method| method.tool() == id.as_str())
     }
 
-    pub(super) fn schemas(self) -> &'static MethodSchemas {
+    pub(super) fn schemas(self) -> &'static MiraMethodSchemas {
         match self {
             Self::Read => &schemas::READ,
             Self::Write => &schemas::WRITE,
@@ -110,7 +114,7 @@ impl ContractMethod {
 
 /// Returns the name of the tool `id` in Mira's dialect.
 pub(super) fn method_name(id: &ToolId) -> String {
-    match ContractMethod::for_tool(id) {
+    match MiraContractMethod::for_tool(id) {
         Some(method) => method.name().to_owned(),
         None => id.as_str().replace('.', "/"),
     }

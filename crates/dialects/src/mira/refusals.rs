@@ -4,10 +4,10 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{CallError, Reply, ToolId, ValidationProblem, fold_name};
 
-use super::calls::{MiraCall, WriteFlags};
+use super::calls::{MiraCallParams, MiraWriteParams};
 use super::encoder::MiraRequest;
-use super::message::RawId;
-use super::methods::{ContractMethod, LIST, method_name};
+use super::message::RawRequestId;
+use super::methods::{LIST, MiraContractMethod, method_name};
 use crate::rpc::{self, to_json};
 use crate::tool_mentions::own_tool_id;
 
@@ -16,7 +16,7 @@ const NAME_CHARS_MAX: usize = 100;
 
 /// The error codes of Mira's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MiraCode {
+pub(super) enum MiraErrorCode {
     ParseError,
     InvalidRequest,
     MethodNotFound,
@@ -32,7 +32,7 @@ pub(super) enum MiraCode {
     VectorDbUnavailable,
 }
 
-impl MiraCode {
+impl MiraErrorCode {
     fn number(self) -> i32 {
         match self {
             Self::ParseError => rpc::PARSE_ERROR,
@@ -77,15 +77,15 @@ impl MiraCode {
 
 /// An error of a request in the form of Mira's contract.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct MiraRefusal {
-    code: MiraCode,
+pub(super) struct MiraRequestError {
+    code: MiraErrorCode,
     field: Option<String>,
     reason: String,
     data: Vec<(String, Value)>,
 }
 
-impl MiraRefusal {
-    pub(super) fn new(code: MiraCode, reason: impl Into<String>) -> Self {
+impl MiraRequestError {
+    pub(super) fn new(code: MiraErrorCode, reason: impl Into<String>) -> Self {
         Self { code, field: None, reason: reason.into(), data: Vec::new() }
     }
 
@@ -106,7 +106,7 @@ impl MiraRefusal {
             Some(near) => format!("no method is named `{name}`; did you mean `{near}`?"),
             None => format!("no method is named `{name}`; `tools/list` lists the methods"),
         };
-        Self::new(MiraCode::MethodNotFound, why)
+        Self::new(MiraErrorCode::MethodNotFound, why)
     }
 
     /// Converts the host's `error` for `request` to the form of Mira's contract.
@@ -128,17 +128,19 @@ impl MiraRefusal {
                 unknown_tool(request, nearest.as_deref(), unavailable.as_deref())
             }
             CallError::InvalidInput { problems } => invalid_params(request, problems),
-            CallError::NotAllowed { .. } => about_path(request, plain(MiraCode::PermissionDenied)),
+            CallError::NotAllowed { .. } => {
+                about_path(request, plain(MiraErrorCode::PermissionDenied))
+            }
             CallError::Scope { needs, .. } => {
-                plain(MiraCode::PermissionDenied).with_data("scopes", json!(needs))
+                plain(MiraErrorCode::PermissionDenied).with_data("scopes", json!(needs))
             }
             CallError::Limited { retry_after, .. } => {
                 let ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
-                plain(MiraCode::RateLimited).with_data("retry_after_ms", json!(ms))
+                plain(MiraErrorCode::RateLimited).with_data("retry_after_ms", json!(ms))
             }
             CallError::NotFound { .. } => match request {
                 // The parameters forbid creating a missing folder, so they are invalid together.
-                MiraRequest::Contracted(MiraCall::Write(WriteFlags {
+                MiraRequest::Contracted(MiraCallParams::Write(MiraWriteParams {
                     create: true,
                     mkdirs: false,
                     ..
@@ -146,48 +148,50 @@ impl MiraRefusal {
                     let why = format!(
                         "{error}, and `mkdirs` is false; set it to true to create missing folders"
                     );
-                    Self::new(MiraCode::Validation, why).with_field("path")
+                    Self::new(MiraErrorCode::Validation, why).with_field("path")
                 }
                 MiraRequest::Contracted(_)
                 | MiraRequest::List(_)
                 | MiraRequest::Tool { .. }
-                | MiraRequest::Invalid => about_path(request, plain(MiraCode::NotFound)),
+                | MiraRequest::Invalid => about_path(request, plain(MiraErrorCode::NotFound)),
             },
             CallError::Conflict { details, .. } => conflict(request, error, details),
-            CallError::TooLarge { .. } => plain(MiraCode::ContentTooLarge),
+            CallError::TooLarge { .. } => plain(MiraErrorCode::ContentTooLarge),
             CallError::Unavailable { .. } => plain(unavailable_code(method)),
             CallError::TimedOut { .. } => {
-                plain(MiraCode::Internal).with_data("timed_out", json!(true))
+                plain(MiraErrorCode::Internal).with_data("timed_out", json!(true))
             }
             // The tool needs a person or a model, and this dialect has no questions.
             CallError::CannotAsk { .. } | CallError::Asks { .. } => {
-                plain(MiraCode::ToolUnavailable)
+                plain(MiraErrorCode::ToolUnavailable)
             }
             CallError::NeedsJob { tool } => {
                 let tool = quoted_name(tool);
                 let why = format!("{tool} runs only as a job; start it with `jobs/start`");
-                Self::new(MiraCode::ToolUnavailable, why)
+                Self::new(MiraErrorCode::ToolUnavailable, why)
             }
             CallError::NoJob { tool } => {
                 let why = format!("{} does not run as a job; call it directly", quoted_name(tool));
-                Self::new(MiraCode::Validation, why).with_field("tool")
+                Self::new(MiraErrorCode::Validation, why).with_field("tool")
             }
-            CallError::Refused { code: rpc::INVALID_PARAMS, .. } => plain(MiraCode::InvalidParams),
+            CallError::Refused { code: rpc::INVALID_PARAMS, .. } => {
+                plain(MiraErrorCode::InvalidParams)
+            }
             CallError::Refused { .. }
             | CallError::Mismatch { .. }
             | CallError::Canceled
             | CallError::Interrupted
             | CallError::Failed { .. }
-            | CallError::InvalidOutput { .. } => plain(MiraCode::Internal),
+            | CallError::InvalidOutput { .. } => plain(MiraErrorCode::Internal),
         }
     }
 
     /// Serializes the error as the reply to the request `id`.
-    pub(super) fn reply(&self, id: Option<&RawId>) -> Reply {
+    pub(super) fn reply(&self, id: Option<&RawRequestId>) -> Reply {
         #[derive(Serialize)]
         struct MiraErrorFrame<'a> {
             jsonrpc: &'static str,
-            id: Option<&'a RawId>,
+            id: Option<&'a RawRequestId>,
             error: MiraErrorBody,
         }
         #[derive(Serialize)]
@@ -214,39 +218,39 @@ fn unknown_tool(
     request: &MiraRequest,
     nearest: Option<&str>,
     unavailable: Option<&str>,
-) -> MiraRefusal {
+) -> MiraRequestError {
     match request {
         MiraRequest::Contracted(called) => {
             let method = called.method();
             let why = unavailable.map(|why| format!(": {why}")).unwrap_or_default();
             let why = format!("`{}` is not available{why}", method.name());
-            MiraRefusal::new(unavailable_code(Some(method)), why)
+            MiraRequestError::new(unavailable_code(Some(method)), why)
         }
         MiraRequest::Tool { name } => {
-            let refusal = MiraRefusal::unknown_method(name);
+            let refusal = MiraRequestError::unknown_method(name);
             if let Some(why) = unavailable {
                 let reason = format!("`{name}` is not available: {why}");
-                return MiraRefusal { reason, ..refusal };
+                return MiraRequestError { reason, ..refusal };
             }
             let Some(nearest) = nearest.map(quoted_name) else { return refusal };
-            MiraRefusal {
+            MiraRequestError {
                 reason: format!("no method is named `{name}`; did you mean {nearest}?"),
                 ..refusal
             }
         }
         MiraRequest::List(_) | MiraRequest::Invalid => {
-            MiraRefusal::new(MiraCode::Internal, "no tool was called")
+            MiraRequestError::new(MiraErrorCode::Internal, "no tool was called")
         }
     }
 }
 
 /// Sets the field of `refusal` to `path` if `request` is about a path and nothing else.
-fn about_path(request: &MiraRequest, refusal: MiraRefusal) -> MiraRefusal {
+fn about_path(request: &MiraRequest, refusal: MiraRequestError) -> MiraRequestError {
     match request {
-        MiraRequest::Contracted(MiraCall::Read(_) | MiraCall::Write(_)) => {
+        MiraRequest::Contracted(MiraCallParams::Read(_) | MiraCallParams::Write(_)) => {
             refusal.with_field("path")
         }
-        MiraRequest::Contracted(MiraCall::Run { .. } | MiraCall::Search)
+        MiraRequest::Contracted(MiraCallParams::Run { .. } | MiraCallParams::Search)
         | MiraRequest::List(_)
         | MiraRequest::Tool { .. }
         | MiraRequest::Invalid => refusal,
@@ -255,11 +259,11 @@ fn about_path(request: &MiraRequest, refusal: MiraRefusal) -> MiraRefusal {
 
 /// Creates the error for a file or other state that differs from the expected state. The error
 /// contains both.
-fn conflict(request: &MiraRequest, error: &CallError, details: &Value) -> MiraRefusal {
+fn conflict(request: &MiraRequest, error: &CallError, details: &Value) -> MiraRequestError {
     let sentence = match request {
         // The sentence uses this dialect's parameter names. It omits the path, which the gate has
         // not redacted.
-        MiraRequest::Contracted(MiraCall::Write(_)) => {
+        MiraRequest::Contracted(MiraCallParams::Write(_)) => {
             match (details.get("expected"), details.get("actual")) {
                 (Some(Value::Null), _) => Some(
                     "the file exists; to replace it, set `overwrite` to true or pass the `etag` \
@@ -272,7 +276,9 @@ fn conflict(request: &MiraRequest, error: &CallError, details: &Value) -> MiraRe
                 (None, _) | (_, None) => None,
             }
         }
-        MiraRequest::Contracted(MiraCall::Read(_) | MiraCall::Run { .. } | MiraCall::Search)
+        MiraRequest::Contracted(
+            MiraCallParams::Read(_) | MiraCallParams::Run { .. } | MiraCallParams::Search,
+        )
         | MiraRequest::List(_)
         | MiraRequest::Tool { .. }
         | MiraRequest::Invalid => None,
@@ -280,23 +286,22 @@ fn conflict(request: &MiraRequest, error: &CallError, details: &Value) -> MiraRe
     let why = sentence.map_or_else(|| error.to_string(), str::to_owned);
     let details = details.as_object().into_iter().flatten();
     let more = details.filter(|(name, _)| !["field", "reason", "detail"].contains(&name.as_str()));
-    more.fold(MiraRefusal::new(MiraCode::Conflict, why), |refusal, (name, value)| {
+    more.fold(MiraRequestError::new(MiraErrorCode::Conflict, why), |refusal, (name, value)| {
         refusal.with_data(name, value.clone())
     })
 }
 
 /// Returns the error code for an unavailable dependency of `method`.
-fn unavailable_code(method: Option<ContractMethod>) -> MiraCode {
+fn unavailable_code(method: Option<MiraContractMethod>) -> MiraErrorCode {
     match method {
-        Some(ContractMethod::Search) => MiraCode::VectorDbUnavailable,
-        Some(ContractMethod::Read | ContractMethod::Write | ContractMethod::Run) | None => {
-            MiraCode::ToolUnavailable
-        }
+        Some(MiraContractMethod::Search) => MiraErrorCode::VectorDbUnavailable,
+        Some(MiraContractMethod::Read | MiraContractMethod::Write | MiraContractMethod::Run)
+        | None => MiraErrorCode::ToolUnavailable,
     }
 }
 
 /// Creates the error for parameters that violate a schema or are invalid for the tool.
-fn invalid_params(request: &MiraRequest, problems: &[ValidationProblem]) -> MiraRefusal {
+fn invalid_params(request: &MiraRequest, problems: &[ValidationProblem]) -> MiraRequestError {
     let field = |pointer: &str| match request {
         MiraRequest::Contracted(call) => call.field(pointer),
         MiraRequest::List(_) | MiraRequest::Tool { .. } | MiraRequest::Invalid => {
@@ -304,9 +309,9 @@ fn invalid_params(request: &MiraRequest, problems: &[ValidationProblem]) -> Mira
         }
     };
     let (code, main_field) = match request {
-        MiraRequest::Contracted(call) => (MiraCode::Validation, call.method().main_field()),
+        MiraRequest::Contracted(call) => (MiraErrorCode::Validation, call.method().main_field()),
         MiraRequest::List(_) | MiraRequest::Tool { .. } | MiraRequest::Invalid => {
-            (MiraCode::InvalidParams, "params")
+            (MiraErrorCode::InvalidParams, "params")
         }
     };
     let about = |problem: &ValidationProblem| match field(&problem.pointer) {
@@ -314,9 +319,9 @@ fn invalid_params(request: &MiraRequest, problems: &[ValidationProblem]) -> Mira
         field => field,
     };
     let Some((first, others)) = problems.split_first() else {
-        return MiraRefusal::new(code, "the parameters are invalid").with_field(main_field);
+        return MiraRequestError::new(code, "the parameters are invalid").with_field(main_field);
     };
-    let refusal = MiraRefusal::new(code, first.message.as_str()).with_field(about(first));
+    let refusal = MiraRequestError::new(code, first.message.as_str()).with_field(about(first));
     if others.is_empty() {
         return refusal;
     }

@@ -7,24 +7,27 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use toolgate_contract::{CallEnding, ToolOutput};
 
-use super::calls::{MiraCall, ReadLimit};
+use super::calls::{MiraCallParams, MiraReadParams};
 use super::encoder::MiraRequest;
-use super::refusals::{MiraCode, MiraRefusal};
+use super::refusals::{MiraErrorCode, MiraRequestError};
 use crate::sandbox_warning;
 
 /// Converts the output of a called method of Mira's contract to its result.
 ///
 /// # Errors
 /// Fails if a read exceeds its byte limit, or if the file had to be converted to UTF-8.
-pub(super) fn contract_result(call: &MiraCall, output: &ToolOutput) -> Result<Value, MiraRefusal> {
+pub(super) fn contract_result(
+    call: &MiraCallParams,
+    output: &ToolOutput,
+) -> Result<Value, MiraRequestError> {
     match call {
-        MiraCall::Read(limit) => read_result(*limit, &output.value),
-        MiraCall::Write(_) => Ok(pick_members(
+        MiraCallParams::Read(limit) => read_result(*limit, &output.value),
+        MiraCallParams::Write(_) => Ok(pick_members(
             &output.value,
             &["path", "size", "etag", "mtime", "created", "overwritten"],
         )),
-        MiraCall::Run { .. } => Ok(run_result(&output.value)),
-        MiraCall::Search => Ok(search_result(&output.value)),
+        MiraCallParams::Run { .. } => Ok(run_result(&output.value)),
+        MiraCallParams::Search => Ok(search_result(&output.value)),
     }
 }
 
@@ -36,14 +39,14 @@ pub(super) fn contract_result(call: &MiraCall, output: &ToolOutput) -> Result<Va
 pub(super) fn tool_result(
     request: &MiraRequest,
     output: &ToolOutput,
-) -> Result<Value, MiraRefusal> {
+) -> Result<Value, MiraRequestError> {
     let has_exit_code = output.value.get("exit_code").is_some();
     if output.ending != CallEnding::Done && !has_exit_code {
         let why = match output.full_text() {
             text if text.is_empty() => "the tool failed without a message".into(),
             text => text,
         };
-        return Err(MiraRefusal::new(MiraCode::Internal, why));
+        return Err(MiraRequestError::new(MiraErrorCode::Internal, why));
     }
     if output.structured && !output.value.is_null() {
         return Ok(output.value.clone());
@@ -55,10 +58,13 @@ pub(super) fn tool_result(
     Ok(result)
 }
 
-fn read_result(ReadLimit { bytes_max }: ReadLimit, value: &Value) -> Result<Value, MiraRefusal> {
+fn read_result(
+    MiraReadParams { bytes_max }: MiraReadParams,
+    value: &Value,
+) -> Result<Value, MiraRequestError> {
     if let Some(encoding) = value["file_encoding"].as_str() {
         let why = format!("the file is {encoding}, not UTF-8; use encoding base64");
-        return Err(MiraRefusal::new(MiraCode::Validation, why).with_field("encoding"));
+        return Err(MiraRequestError::new(MiraErrorCode::Validation, why).with_field("encoding"));
     }
     let length = value["bytes"]["length"].as_u64().unwrap_or_default();
     let is_truncated = value["truncated"] == true;
@@ -75,9 +81,8 @@ fn read_result(ReadLimit { bytes_max }: ReadLimit, value: &Value) -> Result<Valu
                  {part} of at most {length}"
             ),
         };
-        return Err(
-            MiraRefusal::new(MiraCode::ContentTooLarge, why).with_data("size", size.clone())
-        );
+        return Err(MiraRequestError::new(MiraErrorCode::ContentTooLarge, why)
+            .with_data("size", size.clone()));
     }
     let (text, base64) = match value["encoding"] == "base64" {
         true => (&Value::Null, &value["content"]),

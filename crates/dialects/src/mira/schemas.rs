@@ -13,7 +13,7 @@ const PROBLEMS_MAX: usize = 8;
 const NAME_CHARS_MAX: usize = 100;
 
 /// The schemas of the parameters and the result of one method.
-pub(super) struct MethodSchemas {
+pub(super) struct MiraMethodSchemas {
     pub(super) params: MiraSchema,
     pub(super) result: MiraSchema,
 }
@@ -27,18 +27,18 @@ pub(super) struct MiraSchema {
 
 macro_rules! schemas {
     ($name:literal) => {
-        MethodSchemas {
+        MiraMethodSchemas {
             params: MiraSchema::new(include_str!(concat!($name, ".params.schema.json"))),
             result: MiraSchema::new(include_str!(concat!($name, ".result.schema.json"))),
         }
     };
 }
 
-pub(super) static LIST: MethodSchemas = schemas!("tools_list");
-pub(super) static READ: MethodSchemas = schemas!("files_read");
-pub(super) static WRITE: MethodSchemas = schemas!("files_write");
-pub(super) static RUN: MethodSchemas = schemas!("exec_run");
-pub(super) static SEARCH: MethodSchemas = schemas!("vector_search");
+pub(super) static LIST: MiraMethodSchemas = schemas!("tools_list");
+pub(super) static READ: MiraMethodSchemas = schemas!("files_read");
+pub(super) static WRITE: MiraMethodSchemas = schemas!("files_write");
+pub(super) static RUN: MiraMethodSchemas = schemas!("exec_run");
+pub(super) static SEARCH: MiraMethodSchemas = schemas!("vector_search");
 
 impl MiraSchema {
     const fn new(text: &'static str) -> Self {

@@ -49,11 +49,11 @@ fn file_json(id: &str, file: &JobArtefact) -> Value {
 }
 
 /// The encoder for the events of a job that a REST client watches.
-pub(super) struct EventEncoder {
+pub(super) struct RestJobEventEncoder {
     pub(super) id: String,
 }
 
-impl JobEventEncoder for EventEncoder {
+impl JobEventEncoder for RestJobEventEncoder {
     fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes> {
         Some(to_json(&match job {
             Some(job) => json!({ "event": "job", "job": job_json(job) }),

@@ -21,8 +21,8 @@ use crate::rpc::{
     INTERNAL_ERROR, METHOD_NOT_FOUND, RequestId, RpcError, invalid_id_reason, success, to_json,
 };
 use crate::{
-    AnswerEncoder, AnswerForm, FrameReading, OnDisconnect, PendingRequest, QuestionMode,
-    RequestKey, ServerInfo,
+    AcceptedAnswerForm, AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame,
+    PendingRequest, QuestionChannel, ServerInfo,
 };
 
 /// The MCP revisions that a client of the workstation dialect may choose, newest first.
@@ -37,7 +37,7 @@ const NAME_CHARS_MAX: usize = 100;
 
 /// The form of `content` in the result of a call in the workstation dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ContentForm {
+pub(crate) enum ResultContentForm {
     /// A string, as in the workstation contract.
     Literal,
     /// A list of content blocks, for MCP clients.
@@ -48,9 +48,9 @@ pub(crate) enum ContentForm {
 /// the contract's messages.
 pub(crate) fn read_message(
     facts: &ServerInfo,
-    content_form: ContentForm,
+    content_form: ResultContentForm,
     body: &[u8],
-) -> FrameReading {
+) -> ParsedFrame {
     let fields = match parse(body) {
         Ok(Value::Object(fields)) => fields,
         Ok(
@@ -75,20 +75,20 @@ pub(crate) fn read_message(
         .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
 }
 
-fn failure_reading(id: Option<&RequestId>, failure: &RpcError) -> FrameReading {
-    FrameReading::Reply(Reply::json(contract_failure(failure).to_json(id)))
+fn failure_reading(id: Option<&RequestId>, failure: &RpcError) -> ParsedFrame {
+    ParsedFrame::Reply(Reply::json(contract_failure(failure).to_json(id)))
 }
 
 fn read_fields(
     facts: &ServerInfo,
-    content_form: ContentForm,
+    content_form: ResultContentForm,
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
-) -> Result<FrameReading, RpcError> {
+) -> Result<ParsedFrame, RpcError> {
     // This comes before all checks, because answering an answer would never end.
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
     if is_answer && !fields.contains_key("method") {
-        return Ok(FrameReading::Reply(Reply::empty(202)));
+        return Ok(ParsedFrame::Reply(Reply::empty(202)));
     }
     if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
         return Err(RpcError::invalid_request("`jsonrpc` must be \"2.0\""));
@@ -114,26 +114,26 @@ fn read_fields(
 
 /// Reads a JSON-RPC notification. A request without an id is not run, because nobody would see the
 /// result.
-fn read_notification(method: &str, params: &Map<String, Value>) -> FrameReading {
+fn read_notification(method: &str, params: &Map<String, Value>) -> ParsedFrame {
     let reply = Reply::empty(202);
     let id = params.get("requestId").and_then(RequestId::parse);
     let key = id.map(|id| id.key());
     match (method, key) {
-        ("notifications/cancelled", Some(key)) => FrameReading::Cancel { key, reply },
-        _ => FrameReading::Reply(reply),
+        ("notifications/cancelled", Some(key)) => ParsedFrame::Cancel { key, reply },
+        _ => ParsedFrame::Reply(reply),
     }
 }
 
 fn read_request(
     facts: &ServerInfo,
-    content_form: ContentForm,
+    content_form: ResultContentForm,
     id: &RequestId,
     method: &str,
     params: Map<String, Value>,
-) -> Result<FrameReading, RpcError> {
+) -> Result<ParsedFrame, RpcError> {
     match method {
         "initialize" => initialize(facts, id, &params),
-        "ping" => Ok(FrameReading::Reply(Reply::json(success(id, &json!({}))))),
+        "ping" => Ok(ParsedFrame::Reply(Reply::json(success(id, &json!({}))))),
         "tools/list" => {
             // The list has one page.
             let params =
@@ -164,7 +164,7 @@ fn initialize(
     facts: &ServerInfo,
     id: &RequestId,
     params: &Map<String, Value>,
-) -> Result<FrameReading, RpcError> {
+) -> Result<ParsedFrame, RpcError> {
     let requested = match params.get("protocolVersion") {
         None => None,
         Some(Value::String(revision)) => Some(revision.as_str()),
@@ -178,15 +178,15 @@ fn initialize(
         "capabilities": { "tools": {} },
         "serverInfo": { "name": facts.name, "version": facts.version },
     });
-    Ok(FrameReading::OpenSession(Reply::json(success(id, &result))))
+    Ok(ParsedFrame::OpenSession(Reply::json(success(id, &result))))
 }
 
 fn read_call(
     facts: &ServerInfo,
-    content_form: ContentForm,
+    content_form: ResultContentForm,
     id: &RequestId,
     mut params: Map<String, Value>,
-) -> Result<FrameReading, RpcError> {
+) -> Result<ParsedFrame, RpcError> {
     check_members(&params, &["name", "arguments", "_meta"])?;
     let name = match params.remove("name") {
         Some(Value::String(name)) => name,
@@ -263,14 +263,14 @@ fn request_reading(
     request: HostRequest,
     encoder: WorkstationEncoder,
     time_limit: Option<Duration>,
-) -> FrameReading {
-    FrameReading::Request(PendingRequest {
+) -> ParsedFrame {
+    ParsedFrame::Request(PendingRequest {
         key: encoder.id.key(),
         request,
         encoder: Arc::new(encoder),
-        on_disconnect: OnDisconnect::Cancels,
-        answer_form: AnswerForm::Message,
-        question_mode: QuestionMode::Nobody,
+        on_disconnect: DisconnectEffect::Cancels,
+        answer_form: AcceptedAnswerForm::Message,
+        question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata::default(),
         time_limit,
         origin: None,
@@ -278,15 +278,15 @@ fn request_reading(
 }
 
 /// Creates the request to the host for the short list of tools.
-pub(crate) fn summary_reading() -> FrameReading {
-    FrameReading::Request(PendingRequest {
+pub(crate) fn summary_reading() -> ParsedFrame {
+    ParsedFrame::Request(PendingRequest {
         // The request is alone in its conversation, so any key is unique.
-        key: RequestKey("tools".to_owned()),
+        key: InFlightRequestKey("tools".to_owned()),
         request: HostRequest::Discover,
-        encoder: Arc::new(SummaryEncoder),
-        on_disconnect: OnDisconnect::Cancels,
-        answer_form: AnswerForm::Message,
-        question_mode: QuestionMode::Nobody,
+        encoder: Arc::new(ToolSummaryEncoder),
+        on_disconnect: DisconnectEffect::Cancels,
+        answer_form: AcceptedAnswerForm::Message,
+        question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata::default(),
         time_limit: None,
         origin: None,
@@ -296,7 +296,7 @@ pub(crate) fn summary_reading() -> FrameReading {
 /// The encoder for the answer to one request of the workstation dialect.
 struct WorkstationEncoder {
     id: RequestId,
-    content_form: ContentForm,
+    content_form: ResultContentForm,
     /// The called tool's name as the client sent it.
     name: String,
     /// The called tool of the workstation contract, if the call uses its name and parameters.
@@ -338,8 +338,8 @@ impl WorkstationEncoder {
             Some(_) | None => return self.failure(&program_failed(&self.name, output)),
         };
         match (text, self.content_form) {
-            (Ok(text), ContentForm::Literal) => self.success(&json!({ "content": text })),
-            (Ok(text), ContentForm::Blocks) => {
+            (Ok(text), ResultContentForm::Literal) => self.success(&json!({ "content": text })),
+            (Ok(text), ResultContentForm::Blocks) => {
                 self.success(&json!({ "content": [{ "type": "text", "text": text }] }))
             }
             (Err(error), _) => self.refusal(error),
@@ -373,9 +373,9 @@ pub(crate) fn retry_seconds(wait: Duration) -> String {
 }
 
 /// The encoder for the short list of tools.
-struct SummaryEncoder;
+struct ToolSummaryEncoder;
 
-impl AnswerEncoder for SummaryEncoder {
+impl AnswerEncoder for ToolSummaryEncoder {
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         Some(match outcome {
             Ok(HostAnswer::Everything { tools, .. }) => {

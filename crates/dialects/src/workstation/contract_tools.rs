@@ -25,23 +25,23 @@ pub(crate) struct ContractTool {
     pub(crate) tool: &'static str,
     /// The description of the tool for the agent.
     pub(crate) description: &'static str,
-    parameters: &'static [ToolParameter],
-    behavior: ToolBehavior,
+    parameters: &'static [ContractToolParameter],
+    behavior: ContractToolBehavior,
 }
 
 /// A parameter of a tool of the workstation contract.
 #[derive(Debug)]
-struct ToolParameter {
+struct ContractToolParameter {
     name: &'static str,
     description: &'static str,
-    value_type: ParameterType,
+    value_type: ContractParameterType,
     /// The JSON pointer to the parameter in the catalog tool's input.
     pointer: &'static str,
 }
 
 /// The type of a parameter of the workstation contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ParameterType {
+enum ContractParameterType {
     /// A string that is required.
     Text,
     /// A string that is optional and may be `null`.
@@ -52,7 +52,7 @@ enum ParameterType {
 
 /// The behavior of a tool of the workstation contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ToolBehavior {
+enum ContractToolBehavior {
     Read,
     Write,
     List,
@@ -73,17 +73,18 @@ enum ToolBehavior {
     Diagnostics,
 }
 
-const PATH: ToolParameter = text_parameter("path", "The path, relative to the workspace.", "/path");
-const REPOSITORY: ToolParameter = ToolParameter {
-    value_type: ParameterType::MaybeText,
+const PATH: ContractToolParameter =
+    text_parameter("path", "The path, relative to the workspace.", "/path");
+const REPOSITORY: ContractToolParameter = ContractToolParameter {
+    value_type: ContractParameterType::MaybeText,
     ..text_parameter(
         "repositoryPath",
         "A folder of the repository. Default: the workspace.",
         "/repo",
     )
 };
-const PROJECT: ToolParameter = ToolParameter {
-    value_type: ParameterType::MaybeText,
+const PROJECT: ContractToolParameter = ContractToolParameter {
+    value_type: ContractParameterType::MaybeText,
     ..text_parameter("projectPath", "The project's folder. Default: the workspace.", "/path")
 };
 
@@ -94,56 +95,56 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
         "files.read",
         "Read contents of a file",
         &[PATH],
-        ToolBehavior::Read,
+        ContractToolBehavior::Read,
     ),
     contract_tool(
         "filesystem/write",
         "files.write",
         "Write a file, replacing its content, and create missing folders",
         &[PATH, text_parameter("content", "The new content of the file.", "/content")],
-        ToolBehavior::Write,
+        ContractToolBehavior::Write,
     ),
     contract_tool(
         "filesystem/list",
         "files.list",
         "List the names in a folder",
         &[PATH],
-        ToolBehavior::List,
+        ContractToolBehavior::List,
     ),
     contract_tool(
         "filesystem/delete",
         "files.delete",
         "Delete a file, a symlink or an empty folder",
         &[PATH],
-        ToolBehavior::Delete,
+        ContractToolBehavior::Delete,
     ),
     contract_tool(
         "filesystem/mkdir",
         "files.mkdir",
         "Create a folder and missing parent folders",
         &[PATH],
-        ToolBehavior::MakeFolder,
+        ContractToolBehavior::MakeFolder,
     ),
     contract_tool(
         "filesystem/file_exists",
         "files.exists",
         "Check whether a file exists: `true` or `false`",
         &[PATH],
-        ToolBehavior::FileExists,
+        ContractToolBehavior::FileExists,
     ),
     contract_tool(
         "filesystem/dir_exists",
         "files.exists",
         "Check whether a folder exists: `true` or `false`",
         &[PATH],
-        ToolBehavior::FolderExists,
+        ContractToolBehavior::FolderExists,
     ),
     contract_tool(
         "git/status",
         "git.status",
         "Show changes since the last commit, as `git status --porcelain` prints them",
         &[REPOSITORY],
-        ToolBehavior::Status,
+        ContractToolBehavior::Status,
     ),
     contract_tool(
         "git/log",
@@ -151,33 +152,33 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
         "Show the newest commits, as `git log --oneline` prints them",
         &[
             REPOSITORY,
-            ToolParameter {
-                value_type: ParameterType::Count { or: 10, most: 1000 },
+            ContractToolParameter {
+                value_type: ContractParameterType::Count { or: 10, most: 1000 },
                 ..text_parameter("maxCount", "The maximum number of commits.", "/limit")
             },
         ],
-        ToolBehavior::Log,
+        ContractToolBehavior::Log,
     ),
     contract_tool(
         "git/diff",
         "git.diff",
         "Show unstaged changes, as `git diff` prints them",
         &[REPOSITORY],
-        ToolBehavior::Diff,
+        ContractToolBehavior::Diff,
     ),
     contract_tool(
         "git/branches",
         "git.branches",
         "List all branches, as `git branch -a` prints them",
         &[REPOSITORY],
-        ToolBehavior::Branches,
+        ContractToolBehavior::Branches,
     ),
     contract_tool(
         "git/current_branch",
         "git.current_branch",
         "Show the current branch; `HEAD` if no branch is checked out",
         &[REPOSITORY],
-        ToolBehavior::CurrentBranch,
+        ContractToolBehavior::CurrentBranch,
     ),
     contract_tool(
         "git/add",
@@ -187,23 +188,35 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
             text_parameter("files", "The path to stage, relative to the repository.", "/paths"),
             REPOSITORY,
         ],
-        ToolBehavior::Add,
+        ContractToolBehavior::Add,
     ),
     contract_tool(
         "git/commit",
         "git.commit",
         "Commit the staged changes",
         &[text_parameter("message", "The commit message.", "/message"), REPOSITORY],
-        ToolBehavior::Commit,
+        ContractToolBehavior::Commit,
     ),
-    contract_tool("ci/build", "ci.build", "Build a project", &[PROJECT], ToolBehavior::Project),
-    contract_tool("ci/test", "ci.test", "Run a project's tests", &[PROJECT], ToolBehavior::Project),
+    contract_tool(
+        "ci/build",
+        "ci.build",
+        "Build a project",
+        &[PROJECT],
+        ContractToolBehavior::Project,
+    ),
+    contract_tool(
+        "ci/test",
+        "ci.test",
+        "Run a project's tests",
+        &[PROJECT],
+        ContractToolBehavior::Project,
+    ),
     contract_tool(
         "ci/restore",
         "ci.restore",
         "Fetch a project's dependencies",
         &[PROJECT],
-        ToolBehavior::Project,
+        ContractToolBehavior::Project,
     ),
     contract_tool(
         "ci/run",
@@ -211,19 +224,19 @@ pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
         "Run a command line; the answer starts with its exit code",
         &[
             text_parameter("command", "The program and its arguments.", "/command"),
-            ToolParameter {
-                value_type: ParameterType::MaybeText,
+            ContractToolParameter {
+                value_type: ContractParameterType::MaybeText,
                 ..text_parameter("workingDirectory", "The folder to run the program in.", "/path")
             },
         ],
-        ToolBehavior::Run,
+        ContractToolBehavior::Run,
     ),
     contract_tool(
         "ci/diagnostics",
         "ci.diagnostics",
         "Report the machine and its installed tools",
         &[],
-        ToolBehavior::Diagnostics,
+        ContractToolBehavior::Diagnostics,
     ),
 ];
 
@@ -231,16 +244,16 @@ const fn text_parameter(
     name: &'static str,
     description: &'static str,
     pointer: &'static str,
-) -> ToolParameter {
-    ToolParameter { name, description, value_type: ParameterType::Text, pointer }
+) -> ContractToolParameter {
+    ContractToolParameter { name, description, value_type: ContractParameterType::Text, pointer }
 }
 
 const fn contract_tool(
     name: &'static str,
     tool: &'static str,
     description: &'static str,
-    parameters: &'static [ToolParameter],
-    behavior: ToolBehavior,
+    parameters: &'static [ContractToolParameter],
+    behavior: ContractToolBehavior,
 ) -> ContractTool {
     ContractTool { name, tool, description, parameters, behavior }
 }
@@ -258,22 +271,26 @@ pub(crate) fn implemented_by(id: &str) -> Option<&'static ContractTool> {
 impl ContractTool {
     /// Returns the JSON Schema of the contract tool's parameters.
     pub(crate) fn schema(&self) -> Value {
-        let property = |parameter: &ToolParameter| {
+        let property = |parameter: &ContractToolParameter| {
             let description = parameter.description;
             let schema = match parameter.value_type {
-                ParameterType::Text => json!({ "type": "string", "description": description }),
-                ParameterType::MaybeText => {
+                ContractParameterType::Text => {
+                    json!({ "type": "string", "description": description })
+                }
+                ContractParameterType::MaybeText => {
                     json!({ "type": ["string", "null"], "description": description, "default": null })
                 }
-                ParameterType::Count { or, most } => json!({
+                ContractParameterType::Count { or, most } => json!({
                     "type": "integer", "description": description, "default": or,
                     "minimum": 1, "maximum": most,
                 }),
             };
             (parameter.name.to_owned(), schema)
         };
-        let required =
-            self.parameters.iter().filter(|parameter| parameter.value_type == ParameterType::Text);
+        let required = self
+            .parameters
+            .iter()
+            .filter(|parameter| parameter.value_type == ContractParameterType::Text);
         json!({
             "type": "object",
             "properties": self.parameters.iter().map(property).collect::<Map<_, _>>(),
@@ -312,7 +329,7 @@ impl ContractTool {
         for parameter in self.parameters {
             let field = parameter.pointer.trim_start_matches('/');
             if let Some(value) = argument(parameter.name) {
-                let value = if self.behavior == ToolBehavior::Add && field == "paths" {
+                let value = if self.behavior == ContractToolBehavior::Add && field == "paths" {
                     json!([value])
                 } else {
                     value
@@ -321,25 +338,27 @@ impl ContractTool {
             }
         }
         let additional = match self.behavior {
-            ToolBehavior::Read => json!({ "max_bytes": FILE_BYTES_MAX, "encoding": "utf-8" }),
-            ToolBehavior::Write => json!({ "overwrite": true }),
-            ToolBehavior::List => json!({ "limit": NAMES_MAX }),
-            ToolBehavior::Log if !input.contains_key("limit") => json!({ "limit": 10 }),
-            ToolBehavior::Diff => json!({ "max_bytes": DIFF_BYTES_MAX }),
-            ToolBehavior::Project | ToolBehavior::Run => {
+            ContractToolBehavior::Read => {
+                json!({ "max_bytes": FILE_BYTES_MAX, "encoding": "utf-8" })
+            }
+            ContractToolBehavior::Write => json!({ "overwrite": true }),
+            ContractToolBehavior::List => json!({ "limit": NAMES_MAX }),
+            ContractToolBehavior::Log if !input.contains_key("limit") => json!({ "limit": 10 }),
+            ContractToolBehavior::Diff => json!({ "max_bytes": DIFF_BYTES_MAX }),
+            ContractToolBehavior::Project | ContractToolBehavior::Run => {
                 json!({ "max_output_bytes": OUTPUT_BYTES_MAX })
             }
-            ToolBehavior::Delete
-            | ToolBehavior::MakeFolder
-            | ToolBehavior::FileExists
-            | ToolBehavior::FolderExists
-            | ToolBehavior::Status
-            | ToolBehavior::Log
-            | ToolBehavior::Branches
-            | ToolBehavior::CurrentBranch
-            | ToolBehavior::Add
-            | ToolBehavior::Commit
-            | ToolBehavior::Diagnostics => json!({}),
+            ContractToolBehavior::Delete
+            | ContractToolBehavior::MakeFolder
+            | ContractToolBehavior::FileExists
+            | ContractToolBehavior::FolderExists
+            | ContractToolBehavior::Status
+            | ContractToolBehavior::Log
+            | ContractToolBehavior::Branches
+            | ContractToolBehavior::CurrentBranch
+            | ContractToolBehavior::Add
+            | ContractToolBehavior::Commit
+            | ContractToolBehavior::Diagnostics => json!({}),
         };
         input.extend(additional.as_object().cloned().unwrap_or_default());
         Ok(Value::Object(input))
@@ -352,21 +371,24 @@ impl ContractTool {
     }
 }
 
-impl ToolParameter {
+impl ContractToolParameter {
     /// Returns the problem of `value` if it is not valid for this parameter.
     fn problem(&self, value: Option<&Value>) -> Option<String> {
         match (self.value_type, value) {
-            (ParameterType::Text, None) => {
+            (ContractParameterType::Text, None) => {
                 Some(format!("it is missing: {}", lower_first(self.description)))
             }
-            (ParameterType::Text | ParameterType::MaybeText, Some(Value::String(_)))
-            | (ParameterType::MaybeText, None | Some(Value::Null))
-            | (ParameterType::Count { .. }, None) => None,
-            (ParameterType::Text, Some(_)) => Some("it must be a string".to_owned()),
-            (ParameterType::MaybeText, Some(_)) => {
+            (
+                ContractParameterType::Text | ContractParameterType::MaybeText,
+                Some(Value::String(_)),
+            )
+            | (ContractParameterType::MaybeText, None | Some(Value::Null))
+            | (ContractParameterType::Count { .. }, None) => None,
+            (ContractParameterType::Text, Some(_)) => Some("it must be a string".to_owned()),
+            (ContractParameterType::MaybeText, Some(_)) => {
                 Some("it must be a string or omitted".to_owned())
             }
-            (ParameterType::Count { most, .. }, Some(value)) => {
+            (ContractParameterType::Count { most, .. }, Some(value)) => {
                 // JSON Schema counts `2.0` as an integer.
                 let count = value.as_f64().filter(|count| count.fract() == 0.0);
                 #[allow(clippy::cast_precision_loss, reason = "it is small")]

@@ -11,11 +11,11 @@ use toolgate_contract::{
 };
 
 use super::encoding::{
-    CommandResult, download_path, in_own_names, input_schema, note_in_own_names, split_tool_name,
-    tool_name,
+    ZyraCommandResult, download_path, in_own_names, input_schema, note_in_own_names,
+    split_tool_name, tool_name,
 };
 use super::rest::{retry_seconds, status_report};
-use super::watch::FollowEncoder;
+use super::watch::FollowedJobEncoder;
 use super::{FAILED, NAME, TOO_LARGE};
 use crate::json::parse;
 use crate::rpc::{
@@ -24,8 +24,8 @@ use crate::rpc::{
 };
 use crate::tool_mentions::own_tool_id;
 use crate::{
-    AnswerEncoder, AnswerForm, FrameReading, JobEventEncoder, OnDisconnect, PendingRequest,
-    QuestionMode, ServerInfo,
+    AcceptedAnswerForm, AnswerEncoder, DisconnectEffect, JobEventEncoder, ParsedFrame,
+    PendingRequest, QuestionChannel, ServerInfo,
 };
 
 /// The MCP revision in the answer to a Zyra client's `initialize`, independent of the request.
@@ -45,7 +45,7 @@ pub(crate) fn read_message(
     facts: &ServerInfo,
     transport: ZyraTransport,
     body: &[u8],
-) -> FrameReading {
+) -> ParsedFrame {
     let limit = match transport {
         ZyraTransport::Http => facts.zyra_body_bytes_max,
         ZyraTransport::WebSocket => None,
@@ -83,8 +83,8 @@ fn parse_id(body: &[u8]) -> Option<RequestId> {
     RequestId::parse(parse(body).ok()?.get("id")?)
 }
 
-fn failure_reading(id: Option<&RequestId>, failure: &RpcError) -> FrameReading {
-    FrameReading::Reply(Reply::json(failure.to_json(id)))
+fn failure_reading(id: Option<&RequestId>, failure: &RpcError) -> ParsedFrame {
+    ParsedFrame::Reply(Reply::json(failure.to_json(id)))
 }
 
 fn read_fields(
@@ -92,11 +92,11 @@ fn read_fields(
     transport: ZyraTransport,
     id: Option<&RequestId>,
     mut fields: Map<String, Value>,
-) -> Result<FrameReading, RpcError> {
+) -> Result<ParsedFrame, RpcError> {
     // This comes before all checks, because answering an answer would never end.
     let is_answer = fields.contains_key("result") || fields.contains_key("error");
     if is_answer && !fields.contains_key("method") {
-        return Ok(FrameReading::Reply(Reply::empty(204)));
+        return Ok(ParsedFrame::Reply(Reply::empty(204)));
     }
     // Zyra's own clients may omit it.
     if fields.get("jsonrpc").is_some_and(|version| version != "2.0") {
@@ -126,15 +126,15 @@ fn read_notification(
     transport: ZyraTransport,
     method: &str,
     params: &Map<String, Value>,
-) -> FrameReading {
+) -> ParsedFrame {
     let reply = Reply::empty(204);
     let id = params.get("requestId").and_then(RequestId::parse);
     let key = id.map(|id| id.key());
     match (transport, method, key) {
         (ZyraTransport::WebSocket, "notifications/cancelled", Some(key)) => {
-            FrameReading::Cancel { key, reply }
+            ParsedFrame::Cancel { key, reply }
         }
-        _ => FrameReading::Reply(reply),
+        _ => ParsedFrame::Reply(reply),
     }
 }
 
@@ -144,8 +144,8 @@ fn read_request(
     id: &RequestId,
     method: &str,
     mut params: Map<String, Value>,
-) -> Result<FrameReading, RpcError> {
-    let reply = |result: Value| Ok(FrameReading::Reply(Reply::json(success(id, &result))));
+) -> Result<ParsedFrame, RpcError> {
+    let reply = |result: Value| Ok(ParsedFrame::Reply(Reply::json(success(id, &result))));
     match method {
         "initialize" => Ok(initialize(facts, transport, id)),
         "ping" => reply(json!({})),
@@ -158,7 +158,7 @@ fn read_request(
             Ok(request_reading(
                 HostRequest::ListTools { after: None },
                 encoder,
-                OnDisconnect::Cancels,
+                DisconnectEffect::Cancels,
             ))
         }
         "tools/call" | "callTool" => read_call(transport, id, &mut params),
@@ -169,7 +169,7 @@ fn read_request(
     }
 }
 
-fn initialize(facts: &ServerInfo, transport: ZyraTransport, id: &RequestId) -> FrameReading {
+fn initialize(facts: &ServerInfo, transport: ZyraTransport, id: &RequestId) -> ParsedFrame {
     // Only a WebSocket could carry such notifications. None is sent, because the list never changes
     // here.
     let list_changed = match transport {
@@ -183,10 +183,10 @@ fn initialize(facts: &ServerInfo, transport: ZyraTransport, id: &RequestId) -> F
     });
     let reply = Reply::json(success(id, &result));
     match transport {
-        ZyraTransport::Http => FrameReading::Reply(reply),
+        ZyraTransport::Http => ParsedFrame::Reply(reply),
         ZyraTransport::WebSocket => {
             let initialized = notification("notifications/initialized", &json!({}));
-            FrameReading::Replies(vec![reply, Reply::json(initialized)])
+            ParsedFrame::Replies(vec![reply, Reply::json(initialized)])
         }
     }
 }
@@ -205,7 +205,7 @@ fn read_call(
     transport: ZyraTransport,
     id: &RequestId,
     params: &mut Map<String, Value>,
-) -> Result<FrameReading, RpcError> {
+) -> Result<ParsedFrame, RpcError> {
     let (name, stage, command) = match take_string(params, "name")? {
         Some(name) => {
             let (stage, command) = split_tool_name(&name);
@@ -228,10 +228,15 @@ fn read_call(
     };
     let input = without_nulls(input);
     let (request, on_disconnect) = match take_string(params, "mode")?.as_deref() {
-        None | Some("sync") => (HostRequest::CallTool { tool: name, input }, OnDisconnect::Cancels),
+        None | Some("sync") => {
+            (HostRequest::CallTool { tool: name, input }, DisconnectEffect::Cancels)
+        }
         Some("async") => {
             let options = JobOptions::default();
-            (HostRequest::StartJob { tool: name, input, terms: options }, OnDisconnect::Continues)
+            (
+                HostRequest::StartJob { tool: name, input, terms: options },
+                DisconnectEffect::Continues,
+            )
         }
         Some(mode) => {
             let why = format!("`params.mode` must be `sync` or `async`, not `{mode}`");
@@ -275,19 +280,19 @@ fn take_object(params: &mut Map<String, Value>, name: &str) -> Result<Option<Val
 fn request_reading(
     request: HostRequest,
     encoder: ZyraEncoder,
-    on_disconnect: OnDisconnect,
-) -> FrameReading {
+    on_disconnect: DisconnectEffect,
+) -> ParsedFrame {
     let answer_form = match encoder.transport {
-        ZyraTransport::Http => AnswerForm::Message,
-        ZyraTransport::WebSocket => AnswerForm::Stream,
+        ZyraTransport::Http => AcceptedAnswerForm::Message,
+        ZyraTransport::WebSocket => AcceptedAnswerForm::Stream,
     };
-    FrameReading::Request(PendingRequest {
+    ParsedFrame::Request(PendingRequest {
         key: encoder.id.key(),
         request,
         encoder: Arc::new(encoder),
         on_disconnect,
         answer_form,
-        question_mode: QuestionMode::Nobody,
+        question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata::default(),
         time_limit: None,
         origin: None,
@@ -337,7 +342,7 @@ impl AnswerEncoder for ZyraEncoder {
         match self.transport {
             ZyraTransport::Http => None,
             ZyraTransport::WebSocket => {
-                Some(Arc::new(FollowEncoder::new(job.id, self.progress_token.clone())))
+                Some(Arc::new(FollowedJobEncoder::new(job.id, self.progress_token.clone())))
             }
         }
     }
@@ -365,7 +370,7 @@ impl ZyraEncoder {
     }
 
     fn output(&self, output: &ToolOutput) -> Reply {
-        let printed = CommandResult::from_output(output);
+        let printed = ZyraCommandResult::from_output(output);
         match output.ending {
             CallEnding::Done => {
                 let mut result = json!({
@@ -460,7 +465,8 @@ impl ZyraEncoder {
     /// Encodes a refusal of a call in the form of a failed program, with its reason and the members
     /// of `more`.
     fn refusal_with_data(&self, error: &CallError, message: String, details: &Value) -> Reply {
-        let printed = CommandResult { stderr: message.as_str().into(), ..CommandResult::default() };
+        let printed =
+            ZyraCommandResult { stderr: message.as_str().into(), ..ZyraCommandResult::default() };
         let mut data = self.data(&printed);
         data["reason"] = json!(error.reason());
         for (name, value) in details.as_object().into_iter().flatten() {
@@ -469,7 +475,7 @@ impl ZyraEncoder {
         self.failure(&RpcError::new(FAILED, message).with_data(data))
     }
 
-    fn data(&self, printed: &CommandResult<'_>) -> Value {
+    fn data(&self, printed: &ZyraCommandResult<'_>) -> Value {
         let mut data = json!({
             "exit_code": printed.exit_code,
             "stderr": printed.stderr,

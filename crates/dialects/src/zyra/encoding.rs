@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, JobId, JobSnapshot, OutputStream, PrintedText, ToolOutput, ToolSpec,
+    CallEnding, CallError, JobId, JobOutputText, JobSnapshot, OutputStream, ToolOutput, ToolSpec,
     fold_name,
 };
 
@@ -49,14 +49,14 @@ pub(crate) fn note_in_own_names(note: &str, called: Option<&str>) -> String {
 
 /// A call's result in the form of a program's result: output streams and exit code.
 #[derive(Debug, Default)]
-pub(crate) struct CommandResult<'a> {
+pub(crate) struct ZyraCommandResult<'a> {
     pub(crate) stdout: Cow<'a, str>,
     pub(crate) stderr: Cow<'a, str>,
     /// The exit code of the program. `None` if no program ran.
     pub(crate) exit_code: Option<i64>,
 }
 
-impl<'a> CommandResult<'a> {
+impl<'a> ZyraCommandResult<'a> {
     /// Converts the output of a call: a program's streams, or the text of another tool.
     pub(crate) fn from_output(output: &'a ToolOutput) -> Self {
         let exit_code = output.value.get("exit_code").and_then(Value::as_i64);
@@ -82,7 +82,7 @@ impl<'a> CommandResult<'a> {
             Some(Ok(output)) => Self::from_output(output),
             Some(Err(error)) => {
                 let error = in_own_names(error, Some(job.tool.as_str()));
-                let PrintedText { stdout, stderr } = &job.printed;
+                let JobOutputText { stdout, stderr } = &job.printed;
                 let end = if stderr.is_empty() || stderr.ends_with('\n') { "" } else { "\n" };
                 Self {
                     stdout: stdout.as_str().into(),
@@ -122,7 +122,7 @@ mod tests {
             ending: CallEnding::Done,
             from_upstream: true,
         };
-        assert_eq!(CommandResult::from_output(&output).stdout, "one\ntwo");
+        assert_eq!(ZyraCommandResult::from_output(&output).stdout, "one\ntwo");
     }
 
     #[test]

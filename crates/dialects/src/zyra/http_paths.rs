@@ -2,7 +2,7 @@
 
 use http::Method;
 use percent_encoding::percent_decode_str;
-use toolgate_contract::FrameHead;
+use toolgate_contract::FrameMetadata;
 
 /// The paths of Zyra's dialect on a listener that all dialects share. A path that ends in `/`
 /// includes everything below it.
@@ -40,8 +40,8 @@ pub(crate) const OWN_PATHS: &[&str] = &[
 
 /// Returns true for a request of a Zyra client at `/mcp`. An MCP client only requests event streams
 /// with GET there, and names them in its `Accept` header.
-pub(crate) fn is_zyra_probe(head: &FrameHead) -> bool {
-    let FrameHead::Http { method, path, .. } = head else { return false };
+pub(crate) fn is_zyra_probe(head: &FrameMetadata) -> bool {
+    let FrameMetadata::Http { method, path, .. } = head else { return false };
     let is_not_zyra = |value: &[u8]| {
         let accepted = String::from_utf8_lossy(value).to_ascii_lowercase();
         // A client that accepts HTML but not JSON is a browser.
@@ -57,7 +57,7 @@ pub(crate) fn is_zyra_probe(head: &FrameHead) -> bool {
 
 /// The endpoint that a path of Zyra's dialect names. Job ids are not validated.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ZyraPath {
+pub(crate) enum ZyraRoute {
     /// The endpoint for discovery and JSON-RPC messages.
     Calls,
     /// The progress of a job as server-sent events, by the job's id.
@@ -77,18 +77,18 @@ pub(crate) enum ZyraPath {
 }
 
 /// Parses `path` of Zyra's dialect, with or without the prefix `/v1`.
-pub(crate) fn parse_path(path: &str) -> Option<ZyraPath> {
+pub(crate) fn parse_path(path: &str) -> Option<ZyraRoute> {
     let path = path.strip_prefix("/v1").filter(|rest| rest.starts_with('/')).unwrap_or(path);
     let segments: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
     Some(match segments.as_slice() {
-        ["mcp"] => ZyraPath::Calls,
-        ["mcp", "progress", id] => ZyraPath::Progress(decode_segment(id)),
-        ["jobs", id] => ZyraPath::Job(decode_segment(id)),
-        ["jobs", id, "download"] => ZyraPath::Download(decode_segment(id)),
-        ["jobs", id, "manifest"] => ZyraPath::Manifest(decode_segment(id)),
-        ["ws", "mcp"] => ZyraPath::Talk,
-        ["ws", "jobs", id] => ZyraPath::Watch(decode_segment(id)),
-        ["health"] => ZyraPath::Health,
+        ["mcp"] => ZyraRoute::Calls,
+        ["mcp", "progress", id] => ZyraRoute::Progress(decode_segment(id)),
+        ["jobs", id] => ZyraRoute::Job(decode_segment(id)),
+        ["jobs", id, "download"] => ZyraRoute::Download(decode_segment(id)),
+        ["jobs", id, "manifest"] => ZyraRoute::Manifest(decode_segment(id)),
+        ["ws", "mcp"] => ZyraRoute::Talk,
+        ["ws", "jobs", id] => ZyraRoute::Watch(decode_segment(id)),
+        ["health"] => ZyraRoute::Health,
         _ => return None,
     })
 }
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_request_at_mcp_that_accepts_no_stream_is_a_zyra_probe() {
-        let head = |method, name: &'static str, value: &'static str| FrameHead::Http {
+        let head = |method, name: &'static str, value: &'static str| FrameMetadata::Http {
             method,
             path: "/mcp".to_owned(),
             query: String::new(),
@@ -151,12 +151,12 @@ mod tests {
         assert!(!is_zyra_probe(&head(Method::GET, "accept", "text/html,*/*;q=0.8")));
         assert!(!is_zyra_probe(&head(Method::GET, "mcp-session-id", "s1")));
         assert!(!is_zyra_probe(&head(Method::POST, "accept", "application/json")));
-        assert!(!is_zyra_probe(&FrameHead::Line));
+        assert!(!is_zyra_probe(&FrameMetadata::Line));
     }
 
     #[test]
     fn an_encoded_slash_does_not_split_a_segment() {
-        assert_eq!(parse_path("/jobs/..%2Fa"), Some(ZyraPath::Job("../a".to_owned())));
+        assert_eq!(parse_path("/jobs/..%2Fa"), Some(ZyraRoute::Job("../a".to_owned())));
         assert_eq!(parse_path("/v1/jobs/../a"), None);
         assert_eq!(parse_path("/v1/v1/jobs/a"), None);
     }

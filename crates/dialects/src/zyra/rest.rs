@@ -12,13 +12,13 @@ use toolgate_contract::{
 };
 
 use super::NAME;
-use super::encoding::{CommandResult, in_own_names, input_schema, output_path, tool_name};
-use super::http_paths::{ZyraPath, single_query_value};
+use super::encoding::{ZyraCommandResult, in_own_names, input_schema, output_path, tool_name};
+use super::http_paths::{ZyraRoute, single_query_value};
 use super::watch;
 use crate::rpc::to_json;
 use crate::{
-    AnswerEncoder, AnswerForm, FrameReading, OnDisconnect, PendingRequest, QuestionMode,
-    RequestKey, ServerInfo,
+    AcceptedAnswerForm, AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame,
+    PendingRequest, QuestionChannel, ServerInfo,
 };
 
 /// The description of the server in Zyra's discovery.
@@ -27,50 +27,50 @@ const ABOUT: &str = "Zyra MCP server for domain-specific data visualization";
 /// Reads an HTTP request for the path `endpoint` of Zyra's dialect.
 pub(crate) fn read(
     facts: &ServerInfo,
-    endpoint: ZyraPath,
+    endpoint: ZyraRoute,
     method: &str,
     query: &str,
-) -> FrameReading {
+) -> ParsedFrame {
     match (endpoint, method) {
-        (ZyraPath::Health, "GET" | "HEAD") => {
-            FrameReading::Reply(json_reply(&status_report(facts)))
+        (ZyraRoute::Health, "GET" | "HEAD") => {
+            ParsedFrame::Reply(json_reply(&status_report(facts)))
         }
-        (ZyraPath::Calls, "GET" | "HEAD" | "OPTIONS") => {
-            request_reading(HostRequest::ListTools { after: None }, ReplyContent::Discovery)
+        (ZyraRoute::Calls, "GET" | "HEAD" | "OPTIONS") => {
+            request_reading(HostRequest::ListTools { after: None }, ZyraReplyContent::Discovery)
         }
-        (ZyraPath::Calls, _) => FrameReading::Reply(method_not_allowed("GET, HEAD, OPTIONS, POST")),
-        (ZyraPath::Job(id), "GET" | "HEAD") => read_job_request(id, |id| {
-            Ok(request_reading(HostRequest::GetJob { id }, ReplyContent::Job))
+        (ZyraRoute::Calls, _) => ParsedFrame::Reply(method_not_allowed("GET, HEAD, OPTIONS, POST")),
+        (ZyraRoute::Job(id), "GET" | "HEAD") => read_job_request(id, |id| {
+            Ok(request_reading(HostRequest::GetJob { id }, ZyraReplyContent::Job))
         }),
-        (ZyraPath::Job(id), "DELETE") => read_job_request(id, |id| {
+        (ZyraRoute::Job(id), "DELETE") => read_job_request(id, |id| {
             let request = HostRequest::CancelJob { id, if_ended: EndedJobAnswer::Job };
-            Ok(request_reading(request, ReplyContent::Canceled))
+            Ok(request_reading(request, ZyraReplyContent::Canceled))
         }),
-        (ZyraPath::Job(_), _) => FrameReading::Reply(method_not_allowed("GET, HEAD, DELETE")),
-        (ZyraPath::Manifest(id), "GET" | "HEAD") => read_job_request(id, |id| {
-            Ok(request_reading(HostRequest::GetJob { id }, ReplyContent::Manifest))
+        (ZyraRoute::Job(_), _) => ParsedFrame::Reply(method_not_allowed("GET, HEAD, DELETE")),
+        (ZyraRoute::Manifest(id), "GET" | "HEAD") => read_job_request(id, |id| {
+            Ok(request_reading(HostRequest::GetJob { id }, ZyraReplyContent::Manifest))
         }),
-        (ZyraPath::Download(id), "GET" | "HEAD") => read_job_request(id, |id| {
+        (ZyraRoute::Download(id), "GET" | "HEAD") => read_job_request(id, |id| {
             let which = parse_selection(query)?;
-            Ok(request_reading(HostRequest::OpenArtefact { id, which }, ReplyContent::File))
+            Ok(request_reading(HostRequest::OpenArtefact { id, which }, ZyraReplyContent::File))
         }),
-        (ZyraPath::Progress(id), "GET") => watch::event_stream_reading(id, query),
+        (ZyraRoute::Progress(id), "GET") => watch::event_stream_reading(id, query),
         // HEAD has no body, so no events are watched.
-        (ZyraPath::Progress(_), "HEAD") => {
-            FrameReading::Reply(Reply::empty(200).with_header("content-type", "text/event-stream"))
+        (ZyraRoute::Progress(_), "HEAD") => {
+            ParsedFrame::Reply(Reply::empty(200).with_header("content-type", "text/event-stream"))
         }
-        (ZyraPath::Talk | ZyraPath::Watch(_), "GET" | "HEAD") => {
+        (ZyraRoute::Talk | ZyraRoute::Watch(_), "GET" | "HEAD") => {
             let reply = error_reply(426, "this path accepts only WebSockets");
-            FrameReading::Reply(reply.with_header("upgrade", "websocket"))
+            ParsedFrame::Reply(reply.with_header("upgrade", "websocket"))
         }
         (
-            ZyraPath::Manifest(_)
-            | ZyraPath::Download(_)
-            | ZyraPath::Progress(_)
-            | ZyraPath::Health,
+            ZyraRoute::Manifest(_)
+            | ZyraRoute::Download(_)
+            | ZyraRoute::Progress(_)
+            | ZyraRoute::Health,
             _,
-        ) => FrameReading::Reply(method_not_allowed("GET, HEAD")),
-        (ZyraPath::Talk | ZyraPath::Watch(_), _) => FrameReading::Reply(method_not_allowed("GET")),
+        ) => ParsedFrame::Reply(method_not_allowed("GET, HEAD")),
+        (ZyraRoute::Talk | ZyraRoute::Watch(_), _) => ParsedFrame::Reply(method_not_allowed("GET")),
     }
 }
 
@@ -83,13 +83,13 @@ pub(crate) fn status_report(facts: &ServerInfo) -> Value {
 /// unknown job.
 fn read_job_request(
     id: String,
-    read: impl FnOnce(String) -> Result<FrameReading, String>,
-) -> FrameReading {
+    read: impl FnOnce(String) -> Result<ParsedFrame, String>,
+) -> ParsedFrame {
     let reading = match id.parse::<JobId>() {
         Ok(_) => read(id),
-        Err(_) => return FrameReading::Reply(error_reply(404, unknown_job_message(&id))),
+        Err(_) => return ParsedFrame::Reply(error_reply(404, unknown_job_message(&id))),
     };
-    reading.unwrap_or_else(|why| FrameReading::Reply(error_reply(400, why)))
+    reading.unwrap_or_else(|why| ParsedFrame::Reply(error_reply(400, why)))
 }
 
 pub(crate) fn unknown_job_message(id: &str) -> String {
@@ -120,22 +120,22 @@ fn parse_selection(query: &str) -> Result<ArtefactSelection, String> {
     }
 }
 
-fn request_reading(request: HostRequest, view: ReplyContent) -> FrameReading {
+fn request_reading(request: HostRequest, view: ZyraReplyContent) -> ParsedFrame {
     let on_disconnect = match view {
-        ReplyContent::Canceled => OnDisconnect::Continues,
-        ReplyContent::Discovery
-        | ReplyContent::Job
-        | ReplyContent::Manifest
-        | ReplyContent::File => OnDisconnect::Cancels,
+        ZyraReplyContent::Canceled => DisconnectEffect::Continues,
+        ZyraReplyContent::Discovery
+        | ZyraReplyContent::Job
+        | ZyraReplyContent::Manifest
+        | ZyraReplyContent::File => DisconnectEffect::Cancels,
     };
-    FrameReading::Request(PendingRequest {
+    ParsedFrame::Request(PendingRequest {
         // The request is alone in its conversation, so any key is unique.
-        key: RequestKey("rest".to_owned()),
+        key: InFlightRequestKey("rest".to_owned()),
         request,
-        encoder: Arc::new(RestEncoder { view }),
+        encoder: Arc::new(ZyraRestEncoder { view }),
         on_disconnect,
-        answer_form: AnswerForm::Message,
-        question_mode: QuestionMode::Nobody,
+        answer_form: AcceptedAnswerForm::Message,
+        question_mode: QuestionChannel::Nobody,
         metadata: CallMetadata::default(),
         time_limit: None,
         origin: None,
@@ -144,12 +144,12 @@ fn request_reading(request: HostRequest, view: ReplyContent) -> FrameReading {
 
 /// The encoder for the answer to one request of a Zyra client, with the selected view of the
 /// answer.
-struct RestEncoder {
-    view: ReplyContent,
+struct ZyraRestEncoder {
+    view: ZyraReplyContent,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum ReplyContent {
+enum ZyraReplyContent {
     Discovery,
     Job,
     Canceled,
@@ -157,16 +157,18 @@ enum ReplyContent {
     File,
 }
 
-impl AnswerEncoder for RestEncoder {
+impl AnswerEncoder for ZyraRestEncoder {
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply> {
         Some(match (self.view, outcome) {
-            (ReplyContent::Discovery, Ok(HostAnswer::Tools(page))) => json_reply(&discovery(&page)),
-            (ReplyContent::Job, Ok(HostAnswer::Job(job))) => json_reply(&job_record(&job)),
-            (ReplyContent::Canceled, Ok(HostAnswer::Job(job))) => {
+            (ZyraReplyContent::Discovery, Ok(HostAnswer::Tools(page))) => {
+                json_reply(&discovery(&page))
+            }
+            (ZyraReplyContent::Job, Ok(HostAnswer::Job(job))) => json_reply(&job_record(&job)),
+            (ZyraReplyContent::Canceled, Ok(HostAnswer::Job(job))) => {
                 json_reply(&json!({ "status": job.state, "job_id": job.id.to_string() }))
             }
-            (ReplyContent::Manifest, Ok(HostAnswer::Job(job))) => json_reply(&manifest(&job)),
-            (ReplyContent::File, Ok(HostAnswer::Artefact(artefact))) => file_reply(artefact),
+            (ZyraReplyContent::Manifest, Ok(HostAnswer::Job(job))) => json_reply(&manifest(&job)),
+            (ZyraReplyContent::File, Ok(HostAnswer::Artefact(artefact))) => file_reply(artefact),
             (_, Err(error)) => refusal(&error),
             (_, Ok(_)) => {
                 let why = "the server's answer does not match the request; this is a bug in \
@@ -204,7 +206,7 @@ fn discovery(page: &ToolPage) -> Value {
 }
 
 fn job_record(job: &JobSnapshot) -> Value {
-    let printed = CommandResult::from_job(job);
+    let printed = ZyraCommandResult::from_job(job);
     json!({
         "job_id": job.id.to_string(),
         "status": job.state,

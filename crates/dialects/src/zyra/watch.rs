@@ -8,18 +8,18 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{JobEventKind, JobId, JobSnapshot, JobStreamItem, OutputStream, Reply};
 
-use super::encoding::{CommandResult, output_path};
+use super::encoding::{ZyraCommandResult, output_path};
 use super::http_paths::single_query_value;
 use super::rest::{error_reply, unknown_job_message};
 use crate::rpc::{notification, to_json};
-use crate::{FrameReading, JobEventEncoder, JobWatchRequest, JobWatchSchedule, SocketUpgrade};
+use crate::{JobEventEncoder, JobWatchRequest, JobWatchSchedule, ParsedFrame, WebSocketPurpose};
 
 /// Time without events after which a WebSocket that watches a job gets a keep-alive message.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(5);
 /// The interval between snapshots of a job that a client may choose, in milliseconds.
-const INTERVAL_MS: MillisBounds = MillisBounds { min: 50, default: 200, max: 60_000 };
+const INTERVAL_MS: MillisecondsParam = MillisecondsParam { min: 50, default: 200, max: 60_000 };
 /// The duration of a stream of snapshots that a client may choose, in milliseconds.
-const MAX_MS: MillisBounds = MillisBounds { min: 0, default: 10_000, max: 3_600_000 };
+const MAX_MS: MillisecondsParam = MillisecondsParam { min: 0, default: 10_000, max: 3_600_000 };
 /// The keys of messages about a job, from which the query parameter `stream` selects.
 const KEYS: [&str; 7] =
     ["stdout", "stderr", "progress", "message", "status", "exit_code", "output_file"];
@@ -28,13 +28,13 @@ const NO_PROGRESS: JobEventKind = JobEventKind::Progress { fraction: 0.0, messag
 
 /// The range and default of a query parameter in milliseconds. Values outside the range are
 /// clamped.
-struct MillisBounds {
+struct MillisecondsParam {
     min: u64,
     default: u64,
     max: u64,
 }
 
-impl MillisBounds {
+impl MillisecondsParam {
     fn parse(&self, query: &str, name: &str) -> Result<Duration, String> {
         let ms = match single_query_value(query, name)?.as_deref() {
             None | Some("") => self.default,
@@ -48,25 +48,26 @@ impl MillisBounds {
 
 /// Starts a stream of server-sent events about the job `id`. An unknown job has the status
 /// `unknown`.
-pub(crate) fn event_stream_reading(id: String, query: &str) -> FrameReading {
+pub(crate) fn event_stream_reading(id: String, query: &str) -> ParsedFrame {
     let schedule = INTERVAL_MS.parse(query, "interval_ms").and_then(|every| {
         let at_most = MAX_MS.parse(query, "max_ms")?;
         Ok(JobWatchSchedule::Snapshots { every, at_most })
     });
     match schedule {
         Ok(schedule) => {
-            let encoder = Arc::new(SnapshotEncoder { id: id.clone() });
-            FrameReading::Watch(JobWatchRequest { id, schedule, encoder })
+            let encoder = Arc::new(JobSnapshotEncoder { id: id.clone() });
+            ParsedFrame::Watch(JobWatchRequest { id, schedule, encoder })
         }
-        Err(why) => FrameReading::Reply(error_reply(400, why)),
+        Err(why) => ParsedFrame::Reply(error_reply(400, why)),
     }
 }
 
 /// Upgrades a request to a WebSocket on which the client gets the events of the job `id`.
-pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<SocketUpgrade, Reply> {
-    let selection = StreamSelection::parse(query).map_err(|why| error_reply(400, why))?;
-    let encoder = Arc::new(LiveEncoder { id: id.clone(), selection, sent: SentEvents::default() });
-    Ok(SocketUpgrade::Watch(JobWatchRequest {
+pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<WebSocketPurpose, Reply> {
+    let selection = MessageKeySelection::parse(query).map_err(|why| error_reply(400, why))?;
+    let encoder =
+        Arc::new(JobSocketEncoder { id: id.clone(), selection, sent: SentJobEvents::default() });
+    Ok(WebSocketPurpose::Watch(JobWatchRequest {
         id,
         schedule: JobWatchSchedule::Events { quiet: KEEP_ALIVE_AFTER },
         encoder,
@@ -74,12 +75,12 @@ pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<SocketUpgrade
 }
 
 /// The encoder for snapshots of a job that a Zyra client watches.
-struct SnapshotEncoder {
+struct JobSnapshotEncoder {
     /// The job's id in the path of the request, which may be the id of an unknown job.
     id: String,
 }
 
-impl JobEventEncoder for SnapshotEncoder {
+impl JobEventEncoder for JobSnapshotEncoder {
     /// Returns `None`: the first message about a job is a snapshot, which is encoded separately.
     fn encode_start(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
         None
@@ -96,7 +97,7 @@ impl JobEventEncoder for SnapshotEncoder {
         Some(to_json(&json!({
             "job_id": self.id,
             "status": job.map_or("unknown", |job| job.state.as_str()),
-            "exit_code": job.and_then(|job| CommandResult::from_job(job).exit_code),
+            "exit_code": job.and_then(|job| ZyraCommandResult::from_job(job).exit_code),
             "output_file": job.and_then(output_path),
         })))
     }
@@ -107,13 +108,13 @@ impl JobEventEncoder for SnapshotEncoder {
 }
 
 /// The encoder for a job's events on a WebSocket of its own.
-struct LiveEncoder {
+struct JobSocketEncoder {
     id: String,
-    selection: StreamSelection,
-    sent: SentEvents,
+    selection: MessageKeySelection,
+    sent: SentJobEvents,
 }
 
-impl JobEventEncoder for LiveEncoder {
+impl JobEventEncoder for JobSocketEncoder {
     fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes> {
         match job {
             Some(_) => {
@@ -131,7 +132,8 @@ impl JobEventEncoder for LiveEncoder {
                 what => self.sent.next_fields(what)?,
             },
             JobStreamItem::Ended(job) => {
-                let CommandResult { stdout, stderr, exit_code } = CommandResult::from_job(job);
+                let ZyraCommandResult { stdout, stderr, exit_code } =
+                    ZyraCommandResult::from_job(job);
                 object(json!({
                     "status": job.state,
                     "stdout": stdout,
@@ -157,11 +159,11 @@ impl JobEventEncoder for LiveEncoder {
 
 /// The keys of messages about a job that the client selected. Without any, all are selected.
 #[derive(Debug, PartialEq, Eq)]
-struct StreamSelection {
+struct MessageKeySelection {
     keys: Vec<&'static str>,
 }
 
-impl StreamSelection {
+impl MessageKeySelection {
     /// Parses the query parameter `stream`, which selects keys.
     fn parse(query: &str) -> Result<Self, String> {
         let selected =
@@ -181,14 +183,14 @@ impl StreamSelection {
 }
 
 /// The encoder for a job's events on the WebSocket over which the job was started.
-pub(crate) struct FollowEncoder {
+pub(crate) struct FollowedJobEncoder {
     job: JobId,
     /// The client's token for progress notifications, if it sent one.
     token: Option<Value>,
-    sent: SentEvents,
+    sent: SentJobEvents,
 }
 
-impl JobEventEncoder for FollowEncoder {
+impl JobEventEncoder for FollowedJobEncoder {
     fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes> {
         job.and_then(|_| self.encode_event(&NO_PROGRESS))
     }
@@ -199,7 +201,7 @@ impl JobEventEncoder for FollowEncoder {
             JobStreamItem::Ended(job) => Some(self.encode_progress(object(json!({
                 "progress": 1.0,
                 "status": job.state,
-                "exit_code": CommandResult::from_job(job).exit_code,
+                "exit_code": ZyraCommandResult::from_job(job).exit_code,
                 "output_file": output_path(job),
             })))),
         }
@@ -214,10 +216,10 @@ impl JobEventEncoder for FollowEncoder {
     }
 }
 
-impl FollowEncoder {
+impl FollowedJobEncoder {
     /// Creates the encoder for the events of `job`, with the client's progress token `token`.
     pub(crate) fn new(job: JobId, token: Option<Value>) -> Self {
-        Self { job, token, sent: SentEvents::default() }
+        Self { job, token, sent: SentJobEvents::default() }
     }
 
     fn encode_event(&self, what: &JobEventKind) -> Option<Bytes> {
@@ -236,17 +238,17 @@ impl FollowEncoder {
 
 /// Progress and output of a job that its watcher has received, so that no progress is repeated.
 #[derive(Debug, Default)]
-struct SentEvents(Mutex<SentState>);
+struct SentJobEvents(Mutex<SentJobEventState>);
 
 #[derive(Debug, Default)]
-struct SentState {
+struct SentJobEventState {
     /// The last progress that the watcher received.
     progress: Option<f64>,
     /// True if the watcher has received output of the job.
     has_output: bool,
 }
 
-impl SentEvents {
+impl SentJobEvents {
     /// Encodes the progress and output events of a watched job. Returns `None` for progress that is
     /// not new, and for all other events, because these are reported in another form.
     fn next_fields(&self, what: &JobEventKind) -> Option<Map<String, Value>> {
@@ -300,17 +302,17 @@ mod tests {
     #[test]
     fn a_selection_without_names_selects_all_keys() {
         for query in ["", "stream=", "stream=%20,,", "api_key=x"] {
-            let all = StreamSelection { keys: Vec::new() };
-            assert_eq!(StreamSelection::parse(query), Ok(all), "{query}");
+            let all = MessageKeySelection { keys: Vec::new() };
+            assert_eq!(MessageKeySelection::parse(query), Ok(all), "{query}");
         }
-        let chosen = StreamSelection::parse("stream=STDOUT,+exit_code,,Progress").unwrap();
+        let chosen = MessageKeySelection::parse("stream=STDOUT,+exit_code,,Progress").unwrap();
         assert_eq!(chosen.keys, ["stdout", "exit_code", "progress"]);
         assert!(chosen.includes("stdout") && !chosen.includes("stderr"));
     }
 
     #[test]
     fn progress_is_sent_once_and_without_the_last_line_of_the_output() {
-        let sent = SentEvents::default();
+        let sent = SentJobEvents::default();
         let progress = |fraction, message: Option<&str>| {
             let message = message.map(str::to_owned);
             let fields = sent.next_fields(&JobEventKind::Progress { fraction, message });

@@ -4,17 +4,19 @@ use http::StatusCode;
 use serde_json::Value;
 use toolgate_contract::{
     ArtefactSelection, CallEnvelope, CallError, CallMetadata, CallOrigin, ChangeFilter,
-    CompletionRequest, CompletionTarget, EnvelopeError, EnvelopeMeta, HostRequest, JobOptions,
+    CompletionRequest, CompletionTarget, EnvelopeError, EnvelopeMetadata, HostRequest, JobOptions,
     QuestionKind, QuestionSupport, Reply, ReplyBody, ResourceCursor, canonical_json_len,
 };
-use toolgate_dialects::{AnswerForm, OnDisconnect, PendingRequest, QuestionMode, RequestKey};
+use toolgate_dialects::{
+    AcceptedAnswerForm, DisconnectEffect, InFlightRequestKey, PendingRequest, QuestionChannel,
+};
 
 use crate::replay::FrameTransport;
 
 /// Formats a request to the host, with its properties in brackets.
 pub(crate) fn format_request(pending: &PendingRequest) -> String {
     let PendingRequest {
-        key: RequestKey(key),
+        key: InFlightRequestKey(key),
         request,
         encoder,
         on_disconnect,
@@ -25,13 +27,13 @@ pub(crate) fn format_request(pending: &PendingRequest) -> String {
         origin,
     } = pending;
     let on_disconnect = match on_disconnect {
-        OnDisconnect::Cancels => "disconnecting cancels it",
-        OnDisconnect::Continues => "disconnecting does not cancel it",
+        DisconnectEffect::Cancels => "disconnecting cancels it",
+        DisconnectEffect::Continues => "disconnecting does not cancel it",
     };
     let answer_form = match answer_form {
-        AnswerForm::Message => "accepts one message",
-        AnswerForm::Stream => "accepts a stream",
-        AnswerForm::Resumable => "accepts a stream and resumes it",
+        AcceptedAnswerForm::Message => "accepts one message",
+        AcceptedAnswerForm::Stream => "accepts a stream",
+        AcceptedAnswerForm::Resumable => "accepts a stream and resumes it",
     };
     let events = if encoder.encodes_events() { "receives events" } else { "receives no events" };
     let questions = format_question_mode(question_mode);
@@ -64,7 +66,7 @@ pub(crate) fn build_envelope(
     };
     CallEnvelope {
         ok: error.is_none(),
-        meta: EnvelopeMeta {
+        meta: EnvelopeMetadata {
             request_id: "r".to_owned(),
             trace_id: "t".to_owned(),
             span_id: "s".to_owned(),
@@ -160,7 +162,7 @@ fn format_job_options(JobOptions { keep_for, answer_within }: &JobOptions) -> St
 }
 
 /// Formats the questions that the client answers, if there are any.
-fn format_question_mode(mode: &QuestionMode) -> String {
+fn format_question_mode(mode: &QuestionChannel) -> String {
     let format_kinds = |can: &QuestionSupport| {
         let kinds =
             [QuestionKind::Form, QuestionKind::Visit, QuestionKind::Sample, QuestionKind::Roots];
@@ -168,12 +170,12 @@ fn format_question_mode(mode: &QuestionMode) -> String {
         can.map(|kind| format!(" {}", json(&kind).replace('"', ""))).collect::<String>()
     };
     match mode {
-        QuestionMode::Nobody => String::new(),
-        QuestionMode::DuringCall(can) if *can == QuestionSupport::default() => String::new(),
-        QuestionMode::DuringCall(can) => {
+        QuestionChannel::Nobody => String::new(),
+        QuestionChannel::DuringCall(can) if *can == QuestionSupport::default() => String::new(),
+        QuestionChannel::DuringCall(can) => {
             format!(", answers questions during the call:{}", format_kinds(can))
         }
-        QuestionMode::OnRepeat { can, given, state } => {
+        QuestionChannel::OnRepeat { can, given, state } => {
             let can = match format_kinds(can) {
                 empty if empty.is_empty() => String::new(),
                 kinds => format!(", answers questions on a repeat:{kinds}"),

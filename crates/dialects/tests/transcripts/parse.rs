@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use toolgate_contract::LazySchema;
 use toolgate_contract::{
     AnyTool, BoxFuture, CallEnding, CallError, CallEvent, Caller, Effects, HostAnswer, Icon,
-    JobEvent, JobEventKind, JobId, JobPage, JobSnapshot, JobState, JobStreamItem, JobSupport,
-    OpenArtefact, OpenFile, OutputStream, PrintedText, ResultText, ToolContext, ToolError, ToolId,
-    ToolOutput, ToolPage, ToolSpec, ValidationProblem,
+    JobEvent, JobEventKind, JobId, JobOutputText, JobPage, JobSnapshot, JobState, JobStreamItem,
+    JobSupport, OpenArtefact, OutgoingFile, OutputStream, ResultText, ToolContext, ToolError,
+    ToolId, ToolOutput, ToolPage, ToolSpec, ValidationProblem,
 };
-use toolgate_dialects::{FrameRefusal, RequestKey};
+use toolgate_dialects::{FrameRefusal, InFlightRequestKey};
 
 use crate::parse_answers::read_answer;
 
@@ -108,7 +108,7 @@ pub(crate) fn read_job(text: &str) -> JobSnapshot {
         questions: serde_json::from_value(fields.get("asks").cloned().unwrap_or(json!({})))
             .expect("questions"),
         outcome,
-        printed: PrintedText { stdout: text("stdout", ""), stderr: text("stderr", "") },
+        printed: JobOutputText { stdout: text("stdout", ""), stderr: text("stderr", "") },
     }
 }
 
@@ -133,7 +133,7 @@ fn read_artefact(text: &str) -> OpenArtefact {
     #[allow(clippy::disallowed_methods, reason = "the content of the file does not matter")]
     let handle = Arc::new(File::open("/dev/null").expect("nothing"));
     let bytes = bytes.parse().expect("a length");
-    OpenArtefact { name, file: OpenFile { handle, bytes, media_type, guard: None } }
+    OpenArtefact { name, file: OutgoingFile { handle, bytes, media_type, guard: None } }
 }
 
 /// Parses an event of a job: `queued`, `started ATTEMPT`, `progress FRACTION [TEXT]`, `output
@@ -255,7 +255,7 @@ pub(crate) fn read_refusal(text: &str) -> FrameRefusal {
     match text.split_once(' ').expect("a reason and a value") {
         ("too_large", limit) => FrameRefusal::TooLarge { limit: limit.parse().expect("bytes") },
         ("busy", message) => FrameRefusal::Busy { message: read_text(message) },
-        ("repeated", key) => FrameRefusal::DuplicateId { key: RequestKey(key.to_owned()) },
+        ("repeated", key) => FrameRefusal::DuplicateId { key: InFlightRequestKey(key.to_owned()) },
         ("unauthorized", key) => FrameRefusal::Unauthorized { had_credential: key != "-" },
         ("throttled", seconds) => {
             let seconds = seconds.parse().expect("seconds");

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    AnyPrompt, BoxFuture, CallEnding, ChangeFilter, Completion, CompletionRequest, ContentBlock,
-    HostAnswer, Icon, PromptArgument, PromptArguments, PromptMessage, PromptPage, PromptSpec,
-    PromptText, ResourceCursor, ResourcePage, ResourceSpec, ResourceTemplate, ResultText,
-    ServerChange, Skill, SkillFile, SkillFiles, SkillPage, ToolContext, ToolError, ToolOutput,
-    WatchGuard,
+    ActivityGuard, AnyPrompt, BoxFuture, CallEnding, ChangeFilter, Completion, CompletionRequest,
+    ContentBlock, HostAnswer, Icon, PromptArgument, PromptArguments, PromptMessage, PromptPage,
+    PromptSpec, RenderedPrompt, ResourceCursor, ResourcePage, ResourceSpec, ResourceTemplate,
+    ResultText, ServerChange, Skill, SkillFile, SkillFiles, SkillPage, ToolContext, ToolError,
+    ToolOutput,
 };
 
 /// Parses `resources [RESOURCE…] [then more of SOURCE]`, `templates [TEMPLATE…]`, `contents
@@ -38,7 +38,7 @@ pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<HostAnswer> {
             let next = more.map(|_| last(&resources, |last| &last.uri));
             HostAnswer::Folder(resources, next)
         }
-        "watched" => HostAnswer::Watched { uri: rest.to_owned(), hold: WatchGuard::none() },
+        "watched" => HostAnswer::Watched { uri: rest.to_owned(), hold: ActivityGuard::none() },
         "prompts" => {
             let (prompts, more) = split_page(rest);
             let prompts: Vec<_> =
@@ -166,13 +166,13 @@ fn prompt_spec(value: &Value) -> PromptSpec {
     }
 }
 
-fn prompt_text(value: &Value) -> PromptText {
+fn prompt_text(value: &Value) -> RenderedPrompt {
     let message = |value: &Value| PromptMessage {
         role: serde_json::from_value(value["role"].clone()).expect("a role"),
         content: serde_json::from_value(value["content"].clone()).expect("content"),
     };
     let messages = value["messages"].as_array().expect("messages");
-    PromptText {
+    RenderedPrompt {
         description: optional_member(value, "about"),
         messages: messages.iter().map(message).collect(),
     }
@@ -206,7 +206,7 @@ impl AnyPrompt for ListedPrompt {
         &'a self,
         _: &'a ToolContext,
         _: PromptArguments,
-    ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
+    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>> {
         Box::pin(async { Err(ToolError::not_allowed("this prompt is only listed")) })
     }
 

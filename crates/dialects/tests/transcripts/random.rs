@@ -5,12 +5,12 @@ use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
 use serde_json::{Value, from_str, json};
 use toolgate_contract::{
-    CallEnding, CallEvent, Caller, ChangeFilter, FrameHead, HostAnswer, JobId, JobPage,
+    CallEnding, CallEvent, Caller, ChangeFilter, FrameMetadata, HostAnswer, JobId, JobPage,
     JobSnapshot, JobStreamItem, LogLevel, MessageFrame, Reply, ReplyBody, ResultText, ServerChange,
     ToolOutput,
 };
 use toolgate_dialects::{
-    ChangeEncoder, ClientResponse, Dialect, FrameReading, JobEventEncoder, PendingRequest,
+    ChangeEncoder, ClientResponse, Dialect, JobEventEncoder, ParsedFrame, PendingRequest,
 };
 
 use crate::parse::{read_job, read_job_item, read_outcome, read_page};
@@ -49,35 +49,35 @@ fn check_frame((session, headers): FrameContext, body: Vec<u8>) -> Result<(), Te
         Some(headers) => {
             let path = "/mcp".into();
             let query = String::new();
-            FrameHead::Http { method: Method::POST, path, query, headers }
+            FrameMetadata::Http { method: Method::POST, path, query, headers }
         }
-        None => FrameHead::Line,
+        None => FrameMetadata::Line,
     };
     let reading = conversation.read(&MessageFrame { head, body: body.into() });
     check_reading(reading)
 }
 
 /// Checks that every possible answer to `reading` is one line of JSON.
-fn check_reading(reading: FrameReading) -> Result<(), TestCaseError> {
+fn check_reading(reading: ParsedFrame) -> Result<(), TestCaseError> {
     let replies = match reading {
-        FrameReading::Batch(items) => return items.into_iter().try_for_each(check_reading),
-        FrameReading::Reply(reply)
-        | FrameReading::OpenSession(reply)
-        | FrameReading::CloseSession(reply) => vec![reply],
-        FrameReading::Cancel { reply, .. }
-        | FrameReading::Unwatch { reply, .. }
-        | FrameReading::Response { reply, .. } => vec![reply],
-        FrameReading::OpenNotifications { .. } => Vec::new(),
-        FrameReading::Subscribe(subscription) => {
+        ParsedFrame::Batch(items) => return items.into_iter().try_for_each(check_reading),
+        ParsedFrame::Reply(reply)
+        | ParsedFrame::OpenSession(reply)
+        | ParsedFrame::CloseSession(reply) => vec![reply],
+        ParsedFrame::Cancel { reply, .. }
+        | ParsedFrame::Unwatch { reply, .. }
+        | ParsedFrame::Response { reply, .. } => vec![reply],
+        ParsedFrame::OpenNotifications { .. } => Vec::new(),
+        ParsedFrame::Subscribe(subscription) => {
             let messages = all_changes(&subscription.filter, &*subscription.encoder);
             messages.into_iter().map(Reply::json).collect()
         }
-        FrameReading::Replies(replies) => replies,
-        FrameReading::Watch(watch) => {
+        ParsedFrame::Replies(replies) => replies,
+        ParsedFrame::Watch(watch) => {
             let messages = jobs().into_iter().flat_map(|job| all_job_events(&*watch.encoder, job));
             messages.map(Reply::json).collect()
         }
-        FrameReading::Request(ask) => all_replies(&ask),
+        ParsedFrame::Request(ask) => all_replies(&ask),
     };
     for reply in replies {
         if let ReplyBody::Json(bytes) = reply.body {

@@ -3,8 +3,8 @@
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use toolgate_contract::{CallError, Caller, FrameHead, HostRequest, MessageFrame, ReplyBody};
-use toolgate_dialects::FrameReading;
+use toolgate_contract::{CallError, Caller, FrameMetadata, HostRequest, MessageFrame, ReplyBody};
+use toolgate_dialects::ParsedFrame;
 
 use crate::format::build_envelope;
 use crate::random::json_value;
@@ -56,7 +56,7 @@ fn check_http(
     body: Vec<u8>,
 ) -> Result<(), TestCaseError> {
     let is_health = path == "/healthz";
-    let head = FrameHead::Http { method, path, query, headers: HeaderMap::new() };
+    let head = FrameMetadata::Http { method, path, query, headers: HeaderMap::new() };
     let (status, envelope) = match answer_of(&MessageFrame { head, body: body.into() })? {
         Some(answer) => answer,
         None => return Err(TestCaseError::fail("a request over HTTP has no answer")),
@@ -84,8 +84,8 @@ fn check_line(bytes: Vec<u8>) -> Result<(), TestCaseError> {
 /// Returns the status and body of the answer to a frame, by a host that refuses every call.
 fn answer_of(frame: &MessageFrame) -> Result<Option<(u16, Value)>, TestCaseError> {
     let reply = match dialect("envelope").start_conversation(&Caller::local()).read(frame) {
-        FrameReading::Reply(reply) => reply,
-        FrameReading::Request(ask) => {
+        ParsedFrame::Reply(reply) => reply,
+        ParsedFrame::Request(ask) => {
             let why = match ask.request {
                 HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. } => why,
                 _ => CallError::NotFound { message: "nothing is here".to_owned() },

@@ -4,10 +4,10 @@ use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, CallEvent, Caller, FrameHead, HostAnswer, MessageFrame, OutputStream,
-    Reply, ReplyBody, ResultText, ToolOutput,
+    CallEnding, CallError, CallEvent, Caller, FrameMetadata, HostAnswer, MessageFrame,
+    OutputStream, Reply, ReplyBody, ResultText, ToolOutput,
 };
-use toolgate_dialects::FrameReading;
+use toolgate_dialects::ParsedFrame;
 
 use crate::parse::{read_job, read_page};
 use crate::random::json_value;
@@ -40,7 +40,7 @@ proptest! {
         for params in [json!({ "path": "a" }), json!({ "command": "a" }), json!({ "query": "a" })] {
             let mut request = request.clone();
             request["params"] = params;
-            if let FrameReading::Request(ask) = mira.read(&MessageFrame::from_line(request.to_string())) {
+            if let ParsedFrame::Request(ask) = mira.read(&MessageFrame::from_line(request.to_string())) {
                 let ending = if failed { CallEnding::ProgramFailed } else { CallEnding::Done };
                 let output = ToolOutput::new(value.clone(), ResultText::from_body(ODD), ending);
                 check_reply(&ask.encoder.encode_reply(Ok(HostAnswer::Output(output))).expect("an answer"))?;
@@ -55,15 +55,15 @@ fn check_frame(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
     let query = String::new();
     let headers = HeaderMap::new();
     let head = match http {
-        true => FrameHead::Http { method: Method::POST, path, query, headers },
-        false => FrameHead::Line,
+        true => FrameMetadata::Http { method: Method::POST, path, query, headers },
+        false => FrameMetadata::Line,
     };
     match dialect("mira")
         .start_conversation(&Caller::local())
         .read(&MessageFrame { head, body: body.into() })
     {
-        FrameReading::Reply(reply) => check_reply(&reply),
-        FrameReading::Request(ask) => {
+        ParsedFrame::Reply(reply) => check_reply(&reply),
+        ParsedFrame::Request(ask) => {
             let chunk =
                 CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: ODD.to_owned() };
             if let Some(message) = ask.encoder.encode_event(&chunk) {

@@ -6,7 +6,7 @@ use toolgate_contract::{
     CallEnding, CallError, Caller, HostAnswer, HostRequest, MessageFrame, Reply, ReplyBody,
     ResultText, ToolOutput,
 };
-use toolgate_dialects::FrameReading;
+use toolgate_dialects::ParsedFrame;
 
 use crate::random::json_value;
 use crate::replay::dialect;
@@ -54,8 +54,8 @@ fn check_line(line: &[u8]) -> Result<(), TestCaseError> {
 fn replies_to(line: &[u8], output: &Value) -> Result<Vec<Reply>, TestCaseError> {
     let frame = MessageFrame::from_line(line.to_vec());
     match dialect("synesthetic").start_conversation(&Caller::local()).read(&frame) {
-        FrameReading::Reply(reply) => Ok(vec![reply]),
-        FrameReading::Request(ask) => {
+        ParsedFrame::Reply(reply) => Ok(vec![reply]),
+        ParsedFrame::Request(ask) => {
             let is_asset_call = matches!(&ask.request, HostRequest::CallTool { tool, .. } if tool.starts_with("assets."));
             prop_assert!(is_asset_call && !ask.encoder.encodes_events());
             let output =
@@ -67,16 +67,16 @@ fn replies_to(line: &[u8], output: &Value) -> Result<Vec<Reply>, TestCaseError> 
                 .filter_map(|outcome| ask.encoder.encode_reply(outcome))
                 .collect())
         }
-        FrameReading::Replies(_)
-        | FrameReading::Cancel { .. }
-        | FrameReading::Watch(_)
-        | FrameReading::Batch(_)
-        | FrameReading::OpenSession(_)
-        | FrameReading::CloseSession(_)
-        | FrameReading::Subscribe(_)
-        | FrameReading::OpenNotifications { .. }
-        | FrameReading::Unwatch { .. }
-        | FrameReading::Response { .. } => {
+        ParsedFrame::Replies(_)
+        | ParsedFrame::Cancel { .. }
+        | ParsedFrame::Watch(_)
+        | ParsedFrame::Batch(_)
+        | ParsedFrame::OpenSession(_)
+        | ParsedFrame::CloseSession(_)
+        | ParsedFrame::Subscribe(_)
+        | ParsedFrame::OpenNotifications { .. }
+        | ParsedFrame::Unwatch { .. }
+        | ParsedFrame::Response { .. } => {
             Err(TestCaseError::fail("this contract only has requests and answers"))
         }
     }

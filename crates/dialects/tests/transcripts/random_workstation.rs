@@ -4,10 +4,10 @@ use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, CallEvent, Caller, FrameHead, HostAnswer, MessageFrame, OutputStream,
-    Reply, ReplyBody, ResultText, ToolOutput,
+    CallEnding, CallError, CallEvent, Caller, FrameMetadata, HostAnswer, MessageFrame,
+    OutputStream, Reply, ReplyBody, ResultText, ToolOutput,
 };
-use toolgate_dialects::FrameReading;
+use toolgate_dialects::ParsedFrame;
 
 use crate::parse::{read_job, read_page};
 use crate::random::json_value;
@@ -54,7 +54,7 @@ proptest! {
         let params = json!({ "name": name, "arguments": arguments });
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
         for ending in [CallEnding::Done, CallEnding::ProgramFailed] {
-            let FrameReading::Request(ask) = read(sender, call.to_string().into_bytes()) else {
+            let ParsedFrame::Request(ask) = read(sender, call.to_string().into_bytes()) else {
                 return Err(TestCaseError::fail("a call is not a request"));
             };
             let output = ToolOutput::new(value.clone(), ResultText::from_body(ODD), ending);
@@ -76,7 +76,7 @@ proptest! {
 }
 
 /// Returns the reading of a message.
-fn read(sender: MessageSender, body: Vec<u8>) -> FrameReading {
+fn read(sender: MessageSender, body: Vec<u8>) -> ParsedFrame {
     let mut workstation = dialect("workstation").start_conversation(&Caller::local());
     let mut headers = HeaderMap::new();
     match sender {
@@ -88,7 +88,7 @@ fn read(sender: MessageSender, body: Vec<u8>) -> FrameReading {
             let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}"#;
             let opened = workstation.read(&MessageFrame::from_line(hello));
             assert!(
-                matches!(opened, FrameReading::OpenSession(_)),
+                matches!(opened, ParsedFrame::OpenSession(_)),
                 "the handshake does not open a session"
             );
         }
@@ -97,9 +97,9 @@ fn read(sender: MessageSender, body: Vec<u8>) -> FrameReading {
     let query = String::new();
     let head = match sender {
         MessageSender::Http | MessageSender::Mcp => {
-            FrameHead::Http { method: Method::POST, path, query, headers }
+            FrameMetadata::Http { method: Method::POST, path, query, headers }
         }
-        MessageSender::Line | MessageSender::Opened => FrameHead::Line,
+        MessageSender::Line | MessageSender::Opened => FrameMetadata::Line,
     };
     workstation.read(&MessageFrame { head, body: body.into() })
 }
@@ -107,10 +107,10 @@ fn read(sender: MessageSender, body: Vec<u8>) -> FrameReading {
 /// Reads a message and answers its request.
 fn check_frame(sender: MessageSender, body: Vec<u8>) -> Result<(), TestCaseError> {
     match read(sender, body) {
-        FrameReading::Reply(reply)
-        | FrameReading::OpenSession(reply)
-        | FrameReading::Cancel { reply, .. } => check_reply(&reply),
-        FrameReading::Request(ask) => {
+        ParsedFrame::Reply(reply)
+        | ParsedFrame::OpenSession(reply)
+        | ParsedFrame::Cancel { reply, .. } => check_reply(&reply),
+        ParsedFrame::Request(ask) => {
             let chunk =
                 CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: ODD.to_owned() };
             prop_assert!(

@@ -6,10 +6,10 @@ use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, CallEvent, Caller, FrameHead, HostAnswer, JobEvent, JobEventKind,
+    CallEnding, CallError, CallEvent, Caller, FrameMetadata, HostAnswer, JobEvent, JobEventKind,
     JobStreamItem, MessageFrame, OutputStream, Reply, ReplyBody, ResultText, ToolOutput,
 };
-use toolgate_dialects::{FrameReading, JobEventEncoder, SocketUpgrade};
+use toolgate_dialects::{JobEventEncoder, ParsedFrame, WebSocketPurpose};
 
 use crate::parse::{read_job, read_outcome, read_page};
 use crate::random::json_value;
@@ -49,26 +49,26 @@ fn check_frame(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<
     let zyra = dialect("zyra");
     let head = match head {
         Some((method, path, query)) => {
-            FrameHead::Http { method, path, query, headers: HeaderMap::new() }
+            FrameMetadata::Http { method, path, query, headers: HeaderMap::new() }
         }
-        None => FrameHead::Line,
+        None => FrameMetadata::Line,
     };
     match zyra.upgrade(&head) {
-        Ok(SocketUpgrade::Converse | SocketUpgrade::Close(..)) => {}
-        Ok(SocketUpgrade::Watch(watching)) => check_job_events(&*watching.encoder)?,
+        Ok(WebSocketPurpose::Converse | WebSocketPurpose::Close(..)) => {}
+        Ok(WebSocketPurpose::Watch(watching)) => check_job_events(&*watching.encoder)?,
         Err(reply) => check_reply(&reply)?,
     }
-    let line = matches!(head, FrameHead::Line);
+    let line = matches!(head, FrameMetadata::Line);
     match zyra.start_conversation(&Caller::local()).read(&MessageFrame { head, body: body.into() })
     {
-        FrameReading::Reply(reply) => check_reply(&reply),
-        FrameReading::Replies(replies) => {
+        ParsedFrame::Reply(reply) => check_reply(&reply),
+        ParsedFrame::Replies(replies) => {
             prop_assert!(line, "only a connection can have two answers");
             replies.iter().try_for_each(check_reply)
         }
-        FrameReading::Cancel { reply, .. } => check_reply(&reply),
-        FrameReading::Watch(watching) => check_job_events(&*watching.encoder),
-        FrameReading::Request(ask) => {
+        ParsedFrame::Cancel { reply, .. } => check_reply(&reply),
+        ParsedFrame::Watch(watching) => check_job_events(&*watching.encoder),
+        ParsedFrame::Request(ask) => {
             let output = ToolOutput::new(
                 json!([ODD]),
                 ResultText::from_body(ODD),
@@ -92,13 +92,13 @@ fn check_frame(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<
             }
             ask.encoder.job_encoder(&job).map_or(Ok(()), |encoder| check_job_events(&*encoder))
         }
-        FrameReading::Batch(_)
-        | FrameReading::OpenSession(_)
-        | FrameReading::CloseSession(_)
-        | FrameReading::Subscribe(_)
-        | FrameReading::OpenNotifications { .. }
-        | FrameReading::Unwatch { .. }
-        | FrameReading::Response { .. } => {
+        ParsedFrame::Batch(_)
+        | ParsedFrame::OpenSession(_)
+        | ParsedFrame::CloseSession(_)
+        | ParsedFrame::Subscribe(_)
+        | ParsedFrame::OpenNotifications { .. }
+        | ParsedFrame::Unwatch { .. }
+        | ParsedFrame::Response { .. } => {
             Err(TestCaseError::fail("this contract has no batches, sessions or changes"))
         }
     }

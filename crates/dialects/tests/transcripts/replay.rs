@@ -8,14 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use toolgate_contract::{
-    CallOrigin, Caller, ClientQuestion, FrameHead, HostAnswer, HostRequest, MessageFrame, Reply,
-    ResultForm,
+    CallOrigin, Caller, ClientQuestion, FrameMetadata, HostAnswer, HostRequest, MessageFrame,
+    Reply, ToolResultForm,
 };
 use toolgate_dialects::mcp::McpDialect;
 use toolgate_dialects::{
     AnswerEncoder, ChangeEncoder, ChangeSubscription, ClientResponse, Conversation, Dialect,
-    FrameReading, JobEventEncoder, JobWatchRequest, JobWatchSchedule, RequestKey, ServerInfo,
-    SocketUpgrade, all_dialects,
+    InFlightRequestKey, JobEventEncoder, JobWatchRequest, JobWatchSchedule, ParsedFrame,
+    ServerInfo, WebSocketPurpose, all_dialects,
 };
 
 use crate::format::{build_envelope, format_filter, format_reply, format_request};
@@ -92,7 +92,10 @@ fn read_frame(lines: &[&str], abbreviations: &[(String, String)]) -> MessageFram
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let path = path.to_owned();
     let query = query.to_owned();
-    MessageFrame { head: FrameHead::Http { method, path, query, headers }, body: read_body(&body) }
+    MessageFrame {
+        head: FrameMetadata::Http { method, path, query, headers },
+        body: read_body(&body),
+    }
 }
 
 /// Parses the method and target of a frame over HTTP. Returns `None` for a frame on a line.
@@ -170,8 +173,8 @@ impl ReplayServer {
             return self.upgrade(&frame.head);
         }
         let transport = match &frame.head {
-            FrameHead::Line => FrameTransport::Line,
-            FrameHead::Http { .. } => FrameTransport::Http,
+            FrameMetadata::Line => FrameTransport::Line,
+            FrameMetadata::Http { .. } => FrameTransport::Http,
         };
         let session = self.dialect.session(&frame.head).map(str::to_owned);
         let mut fresh = self.dialect.start_conversation(&Caller::local());
@@ -185,37 +188,37 @@ impl ReplayServer {
         };
         let mut lines = Vec::new();
         let (is_batch, parts) = match conversation.read(frame) {
-            FrameReading::Batch(items) => {
+            ParsedFrame::Batch(items) => {
                 (true, items.into_iter().map(|item| take_part(item, &mut lines)).collect())
             }
-            FrameReading::Watch(watching) => return vec![self.watch(watching)],
-            FrameReading::Subscribe(ChangeSubscription {
-                key: RequestKey(key),
+            ParsedFrame::Watch(watching) => return vec![self.watch(watching)],
+            ParsedFrame::Subscribe(ChangeSubscription {
+                key: InFlightRequestKey(key),
                 filter,
                 encoder,
             }) => {
                 self.changes = Some(encoder);
                 return vec![format!("? subscribe to {}  [key {key}]", format_filter(&filter))];
             }
-            FrameReading::OpenNotifications { after } => {
+            ParsedFrame::OpenNotifications { after } => {
                 let after = after.map(|after| format!(" after {after}")).unwrap_or_default();
                 return vec![format!("? open the stream of notifications{after}")];
             }
-            FrameReading::Replies(replies) => (
+            ParsedFrame::Replies(replies) => (
                 false,
                 replies.into_iter().map(|reply| MessageAnswer::Ready(Some(reply))).collect(),
             ),
-            FrameReading::OpenSession(reply)
+            ParsedFrame::OpenSession(reply)
                 if transport == FrameTransport::Http && session.is_none() =>
             {
                 self.session_count += 1;
                 let id = format!("s{}", self.session_count);
                 let reply = self.dialect.open_session(reply, &id);
                 self.sessions.insert(id, fresh);
-                (false, vec![take_part(FrameReading::OpenSession(reply), &mut lines)])
+                (false, vec![take_part(ParsedFrame::OpenSession(reply), &mut lines)])
             }
             reading => {
-                if let (FrameReading::CloseSession(_), Some(id)) = (&reading, &session) {
+                if let (ParsedFrame::CloseSession(_), Some(id)) = (&reading, &session) {
                     self.sessions.remove(id);
                 }
                 (false, vec![take_part(reading, &mut lines)])
@@ -250,11 +253,11 @@ impl ReplayServer {
     }
 
     /// Returns the output for a client that opens a WebSocket.
-    fn upgrade(&mut self, head: &FrameHead) -> Vec<String> {
+    fn upgrade(&mut self, head: &FrameMetadata) -> Vec<String> {
         match self.dialect.upgrade(head) {
-            Ok(SocketUpgrade::Converse) => vec!["? open a WebSocket".to_owned()],
-            Ok(SocketUpgrade::Watch(watching)) => vec![self.watch(watching)],
-            Ok(SocketUpgrade::Close(message, code)) => {
+            Ok(WebSocketPurpose::Converse) => vec!["? open a WebSocket".to_owned()],
+            Ok(WebSocketPurpose::Watch(watching)) => vec![self.watch(watching)],
+            Ok(WebSocketPurpose::Close(message, code)) => {
                 vec![format!("< {}, and closes with {code}", String::from_utf8_lossy(&message))]
             }
             Err(reply) => format_reply(FrameTransport::Http, Some(&reply)),
@@ -359,14 +362,14 @@ impl ReplayServer {
     fn reject(&mut self, line: &str) -> Vec<String> {
         let (word, rest) = line.split_once(' ').expect("line, or a method");
         let (head, transport, why) = if word == "line" {
-            (FrameHead::Line, FrameTransport::Line, rest)
+            (FrameMetadata::Line, FrameTransport::Line, rest)
         } else {
             let (path, why) = rest.split_once(' ').expect("a path, and why");
             let method = Method::from_str(word).expect("a method");
             let path = path.to_owned();
             let query = String::new();
             (
-                FrameHead::Http { method, path, query, headers: HeaderMap::new() },
+                FrameMetadata::Http { method, path, query, headers: HeaderMap::new() },
                 FrameTransport::Http,
                 why,
             )
@@ -468,7 +471,7 @@ fn server_info(without: &str) -> Arc<ServerInfo> {
         zyra_body_bytes_max: (!has("long requests")).then_some(100),
         requires_auth: !has("anonymous callers"),
         tls: false,
-        results: ResultForm::Both,
+        results: ToolResultForm::Both,
     })
 }
 
@@ -479,23 +482,23 @@ enum HostMessage {
 }
 
 /// Returns the part of the answer to one message. Appends its requests to the host to `lines`.
-fn take_part(reading: FrameReading, lines: &mut Vec<HostMessage>) -> MessageAnswer {
+fn take_part(reading: ParsedFrame, lines: &mut Vec<HostMessage>) -> MessageAnswer {
     let mut add = |line: String| lines.push(HostMessage::Request(line));
     match reading {
-        FrameReading::Reply(reply) => MessageAnswer::Ready(Some(reply)),
-        FrameReading::OpenSession(reply) => {
+        ParsedFrame::Reply(reply) => MessageAnswer::Ready(Some(reply)),
+        ParsedFrame::OpenSession(reply) => {
             add("? open a session".to_owned());
             MessageAnswer::Ready(Some(reply))
         }
-        FrameReading::CloseSession(reply) => {
+        ParsedFrame::CloseSession(reply) => {
             add("? close the session".to_owned());
             MessageAnswer::Ready(Some(reply))
         }
-        FrameReading::Cancel { key: RequestKey(key), reply } => {
+        ParsedFrame::Cancel { key: InFlightRequestKey(key), reply } => {
             add(format!("? cancel {key}"));
             MessageAnswer::Ready(Some(reply))
         }
-        FrameReading::Request(ask) => {
+        ParsedFrame::Request(ask) => {
             add(format_request(&ask));
             match (&ask.request, &ask.origin) {
                 // The host only refuses it.
@@ -508,18 +511,18 @@ fn take_part(reading: FrameReading, lines: &mut Vec<HostMessage>) -> MessageAnsw
                 _ => MessageAnswer::Pending(ask.encoder, ask.origin.map(|origin| *origin)),
             }
         }
-        FrameReading::Unwatch { uri, reply } => {
+        ParsedFrame::Unwatch { uri, reply } => {
             add(format!("? stop watching the resource {uri}"));
             MessageAnswer::Ready(Some(reply))
         }
-        FrameReading::Response { id, heard, reply } => {
+        ParsedFrame::Response { id, heard, reply } => {
             lines.push(HostMessage::Response { id, response: heard });
             MessageAnswer::Ready(Some(reply))
         }
-        FrameReading::Watch(_)
-        | FrameReading::Subscribe(_)
-        | FrameReading::OpenNotifications { .. }
-        | FrameReading::Replies(_)
-        | FrameReading::Batch(_) => panic!("within a batch there are only messages"),
+        ParsedFrame::Watch(_)
+        | ParsedFrame::Subscribe(_)
+        | ParsedFrame::OpenNotifications { .. }
+        | ParsedFrame::Replies(_)
+        | ParsedFrame::Batch(_) => panic!("within a batch there are only messages"),
     }
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use toolgate_embed::{EmbeddingModel, ModelFolder};
+use toolgate_embed::{CheckedModelFolder, EmbeddingModel};
 
 use model::{NumberFormat, PIECES, config, model, tokenizer, weights, write};
 
@@ -257,7 +257,7 @@ fn a_changed_tokenizer_changes_the_vector_space() {
         let mut content = tokenizer();
         change(&mut content);
         write(folder.path(), "tokenizer.json", &content.to_string());
-        let looked = ModelFolder::check(folder.path()).unwrap();
+        let looked = CheckedModelFolder::check(folder.path()).unwrap();
         let opened = looked.open().unwrap();
         let space = looked.space().unwrap();
         assert_eq!(opened.space(), &space);

@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    Base64Bytes, CallEnding, ContentBlock, ContentBody, MediaData, PromptText, ResourceContents,
-    ResourceData, ToolOutput,
+    Base64Bytes, CallEnding, ContentBlock, ContentBody, MediaData, RenderedPrompt,
+    ResourceContents, ResourceData, ToolOutput,
 };
 
 /// An input or output whose size the audit record of a call contains.
-pub(crate) trait ByteSize {
+pub(crate) trait RecordedSize {
     /// Returns the approximate size of the value in bytes. Each implementation documents its parts.
     fn bytes(&self) -> u64;
 
@@ -18,7 +18,7 @@ pub(crate) trait ByteSize {
 }
 
 /// Counts the bytes of the structured value (or the text), the content blocks and the metadata.
-impl ByteSize for ToolOutput {
+impl RecordedSize for ToolOutput {
     fn bytes(&self) -> u64 {
         let body = match self.structured {
             true => self.value.bytes(),
@@ -34,21 +34,21 @@ impl ByteSize for ToolOutput {
 }
 
 /// Counts the bytes of the contents without their URIs.
-impl ByteSize for Vec<ResourceContents> {
+impl RecordedSize for Vec<ResourceContents> {
     fn bytes(&self) -> u64 {
         sum_bytes(self)
     }
 }
 
 /// Counts the bytes of the contents of the messages.
-impl ByteSize for PromptText {
+impl RecordedSize for RenderedPrompt {
     fn bytes(&self) -> u64 {
         self.messages.iter().map(|message| message.content.bytes()).sum()
     }
 }
 
 /// Counts the bytes of compact JSON without escapes, so that texts need not be scanned.
-impl ByteSize for Value {
+impl RecordedSize for Value {
     fn bytes(&self) -> u64 {
         match self {
             Self::Null => 4,
@@ -70,7 +70,7 @@ fn comma_bytes(items: usize) -> u64 {
     items.saturating_sub(1) as u64
 }
 
-impl ByteSize for ContentBlock {
+impl RecordedSize for ContentBlock {
     fn bytes(&self) -> u64 {
         match &self.shown {
             ContentBody::Text(text) => text_bytes(text),
@@ -82,7 +82,7 @@ impl ByteSize for ContentBlock {
     }
 }
 
-impl ByteSize for ResourceContents {
+impl RecordedSize for ResourceContents {
     fn bytes(&self) -> u64 {
         match &self.held {
             ResourceData::Text(text) => text_bytes(text),
@@ -91,8 +91,8 @@ impl ByteSize for ResourceContents {
     }
 }
 
-fn sum_bytes<T: ByteSize>(all: &[T]) -> u64 {
-    all.iter().map(ByteSize::bytes).sum()
+fn sum_bytes<T: RecordedSize>(all: &[T]) -> u64 {
+    all.iter().map(RecordedSize::bytes).sum()
 }
 
 fn text_bytes(text: &str) -> u64 {

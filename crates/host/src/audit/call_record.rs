@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::fold_name;
 
-use super::step_times::StepTimes;
+use super::step_times::CallStepTimes;
 
 /// Outcome of a successful call in its audit record.
 const OK: &str = "ok";
@@ -13,7 +13,7 @@ const OK: &str = "ok";
 /// A record that was read from the audit log, with the fields of
 /// [`audit_record_schema`](crate::audit_record_schema).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallRecord {
+pub struct ParsedAuditRecord {
     /// Time at which the call started.
     pub ts: Timestamp,
     /// Name of the caller.
@@ -59,7 +59,7 @@ pub struct CallRecord {
     pub duration_us: u64,
     /// Time that the call spent in each step, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub steps_us: Option<StepTimes>,
+    pub steps_us: Option<CallStepTimes>,
     /// Server process that wrote the record.
     pub server: Option<String>,
     /// Position of the record in the log.
@@ -68,7 +68,7 @@ pub struct CallRecord {
     pub mac: Option<String>,
 }
 
-impl CallRecord {
+impl ParsedAuditRecord {
     /// Parses a line of the audit log. Returns `None` if it is not the record of a call.
     pub fn parse(line: &[u8]) -> Option<Self> {
         serde_json::from_slice(line).ok()
@@ -87,7 +87,7 @@ impl CallRecord {
 
 /// Selection of audit records. The default selects all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RecordFilter {
+pub struct AuditRecordFilter {
     /// Name of the caller whose calls are selected.
     pub caller: Option<String>,
     /// Name of the tool in any spelling, or the start of a name before `*`.
@@ -102,9 +102,9 @@ pub struct RecordFilter {
     pub subject: Option<String>,
 }
 
-impl RecordFilter {
+impl AuditRecordFilter {
     /// Returns true if the filter selects `record`.
-    pub fn matches(&self, record: &CallRecord) -> bool {
+    pub fn matches(&self, record: &ParsedAuditRecord) -> bool {
         let is_tool = |pattern: &String| {
             let pattern = fold_name(pattern);
             match pattern.strip_suffix('*') {
@@ -130,8 +130,11 @@ mod tests {
 
     #[test]
     fn a_line_about_the_log_itself_is_no_call() {
-        assert_eq!(CallRecord::parse(br#"{"ts":"2026-01-01T00:00:00Z","log":"began"}"#), None);
-        assert_eq!(CallRecord::parse(b"{"), None);
+        assert_eq!(
+            ParsedAuditRecord::parse(br#"{"ts":"2026-01-01T00:00:00Z","log":"began"}"#),
+            None
+        );
+        assert_eq!(ParsedAuditRecord::parse(b"{"), None);
     }
 
     #[test]
@@ -139,18 +142,21 @@ mod tests {
         let line =
             br#"{"ts":"2026-01-01T00:00:00Z","caller":"ada","tool":"files_read","outcome":"ok",
                 "subject":"src/main.rs"}"#;
-        let record = CallRecord::parse(line).expect("a record");
-        let all = RecordFilter::default;
+        let record = ParsedAuditRecord::parse(line).expect("a record");
+        let all = AuditRecordFilter::default;
         for (filter, expected) in [
             (all(), true),
-            (RecordFilter { tool: Some("files.read".to_owned()), ..all() }, true),
-            (RecordFilter { tool: Some("files.*".to_owned()), ..all() }, true),
-            (RecordFilter { tool: Some("files.re".to_owned()), ..all() }, false),
-            (RecordFilter { caller: Some("bob".to_owned()), ..all() }, false),
-            (RecordFilter { failed: true, ..all() }, false),
-            (RecordFilter { subject: Some("main".to_owned()), ..all() }, true),
-            (RecordFilter { subject: Some("lib".to_owned()), ..all() }, false),
-            (RecordFilter { since: Timestamp::from_second(1_800_000_000).ok(), ..all() }, false),
+            (AuditRecordFilter { tool: Some("files.read".to_owned()), ..all() }, true),
+            (AuditRecordFilter { tool: Some("files.*".to_owned()), ..all() }, true),
+            (AuditRecordFilter { tool: Some("files.re".to_owned()), ..all() }, false),
+            (AuditRecordFilter { caller: Some("bob".to_owned()), ..all() }, false),
+            (AuditRecordFilter { failed: true, ..all() }, false),
+            (AuditRecordFilter { subject: Some("main".to_owned()), ..all() }, true),
+            (AuditRecordFilter { subject: Some("lib".to_owned()), ..all() }, false),
+            (
+                AuditRecordFilter { since: Timestamp::from_second(1_800_000_000).ok(), ..all() },
+                false,
+            ),
         ] {
             assert_eq!(filter.matches(&record), expected, "{filter:?}");
         }

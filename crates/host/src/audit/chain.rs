@@ -101,12 +101,12 @@ fn create_key_file(path: &Path) -> io::Result<()> {
 
 /// The end of an audit log's chain: the number of its lines and the last `mac`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ChainLink {
+pub(super) struct AuditChainEnd {
     pub(super) seq: u64,
     pub(super) mac: Hash,
 }
 
-impl ChainLink {
+impl AuditChainEnd {
     /// Returns the start of a new chain of sealed lines after `seq` unrelated lines.
     pub(super) const fn start(seq: u64) -> Self {
         Self { seq, mac: Hash::from_bytes([0; 32]) }
@@ -149,7 +149,7 @@ impl ChainLink {
 }
 
 /// A parsed line of the audit log without its line break, not yet verified.
-pub(super) struct ChainLine<'l> {
+pub(super) struct AuditChainLine<'l> {
     /// The part of the log line that its `mac` covers.
     pub(super) body: &'l [u8],
     pub(super) seq: u64,
@@ -158,7 +158,7 @@ pub(super) struct ChainLine<'l> {
     mac: Hash,
 }
 
-impl<'l> ChainLine<'l> {
+impl<'l> AuditChainLine<'l> {
     /// Parses a line of the audit log. Returns `None` if it is not in the canonical form.
     pub(super) fn parse(line: &'l [u8]) -> Option<Self> {
         let (body, mac) = hex_at_end(line.strip_suffix(b"\"}")?, MAC)?;
@@ -171,11 +171,15 @@ impl<'l> ChainLine<'l> {
     }
 
     /// Returns the end of the chain after this line, if it follows `link` and its `mac` is valid.
-    pub(super) fn verify_after(&self, link: ChainLink, key: &AuditKey) -> Option<ChainLink> {
+    pub(super) fn verify_after(
+        &self,
+        link: AuditChainEnd,
+        key: &AuditKey,
+    ) -> Option<AuditChainEnd> {
         let is_valid = self.seq == link.seq + 1
             && self.prev.is_none_or(|prev| prev == link.mac)
             && self.mac == link.mac_of(key, self.body);
-        is_valid.then_some(ChainLink { seq: self.seq, mac: self.mac })
+        is_valid.then_some(AuditChainEnd { seq: self.seq, mac: self.mac })
     }
 }
 
@@ -190,20 +194,20 @@ fn hex_at_end<'t>(text: &'t [u8], name: &[u8]) -> Option<(&'t [u8], Hash)> {
 
 /// Start and end of the audit log. They show if lines are missing at either end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ChainHead {
+pub(super) struct AuditChainBounds {
     /// Number of the first line in the oldest kept log file.
     pub(super) first_seq: u64,
-    pub(super) link: ChainLink,
+    pub(super) link: AuditChainEnd,
     /// Length of the newest log file in bytes.
     pub(super) newest_bytes: u64,
 }
 
-impl ChainHead {
+impl AuditChainBounds {
     /// Encodes and seals the head, so that nobody without the key can change the log's end.
     pub(super) fn encode(&self, key: &AuditKey) -> io::Result<[u8; HEAD_BYTES]> {
         let mut text = [b' '; HEAD_BYTES];
         let mut rest = &mut text[..HEAD_BYTES - 1];
-        let Self { first_seq: from, link: ChainLink { seq, mac }, newest_bytes: bytes } = self;
+        let Self { first_seq: from, link: AuditChainEnd { seq, mac }, newest_bytes: bytes } = self;
         let mac = mac.to_hex();
         write!(rest, "{{\"from\":{from},\"seq\":{seq},\"bytes\":{bytes},\"mac\":\"{mac}\"")?;
         let length = HEAD_BYTES - 1 - rest.len();
@@ -217,17 +221,17 @@ impl ChainHead {
     /// Parses the head in `text`. Returns `None` if its seal is invalid or its form differs.
     pub(super) fn parse(text: &[u8], key: &AuditKey) -> Option<Self> {
         #[derive(Deserialize)]
-        struct HeadFields {
+        struct AuditChainBoundsFields {
             from: u64,
             seq: u64,
             bytes: u64,
             mac: String,
         }
-        let fields: HeadFields = serde_json::from_slice(text).ok()?;
+        let fields: AuditChainBoundsFields = serde_json::from_slice(text).ok()?;
         let mac = Hash::from_hex(&fields.mac).ok()?;
         let head = Self {
             first_seq: fields.from,
-            link: ChainLink { seq: fields.seq, mac },
+            link: AuditChainEnd { seq: fields.seq, mac },
             newest_bytes: fields.bytes,
         };
         (head.encode(key).ok()?.as_slice() == text).then_some(head)

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::chain::{AuditKey, ChainHead, ChainLine, ChainLink, HEAD_BYTES};
+use super::chain::{AuditChainBounds, AuditChainEnd, AuditChainLine, AuditKey, HEAD_BYTES};
 
 /// Maximum number of bytes of an audit log that are read to find its end.
 const TAIL_BYTES_MAX: u64 = 64 << 20;
 
 /// Audit log file in which each record is sealed together with all records before it.
-pub(super) struct ChainedLog {
+pub(super) struct ChainedAuditLog {
     path: PathBuf,
     key: AuditKey,
     /// Number of rotated log files that are kept.
@@ -26,20 +26,20 @@ pub(super) struct ChainedLog {
     /// File with the sealed end of the log, which the writing process locks.
     head_file: File,
     /// End of the log as this process last wrote it.
-    last_head: Option<(ChainHead, [u8; HEAD_BYTES])>,
+    last_head: Option<(AuditChainBounds, [u8; HEAD_BYTES])>,
     lines: Vec<u8>,
 }
 
 /// End of a log before the next write.
-struct LogEnd {
-    head: ChainHead,
+struct AuditLogEnd {
+    head: AuditChainBounds,
     /// Body of a log line to write before all others, such as a recovery note.
     notice: Option<String>,
     /// True if the log's last line is incomplete, so that a line break must be written first.
     torn: bool,
 }
 
-impl ChainedLog {
+impl ChainedAuditLog {
     /// Opens the log at `path`, and creates it and its folders if needed.
     pub(super) fn open(path: &Path, key: AuditKey, keep: u32, bytes_max: u64) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
@@ -87,7 +87,7 @@ impl ChainedLog {
     }
 
     fn append_locked(&mut self, bodies: &[&[u8]]) -> io::Result<()> {
-        let LogEnd { mut head, notice, torn } = self.find_end()?;
+        let AuditLogEnd { mut head, notice, torn } = self.find_end()?;
         if head.newest_bytes >= self.bytes_max && notice.is_none() {
             head = self.rotate(head)?;
         }
@@ -110,7 +110,7 @@ impl ChainedLog {
     }
 
     /// Writes the log's head file.
-    fn write_head(&mut self, head: ChainHead) -> io::Result<()> {
+    fn write_head(&mut self, head: AuditChainBounds) -> io::Result<()> {
         let text = head.encode(&self.key)?;
         if self.last_head.as_ref().is_none_or(|(_, known)| *known != text) {
             self.head_file.write_all_at(&text, 0)?;
@@ -120,7 +120,7 @@ impl ChainedLog {
     }
 
     /// Finds the end of the log, whichever process wrote last or crashed.
-    fn find_end(&mut self) -> io::Result<LogEnd> {
+    fn find_end(&mut self) -> io::Result<AuditLogEnd> {
         if !is_at(&self.path, &self.file) {
             self.file = append(&self.path)?;
         }
@@ -129,7 +129,7 @@ impl ChainedLog {
         let length = read_at_most(&self.head_file, &mut text)?;
         let stored = match &self.last_head {
             Some((head, known)) if text[..length] == *known => Some(*head),
-            Some(_) | None => ChainHead::parse(&text[..length], &self.key),
+            Some(_) | None => AuditChainBounds::parse(&text[..length], &self.key),
         };
         // A head older than the last write of this process is outdated or forged.
         let known = self.last_head.as_ref().map(|(head, _)| *head);
@@ -139,7 +139,7 @@ impl ChainedLog {
         };
         match head {
             Some(head) if head.newest_bytes == size => {
-                Ok(LogEnd { head, notice: None, torn: false })
+                Ok(AuditLogEnd { head, notice: None, torn: false })
             }
             Some(head) => self.advance_to_end(head, size),
             None => self.begin_chain(length == 0),
@@ -147,7 +147,7 @@ impl ChainedLog {
     }
 
     /// Advances from the recorded end `head` to the actual end of a log file of `size` bytes.
-    fn advance_to_end(&self, mut head: ChainHead, size: u64) -> io::Result<LogEnd> {
+    fn advance_to_end(&self, mut head: AuditChainBounds, size: u64) -> io::Result<AuditLogEnd> {
         if size < head.newest_bytes {
             let path = self.path.display();
             let link = head.link.seq;
@@ -164,7 +164,7 @@ impl ChainedLog {
         let mut unread = rest.as_slice();
         let mut foreign = false;
         while let Some(length) = unread.iter().position(|byte| *byte == b'\n') {
-            let line = ChainLine::parse(&unread[..length]);
+            let line = AuditChainLine::parse(&unread[..length]);
             match line.and_then(|line| line.verify_after(head.link, &self.key)) {
                 Some(link) => head.link = link,
                 None => foreign = true,
@@ -188,16 +188,16 @@ impl ChainedLog {
 
     /// Begins a new chain of sealed lines, because the head file is missing or sealed with another
     /// key.
-    fn begin_chain(&mut self, no_head: bool) -> io::Result<LogEnd> {
+    fn begin_chain(&mut self, no_head: bool) -> io::Result<AuditLogEnd> {
         let newest = [self.path.clone(), rotated_path(&self.path, 1)];
         let before = newest.iter().find_map(|path| last_line(path).transpose()).transpose()?;
         let chained =
-            before.as_deref().and_then(|line| ChainLine::parse(line).map(|line| line.seq));
+            before.as_deref().and_then(|line| AuditChainLine::parse(line).map(|line| line.seq));
         if self.file.metadata()?.len() > 0 {
             self.shift_files()?;
         }
-        let link = ChainLink::start(chained.unwrap_or(0));
-        let head = ChainHead { first_seq: link.seq + 1, link, newest_bytes: 0 };
+        let link = AuditChainEnd::start(chained.unwrap_or(0));
+        let head = AuditChainBounds { first_seq: link.seq + 1, link, newest_bytes: 0 };
         self.head_file.set_len(0)?;
         self.write_head(head)?;
         let after = match (before.is_some(), chained.is_some() || !no_head) {
@@ -209,11 +209,11 @@ impl ChainedLog {
             let now = Timestamp::now();
             format!("{{\"ts\":\"{now}\",{}\"{after}\"}}", super::verify::BEGAN_FIELDS)
         });
-        Ok(LogEnd { head, notice, torn: false })
+        Ok(AuditLogEnd { head, notice, torn: false })
     }
 
     /// Rotates the log and continues in a new file.
-    fn rotate(&mut self, mut head: ChainHead) -> io::Result<ChainHead> {
+    fn rotate(&mut self, mut head: AuditChainBounds) -> io::Result<AuditChainBounds> {
         // The head is written first: after a crash here, no removed line counts as missing.
         if let Some(from) = self.first_line_after_rotation()? {
             head.first_seq = head.first_seq.max(from);
@@ -235,7 +235,7 @@ impl ChainedLog {
             1 => self.path.clone(),
             keep => rotated_path(&self.path, keep - 1),
         };
-        Ok(first_line(&oldest)?.as_deref().and_then(|line| Some(ChainLine::parse(line)?.seq)))
+        Ok(first_line(&oldest)?.as_deref().and_then(|line| Some(AuditChainLine::parse(line)?.seq)))
     }
 
     /// Renames the log file and the older files, and removes files beyond the limit.
@@ -260,7 +260,7 @@ impl ChainedLog {
 
 /// Returns the end of an audit log of `size` bytes, whose last bytes are the incomplete record
 /// `torn`.
-fn end_after(mut head: ChainHead, size: u64, torn: &[u8]) -> LogEnd {
+fn end_after(mut head: AuditChainBounds, size: u64, torn: &[u8]) -> AuditLogEnd {
     head.newest_bytes = size;
     let cut = !torn.is_empty();
     let notice = cut.then(|| {
@@ -268,7 +268,7 @@ fn end_after(mut head: ChainHead, size: u64, torn: &[u8]) -> LogEnd {
         let torn = super::verify::recovery_note(torn);
         format!("{{\"ts\":\"{now}\",{torn}}}")
     });
-    LogEnd { head, notice, torn: cut }
+    AuditLogEnd { head, notice, torn: cut }
 }
 
 /// Returns the path of the rotated log file with this number. The newest has the number 1.

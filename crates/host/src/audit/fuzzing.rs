@@ -1,6 +1,6 @@
 //! Fuzzes a log that is changed without its key.
 
-use super::chain::{AuditKey, ChainHead, ChainLine, ChainLink};
+use super::chain::{AuditChainBounds, AuditChainEnd, AuditChainLine, AuditKey};
 use super::verify::{IntactAuditLog, verify_text};
 
 /// Applies `bytes` as edits, separated by the byte 0x1f, to an audit log. Checks that verification
@@ -12,11 +12,11 @@ pub(crate) fn fuzz_log(bytes: &[u8]) {
     for change in bytes.split(|byte| *byte == 0x1f) {
         apply_edit(&mut lines, change);
         // Without the key no line and no head can be forged.
-        if let Some(line) = ChainLine::parse(change) {
-            let before = ChainLink { seq: line.seq.wrapping_sub(1), ..head.link };
+        if let Some(line) = AuditChainLine::parse(change) {
+            let before = AuditChainEnd { seq: line.seq.wrapping_sub(1), ..head.link };
             assert!(line.seq == 0 || line.verify_after(before, &key).is_none());
         }
-        assert!(ChainHead::parse(change, &key).is_none());
+        assert!(AuditChainBounds::parse(change, &key).is_none());
     }
     let written = written.concat();
     let text = lines.concat();
@@ -31,8 +31,8 @@ pub(crate) fn fuzz_log(bytes: &[u8]) {
 }
 
 /// Returns an audit log of a few lines, and its head.
-fn sample_log(key: &AuditKey) -> (Vec<Vec<u8>>, ChainHead) {
-    let mut link = ChainLink::start(3);
+fn sample_log(key: &AuditKey) -> (Vec<Vec<u8>>, AuditChainBounds) {
+    let mut link = AuditChainEnd::start(3);
     let mut bytes = 0;
     let mut lines = Vec::new();
     for number in 0..5 {
@@ -43,8 +43,8 @@ fn sample_log(key: &AuditKey) -> (Vec<Vec<u8>>, ChainHead) {
         bytes += line.len() as u64;
         lines.push(line);
     }
-    let head = ChainHead { first_seq: 4, link, newest_bytes: bytes };
-    assert_eq!(ChainHead::parse(&head.encode(key).expect("it fits"), key), Some(head));
+    let head = AuditChainBounds { first_seq: 4, link, newest_bytes: bytes };
+    assert_eq!(AuditChainBounds::parse(&head.encode(key).expect("it fits"), key), Some(head));
     (lines, head)
 }
 

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::call_record::CallRecord;
+use super::call_record::ParsedAuditRecord;
 use super::file::first_line;
-use super::log_reader::LogFollower;
+use super::log_reader::AuditLogFollower;
 pub use record_search::FoundRecords;
 use statistics::duration_bucket;
-pub use statistics::{CallGroup, CallStatistics};
+pub use statistics::{CallGrouping, CallStatistics};
 
 /// Version of the audit index's tables. An index of another version is rebuilt.
 const VERSION: i64 = 2;
@@ -127,7 +127,7 @@ impl AuditIndex {
         let transaction =
             self.db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let mut follower =
-            known_place(&transaction, &log)?.unwrap_or_else(|| LogFollower::from_start(&log));
+            known_place(&transaction, &log)?.unwrap_or_else(|| AuditLogFollower::from_start(&log));
         if follower.position() == (0, 0) {
             for table in &TABLE_NAMES[1..] {
                 transaction.execute_batch(&format!("DELETE FROM {table}"))?;
@@ -137,7 +137,7 @@ impl AuditIndex {
         let mut last_mac = None;
         let mut result = Ok(());
         let read = follower.read_new(|line| {
-            let Some(record) = CallRecord::parse(line) else { return };
+            let Some(record) = ParsedAuditRecord::parse(line) else { return };
             let Some(seq) = record.seq else { return };
             if result.is_ok() {
                 result = add_record(&transaction, &record, seq, line);
@@ -160,7 +160,7 @@ impl AuditIndex {
         }
         if inode != before.0
             && let Some(first) = follower.oldest_file().and_then(|path| first_line(&path).ok()?)
-            && let Some(first) = CallRecord::parse(&first).and_then(|record| record.seq)
+            && let Some(first) = ParsedAuditRecord::parse(&first).and_then(|record| record.seq)
         {
             remove_before(&transaction, first)?;
         }
@@ -171,21 +171,24 @@ impl AuditIndex {
     ///
     /// # Errors
     /// The index cannot be read.
-    pub fn record(&self, seq: u64) -> rusqlite::Result<Option<CallRecord>> {
+    pub fn record(&self, seq: u64) -> rusqlite::Result<Option<ParsedAuditRecord>> {
         let sql = "SELECT line FROM records WHERE seq = ?";
         let mut statement = self.db.prepare_cached(sql)?;
         let line = statement.query_row([seq.cast_signed()], |row| row.get::<_, String>(0));
-        Ok(line.optional()?.and_then(|line| CallRecord::parse(line.as_bytes())))
+        Ok(line.optional()?.and_then(|line| ParsedAuditRecord::parse(line.as_bytes())))
     }
 }
 
 /// Returns the place up to which the log at `log` is indexed, unless the log was replaced.
-fn known_place(transaction: &Transaction<'_>, log: &Path) -> rusqlite::Result<Option<LogFollower>> {
+fn known_place(
+    transaction: &Transaction<'_>,
+    log: &Path,
+) -> rusqlite::Result<Option<AuditLogFollower>> {
     let place = transaction.query_row("SELECT inode, bytes, mac FROM place", [], |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, Option<String>>(2)?))
     });
     let Some((inode, bytes, mac)) = place.optional()? else { return Ok(None) };
-    let follower = LogFollower::resume(log, (inode.cast_unsigned(), bytes.cast_unsigned()));
+    let follower = AuditLogFollower::resume(log, (inode.cast_unsigned(), bytes.cast_unsigned()));
     let is_known = follower.is_position_kept()
         && mac.is_none_or(|mac| follower.ends_with(mac.as_bytes()).unwrap_or(false));
     Ok(is_known.then_some(follower))
@@ -193,7 +196,7 @@ fn known_place(transaction: &Transaction<'_>, log: &Path) -> rusqlite::Result<Op
 
 fn add_record(
     transaction: &Transaction<'_>,
-    record: &CallRecord,
+    record: &ParsedAuditRecord,
     seq: u64,
     line: &[u8],
 ) -> rusqlite::Result<()> {
@@ -201,7 +204,7 @@ fn add_record(
     let duration_us = i64::try_from(record.duration_us).unwrap_or(i64::MAX);
     let ended = record.ts.as_microsecond().saturating_add(duration_us);
     let line = String::from_utf8_lossy(line);
-    let CallRecord { caller, outcome, .. } = record;
+    let ParsedAuditRecord { caller, outcome, .. } = record;
     let sql = "INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?)";
     let added = transaction.prepare_cached(sql)?.execute(params![
         seq.cast_signed(),
@@ -244,7 +247,7 @@ mod tests {
 
     use jiff::Timestamp;
 
-    use super::super::call_record::RecordFilter;
+    use super::super::call_record::AuditRecordFilter;
     use super::super::file::rotated_path;
     use super::*;
 
@@ -261,7 +264,7 @@ mod tests {
         }
     }
 
-    fn totals(index: &AuditIndex, filter: &RecordFilter) -> (u64, u64) {
+    fn totals(index: &AuditIndex, filter: &AuditRecordFilter) -> (u64, u64) {
         let total = index.statistics(&[], filter).expect("read");
         (total[0].calls, total[0].failed)
     }
@@ -279,10 +282,11 @@ mod tests {
         for _ in 0..2 {
             index.update().expect("updated");
         }
-        assert_eq!(totals(&index, &RecordFilter::default()), (20, 5));
-        let ada = RecordFilter { caller: Some("ada".to_owned()), ..RecordFilter::default() };
+        assert_eq!(totals(&index, &AuditRecordFilter::default()), (20, 5));
+        let ada =
+            AuditRecordFilter { caller: Some("ada".to_owned()), ..AuditRecordFilter::default() };
         assert_eq!(totals(&index, &ada), (10, 2));
-        let failed = RecordFilter { failed: true, ..RecordFilter::default() };
+        let failed = AuditRecordFilter { failed: true, ..AuditRecordFilter::default() };
         let newest = index.records(&failed, Some(15), 2).expect("read");
         assert_eq!(newest.next, Some(13));
         assert_eq!(
@@ -292,16 +296,19 @@ mod tests {
         for (tool, expected) in [("files.read", &[Some(14), Some(12)][..]), ("files.list", &[][..])]
         {
             let tool = Some(tool.to_owned());
-            let all = RecordFilter { tool, failed: true, ..ada.clone() };
+            let all = AuditRecordFilter { tool, failed: true, ..ada.clone() };
             let found = index.records(&all, None, 10).expect("read").records;
             let found: Vec<_> = found.iter().map(|record| record.seq).collect();
             assert_eq!(found, expected);
         }
-        let by = index.statistics(&[CallGroup::Tool, CallGroup::Outcome], &RecordFilter::default());
+        let by = index.statistics(
+            &[CallGrouping::Tool, CallGrouping::Outcome],
+            &AuditRecordFilter::default(),
+        );
         let by = by.expect("read");
         assert_eq!(by[0].group, ["files_read", "ok"]);
         assert_eq!((by[0].calls, by[1].calls, by[1].longest_us), (15, 5, 15));
-        let callers = index.caller_totals(&[CallGroup::Caller], Timestamp::UNIX_EPOCH);
+        let callers = index.caller_totals(&[CallGrouping::Caller], Timestamp::UNIX_EPOCH);
         let callers = callers.expect("read");
         assert_eq!(
             (callers[0].group[0].as_str(), callers[0].calls, callers[0].failed),
@@ -320,6 +327,6 @@ mod tests {
         std::fs::remove_file(&log).expect("removed");
         append(&log, 100, 30, "failed");
         index.update().expect("updated");
-        assert_eq!(totals(&index, &RecordFilter::default()), (30, 30));
+        assert_eq!(totals(&index, &AuditRecordFilter::default()), (30, 30));
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::call_record::{CallRecord, RecordFilter};
+use super::call_record::{AuditRecordFilter, ParsedAuditRecord};
 use super::file::rotated_path;
 
 /// Maximum number of rotated audit log files that are searched.
@@ -22,9 +22,9 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// The log cannot be read.
 pub fn newest_records(
     path: &Path,
-    filter: &RecordFilter,
+    filter: &AuditRecordFilter,
     count: usize,
-) -> io::Result<Vec<(String, CallRecord)>> {
+) -> io::Result<Vec<(String, ParsedAuditRecord)>> {
     let mut found = Vec::new();
     let earliest = filter.since.map(|since| since.checked_sub(SLACK).unwrap_or(Timestamp::MIN));
     for file in newest_first(path) {
@@ -36,7 +36,7 @@ pub fn newest_records(
         };
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         for line in text[..whole].rsplit(|byte| *byte == b'\n') {
-            let Some(record) = CallRecord::parse(line) else { continue };
+            let Some(record) = ParsedAuditRecord::parse(line) else { continue };
             if earliest.is_some_and(|earliest| record.ts < earliest) {
                 found.reverse();
                 return Ok(found);
@@ -66,7 +66,7 @@ fn newest_first(path: &Path) -> impl Iterator<Item = PathBuf> {
 
 /// A reader that remembers the place in the audit log up to which it has read, across rotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogFollower {
+pub struct AuditLogFollower {
     path: PathBuf,
     /// Inode of the log file that was read last. 0 if nothing was read.
     inode: u64,
@@ -74,7 +74,7 @@ pub struct LogFollower {
     offset: u64,
 }
 
-impl LogFollower {
+impl AuditLogFollower {
     /// Creates a follower that begins at the oldest kept line of the log at `path`.
     pub fn from_start(path: &Path) -> Self {
         Self { path: path.to_owned(), inode: 0, offset: 0 }
@@ -196,7 +196,8 @@ mod tests {
         let path = folder.path().join("a.jsonl");
         write(&rotated_path(&path, 1), &(0..5).map(|n| line("ada", "t", n)).collect::<String>());
         write(&path, &format!("{}{}{{\"torn", line("bob", "t", 6), line("ada", "t", 7)));
-        let filter = RecordFilter { caller: Some("ada".to_owned()), ..RecordFilter::default() };
+        let filter =
+            AuditRecordFilter { caller: Some("ada".to_owned()), ..AuditRecordFilter::default() };
         let found = newest_records(&path, &filter, 3).expect("read");
         let seconds: Vec<_> = found.iter().map(|(_, record)| record.ts.as_second()).collect();
         assert_eq!(seconds, [3, 4, 7]);
@@ -207,9 +208,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.jsonl");
         write(&path, "one\ntw");
-        let mut follower = LogFollower::from_start(&path);
+        let mut follower = AuditLogFollower::from_start(&path);
         let mut seen = Vec::new();
-        let read = |follower: &mut LogFollower, seen: &mut Vec<String>| {
+        let read = |follower: &mut AuditLogFollower, seen: &mut Vec<String>| {
             let each = |line: &[u8]| seen.push(String::from_utf8_lossy(line).into_owned());
             follower.read_new(each).expect("read");
         };

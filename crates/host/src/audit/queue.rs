@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use toolgate_contract::CallError;
 
-use super::file::ChainedLog;
+use super::file::ChainedAuditLog;
 use super::record::AuditRecord;
 use super::tail;
-use crate::gauges::RecordGauge;
+use crate::gauges::AuditQueueGauge;
 
 /// Longest wait of a call for a place in the queue of audit records.
 const PLACE_WAIT: Duration = Duration::from_secs(2);
@@ -34,10 +34,10 @@ const NOTICES_MAX: usize = 64;
 const LIVE_RECORDS_MAX: usize = 1024;
 
 /// Queue of audit records, shared by the calls and the writer thread.
-pub(super) struct RecordQueue {
+pub(super) struct AuditRecordQueue {
     /// Permits for audit records that are open or unwritten.
     places: Arc<Semaphore>,
-    pending: Mutex<PendingRecords>,
+    pending: Mutex<PendingAuditRecords>,
     /// Condition that is notified when there are audit records to write or a flush waits.
     to_write: Condvar,
     /// Condition that is notified after a write of audit records.
@@ -62,7 +62,7 @@ pub(super) struct RecordQueue {
 
 /// Audit records that wait to be written, and signals to the writer thread.
 #[derive(Default)]
-struct PendingRecords {
+struct PendingAuditRecords {
     records: Vec<(AuditRecord, OwnedSemaphorePermit)>,
     /// Number of records that were ever queued. `written` is the number of those that are written.
     pushed: u64,
@@ -76,18 +76,18 @@ struct PendingRecords {
 }
 
 /// Target to which audit records are written.
-pub(super) enum RecordSink {
+pub(super) enum AuditRecordSink {
     /// A stream such as standard error, whose records are not sealed.
     Stream(Box<dyn Write + Send>),
     /// Nothing: audit records are not written, because the log is off.
     Discard,
     /// A log file whose records are chained by seals.
-    Chain(Box<ChainedLog>),
+    Chain(Box<ChainedAuditLog>),
 }
 
 /// Serialized audit records of one write.
 #[derive(Default)]
-struct RecordBatch {
+struct AuditRecordBatch {
     text: Vec<u8>,
     /// Range of each record within the batch's text, without its line break.
     bodies: Vec<Range<usize>>,
@@ -97,7 +97,7 @@ struct RecordBatch {
     is_chained: bool,
 }
 
-impl RecordQueue {
+impl AuditRecordQueue {
     pub(super) fn new(places: usize, file: Option<PathBuf>, strict: bool) -> Self {
         // Process ids are reused, so a random number is added.
         let mut more = [0; 4];
@@ -125,7 +125,7 @@ impl RecordQueue {
         Self { is_kept: false, ..self }
     }
 
-    fn lock_pending(&self) -> MutexGuard<'_, PendingRecords> {
+    fn lock_pending(&self) -> MutexGuard<'_, PendingAuditRecords> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -152,10 +152,10 @@ impl RecordQueue {
     }
 
     /// Returns the number of audit records that wait to be written, out of `places` in the queue.
-    pub(super) fn gauge(&self, places: usize) -> RecordGauge {
+    pub(super) fn gauge(&self, places: usize) -> AuditQueueGauge {
         let pending = self.lock_pending();
         let waiting = pending.pushed - pending.written;
-        RecordGauge { waiting, capacity: places, failing: self.failing.load(Ordering::Relaxed) }
+        AuditQueueGauge { waiting, capacity: places, failing: self.failing.load(Ordering::Relaxed) }
     }
 
     /// Queues `record` in its reserved place and returns its number.
@@ -228,7 +228,7 @@ impl RecordQueue {
         }
         pending.writer_asleep = false;
         // In a strict log, waiting calls share the next write, so do not gather.
-        let idle = |pending: &mut PendingRecords| {
+        let idle = |pending: &mut PendingAuditRecords| {
             !pending.flush_requested && !pending.closed && !self.strict
         };
         let gathered = self.to_write.wait_timeout_while(pending, GATHER_TIME, idle);
@@ -238,8 +238,8 @@ impl RecordQueue {
     }
 
     /// Writes queued audit records to `sink` until the queue is closed.
-    pub(super) fn run_writer(&self, mut sink: RecordSink) {
-        let mut batch = RecordBatch::default();
+    pub(super) fn run_writer(&self, mut sink: AuditRecordSink) {
+        let mut batch = AuditRecordBatch::default();
         while let Some(records) = self.take_batch() {
             batch.fill(&records, &self.server_suffix);
             let is_stored = self.write_with_retry(&mut sink, &mut batch);
@@ -265,7 +265,7 @@ impl RecordQueue {
     }
 
     /// Sends the records of `batch` to the listeners of live records.
-    fn send_live_records(&self, batch: &RecordBatch) {
+    fn send_live_records(&self, batch: &AuditRecordBatch) {
         if !self.has_live_listeners() {
             return;
         }
@@ -295,13 +295,13 @@ impl RecordQueue {
 
     /// Writes all records of `batch` with retries. Returns false if the log was closed before all
     /// were written.
-    fn write_with_retry(&self, sink: &mut RecordSink, batch: &mut RecordBatch) -> bool {
+    fn write_with_retry(&self, sink: &mut AuditRecordSink, batch: &mut AuditRecordBatch) -> bool {
         while let Err(err) = sink.write(batch, self.strict) {
             // Logged once, not at each retry, so that a full disk is not filled further.
             if !self.failing.swap(true, Ordering::Relaxed) {
                 tracing::error!("the audit log cannot be written; trying again: {err}");
             }
-            let open = |pending: &mut PendingRecords| !pending.closed;
+            let open = |pending: &mut PendingAuditRecords| !pending.closed;
             let waited = self.to_write.wait_timeout_while(self.lock_pending(), RETRY_PAUSE, open);
             if waited.unwrap_or_else(PoisonError::into_inner).0.closed {
                 return false;
@@ -312,9 +312,9 @@ impl RecordQueue {
     }
 }
 
-impl RecordSink {
+impl AuditRecordSink {
     /// Writes `batch`, or the rest of it after an earlier failure.
-    fn write(&mut self, batch: &mut RecordBatch, strict: bool) -> io::Result<()> {
+    fn write(&mut self, batch: &mut AuditRecordBatch, strict: bool) -> io::Result<()> {
         let stream = match self {
             Self::Stream(stream) => stream,
             Self::Discard => return Ok(()),
@@ -348,7 +348,7 @@ impl RecordSink {
     }
 }
 
-impl RecordBatch {
+impl AuditRecordBatch {
     /// Replaces the content of the batch with `records`. Each record becomes a JSON object that
     /// ends with `server`.
     fn fill(&mut self, records: &[(AuditRecord, OwnedSemaphorePermit)], server: &str) {

@@ -15,10 +15,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use toolgate_contract::{CallEnding, CallError, SandboxReport, ToolCall};
 
 use super::arguments::{RecordedArguments, truncate};
-use super::byte_size::ByteSize;
+use super::byte_size::RecordedSize;
 use super::chain::encode_hex;
-use super::queue::RecordQueue;
-use super::step_times::StepTimes;
+use super::queue::AuditRecordQueue;
+use super::step_times::CallStepTimes;
 use crate::policy::{PolicyDecision, RuleName};
 use crate::secrets::SecretSet;
 
@@ -65,8 +65,8 @@ pub(super) struct AuditRecord {
     rule: Option<RuleName>,
     /// Outcome of the call: `ok`, `program_failed`, or the reason of the failure in one word.
     outcome: &'static str,
-    /// First line of the error message that the caller got, without secrets, if `audit.arguments` is
-    /// not `none`.
+    /// First line of the error message that the caller got, without secrets, if `audit.arguments`
+    /// is not `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// Cause of a failure, which the caller may not see.
@@ -82,7 +82,7 @@ pub(super) struct AuditRecord {
     /// MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
-    input: Option<RecordInput>,
+    input: Option<AuditRecordInput>,
     /// Length of the call's input as compact JSON, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_in: Option<u64>,
@@ -99,7 +99,7 @@ pub(super) struct AuditRecord {
     duration_us: u64,
     /// Time that the call spent in each step, in microseconds, if its input was valid.
     #[serde(skip_serializing_if = "Option::is_none")]
-    steps_us: Option<Box<StepTimes>>,
+    steps_us: Option<Box<CallStepTimes>>,
 }
 
 /// Returns the part of a tool's name that is recorded.
@@ -113,14 +113,14 @@ fn truncate_name(name: &str) -> String {
 
 /// Input of a call as its audit record shows it.
 #[derive(Debug)]
-enum RecordInput {
+enum AuditRecordInput {
     /// BLAKE3 hash of the compact JSON, with keys in their original order.
     Hashed(Hash),
     /// Input of an unknown tool that is too long to be hashed.
     Large,
 }
 
-impl Serialize for RecordInput {
+impl Serialize for AuditRecordInput {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Hashed(hash) => {
@@ -134,17 +134,17 @@ impl Serialize for RecordInput {
 
 /// Audit record of a call that has not ended. When dropped, it is written with the outcome
 /// `dropped`.
-pub(crate) struct OpenRecord<'a> {
+pub(crate) struct OpenAuditRecord<'a> {
     started: Instant,
-    open: Option<(&'a RecordQueue, AuditRecord, OwnedSemaphorePermit)>,
+    open: Option<(&'an AuditRecordQueue, AuditRecord, OwnedSemaphorePermit)>,
 }
 
-impl<'a> OpenRecord<'a> {
+impl<'a> OpenAuditRecord<'a> {
     /// Opens the audit record of `call` with the queue and the reserved place. Without them,
     /// nothing is recorded.
     pub(super) fn open(
         call: &ToolCall,
-        at: Option<(&'a RecordQueue, OwnedSemaphorePermit)>,
+        at: Option<(&'an AuditRecordQueue, OwnedSemaphorePermit)>,
     ) -> Self {
         let started = Instant::now();
         let open = at.map(|(queue, place)| {
@@ -192,7 +192,9 @@ impl<'a> OpenRecord<'a> {
         };
         record.bytes_in = counted.as_ref().map(|counted| counted.bytes);
         record.input =
-            Some(counted.map_or(RecordInput::Large, |counted| RecordInput::Hashed(counted.hash())));
+            Some(counted.map_or(AuditRecordInput::Large, |counted| {
+                AuditRecordInput::Hashed(counted.hash())
+            }));
     }
 
     /// Notes the arguments in `input` that the setting `recorded` selects, without `secrets`.
@@ -242,7 +244,7 @@ impl<'a> OpenRecord<'a> {
     }
 
     /// Notes the time that the call spent in each step, if it passed the first one.
-    pub(crate) fn note_steps(&mut self, steps: impl FnOnce() -> Option<StepTimes>) {
+    pub(crate) fn note_steps(&mut self, steps: impl FnOnce() -> Option<CallStepTimes>) {
         if let Some((_, record, _)) = &mut self.open {
             record.steps_us = steps().map(Box::new);
         }
@@ -257,7 +259,7 @@ impl<'a> OpenRecord<'a> {
     }
 
     /// Notes the size of the call's output.
-    pub(crate) fn note_output(&mut self, output: &impl ByteSize) {
+    pub(crate) fn note_output(&mut self, output: &impl RecordedSize) {
         if let Some((_, record, _)) = &mut self.open {
             record.bytes_out = Some(output.bytes());
         }
@@ -265,7 +267,7 @@ impl<'a> OpenRecord<'a> {
 
     /// Closes the audit record and queues it for writing. See
     /// [`super::AuditLog::wait_until_stored`].
-    pub(crate) fn close(mut self, end: Result<CallEnding, &CallError>) -> RecordNumber {
+    pub(crate) fn close(mut self, end: Result<CallEnding, &CallError>) -> AuditRecordNumber {
         if let Some((_, record, _)) = &mut self.open {
             record.outcome = outcome_word(end);
             record.cause = end.err().and_then(CallError::cause).map(str::to_owned);
@@ -273,16 +275,18 @@ impl<'a> OpenRecord<'a> {
         self.push()
     }
 
-    fn push(&mut self) -> RecordNumber {
-        let Some((queue, mut record, place)) = self.open.take() else { return RecordNumber(0) };
+    fn push(&mut self) -> AuditRecordNumber {
+        let Some((queue, mut record, place)) = self.open.take() else {
+            return AuditRecordNumber(0);
+        };
         record.duration_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        RecordNumber(queue.push(record, place))
+        AuditRecordNumber(queue.push(record, place))
     }
 }
 
-impl Drop for OpenRecord<'_> {
+impl Drop for OpenAuditRecord<'_> {
     fn drop(&mut self) {
-        let RecordNumber(_) = self.push();
+        let AuditRecordNumber(_) = self.push();
     }
 }
 
@@ -298,7 +302,7 @@ pub(crate) fn outcome_word(end: Result<CallEnding, &CallError>) -> &'static str 
 
 /// Number of a queued audit record, counted from 1. It is 0 if nothing was recorded.
 #[must_use]
-pub(crate) struct RecordNumber(pub(super) u64);
+pub(crate) struct AuditRecordNumber(pub(super) u64);
 
 /// Writer that hashes and counts the bytes of a call's input, up to a limit.
 struct InputHasher {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Time that a call spent in each step of the gate, in microseconds. A failed call ended in the
 /// last step that has a time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct StepTimes {
+pub struct CallStepTimes {
     /// Time for finding the tool and validating the input, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validate: Option<u64>,
@@ -30,7 +30,7 @@ pub struct StepTimes {
     pub check: Option<u64>,
 }
 
-impl StepTimes {
+impl CallStepTimes {
     /// Returns the steps of the call in order, each with its name and its time in microseconds.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let Self { validate, authorize, confirm, prepare, wait, run, check } = *self;

@@ -15,12 +15,12 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
-    BoxFuture, ChangeFeed, Effects, ResourceContents, ResourceSource, ResourceSpec, ServerChange,
-    ToolContext, ToolError, ToolId, ToolSpec, WatchGuard,
+    ActivityGuard, BoxFuture, ChangeFeed, Effects, ResourceContents, ResourceSource, ResourceSpec,
+    ServerChange, ToolContext, ToolError, ToolId, ToolSpec,
 };
 
 use super::file::rotated_path;
-use super::queue::RecordQueue;
+use super::queue::AuditRecordQueue;
 
 /// Id of the guard tool of the audit resource. The rules for this id apply to reads of the
 /// resource.
@@ -47,19 +47,19 @@ pub fn audit_guard() -> ToolId {
 
 /// Creates the resource with the latest records of `queue`, or returns `None` if the log is not a
 /// file.
-pub(super) fn tail_resource(queue: &Arc<RecordQueue>) -> Option<Arc<dyn ResourceSource>> {
+pub(super) fn tail_resource(queue: &Arc<AuditRecordQueue>) -> Option<Arc<dyn ResourceSource>> {
     queue.file.as_ref()?;
     let about = "Your last 100 audit records: time, tool, outcome and duration of each call.";
     let guard = ToolSpec::new(audit_guard(), "Audit tail", about, Effects::Reads);
-    Some(Arc::new(AuditTail { guard, queue: queue.clone() }))
+    Some(Arc::new(AuditTailRequest { guard, queue: queue.clone() }))
 }
 
-struct AuditTail {
+struct AuditTailRequest {
     guard: ToolSpec,
-    queue: Arc<RecordQueue>,
+    queue: Arc<AuditRecordQueue>,
 }
 
-impl ResourceSource for AuditTail {
+impl ResourceSource for AuditTailRequest {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -112,7 +112,7 @@ impl ResourceSource for AuditTail {
         ctx: &'a ToolContext,
         uri: &'a str,
         changes: &'a ChangeFeed,
-    ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
+    ) -> BoxFuture<'a, Result<ActivityGuard, ToolError>> {
         Box::pin(async move {
             check_uri(uri)?;
             let mut written_callers = self.queue.written_callers.subscribe();
@@ -131,7 +131,7 @@ impl ResourceSource for AuditTail {
                     changes.publish(&ServerChange::Resource(uri.clone()));
                 }
             });
-            Ok(WatchGuard::new(AbortOnDropHandle::new(task)))
+            Ok(ActivityGuard::new(AbortOnDropHandle::new(task)))
         })
     }
 }
@@ -146,7 +146,7 @@ fn check_uri(uri: &str) -> Result<(), ToolError> {
 
 /// The part of an audit record that names its caller.
 #[derive(Deserialize)]
-struct RecordCaller {
+struct AuditRecordCaller {
     caller: String,
 }
 
@@ -171,7 +171,7 @@ fn latest_records(caller: &str, path: &Path, cancel: &CancellationToken) -> io::
     let mut lines = Vec::new();
     let mut bytes = 0;
     let mut take = |line: &[u8]| {
-        let record = serde_json::from_slice::<RecordCaller>(line);
+        let record = serde_json::from_slice::<AuditRecordCaller>(line);
         if cancel.is_cancelled() || !record.is_ok_and(|record| record.caller == caller) {
             return if cancel.is_cancelled() {
                 ControlFlow::Break(())

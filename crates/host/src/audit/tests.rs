@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{Asker, CallEnding, CallMetadata, Caller, EventSink, StartedWork};
+use toolgate_contract::{
+    CallEnding, CallEventSink, CallMetadata, Caller, PreparedCallWork, QuestionAsker,
+};
 
 use super::file::rotated_path;
 use super::*;
@@ -19,12 +21,12 @@ fn call() -> ToolCall {
         caller: Caller::local(),
         dialect: "test".into(),
         cancel: CancellationToken::new(),
-        events: EventSink::none(),
+        events: CallEventSink::none(),
         job: None,
-        asker: Asker::none(),
+        asker: QuestionAsker::none(),
         metadata: CallMetadata::default(),
         time_limit: None,
-        started_work: StartedWork::default(),
+        started_work: PreparedCallWork::default(),
     }
 }
 
@@ -37,7 +39,7 @@ async fn a_dropped_call_leaves_one_record() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.jsonl");
     let key = folder.path().join("key");
-    let to = AuditFile { path: path.clone(), key, keep: 1, bytes_max: 1 << 20 };
+    let to = AuditFileSettings { path: path.clone(), key, keep: 1, bytes_max: 1 << 20 };
     let audit = AuditLog::open(&AuditDestination::File(to), false).expect("a log");
     drop(audit.begin_record(&call()).await.expect("a place"));
     let number =
@@ -54,7 +56,7 @@ fn two_processes_that_write_to_one_file_lose_no_record() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.jsonl");
     let key = || AuditKey::open_or_create(&folder.path().join("key")).expect("a key");
-    let open = || ChainedLog::open(&path, key(), 9, 10_000).expect("a file");
+    let open = || ChainedAuditLog::open(&path, key(), 9, 10_000).expect("a file");
     let mut one = open();
     let mut two = open();
     for turn in 0..200 {
@@ -79,9 +81,9 @@ async fn a_log_that_cannot_be_written_refuses_calls_instead_of_blocking_them() {
             Ok(())
         }
     }
-    let queue = Arc::new(RecordQueue::new(2, None, false));
+    let queue = Arc::new(AuditRecordQueue::new(2, None, false));
     let writers = queue.clone();
-    std::thread::spawn(move || writers.run_writer(RecordSink::Stream(Box::new(FullDisk))));
+    std::thread::spawn(move || writers.run_writer(AuditRecordSink::Stream(Box::new(FullDisk))));
     let audit = AuditLog(Some(queue));
     for _ in 0..2 {
         drop(audit.begin_record(&call()).await.expect("a place"));
@@ -107,10 +109,10 @@ impl Write for SwitchableFullDisk {
 #[tokio::test]
 async fn a_strict_log_refuses_calls_while_it_cannot_be_written_and_accepts_them_afterwards() {
     let full = Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let queue = Arc::new(RecordQueue::new(100, None, true));
+    let queue = Arc::new(AuditRecordQueue::new(100, None, true));
     let writers = queue.clone();
     let disk = SwitchableFullDisk(full.clone());
-    std::thread::spawn(move || writers.run_writer(RecordSink::Stream(Box::new(disk))));
+    std::thread::spawn(move || writers.run_writer(AuditRecordSink::Stream(Box::new(disk))));
     let audit = AuditLog(Some(queue));
     let number = audit.begin_record(&call()).await.expect("a place").close(Ok(CallEnding::Done));
     let early = tokio::time::timeout(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use blake3::Hash;
 
-use super::chain::{AuditKey, ChainHead, ChainLine, ChainLink, HEAD_BYTES};
+use super::chain::{AuditChainBounds, AuditChainEnd, AuditChainLine, AuditKey, HEAD_BYTES};
 use super::file::{first_line, head_path};
 
 /// JSON fields of the log line that starts a chain after earlier records.
@@ -63,8 +63,8 @@ impl fmt::Display for BrokenAuditLog {
 /// # Errors
 /// The log cannot be read.
 pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<IntactAuditLog, BrokenAuditLog>> {
-    let LogFiles { head, files } = open_log(path)?;
-    let Some(head) = head.as_deref().and_then(|text| ChainHead::parse(text, key)) else {
+    let AuditLogFiles { head, files } = open_log(path)?;
+    let Some(head) = head.as_deref().and_then(|text| AuditChainBounds::parse(text, key)) else {
         let why = match head {
             Some(_) => "the key does not match this file: the key differs, or the file was changed",
             None => "the file that seals the end of the log is missing",
@@ -76,13 +76,14 @@ pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<IntactAuditLog, 
             why: why.to_owned(),
         }));
     };
-    let seq_of = |file: &LogFile| ChainLine::parse(file.first.as_deref()?).map(|line| line.seq);
+    let seq_of =
+        |file: &AuditLogFile| AuditChainLine::parse(file.first.as_deref()?).map(|line| line.seq);
     let Some(oldest) = files.iter().rposition(|file| seq_of(file) == Some(head.first_seq)) else {
         return Ok(verify_without_oldest(path, &head, files));
     };
     let mut unchecked = files;
     let files = unchecked.split_off(oldest);
-    let mut verifier = LogVerifier {
+    let mut verifier = AuditLogVerifier {
         key,
         link: None,
         first_seq: head.first_seq,
@@ -102,10 +103,10 @@ pub fn verify(path: &Path, key: &AuditKey) -> io::Result<Result<IntactAuditLog, 
 /// Returns the result of the verification if no file begins with the oldest kept line.
 fn verify_without_oldest(
     path: &Path,
-    head: &ChainHead,
-    files: Vec<LogFile>,
+    head: &AuditChainBounds,
+    files: Vec<AuditLogFile>,
 ) -> Result<IntactAuditLog, BrokenAuditLog> {
-    let ChainHead { first_seq: from, link, newest_bytes: bytes } = *head;
+    let AuditChainBounds { first_seq: from, link, newest_bytes: bytes } = *head;
     let torn_bytes = files.last().map_or(0, |file| file.bytes);
     // The log has no lines yet, but perhaps an incomplete record.
     if link.seq < from && bytes == 0 && files.last().is_none_or(|file| file.first.is_none()) {
@@ -127,13 +128,13 @@ fn verify_without_oldest(
 }
 
 /// Files of an audit log at one moment.
-struct LogFiles {
+struct AuditLogFiles {
     head: Option<Vec<u8>>,
     /// Log files with records, oldest first.
-    files: Vec<LogFile>,
+    files: Vec<AuditLogFile>,
 }
 
-struct LogFile {
+struct AuditLogFile {
     path: PathBuf,
     file: File,
     bytes: u64,
@@ -142,7 +143,7 @@ struct LogFile {
 
 /// Opens the log at `path` under a shared lock. The writer holds the lock for each batch of
 /// records, so no batch is half written.
-fn open_log(path: &Path) -> io::Result<LogFiles> {
+fn open_log(path: &Path) -> io::Result<AuditLogFiles> {
     let mut head_file = match File::open(head_path(path)) {
         Ok(file) => Some(file),
         Err(err) if err.kind() == io::ErrorKind::NotFound => None,
@@ -155,7 +156,7 @@ fn open_log(path: &Path) -> io::Result<LogFiles> {
     for path in log_paths(path)? {
         let file = File::open(&path)?;
         let bytes = file.metadata()?.len();
-        files.push(LogFile { first: first_line(&path)?, path, file, bytes });
+        files.push(AuditLogFile { first: first_line(&path)?, path, file, bytes });
     }
     let mut head = None;
     if let Some(file) = &mut head_file {
@@ -165,7 +166,7 @@ fn open_log(path: &Path) -> io::Result<LogFiles> {
     } else if files.is_empty() {
         return Err(io::ErrorKind::NotFound.into());
     }
-    Ok(LogFiles { head, files })
+    Ok(AuditLogFiles { head, files })
 }
 
 /// Returns the paths of the existing files of the log at `path`, oldest first.
@@ -187,19 +188,19 @@ fn log_paths(path: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Progress of the verification of an audit log.
-struct LogVerifier<'k> {
+struct AuditLogVerifier<'k> {
     key: &'k AuditKey,
-    link: Option<ChainLink>,
+    link: Option<AuditChainEnd>,
     /// Number of the first kept line of the log.
     first_seq: u64,
-    head: ChainLink,
+    head: AuditChainEnd,
     /// An incomplete record, which the next log line must confirm.
-    torn: Option<TornRecord>,
+    torn: Option<TornAuditRecord>,
     /// Number of lines in the newest log file.
     lines: u64,
 }
 
-struct TornRecord {
+struct TornAuditRecord {
     location: BrokenAuditLog,
     bytes: u64,
     recovery_note: String,
@@ -207,8 +208,8 @@ struct TornRecord {
     ends_line: bool,
 }
 
-impl LogVerifier<'_> {
-    fn check_file(&mut self, file: LogFile) -> io::Result<Result<(), BrokenAuditLog>> {
+impl AuditLogVerifier<'_> {
+    fn check_file(&mut self, file: AuditLogFile) -> io::Result<Result<(), BrokenAuditLog>> {
         let lines = BufReader::with_capacity(1 << 18, file.file.take(file.bytes));
         self.check_lines(&file.path, lines)
     }
@@ -243,7 +244,7 @@ impl LogVerifier<'_> {
     /// Checks the next line of the log. Returns the problem if the line does not follow the last
     /// one.
     fn check_line(&mut self, text: &[u8], is_first: bool, ended: bool) -> Result<(), String> {
-        let Some(line) = ChainLine::parse(text).filter(|_| ended) else {
+        let Some(line) = AuditChainLine::parse(text).filter(|_| ended) else {
             if self.torn.is_some() {
                 return Err(String::new());
             }
@@ -252,7 +253,7 @@ impl LogVerifier<'_> {
             let at = BrokenAuditLog { file: PathBuf::new(), line: 0, seq, why };
             let bytes = text.len() as u64;
             let recovery_note_text = recovery_note(text);
-            self.torn = Some(TornRecord {
+            self.torn = Some(TornAuditRecord {
                 location: at,
                 bytes,
                 recovery_note: recovery_note_text,
@@ -265,7 +266,7 @@ impl LogVerifier<'_> {
         {
             return Err(String::new());
         }
-        let begins = || Some(ChainLink { seq: line.seq.checked_sub(1)?, mac: line.prev? });
+        let begins = || Some(AuditChainEnd { seq: line.seq.checked_sub(1)?, mac: line.prev? });
         let Some(before) = self.link.or_else(begins) else {
             return Err("it does not refer to a previous line".to_owned());
         };
@@ -334,14 +335,14 @@ impl LogVerifier<'_> {
 pub(super) fn verify_text(
     text: &[u8],
     key: &AuditKey,
-    head: &ChainHead,
+    head: &AuditChainBounds,
 ) -> Result<IntactAuditLog, BrokenAuditLog> {
     let path = Path::new("log");
-    let first = text.split(|byte| *byte == b'\n').next().and_then(ChainLine::parse);
+    let first = text.split(|byte| *byte == b'\n').next().and_then(AuditChainLine::parse);
     if first.is_none_or(|line| line.seq != head.first_seq) {
         return verify_without_oldest(path, head, Vec::new());
     }
-    let mut verifier = LogVerifier {
+    let mut verifier = AuditLogVerifier {
         key,
         link: None,
         first_seq: head.first_seq,

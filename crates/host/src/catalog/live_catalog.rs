@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use toolgate_contract::{AnyTool, BoxFuture, fold_name};
 
-use super::{Catalog, CatalogEntry, RejectedTool};
+use super::{Catalog, CatalogToolEntry, RejectedTool};
 
 /// The catalog of tools in force, which can be replaced while calls run.
 pub(crate) struct LiveCatalog {
@@ -46,7 +46,7 @@ impl LiveCatalog {
         let _one = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.snapshot();
         let (next, refused) = before.with_owner_tools(owner, tools);
-        let is_same = |(a, b): (&Arc<CatalogEntry>, &Arc<CatalogEntry>)| Arc::ptr_eq(a, b);
+        let is_same = |(a, b): (&Arc<CatalogToolEntry>, &Arc<CatalogToolEntry>)| Arc::ptr_eq(a, b);
         let differs = before.entries.len() != next.entries.len()
             || !before.entries.iter().zip(&next.entries).all(is_same);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);

@@ -6,39 +6,39 @@ use foldhash::HashMap;
 use toolgate_contract::{Caller, CallerKind, ToolSpec, fold_name};
 use toolgate_tool_search::{ToolDocument, ToolIndex, VisibleTools};
 
-use super::{Catalog, CatalogEntry};
+use super::{Catalog, CatalogToolEntry};
 
 /// Maximum number of callers whose views of the search index are kept.
 const VIEWS_MAX: usize = 64;
 
 /// Purpose of each server, by the server's name.
-pub(crate) type ServerDescriptions = HashMap<String, String>;
+pub(crate) type ServerPurposes = HashMap<String, String>;
 
 /// A search index of the tools, with the views of the callers who searched last.
-pub(crate) struct CatalogIndex {
+pub(crate) struct CatalogSearchIndex {
     index: ToolIndex,
     /// Texts of the tools, for a model that compares the meaning of sentences.
     sentences: Vec<String>,
-    views: Mutex<Vec<(CallerVisibility, Arc<VisibleTools>)>>,
+    views: Mutex<Vec<(CallerToolVisibility, Arc<VisibleTools>)>>,
 }
 
 /// The properties of a caller that decide which tools the caller sees.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct CallerVisibility {
+pub(crate) struct CallerToolVisibility {
     kind: CallerKind,
     name: Arc<str>,
     scopes: Arc<[Arc<str>]>,
     roles: Arc<[Arc<str>]>,
 }
 
-impl CallerVisibility {
+impl CallerToolVisibility {
     pub(crate) fn new(caller: &Caller) -> Self {
         let Caller { kind, name, scopes, roles, bearer: _ } = caller.clone();
         Self { kind, name, scopes, roles }
     }
 }
 
-impl CatalogEntry {
+impl CatalogToolEntry {
     /// Returns the name of the server that offers the tool. For this server's own tools, it is the
     /// toolset.
     pub(crate) fn server(&self) -> &str {
@@ -63,7 +63,7 @@ impl CatalogEntry {
         rest.unwrap_or(id)
     }
 
-    fn document(&self, descriptions: &ServerDescriptions) -> ToolDocument {
+    fn document(&self, descriptions: &ServerPurposes) -> ToolDocument {
         let ToolSpec { description, input_schema, .. } = self.spec();
         let server = self.server();
         let about = descriptions.get(server).map(String::as_str).unwrap_or_default();
@@ -71,8 +71,8 @@ impl CatalogEntry {
     }
 }
 
-/// Estimates how many tokens a definition of a tool with `chars` characters costs a model. A token of
-/// such text has 3.9 characters on average.
+/// Estimates how many tokens a definition of a tool with `chars` characters costs a model. A token
+/// of such text has 3.9 characters on average.
 pub fn estimate_tokens(chars: usize) -> usize {
     chars.saturating_mul(10).div_ceil(39)
 }
@@ -80,7 +80,7 @@ pub fn estimate_tokens(chars: usize) -> usize {
 impl Catalog {
     /// Returns the tools of the catalog in order of id. The search index refers to a tool by its
     /// position in this list.
-    pub(crate) fn entries(&self) -> &[Arc<CatalogEntry>] {
+    pub(crate) fn entries(&self) -> &[Arc<CatalogToolEntry>] {
         &self.entries
     }
 
@@ -88,8 +88,8 @@ impl Catalog {
     /// milliseconds for thousands of tools, with the `descriptions` of the servers.
     pub(crate) fn search_index(
         &self,
-        descriptions: impl FnOnce() -> ServerDescriptions,
-    ) -> &CatalogIndex {
+        descriptions: impl FnOnce() -> ServerPurposes,
+    ) -> &CatalogSearchIndex {
         self.index.get_or_init(|| {
             let descriptions = descriptions();
             let mut sentences = Vec::with_capacity(self.entries.len());
@@ -98,7 +98,7 @@ impl Catalog {
                 sentences.push(document.sentence());
                 (entry.spec().id.as_str(), document)
             });
-            CatalogIndex { index: ToolIndex::new(tools), sentences, views: Mutex::default() }
+            CatalogSearchIndex { index: ToolIndex::new(tools), sentences, views: Mutex::default() }
         })
     }
 
@@ -108,7 +108,7 @@ impl Catalog {
         &self,
         name: &str,
         is_visible: impl Fn(&ToolSpec) -> bool,
-    ) -> Option<Arc<CatalogEntry>> {
+    ) -> Option<Arc<CatalogToolEntry>> {
         let folded = fold_name(name);
         let mut found = self.entries.iter().filter(|entry| {
             entry.is_foreign()
@@ -120,7 +120,7 @@ impl Catalog {
     }
 }
 
-impl CatalogIndex {
+impl CatalogSearchIndex {
     pub(crate) fn index(&self) -> &ToolIndex {
         &self.index
     }
@@ -135,11 +135,11 @@ impl CatalogIndex {
     /// the tool.
     pub(crate) fn view(
         &self,
-        entries: &[Arc<CatalogEntry>],
+        entries: &[Arc<CatalogToolEntry>],
         caller: &Caller,
         is_visible: impl Fn(&ToolSpec) -> bool,
     ) -> Arc<VisibleTools> {
-        let key = CallerVisibility::new(caller);
+        let key = CallerToolVisibility::new(caller);
         let views = || self.views.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, view)) = views().iter().find(|(known, _)| *known == key) {
             return view.clone();

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallEnvelope, EnvelopeError, EnvelopeMeta, TraceContext, ValidationProblem,
+    CallEnvelope, EnvelopeError, EnvelopeMetadata, TraceContext, ValidationProblem,
 };
 
 use super::ids;
@@ -54,24 +54,24 @@ const EPOCH: Timestamp = Timestamp::constant(1_735_689_600, 0);
 /// The log of envelopes.
 #[derive(Debug)]
 pub struct EnvelopeLog {
-    to_write: Mutex<SyncSender<Box<EnvelopeLine>>>,
+    to_write: Mutex<SyncSender<Box<EnvelopeLogLine>>>,
     /// Number of envelopes that were handed to the log's writer.
     pushed: AtomicU64,
-    written: Arc<LineProgress>,
+    written: Arc<EnvelopeLogProgress>,
     dropped_lines: Arc<AtomicU64>,
 }
 
 /// Number of envelopes that the log's writer has written or given up.
 #[derive(Debug, Default)]
-struct LineProgress {
+struct EnvelopeLogProgress {
     lines: Mutex<u64>,
     changed: Condvar,
 }
 
 /// The log line of one envelope.
-struct EnvelopeLine {
+struct EnvelopeLogLine {
     ts: Timestamp,
-    meta: EnvelopeMeta,
+    meta: EnvelopeMetadata,
     error: Option<Value>,
     /// JSON pointers of the schema violations, if the envelope violates its schema.
     pointers: Option<Vec<String>>,
@@ -81,7 +81,7 @@ struct EnvelopeLine {
 }
 
 /// State of the thread that writes the envelope log.
-struct EnvelopeWriter {
+struct EnvelopeLogWriter {
     folder: PathBuf,
     /// Folder of the log as the settings give it, which each line contains.
     configured_path: String,
@@ -90,7 +90,7 @@ struct EnvelopeWriter {
     file: BufWriter<File>,
     bytes: u64,
     step: u64,
-    written: Arc<LineProgress>,
+    written: Arc<EnvelopeLogProgress>,
     dropped_lines: Arc<AtomicU64>,
 }
 
@@ -108,7 +108,7 @@ impl EnvelopeLog {
         link_latest(&folder, &name)?;
         let file = BufWriter::new(file);
         let (log, lines) = Self::without_writer();
-        let writer = EnvelopeWriter {
+        let writer = EnvelopeLogWriter {
             folder,
             configured_path: named,
             deterministic,
@@ -127,7 +127,7 @@ impl EnvelopeLog {
     }
 
     /// Creates an envelope log without a writer, and the receiver of its lines.
-    fn without_writer() -> (Self, Receiver<Box<EnvelopeLine>>) {
+    fn without_writer() -> (Self, Receiver<Box<EnvelopeLogLine>>) {
         let (to_write, lines) = sync_channel(LINES_MAX);
         let log = Self {
             to_write: Mutex::new(to_write),
@@ -154,11 +154,11 @@ impl EnvelopeLog {
         let at = |problems: &[ValidationProblem]| {
             problems.iter().map(|problem| name_prefix(&problem.pointer).to_owned()).collect()
         };
-        let EnvelopeMeta { method, tool_id, prompt_id, .. } = &envelope.meta;
+        let EnvelopeMetadata { method, tool_id, prompt_id, .. } = &envelope.meta;
         let named = |name: &Option<String>| name.as_deref().map(name_prefix).map(str::to_owned);
-        let line = EnvelopeLine {
+        let line = EnvelopeLogLine {
             ts: Timestamp::now(),
-            meta: EnvelopeMeta {
+            meta: EnvelopeMetadata {
                 method: name_prefix(method).to_owned(),
                 tool_id: named(tool_id),
                 prompt_id: named(prompt_id),
@@ -195,14 +195,14 @@ impl Drop for EnvelopeLog {
     }
 }
 
-impl LineProgress {
+impl EnvelopeLogProgress {
     fn lock_lines(&self) -> MutexGuard<'_, u64> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl EnvelopeWriter {
-    fn run(mut self, lines: &Receiver<Box<EnvelopeLine>>) {
+impl EnvelopeLogWriter {
+    fn run(mut self, lines: &Receiver<Box<EnvelopeLogLine>>) {
         while let Ok(first) = lines.recv() {
             let mut written = 0;
             // Lines that came meanwhile share one flush.
@@ -227,7 +227,7 @@ impl EnvelopeWriter {
         }
     }
 
-    fn write(&mut self, line: &EnvelopeLine) -> io::Result<()> {
+    fn write(&mut self, line: &EnvelopeLogLine) -> io::Result<()> {
         if self.bytes >= FILE_BYTES_MAX {
             self.log_failure(Self::rotate);
         }
@@ -251,7 +251,7 @@ impl EnvelopeWriter {
 
     fn format_line(
         &self,
-        EnvelopeLine { ts, meta, error, pointers: at, traceparent, secrets }: &EnvelopeLine,
+        EnvelopeLogLine { ts, meta, error, pointers: at, traceparent, secrets }: &EnvelopeLogLine,
     ) -> Value {
         let step = self.step;
         let seconds = i64::try_from(step).unwrap_or(i64::MAX).saturating_sub(1);
@@ -389,9 +389,9 @@ mod tests {
     }
 
     /// Creates a writer in `folder` whose file is full.
-    fn full(folder: &Path) -> EnvelopeWriter {
+    fn full(folder: &Path) -> EnvelopeLogWriter {
         let (file, _) = create_file(folder).expect("a file");
-        EnvelopeWriter {
+        EnvelopeLogWriter {
             folder: folder.to_owned(),
             configured_path: String::new(),
             deterministic: true,
@@ -404,7 +404,7 @@ mod tests {
         }
     }
 
-    fn line() -> Box<EnvelopeLine> {
+    fn line() -> Box<EnvelopeLogLine> {
         let (log, lines) = EnvelopeLog::without_writer();
         log.write(&discovered(), None, None, &Arc::default());
         *log.written.lock_lines() += 1;

@@ -42,7 +42,7 @@ fn in_deterministic_mode_equal_requests_have_equal_ids_on_any_transport() {
     let [http, stdio] = ["http", "stdio"].map(|transport| seal(&envelopes, &discover(transport)));
     assert_eq!(http.meta.request_id, "f8f3eb42-5b88-5811-bebf-7d8e1a90ea79");
     assert_eq!(http.meta.duration_ms, 0.0);
-    assert_eq!(EnvelopeMeta { transport: "http".to_owned(), ..stdio.meta }, http.meta);
+    assert_eq!(EnvelopeMetadata { transport: "http".to_owned(), ..stdio.meta }, http.meta);
     let other = CallOrigin { payload: json!({ "a": 1 }), ..discover("http") };
     assert_ne!(seal(&envelopes, &other).meta.request_id, http.meta.request_id);
 }
@@ -78,7 +78,7 @@ fn tool_input_that_lacks_the_common_fields_is_refused() {
 }
 
 /// Creates a builder whose schema no envelope matches, with a log in `folder`.
-fn impossible(validation: OutputCheck, folder: &Path) -> EnvelopeBuilder {
+fn impossible(validation: OutputSchemaCheck, folder: &Path) -> EnvelopeBuilder {
     let schema = json!({ "required": ["never"] });
     let file = SchemaFile { path: "envelope.schema.json".to_owned(), schema };
     let files = SchemaFiles { shared: vec![(SharedSchema::Envelope, file)], tools: Vec::new() };
@@ -97,16 +97,19 @@ fn lines(folder: &Path) -> Vec<Value> {
 #[test]
 fn the_validation_mode_decides_about_an_envelope_that_breaks_its_schema() {
     for (validation, ok, logged) in [
-        (OutputCheck::Off, true, Value::Null),
-        (OutputCheck::Shadow, true, json!("INVALID_OUTPUT")),
-        (OutputCheck::Enforce, false, json!("INVALID_OUTPUT")),
+        (OutputSchemaCheck::Off, true, Value::Null),
+        (OutputSchemaCheck::Shadow, true, json!("INVALID_OUTPUT")),
+        (OutputSchemaCheck::Enforce, false, json!("INVALID_OUTPUT")),
     ] {
         let folder = TempDir::new().expect("a folder");
         let envelopes = impossible(validation, folder.path());
         let sealed = seal(&envelopes, &discover("http"));
         assert_eq!(sealed.ok, ok, "{validation:?}");
         assert_eq!(sealed.data.is_some(), ok);
-        assert_eq!(sealed.error.map(|why| why.code), (!ok).then_some(CanonicalCode::InvalidOutput));
+        assert_eq!(
+            sealed.error.map(|why| why.code),
+            (!ok).then_some(CanonicalErrorCode::InvalidOutput)
+        );
         envelopes.flush();
         let line = &lines(folder.path())[0];
         assert_eq!(line["error"]["code"], logged);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use toolgate_contract::{
-    ArtefactSelection, CallError, JobArtefact, JobId, JobSnapshot, OpenArtefact, OpenFile,
+    ArtefactSelection, CallError, JobArtefact, JobId, JobSnapshot, OpenArtefact, OutgoingFile,
     ProducedFile,
 };
 use zip::CompressionMethod;
@@ -29,14 +29,14 @@ const ZIPS_MAX: usize = 4;
 
 /// The stored files of all jobs, and the size limit for the files of each job.
 #[derive(Debug, Clone)]
-pub(super) struct ArtefactFiles {
+pub(super) struct ArtefactFileStore {
     folder: PathBuf,
     bytes_max: u64,
     /// Permits for zip downloads, because each open zip is a full copy of the files.
     zip_permits: Arc<Semaphore>,
 }
 
-impl ArtefactFiles {
+impl ArtefactFileStore {
     pub(super) fn new(folder: &Path, bytes_max: u64) -> Self {
         Self {
             folder: folder.join("files"),
@@ -137,7 +137,7 @@ impl ArtefactFiles {
                 artefact.name, job.id
             ),
         };
-        let file = OpenFile {
+        let file = OutgoingFile {
             handle: Arc::new(self.open_content(job, artefact).map_err(missing)?),
             bytes: artefact.bytes,
             media_type: artefact.media_type.clone(),
@@ -167,7 +167,7 @@ impl ArtefactFiles {
                 retry_after: ZIP_RETRY,
             })?;
         let permit: Arc<dyn Any + Send + Sync> = Arc::new(place);
-        let zipped = move || -> io::Result<OpenFile> {
+        let zipped = move || -> io::Result<OutgoingFile> {
             // It is missing if no job has left a file yet.
             DirBuilder::new().mode(0o700).recursive(true).create(&self.folder)?;
             // The temporary file has no name and vanishes with its last reader.
@@ -182,7 +182,7 @@ impl ArtefactFiles {
             let file = zip.finish()?;
             let bytes = file.metadata()?.len();
             let media_type = "application/zip".to_owned();
-            Ok(OpenFile { handle: Arc::new(file), bytes, media_type, guard: Some(permit) })
+            Ok(OutgoingFile { handle: Arc::new(file), bytes, media_type, guard: Some(permit) })
         };
         let failed = |err: io::Error| CallError::Failed {
             message: "the zip file could not be created".to_owned(),

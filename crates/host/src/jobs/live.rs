@@ -9,12 +9,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
     BoxFuture, JobEvent, JobEventKind, JobEventStream, JobId, JobSnapshot, JobStreamItem,
-    StartedWork,
+    PreparedCallWork,
 };
 
 use super::JobServiceState;
 use super::questions::JobQuestions;
-use super::store::{JobStoreError, TimedEvent};
+use super::store::{JobStoreError, TimedJobEvent};
 
 /// Number of a job's newest events that are kept in memory. Slower watchers read them from the
 /// store.
@@ -29,18 +29,18 @@ const FAILURES_MAX: u32 = 20;
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A job of this server that has not ended.
-pub(super) struct LiveJob {
+pub(super) struct UnfinishedJob {
     pub(super) id: JobId,
     /// A token that is cancelled when the job is cancelled or the server stops.
     pub(super) cancel: CancellationToken,
     /// Work that was begun for the job before the server accepted it.
-    pub(super) ahead: StartedWork,
+    pub(super) ahead: PreparedCallWork,
     cancelled: AtomicBool,
     /// True if the job stops at this server, and may continue at another one.
     stopped: AtomicBool,
     /// True if the job has begun and may run again.
     repeatable: AtomicBool,
-    recent: Mutex<RecentEvents>,
+    recent: Mutex<RecentJobEvents>,
     progress: watch::Sender<JobProgress>,
     pub(super) questions: watch::Sender<JobQuestions>,
 }
@@ -56,17 +56,17 @@ pub(super) struct JobProgress {
 }
 
 #[derive(Default)]
-struct RecentEvents {
+struct RecentJobEvents {
     events: VecDeque<Arc<JobEvent>>,
     bytes: usize,
 }
 
-impl LiveJob {
+impl UnfinishedJob {
     pub(super) fn new(
         id: JobId,
         cancel: CancellationToken,
         last: u64,
-        ahead: StartedWork,
+        ahead: PreparedCallWork,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
@@ -114,7 +114,7 @@ impl LiveJob {
     }
 
     /// Sends stored events, numbered from `first`, to all watchers.
-    pub(super) fn publish(&self, first: u64, events: Vec<TimedEvent>) {
+    pub(super) fn publish(&self, first: u64, events: Vec<TimedJobEvent>) {
         let mut recent = self.lock_recent();
         let mut last = first;
         for ((at, kind), seq) in events.into_iter().zip(first..) {
@@ -150,12 +150,12 @@ impl LiveJob {
         Some(recent.events.iter().skip(skip).cloned().collect())
     }
 
-    fn lock_recent(&self) -> MutexGuard<'_, RecentEvents> {
+    fn lock_recent(&self) -> MutexGuard<'_, RecentJobEvents> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl RecentEvents {
+impl RecentJobEvents {
     fn push(&mut self, event: Arc<JobEvent>) {
         self.bytes += event_bytes(&event);
         self.events.push_back(event);
@@ -184,20 +184,20 @@ fn event_bytes(event: &JobEvent) -> usize {
 }
 
 /// A watch of a job's events: returns first those in the store, then new ones.
-pub(super) struct JobWatch {
+pub(super) struct JobEventWatch {
     pub(super) jobs: Arc<JobServiceState>,
     pub(super) id: JobId,
     /// Number of the last event that the watch returned.
     pub(super) after: u64,
     pub(super) ready: VecDeque<Arc<JobEvent>>,
-    pub(super) stage: WatchStage,
+    pub(super) stage: JobWatchStage,
     /// Number of consecutive failures to read the job's events from the store.
     pub(super) failures: u32,
 }
 
 /// Stage of a watch of a job's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WatchStage {
+pub(super) enum JobWatchStage {
     /// More events of the job may follow.
     Open,
     /// All events were returned. The final state of the job is returned next.
@@ -206,38 +206,38 @@ pub(super) enum WatchStage {
     Done,
 }
 
-impl JobEventStream for JobWatch {
+impl JobEventStream for JobEventWatch {
     fn next(&mut self) -> BoxFuture<'_, Option<JobStreamItem>> {
         Box::pin(async move {
             loop {
                 if let Some(event) = self.ready.pop_front() {
                     self.after = event.seq;
                     if matches!(event.kind, JobEventKind::Finished { .. }) {
-                        self.stage = WatchStage::Finished;
+                        self.stage = JobWatchStage::Finished;
                     }
                     return Some(JobStreamItem::Event(event));
                 }
                 match self.stage {
-                    WatchStage::Open => match self.wait_for_events().await {
+                    JobWatchStage::Open => match self.wait_for_events().await {
                         Ok(Some(())) => self.failures = 0,
-                        Ok(None) => self.stage = WatchStage::Done,
+                        Ok(None) => self.stage = JobWatchStage::Done,
                         Err(err) => self.handle_failure(&err).await,
                     },
-                    WatchStage::Finished => match self.load_ended_job().await {
+                    JobWatchStage::Finished => match self.load_ended_job().await {
                         Ok(job) => {
-                            self.stage = WatchStage::Done;
+                            self.stage = JobWatchStage::Done;
                             return job.map(|job| JobStreamItem::Ended(Box::new(job)));
                         }
                         Err(err) => self.handle_failure(&err).await,
                     },
-                    WatchStage::Done => return None,
+                    JobWatchStage::Done => return None,
                 }
             }
         })
     }
 }
 
-impl JobWatch {
+impl JobEventWatch {
     /// Waits for new events of the job. Returns `None` if the job is no longer kept.
     async fn wait_for_events(&mut self) -> Result<Option<()>, JobStoreError> {
         let live = self.jobs.live_job(self.id);
@@ -260,7 +260,7 @@ impl JobWatch {
         }
         let Some(job) = self.load_job().await? else { return Ok(None) };
         if job.state.is_terminal() && job.last_event <= self.after {
-            self.stage = WatchStage::Finished;
+            self.stage = JobWatchStage::Finished;
         } else if live.is_none() {
             self.jobs.store().await?.wait_for_change(self.id, POLL_INTERVAL).await;
         } else {
@@ -287,7 +287,7 @@ impl JobWatch {
         self.failures += 1;
         if self.failures > FAILURES_MAX {
             tracing::warn!(job = %self.id, "{err}; a subscription to the job's events ends");
-            self.stage = WatchStage::Done;
+            self.stage = JobWatchStage::Done;
         } else {
             tokio::time::sleep(POLL_INTERVAL).await;
         }

@@ -10,14 +10,14 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use toolgate_contract::{
-    ArtefactSelection, Asker, CallError, Caller, ClientAnswers, ClientQuestions, Effects,
-    HostAnswer, JobEvent, JobEventKind, JobEventStream, JobId, JobOptions, JobPage, JobSnapshot,
-    JobState, JobSupport, OpenArtefact, PrintedText, QuestionSupport, StartedWork, ToolCall,
-    canonical_json_len,
+    ArtefactSelection, CallError, Caller, ClientAnswers, ClientQuestions, Effects, HostAnswer,
+    JobEvent, JobEventKind, JobEventStream, JobId, JobOptions, JobOutputText, JobPage, JobSnapshot,
+    JobState, JobSupport, OpenArtefact, PreparedCallWork, QuestionAsker, QuestionSupport, ToolCall,
+    ToolId, canonical_json_len,
 };
 
-use super::live::{JobWatch, LiveJob, WatchStage};
-use super::store::{CallerAnswers, JobStoreError, NewJob};
+use super::live::{JobEventWatch, JobWatchStage, UnfinishedJob};
+use super::store::{ClientAnswerState, JobStoreError, NewJob};
 use super::{JobService, JobServiceState};
 use crate::pipeline;
 
@@ -40,15 +40,15 @@ const NEAREST_CANDIDATES: usize = 200;
 const NEAREST_DISTANCE_MAX: usize = 4;
 
 /// A request to start a job.
-pub(crate) struct JobRequest {
+pub(crate) struct StartJobRequest {
     pub(crate) call: ToolCall,
     pub(crate) terms: JobOptions,
-    pub(crate) late_questions: LateQuestions,
+    pub(crate) late_questions: JobQuestionAvailability,
 }
 
 /// Availability of questions to the caller while the job runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LateQuestions {
+pub(crate) enum JobQuestionAvailability {
     /// The job may ask questions if the client supports them.
     Possible,
     /// Questions cannot reach the caller.
@@ -59,7 +59,7 @@ impl JobServiceState {
     /// Cancels a job permanently. A queued job ends at once, a running job as soon as it can.
     ///
     /// The cancellation runs in a separate task, so that it continues if the caller disconnects.
-    pub(super) fn cancel_job(self: &Arc<Self>, live: &Arc<LiveJob>) {
+    pub(super) fn cancel_job(self: &Arc<Self>, live: &Arc<UnfinishedJob>) {
         live.cancel_for_good();
         if !self.lock_queue().remove(live.id) {
             return;
@@ -80,12 +80,13 @@ impl JobServiceState {
     ) -> Result<JobSnapshot, JobStoreError> {
         if matches!(job.outcome, Some(Err(_))) {
             let events = self.store().await?.events(job.id, 0, PRINTED_BYTES_MAX).await?;
-            job.printed = PrintedText::from_events(&events);
+            job.printed = JobOutputText::from_events(&events);
         }
         Ok(job)
     }
 
-    /// Returns the refusal of a further job of `caller`, if the queue is full. A job whose input has
+    /// Returns the refusal of a further job of `caller`, if the queue is full. A job whose input
+    /// has
     /// `input_bytes` bytes is always accepted if no other one with an input waits.
     fn queue_refusal(&self, caller: &Caller, input_bytes: u64) -> Option<CallError> {
         let queue = self.lock_queue();
@@ -150,12 +151,12 @@ impl JobService {
     }
 
     /// Accepts the job `wanted` and stores it. Once this returns, the job is never lost.
-    pub(crate) async fn start(&self, wanted: JobRequest) -> Result<HostAnswer, CallError> {
-        let JobRequest { mut call, terms, late_questions } = wanted;
+    pub(crate) async fn start(&self, wanted: StartJobRequest) -> Result<HostAnswer, CallError> {
+        let StartJobRequest { mut call, terms, late_questions } = wanted;
         let jobs = &self.0;
         // A server that runs no jobs begins no work for a job that another server runs.
         call.metadata.as_job = jobs.lock_queue().runs_jobs();
-        call.started_work = StartedWork::with_slot();
+        call.started_work = PreparedCallWork::with_slot();
         let gate = jobs.gate();
         let (entry, mut call) = pipeline::accept_job(&gate, call).await?;
         if terms.answer_within.is_some() && entry.tool().is_done(&call.started_work) {
@@ -178,28 +179,11 @@ impl JobService {
         // Work that was begun here must not be begun elsewhere.
         let lane = (jobs.is_shared() && !ahead.has_work()).then(|| entry.job_lane().to_owned());
         let caller = call.caller.clone();
-        // Snapshot at acceptance; the job may be further when the client reads this.
-        let accepted = JobSnapshot {
-            id,
-            tool: tool.clone(),
-            caller: call.caller.clone(),
-            state: JobState::Queued,
-            created,
-            updated: created,
-            started: None,
-            attempts: 0,
-            progress: 0.0,
-            message: None,
-            keep_for: keep,
-            last_event: 1,
-            artefacts: Vec::new(),
-            questions: ClientQuestions::new(),
-            outcome: None,
-            printed: PrintedText::default(),
-        };
+        // The job may be further when the client reads this.
+        let accepted = queued_snapshot(id, tool.clone(), call.caller.clone(), created, keep);
         let can = match late_questions {
-            LateQuestions::Possible => call.asker.supported(),
-            LateQuestions::Never => QuestionSupport::default(),
+            JobQuestionAvailability::Possible => call.asker.supported(),
+            JobQuestionAvailability::Never => QuestionSupport::default(),
         };
         let new = NewJob {
             id,
@@ -210,7 +194,7 @@ impl JobService {
             priority,
             created,
             keep,
-            answers: CallerAnswers {
+            answers: ClientAnswerState {
                 can,
                 given: call.asker.answers(),
                 has_begun_work: ahead.has_work(),
@@ -292,7 +276,7 @@ impl JobService {
         &self,
         caller: &Caller,
         id: &str,
-        asker: &Asker,
+        asker: &QuestionAsker,
     ) -> Result<JobSnapshot, CallError> {
         loop {
             let job = self.get(Some(caller), id).await?;
@@ -322,8 +306,8 @@ impl JobService {
         &self,
         caller: &Caller,
         id: JobId,
-        live: Option<&LiveJob>,
-        asker: &Asker,
+        live: Option<&UnfinishedJob>,
+        asker: &QuestionAsker,
     ) -> std::convert::Infallible {
         while live.is_some() || asker.supported() != QuestionSupport::default() {
             let questions = match live {
@@ -428,12 +412,12 @@ impl JobService {
         after: u64,
     ) -> Result<(JobSnapshot, Box<dyn JobEventStream>), CallError> {
         let job = self.get(caller, id).await?;
-        let watch = JobWatch {
+        let watch = JobEventWatch {
             jobs: self.0.clone(),
             id: job.id,
             after,
             ready: VecDeque::new(),
-            stage: WatchStage::Open,
+            stage: JobWatchStage::Open,
             failures: 0,
         };
         Ok((job, Box::new(watch)))
@@ -497,4 +481,32 @@ fn random_id_bits() -> Result<[u8; 16], CallError> {
         cause: err.to_string(),
     })?;
     Ok(bits)
+}
+
+/// Returns a job that was just accepted, as clients see it.
+fn queued_snapshot(
+    id: JobId,
+    tool: ToolId,
+    caller: Caller,
+    created: Timestamp,
+    keep_for: Duration,
+) -> JobSnapshot {
+    JobSnapshot {
+        id,
+        tool,
+        caller,
+        state: JobState::Queued,
+        created,
+        updated: created,
+        started: None,
+        attempts: 0,
+        progress: 0.0,
+        message: None,
+        keep_for,
+        last_event: 1,
+        artefacts: Vec::new(),
+        questions: ClientQuestions::new(),
+        outcome: None,
+        printed: JobOutputText::default(),
+    }
 }

@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use toolgate_contract::{CallError, ClientAnswers, ClientQuestions, JobId, JobSnapshot};
 
-use super::live::LiveJob;
+use super::live::UnfinishedJob;
 use super::operations::STOP_WAIT;
-use super::store::{JobStoreError, OwnerRequest};
+use super::store::{JobOwnerRequest, JobStoreError};
 use super::{JobService, JobServiceState, MAINTENANCE_INTERVAL};
 
 /// Pause before a failed query for requests of other servers is repeated.
@@ -76,18 +76,18 @@ impl JobServiceState {
     async fn fulfil_waiting(self: &Arc<Self>) -> Result<(), JobStoreError> {
         for request in self.store().await?.take_requests().await? {
             match request {
-                OwnerRequest::Cancel(id) => {
+                JobOwnerRequest::Cancel(id) => {
                     // The request stays until the job has ended.
                     if let Some(live) = self.live_job(id).filter(|live| !live.is_cancelled()) {
                         self.cancel_job(&live);
                     }
                 }
-                OwnerRequest::Stop(id) => {
+                JobOwnerRequest::Stop(id) => {
                     let Some(live) = self.live_job(id) else { continue };
                     live.stop_here();
                     self.leave_claimed(&live);
                 }
-                OwnerRequest::Answer(id, given) => {
+                JobOwnerRequest::Answer(id, given) => {
                     if let Some(live) = self.live_job(id) {
                         live.answer_questions(given);
                     }
@@ -97,9 +97,9 @@ impl JobServiceState {
         Ok(())
     }
 
-    /// Removes a waiting job that another server has claimed, if it is known to be claimed. Call this
-    /// after the job was stopped here, and after it was queued: either may come first.
-    pub(super) fn leave_claimed(&self, live: &LiveJob) {
+    /// Removes a waiting job that another server has claimed, if it is known to be claimed. Call
+    /// this after the job was stopped here, and after it was queued: either may come first.
+    pub(super) fn leave_claimed(&self, live: &UnfinishedJob) {
         if live.is_stopped_here() && self.lock_queue().remove(live.id) {
             self.unregister(live);
         }
@@ -169,7 +169,7 @@ impl JobService {
     }
 
     /// Waits until a job of this server has ended, even if another server has claimed it meanwhile.
-    pub(super) async fn wait_until_over(&self, live: &LiveJob) {
+    pub(super) async fn wait_until_over(&self, live: &UnfinishedJob) {
         live.wait_until_closed().await;
         if !self.0.is_shared() || self.0.stopping.is_cancelled() {
             return;

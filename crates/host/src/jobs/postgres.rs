@@ -1,9 +1,9 @@
 //! Stores jobs in a PostgreSQL database, which servers on several machines share.
 //!
 //! A job belongs to the server that accepted it, until another server with a free place claims it.
-//! Each server renews a lease; if it stops or does not renew it in time, another server takes over its
-//! jobs. Each write of a run names the owner of the job, so a server that was overtaken writes nothing
-//! any more.
+//! Each server renews a lease; if it stops or does not renew it in time, another server takes over
+//! its jobs. Each write of a run names the owner of the job, so a server that was overtaken writes
+//! nothing any more.
 
 mod failures;
 mod schema;
@@ -27,19 +27,21 @@ use jiff::Timestamp;
 use toolgate_contract::{
     BoxFuture, Caller, ClientAnswers, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot,
 };
-use toolgate_postgres::{ConnectionPool, PostgresAddress, PostgresError, SharedPool};
+use toolgate_postgres::{
+    PostgresAddress, PostgresConnectionPool, PostgresError, SharedPostgresPool,
+};
 
 use super::store::{
-    AdoptFilter, AdoptedJobs, JobClaim, JobEnd, JobStore, JobStoreError, NewJob, OrphanJob,
-    OwnerRequest, StartedJob, TimedEvent,
+    AdoptedJobs, AdoptionFilter, JobClaim, JobEnd, JobOwnerRequest, JobStore, JobStoreError,
+    NewJob, OrphanedJob, StartedJob, TimedJobEvent,
 };
-use super::stored_form::{EventRows, StoredEnd};
+use super::stored_form::{JobEventRows, StoredJobEnd};
 use crate::limits::{RateBucket, RateGrant};
-use changes::ChangeChannel;
+use changes::StoreChangeChannel;
 pub use credentials::{FleetCredential, FleetCredentialLock, FleetCredentials};
-use failures::FailedWrite;
-use known_runs::{KnownRuns, SharedRuns};
-use lease::{RenewalTask, ServerLease, ServerRow};
+use failures::FailedDatabaseWrite;
+use known_runs::{ServerJobRuns, SharedRuns};
+use lease::{FleetServerRow, LeaseRenewalTask, ServerLease};
 pub use profile::{FleetServerKind, FleetServerProfile, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
 pub use status::{FleetServerStatus, FleetStatus};
@@ -85,20 +87,20 @@ impl PostgresStoreSettings {
 
 /// A job store in a PostgreSQL database.
 ///
-/// A write whose connection breaks has an unknown outcome. The store then looks at the tables before
-/// it repeats the write.
+/// A write whose connection breaks has an unknown outcome. The store then looks at the tables
+/// before it repeats the write.
 pub struct PostgresStore {
-    pool: SharedPool,
+    pool: SharedPostgresPool,
     lease: Arc<ServerLease>,
-    _renewals: RenewalTask,
-    changes: ChangeChannel,
+    _renewals: LeaseRenewalTask,
+    changes: StoreChangeChannel,
     runs: SharedRuns,
     /// Time of the last check of all waiting jobs.
     waiting_checked: Mutex<Instant>,
 }
 
 /// Runs `$work` with the client `$client` of a connection of the pool. The error is a
-/// [`FailedWrite`].
+/// [`FailedDatabaseWrite`].
 macro_rules! on_connection {
     ($self:ident, |$client:ident| $work:expr) => {
         match $self.pool.acquire().await {
@@ -108,9 +110,9 @@ macro_rules! on_connection {
                 let has_unknown_outcome =
                     result.as_ref().is_err_and(PostgresError::has_unknown_outcome);
                 lent.give_back(result)
-                    .map_err(|err| FailedWrite { error: err.into(), has_unknown_outcome })
+                    .map_err(|err| FailedDatabaseWrite { error: err.into(), has_unknown_outcome })
             }
-            Err(err) => Err(FailedWrite { error: err.into(), has_unknown_outcome: false }),
+            Err(err) => Err(FailedDatabaseWrite { error: err.into(), has_unknown_outcome: false }),
         }
     };
 }
@@ -125,13 +127,14 @@ impl PostgresStore {
     /// The database is unavailable, refuses this user, or was set up by a newer toolgate.
     pub async fn open(settings: PostgresStoreSettings, mark: u64) -> Result<Self, JobStoreError> {
         let PostgresStoreSettings { address, workspace, lease, lost_after, profile } = settings;
-        let pool = Arc::new(ConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT));
+        let pool =
+            Arc::new(PostgresConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT));
         let mut lent = pool.acquire().await?;
         let migration = schema::migrate(&mut lent.connection.client);
         let migrated = pool.with_timeout(MIGRATION_TIMEOUT, migration).await;
         lent.give_back(migrated)?;
         let random = getrandom::u64().map_err(|err| JobStoreError(err.to_string()))? >> 1;
-        let server = ServerRow {
+        let server = FleetServerRow {
             id: random.cast_signed(),
             workspace: workspace.replace('\0', ""),
             machine: lease::machine_boot(),
@@ -140,14 +143,14 @@ impl PostgresStore {
         };
         let lease = ServerLease::new(server, lease, lost_after);
         lease.renew(&pool).await?;
-        let renewals = RenewalTask::start(lease.clone(), pool.clone());
+        let renewals = LeaseRenewalTask::start(lease.clone(), pool.clone());
         let runs = SharedRuns::default();
-        let changes = ChangeChannel::start(&pool, &lease.server, runs.clone());
+        let changes = StoreChangeChannel::start(&pool, &lease.server, runs.clone());
         let waiting_checked = Mutex::new(Instant::now());
         Ok(Self { pool, lease, _renewals: renewals, changes, runs, waiting_checked })
     }
 
-    fn lock_runs(&self) -> MutexGuard<'_, KnownRuns> {
+    fn lock_runs(&self) -> MutexGuard<'_, ServerJobRuns> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -157,7 +160,7 @@ impl PostgresStore {
         let mut tries = 0;
         loop {
             tries += 1;
-            let accepted: Result<bool, FailedWrite> =
+            let accepted: Result<bool, FailedDatabaseWrite> =
                 on_connection!(self, |client| writes::accept(client, server, &row));
             match accepted {
                 Ok(true) => {
@@ -168,7 +171,7 @@ impl PostgresStore {
                 }
                 Ok(false) if tries > 1 => {
                     // An earlier try may have stored it.
-                    let is_own: Result<bool, FailedWrite> =
+                    let is_own: Result<bool, FailedDatabaseWrite> =
                         on_connection!(self, |client| writes::is_owner(client, server.id, job.id));
                     if !is_own? {
                         return Err(duplicate_error(job.id));
@@ -200,15 +203,10 @@ impl PostgresStore {
         }
         let (lease, lapses) = (&self.lease, self.lease.lapses());
         let may_have_begun = self.lock_runs().uncertain_begins.contains(&id);
-        let begun: Result<Option<StartedJob>, FailedWrite> =
-            on_connection!(self, |client| writes::begin(
-                client,
-                lease,
-                id,
-                at,
-                may_have_begun,
-                runs_once
-            ));
+        let begun: Result<Option<StartedJob>, FailedDatabaseWrite> = on_connection!(
+            self,
+            |client| writes::begin(client, lease, id, at, may_have_begun, runs_once)
+        );
         let begun = begun.and_then(|started| lease.check_lapses(lapses).map(|()| started));
         let mut runs = self.lock_runs();
         match &begun {
@@ -231,13 +229,13 @@ impl PostgresStore {
     async fn append_new(
         &self,
         id: JobId,
-        mut events: Vec<TimedEvent>,
+        mut events: Vec<TimedJobEvent>,
     ) -> Result<u64, JobStoreError> {
         let owner = self.lease.server.id;
         let stored_first = self.skip_stored(id, &mut events).await?;
-        let rows = EventRows::from_events(&events)?;
+        let rows = JobEventRows::from_events(&events)?;
         let count = events.len() as u64;
-        let appended: Result<Option<u64>, FailedWrite> =
+        let appended: Result<Option<u64>, FailedDatabaseWrite> =
             on_connection!(self, |client| writes::append(client, owner, id, &rows));
         match &appended {
             Ok(Some(first)) => self.lock_runs().note_stored(id, first + count - 1),
@@ -259,7 +257,7 @@ impl PostgresStore {
     async fn skip_stored(
         &self,
         id: JobId,
-        events: &mut Vec<TimedEvent>,
+        events: &mut Vec<TimedJobEvent>,
     ) -> Result<Option<u64>, JobStoreError> {
         let batch = self.lock_runs().uncertain_batch(id);
         let Some(batch) = batch else { return Ok(None) };
@@ -276,10 +274,10 @@ impl PostgresStore {
         Ok(Some(batch.last_before + 1))
     }
 
-    async fn take_waiting_requests(&self) -> Result<Vec<OwnerRequest>, JobStoreError> {
+    async fn take_waiting_requests(&self) -> Result<Vec<JobOwnerRequest>, JobStoreError> {
         let owner = self.lease.server.id;
         let (running, waiting) = self.jobs_to_check();
-        let taken: Result<Vec<OwnerRequest>, FailedWrite> =
+        let taken: Result<Vec<JobOwnerRequest>, FailedDatabaseWrite> =
             on_connection!(self, |client| writes::take_requests(client, owner, &running, &waiting));
         let mut runs = self.lock_runs();
         if taken.is_err() {
@@ -290,7 +288,7 @@ impl PostgresStore {
         }
         let requests = taken?;
         for request in &requests {
-            if let OwnerRequest::Stop(id) = request {
+            if let JobOwnerRequest::Stop(id) = request {
                 runs.end(*id);
             }
         }
@@ -310,8 +308,8 @@ impl PostgresStore {
         (runs.running(), runs.take_suspects())
     }
 
-    async fn claim_jobs(&self, claim: JobClaim) -> Result<Vec<OrphanJob>, JobStoreError> {
-        let claimed: Result<Vec<OrphanJob>, FailedWrite> =
+    async fn claim_jobs(&self, claim: JobClaim) -> Result<Vec<OrphanedJob>, JobStoreError> {
+        let claimed: Result<Vec<OrphanedJob>, FailedDatabaseWrite> =
             on_connection!(self, |client| claims::claim(client, &self.lease, &claim));
         let jobs = claimed?;
         let mut runs = self.lock_runs();
@@ -322,21 +320,18 @@ impl PostgresStore {
         Ok(jobs)
     }
 
-    async fn adopt_jobs(&self, filter: AdoptFilter) -> Result<AdoptedJobs, JobStoreError> {
+    async fn adopt_jobs(&self, filter: AdoptionFilter) -> Result<AdoptedJobs, JobStoreError> {
         if self.lease.is_unsettled() {
             let owner = self.lease.server.id;
             let begun = self.lock_runs().begun_lately();
             on_connection!(self, |client| writes::report_running(client, owner, &begun))?;
         }
         let unacknowledged: Vec<JobId> = self.lock_runs().unacknowledged.iter().copied().collect();
-        let taken: Result<takeover::Takeover, FailedWrite> =
-            on_connection!(self, |client| takeover::adopt(
-                client,
-                &self.lease,
-                &filter,
-                &unacknowledged
-            ));
-        let takeover::Takeover { jobs, servers } = taken?;
+        let taken: Result<takeover::PostgresJobTakeover, FailedDatabaseWrite> = on_connection!(
+            self,
+            |client| takeover::adopt(client, &self.lease, &filter, &unacknowledged)
+        );
+        let takeover::PostgresJobTakeover { jobs, servers } = taken?;
         let mut runs = self.lock_runs();
         for id in &unacknowledged {
             runs.unacknowledged.remove(id);
@@ -359,14 +354,14 @@ impl PostgresStore {
         ended_max: usize,
     ) -> Result<Vec<JobId>, JobStoreError> {
         let workspace = self.lease.server.workspace.as_str();
-        let due: Result<Vec<JobId>, FailedWrite> = on_connection!(self, |client| async {
+        let due: Result<Vec<JobId>, FailedDatabaseWrite> = on_connection!(self, |client| async {
             writes::remove_confirmations(client, workspace, now).await?;
             rates::remove_full_buckets(client, workspace).await?;
             reads::jobs_to_remove(client, workspace, now, ended_max).await
         });
         let mut removed = Vec::new();
         for step in due?.chunks(REMOVE_STEP) {
-            let step: Result<Vec<JobId>, FailedWrite> =
+            let step: Result<Vec<JobId>, FailedDatabaseWrite> =
                 on_connection!(self, |client| writes::remove_jobs(client, step));
             match step {
                 Ok(step) => removed.extend(step),
@@ -420,7 +415,7 @@ impl JobStore for PostgresStore {
     fn append_events(
         &self,
         id: JobId,
-        events: Vec<TimedEvent>,
+        events: Vec<TimedJobEvent>,
     ) -> BoxFuture<'_, Result<u64, JobStoreError>> {
         Box::pin(self.append_new(id, events))
     }
@@ -478,7 +473,7 @@ impl JobStore for PostgresStore {
         self.lease.is_trusted()
     }
 
-    fn take_requests(&self) -> BoxFuture<'_, Result<Vec<OwnerRequest>, JobStoreError>> {
+    fn take_requests(&self) -> BoxFuture<'_, Result<Vec<JobOwnerRequest>, JobStoreError>> {
         Box::pin(self.take_waiting_requests())
     }
 
@@ -487,7 +482,7 @@ impl JobStore for PostgresStore {
             let owner = self.lease.server.id;
             let mut end = end;
             let stored_first = self.skip_stored(id, &mut end.last_events).await?;
-            let end = StoredEnd::from_end(end)?;
+            let end = StoredJobEnd::from_end(end)?;
             let first = on_connection!(self, |client| writes::finish(client, owner, id, &end))?;
             self.lock_runs().finish(id, Instant::now(), self.lease.memory_time());
             self.changes.notify_job(id);
@@ -528,11 +523,11 @@ impl JobStore for PostgresStore {
         })
     }
 
-    fn adopt(&self, filter: AdoptFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>> {
+    fn adopt(&self, filter: AdoptionFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>> {
         Box::pin(self.adopt_jobs(filter))
     }
 
-    fn claim(&self, claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanJob>, JobStoreError>> {
+    fn claim(&self, claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanedJob>, JobStoreError>> {
         Box::pin(self.claim_jobs(claim))
     }
 

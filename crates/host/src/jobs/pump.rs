@@ -6,11 +6,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 use toolgate_contract::{
-    CallEvent, EventSink, JobEventKind, LogLevel, OutputStream, ProducedFile, log_text,
+    CallEvent, CallEventSink, JobEventKind, LogLevel, OutputStream, ProducedFile, log_text,
 };
 
-use super::live::LiveJob;
-use super::store::{JobStore, JobStoreError, TimedEvent};
+use super::live::UnfinishedJob;
+use super::store::{JobStore, JobStoreError, TimedJobEvent};
 
 /// Time for which a job's event waits to be stored together with others.
 const GATHER_TIME: Duration = Duration::from_millis(20);
@@ -34,13 +34,13 @@ const FILES_MAX: usize = 10_000;
 
 /// Moves a job's events to the store. The job never waits for the store. The limits on a job's
 /// events bound the buffer.
-pub(super) struct EventPump {
-    buffer: Mutex<PumpBuffer>,
+pub(super) struct JobEventForwarder {
+    buffer: Mutex<JobEventBuffer>,
     changed: Notify,
 }
 
-struct PumpBuffer {
-    events: Vec<TimedEvent>,
+struct JobEventBuffer {
+    events: Vec<TimedJobEvent>,
     files: Vec<ProducedFile>,
     fraction: f64,
     /// Number of bytes of the job's output that may still be kept.
@@ -52,9 +52,9 @@ struct PumpBuffer {
     closed: bool,
 }
 
-impl EventPump {
+impl JobEventForwarder {
     pub(super) fn new(output_bytes_max: usize) -> Arc<Self> {
-        let buffer = PumpBuffer {
+        let buffer = JobEventBuffer {
             events: Vec::new(),
             files: Vec::new(),
             fraction: 0.0,
@@ -69,9 +69,9 @@ impl EventPump {
     }
 
     /// Returns the sink that receives the events of the job.
-    pub(super) fn sink(self: &Arc<Self>) -> EventSink {
+    pub(super) fn sink(self: &Arc<Self>) -> CallEventSink {
         let pump = self.clone();
-        let sink = EventSink::new(move |event| {
+        let sink = CallEventSink::new(move |event| {
             pump.lock_buffer().add_event(event);
             pump.changed.notify_one();
         });
@@ -84,15 +84,15 @@ impl EventPump {
         self.changed.notify_one();
     }
 
-    /// Closes the pump, which ends [`EventPump::run`].
+    /// Closes the pump, which ends [`JobEventForwarder::run`].
     pub(super) fn close(&self) {
         self.lock_buffer().closed = true;
         self.changed.notify_one();
     }
 
     /// Stores the job's events, and the open questions with events about them, until the pump is
-    /// closed. [`EventPump::take_rest`] returns the events that remain.
-    pub(super) async fn run(&self, store: &dyn JobStore, live: &LiveJob) {
+    /// closed. [`JobEventForwarder::take_rest`] returns the events that remain.
+    pub(super) async fn run(&self, store: &dyn JobStore, live: &UnfinishedJob) {
         loop {
             self.changed.notified().await;
             if self.is_closed() {
@@ -127,14 +127,14 @@ impl EventPump {
         }
     }
 
-    fn put_back(&self, mut events: Vec<TimedEvent>) {
+    fn put_back(&self, mut events: Vec<TimedJobEvent>) {
         let mut buffer = self.lock_buffer();
         events.append(&mut buffer.events);
         buffer.events = events;
     }
 
     /// Takes the events that are not stored yet, and the files that the job produced.
-    pub(super) fn take_rest(&self) -> (Vec<TimedEvent>, Vec<ProducedFile>) {
+    pub(super) fn take_rest(&self) -> (Vec<TimedJobEvent>, Vec<ProducedFile>) {
         let mut buffer = self.lock_buffer();
         (std::mem::take(&mut buffer.events), std::mem::take(&mut buffer.files))
     }
@@ -151,7 +151,7 @@ impl EventPump {
         self.changed.notify_one();
     }
 
-    fn lock_buffer(&self) -> MutexGuard<'_, PumpBuffer> {
+    fn lock_buffer(&self) -> MutexGuard<'_, JobEventBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -160,8 +160,8 @@ impl EventPump {
 /// that a client that sees the event at another server finds them.
 async fn store_events(
     store: &dyn JobStore,
-    live: &LiveJob,
-    events: &[TimedEvent],
+    live: &UnfinishedJob,
+    events: &[TimedJobEvent],
 ) -> Result<u64, JobStoreError> {
     if events.iter().any(|(_, kind)| matches!(kind, JobEventKind::Asks { .. })) {
         store.set_questions(live.id, live.open_questions()).await?;
@@ -169,7 +169,7 @@ async fn store_events(
     store.append_events(live.id, events.to_vec()).await
 }
 
-impl PumpBuffer {
+impl JobEventBuffer {
     fn add_event(&mut self, event: CallEvent) {
         if self.closed {
             return;
@@ -254,9 +254,9 @@ impl PumpBuffer {
     }
 
     /// Takes the next batch of events to store.
-    fn take_batch(&mut self) -> Vec<TimedEvent> {
+    fn take_batch(&mut self) -> Vec<TimedJobEvent> {
         let mut bytes = 0;
-        let is_next = |(_, kind): &&TimedEvent| {
+        let is_next = |(_, kind): &&TimedJobEvent| {
             let is_next = bytes < BATCH_BYTES;
             bytes += output_bytes(kind);
             is_next
@@ -287,13 +287,13 @@ mod tests {
         CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: text.to_owned() }
     }
 
-    fn events(pump: &EventPump) -> Vec<JobEventKind> {
+    fn events(pump: &JobEventForwarder) -> Vec<JobEventKind> {
         pump.take_rest().0.into_iter().map(|(_, kind)| kind).collect()
     }
 
     #[test]
     fn output_beyond_its_limit_is_dropped_with_one_warning() {
-        let pump = EventPump::new(4);
+        let pump = JobEventForwarder::new(4);
         let sink = pump.sink();
         ["ab", "c\u{e9}f", "more", "more"].into_iter().for_each(|text| sink.send(chunk(text)));
         let events = events(&pump);
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn progress_never_falls_and_only_the_last_report_is_kept() {
-        let pump = EventPump::new(4);
+        let pump = JobEventForwarder::new(4);
         let sink = pump.sink();
         for (done, total) in [(1.0, Some(4.0)), (3.0, Some(4.0)), (2.0, Some(4.0)), (9.0, None)] {
             sink.send(CallEvent::Progress { done, total, message: None });
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn large_output_is_stored_in_parts_and_in_order() {
-        let pump = EventPump::new(usize::MAX);
+        let pump = JobEventForwarder::new(usize::MAX);
         let sink = pump.sink();
         let lines = (0..100_000).map(|line| format!("a line of output, number {line}\n"));
         let lines: Vec<_> = lines.collect();
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn events_after_the_end_are_ignored() {
-        let pump = EventPump::new(4);
+        let pump = JobEventForwarder::new(4);
         pump.close();
         pump.sink().send(chunk("x"));
         assert_eq!(events(&pump), []);

@@ -9,8 +9,8 @@ use toolgate_contract::{
     ToolError,
 };
 
-use super::live::LiveJob;
-use super::pump::EventPump;
+use super::live::UnfinishedJob;
+use super::pump::JobEventForwarder;
 
 /// Open questions of a job, and the answers so far.
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl JobQuestions {
     }
 }
 
-impl LiveJob {
+impl UnfinishedJob {
     /// Returns the open questions of the job.
     pub(super) fn open_questions(&self) -> ClientQuestions {
         self.questions.borrow().open.clone()
@@ -94,12 +94,12 @@ impl LiveJob {
 }
 
 /// Sender of a running job's questions to the caller.
-pub(super) struct JobAsker {
-    pub(super) live: Arc<LiveJob>,
-    pub(super) pump: Arc<EventPump>,
+pub(super) struct JobQuestionSender {
+    pub(super) live: Arc<UnfinishedJob>,
+    pub(super) pump: Arc<JobEventForwarder>,
 }
 
-impl QuestionSender for JobAsker {
+impl QuestionSender for JobQuestionSender {
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         Box::pin(async move {
             let state = &self.live.questions;
@@ -111,7 +111,7 @@ impl QuestionSender for JobAsker {
                     names.push((key, name));
                 }
             });
-            let waiting = PendingQuestions { asker: self, names };
+            let waiting = PendingJobQuestions { asker: self, names };
             let mut open = 0;
             loop {
                 let open_now = waiting.unanswered(&receiver.borrow_and_update());
@@ -135,7 +135,7 @@ impl QuestionSender for JobAsker {
     }
 }
 
-impl JobAsker {
+impl JobQuestionSender {
     fn report_open(&self) {
         let open = self.live.questions.borrow().open.len();
         self.pump.push(JobEventKind::Asks { open });
@@ -144,12 +144,12 @@ impl JobAsker {
 
 /// Questions for whose answers a job waits, by key and name. Dropping this value closes the
 /// questions.
-struct PendingQuestions<'a> {
-    asker: &'a JobAsker,
+struct PendingJobQuestions<'a> {
+    asker: &'a JobQuestionSender,
     names: Vec<(String, String)>,
 }
 
-impl PendingQuestions<'_> {
+impl PendingJobQuestions<'_> {
     /// Returns the number of questions without an answer.
     fn unanswered(&self, state: &JobQuestions) -> usize {
         self.names.iter().filter(|(_, name)| !state.answers.contains_key(name)).count()
@@ -165,7 +165,7 @@ impl PendingQuestions<'_> {
     }
 }
 
-impl Drop for PendingQuestions<'_> {
+impl Drop for PendingJobQuestions<'_> {
     fn drop(&mut self) {
         let closed = self.asker.live.questions.send_if_modified(|state| {
             let before = state.open.len();
@@ -185,14 +185,18 @@ mod tests {
     use futures_util::FutureExt;
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
-    use toolgate_contract::{ClientAnswer, JobId, PersonChoice, StartedWork};
+    use toolgate_contract::{ClientAnswer, ElicitationAnswer, JobId, PreparedCallWork};
 
     use super::*;
 
-    fn asker() -> JobAsker {
-        let live =
-            LiveJob::new(JobId::from_bits(7), CancellationToken::new(), 0, StartedWork::default());
-        JobAsker { live, pump: EventPump::new(0) }
+    fn asker() -> JobQuestionSender {
+        let live = UnfinishedJob::new(
+            JobId::from_bits(7),
+            CancellationToken::new(),
+            0,
+            PreparedCallWork::default(),
+        );
+        JobQuestionSender { live, pump: JobEventForwarder::new(0) }
     }
 
     /// Returns one question with the key `go`, whose form has a text field `field`.
@@ -206,11 +210,11 @@ mod tests {
         let content = json!({ field: "x" }).as_object().expect("an object").clone();
         ClientAnswers::from([(
             name.to_owned(),
-            ClientAnswer::Choice(PersonChoice::Accepted(content)),
+            ClientAnswer::Choice(ElicitationAnswer::Accepted(content)),
         )])
     }
 
-    fn open(asker: &JobAsker) -> Vec<String> {
+    fn open(asker: &JobQuestionSender) -> Vec<String> {
         asker.live.open_questions().into_keys().collect()
     }
 
@@ -254,7 +258,7 @@ mod tests {
         let answer = waiting.now_or_never().expect("it ends");
         assert_eq!(
             answer.expect_err("it is cancelled").fault,
-            toolgate_contract::ToolFault::Canceled
+            toolgate_contract::ToolErrorKind::Canceled
         );
     }
 }

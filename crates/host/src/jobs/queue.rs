@@ -10,8 +10,8 @@ use toolgate_contract::{Caller, JobId, ToolId};
 
 /// Queued jobs, and counts of running jobs by caller and tool.
 pub(super) struct JobQueue {
-    caller_queues: HashMap<Caller, CallerQueue>,
-    positions: HashMap<JobId, (Caller, QueuePosition)>,
+    caller_queues: HashMap<Caller, CallerJobQueue>,
+    positions: HashMap<JobId, (Caller, JobQueuePosition)>,
     running_by_tool: HashMap<ToolId, usize>,
     running_total: usize,
     running_max: usize,
@@ -24,8 +24,8 @@ pub(super) struct JobQueue {
 
 /// Queued jobs and number of running jobs of one caller.
 #[derive(Default)]
-struct CallerQueue {
-    waiting: BTreeMap<QueuePosition, QueuedJob>,
+struct CallerJobQueue {
+    waiting: BTreeMap<JobQueuePosition, QueuedJob>,
     running: usize,
     /// Number of the turn at which a job of the caller last started.
     last_turn: u64,
@@ -35,7 +35,7 @@ struct CallerQueue {
 ///
 /// The position contains the acceptance time of the job, so that a job that was taken over from a
 /// dead server keeps its place.
-type QueuePosition = (Reverse<i32>, Timestamp, u64);
+type JobQueuePosition = (Reverse<i32>, Timestamp, u64);
 
 /// A queued job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) struct QueuedJob {
     pub(super) input_bytes: u64,
 }
 
-impl CallerQueue {
+impl CallerJobQueue {
     /// Returns the size of the inputs of all queued jobs in bytes.
     fn input_bytes(&self) -> u64 {
         self.waiting.values().map(|job| job.input_bytes).sum()
@@ -85,12 +85,12 @@ impl JobQueue {
 
     /// Returns the size of the inputs of all queued jobs in bytes.
     pub(super) fn input_bytes(&self) -> u64 {
-        self.caller_queues.values().map(CallerQueue::input_bytes).sum()
+        self.caller_queues.values().map(CallerJobQueue::input_bytes).sum()
     }
 
     /// Returns the size of the inputs of the queued jobs of `caller` in bytes.
     pub(super) fn input_bytes_for(&self, caller: &Caller) -> u64 {
-        self.caller_queues.get(caller).map_or(0, CallerQueue::input_bytes)
+        self.caller_queues.get(caller).map_or(0, CallerJobQueue::input_bytes)
     }
 
     /// Changes the limits that were passed to [`JobQueue::new`]. Running jobs continue.
@@ -142,7 +142,7 @@ impl JobQueue {
     /// Returns the number of further jobs that could start here for each caller with running or
     /// queued jobs.
     pub(super) fn caller_places(&self) -> HashMap<Caller, usize> {
-        let places = |queue: &CallerQueue| {
+        let places = |queue: &CallerJobQueue| {
             self.running_per_caller.saturating_sub(queue.running + queue.waiting.len())
         };
         self.caller_queues.iter().map(|(caller, queue)| (caller.clone(), places(queue))).collect()

@@ -9,10 +9,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
-    ArtefactSelection, BoxFuture, CallError, ChangeFeed, CompletionRequest, ContentAnnotations,
-    JobArtefact, JobEventKind, JobEventStream, JobId, JobSnapshot, JobStreamItem, OpenFile,
-    ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate, ServerChange, ToolContext,
-    ToolError, ToolFault, ToolSpec, WatchGuard,
+    ActivityGuard, ArtefactSelection, BoxFuture, CallError, ChangeFeed, CompletionRequest,
+    ContentAnnotations, JobArtefact, JobEventKind, JobEventStream, JobId, JobSnapshot,
+    JobStreamItem, OutgoingFile, ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate,
+    ServerChange, ToolContext, ToolError, ToolErrorKind, ToolSpec,
 };
 
 use super::JobService;
@@ -34,24 +34,24 @@ const ESCAPED_CHARS: &AsciiSet =
 
 /// Creates the resources that expose the jobs of `handle`.
 pub(crate) fn resources(handle: &JobsHandle) -> Arc<dyn ResourceSource> {
-    Arc::new(JobResources { guard: guard_spec(handle), handle: handle.clone() })
+    Arc::new(JobResourceSource { guard: guard_spec(handle), handle: handle.clone() })
 }
 
-struct JobResources {
+struct JobResourceSource {
     guard: ToolSpec,
     handle: JobsHandle,
 }
 
 /// Parts of a job resource's URI: the job and the part of the job that the URI names.
 #[derive(Debug, PartialEq, Eq)]
-struct JobUri {
+struct ParsedJobUri {
     id: String,
-    part: JobPart,
+    part: JobResourcePart,
 }
 
 /// Part of a job that is a resource.
 #[derive(Debug, PartialEq, Eq)]
-enum JobPart {
+enum JobResourcePart {
     /// State and result of the job.
     Job,
     /// Output that the job's programs printed.
@@ -60,16 +60,16 @@ enum JobPart {
     File(String),
 }
 
-impl JobUri {
+impl ParsedJobUri {
     fn parse(uri: &str) -> Option<Self> {
         let path = uri.strip_prefix(SCHEME)?;
         let (id, of) = match path.split_once('/') {
-            None => (path, JobPart::Job),
-            Some((id, "output")) => (id, JobPart::Output),
+            None => (path, JobResourcePart::Job),
+            Some((id, "output")) => (id, JobResourcePart::Output),
             Some((id, rest)) => {
                 let name = rest.strip_prefix("files/").filter(|name| !name.contains('/'))?;
                 let name = percent_decode_str(name).decode_utf8().ok()?;
-                (id, JobPart::File(name.into_owned()))
+                (id, JobResourcePart::File(name.into_owned()))
             }
         };
         Some(Self { id: id.to_owned(), part: of })
@@ -110,7 +110,7 @@ fn file_entry(id: JobId, file: &JobArtefact) -> ResourceSpec {
     }
 }
 
-impl ResourceSource for JobResources {
+impl ResourceSource for JobResourceSource {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -155,20 +155,21 @@ impl ResourceSource for JobResources {
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
         Box::pin(async move {
-            let JobUri { id, part: of } = JobUri::parse(uri).ok_or_else(|| unknown_uri(uri))?;
+            let ParsedJobUri { id, part: of } =
+                ParsedJobUri::parse(uri).ok_or_else(|| unknown_uri(uri))?;
             let jobs = self.jobs_or(|| unknown_uri(uri))?;
             let contents = match of {
-                JobPart::Job => {
+                JobResourcePart::Job => {
                     let job = jobs.get(Some(&ctx.caller), &id).await.map_err(job_error)?;
                     let json = serde_json::to_string(&JobView::from_job(job)).map_err(|err| {
                         ToolError::with_cause("the job cannot be serialized", err)
                     })?;
                     ResourceContents::text(uri, "application/json", json)
                 }
-                JobPart::Output => {
+                JobResourcePart::Output => {
                     ResourceContents::text(uri, "text/plain", read_output(&jobs, ctx, &id).await?)
                 }
-                JobPart::File(name) => read_file(&jobs, ctx, uri, &id, name).await?,
+                JobResourcePart::File(name) => read_file(&jobs, ctx, uri, &id, name).await?,
             };
             Ok(vec![contents])
         })
@@ -202,24 +203,27 @@ impl ResourceSource for JobResources {
         ctx: &'a ToolContext,
         uri: &'a str,
         changes: &'a ChangeFeed,
-    ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
+    ) -> BoxFuture<'a, Result<ActivityGuard, ToolError>> {
         Box::pin(async move {
-            let JobUri { id, part: of } = JobUri::parse(uri).ok_or_else(|| unknown_uri(uri))?;
+            let ParsedJobUri { id, part: of } =
+                ParsedJobUri::parse(uri).ok_or_else(|| unknown_uri(uri))?;
             let jobs = self.jobs_or(|| unknown_uri(uri))?;
             let job = jobs.get(Some(&ctx.caller), &id).await.map_err(job_error)?;
             if job.state.is_terminal() {
-                return Ok(WatchGuard::none());
+                return Ok(ActivityGuard::none());
             }
             let watch = jobs.watch(Some(&ctx.caller), &id, job.last_event).await;
             let (_, watch) = watch.map_err(job_error)?;
             let task = report_changes(watch, of, uri.into(), changes.clone());
-            Ok(WatchGuard::new(AbortOnDropHandle::new(tokio::spawn(task))))
+            Ok(ActivityGuard::new(AbortOnDropHandle::new(tokio::spawn(task))))
         })
     }
 
-    fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
-        let Ok(jobs) = self.handle.jobs() else { return WatchGuard::none() };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return WatchGuard::none() };
+    fn watch_list(&self, changes: &ChangeFeed) -> ActivityGuard {
+        let Ok(jobs) = self.handle.jobs() else { return ActivityGuard::none() };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return ActivityGuard::none();
+        };
         let mut changed = jobs.subscribe();
         let changes = changes.clone();
         let task = runtime.spawn(async move {
@@ -229,11 +233,11 @@ impl ResourceSource for JobResources {
                 changes.publish(&ServerChange::Resources);
             }
         });
-        WatchGuard::new(AbortOnDropHandle::new(task))
+        ActivityGuard::new(AbortOnDropHandle::new(task))
     }
 }
 
-impl JobResources {
+impl JobResourceSource {
     /// Returns the jobs, if there are or were any. Does not create the job store.
     fn existing_jobs(&self) -> Option<JobService> {
         self.handle.jobs().ok().filter(JobService::has_jobs)
@@ -254,7 +258,8 @@ impl JobResources {
         let mut entries = Vec::new();
         let mut last = None;
         if let Some(after) = after {
-            let JobUri { id, part: of } = JobUri::parse(after).ok_or_else(|| unknown_uri(after))?;
+            let ParsedJobUri { id, part: of } =
+                ParsedJobUri::parse(after).ok_or_else(|| unknown_uri(after))?;
             let job = match jobs.get(Some(&ctx.caller), &id).await {
                 Ok(job) => job,
                 // If the job was removed since, older ones mostly were too, so the list ends here.
@@ -262,8 +267,8 @@ impl JobResources {
                 Err(err) => return Err(job_error(err)),
             };
             let is_after = |file: &&JobArtefact| match &of {
-                JobPart::Job | JobPart::Output => true,
-                JobPart::File(name) => file.name > *name,
+                JobResourcePart::Job | JobResourcePart::Output => true,
+                JobResourcePart::File(name) => file.name > *name,
             };
             let rest = job.artefacts.iter().filter(is_after);
             entries.extend(rest.map(|file| file_entry(job.id, file)));
@@ -325,13 +330,13 @@ async fn read_file(
         .open_artefact(&ctx.caller, id, ArtefactSelection::Named(name))
         .await
         .map_err(job_error)?;
-    let OpenFile { handle, bytes, media_type, guard: _ } = open.file;
+    let OutgoingFile { handle, bytes, media_type, guard: _ } = open.file;
     if bytes > FILE_BYTES_MAX {
         let why = format!(
             "`{uri}` is {bytes} bytes long, and the limit is {FILE_BYTES_MAX}; if the file is still \
              in the workspace, read it in parts with files_read"
         );
-        return Err(ToolError::new(ToolFault::TooLarge, why));
+        return Err(ToolError::new(ToolErrorKind::TooLarge, why));
     }
     let contents = spawn_blocking(move || {
         // Bounded by `FILE_BYTES_MAX`, so it fits.
@@ -352,7 +357,7 @@ async fn read_file(
 /// Reports changes of `part` of a job, whose URI is `uri`, until the job ends.
 async fn report_changes(
     mut watch: Box<dyn JobEventStream>,
-    part: JobPart,
+    part: JobResourcePart,
     uri: Arc<str>,
     changes: ChangeFeed,
 ) {
@@ -378,21 +383,23 @@ async fn report_changes(
 }
 
 /// Returns true if the event changes `part` of a job.
-fn affects_part(part: &JobPart, kind: &JobEventKind) -> bool {
+fn affects_part(part: &JobResourcePart, kind: &JobEventKind) -> bool {
     match kind {
         JobEventKind::Queued | JobEventKind::Started { .. } | JobEventKind::Progress { .. } => {
-            *part == JobPart::Job
+            *part == JobResourcePart::Job
         }
-        JobEventKind::Output { .. } => *part == JobPart::Output,
+        JobEventKind::Output { .. } => *part == JobResourcePart::Output,
         // The representation of a job does not contain its log lines.
         JobEventKind::Log { .. } => false,
-        JobEventKind::Asks { .. } => *part == JobPart::Job,
+        JobEventKind::Asks { .. } => *part == JobResourcePart::Job,
         JobEventKind::Artefact(file) => match part {
-            JobPart::Job => true,
-            JobPart::Output => false,
-            JobPart::File(name) => file.name == *name,
+            JobResourcePart::Job => true,
+            JobResourcePart::Output => false,
+            JobResourcePart::File(name) => file.name == *name,
         },
-        JobEventKind::Finished { .. } => matches!(part, JobPart::Job | JobPart::Output),
+        JobEventKind::Finished { .. } => {
+            matches!(part, JobResourcePart::Job | JobResourcePart::Output)
+        }
     }
 }
 
@@ -416,11 +423,14 @@ mod tests {
     fn a_file_name_with_any_characters_survives_its_uri() {
         let id = JobId::from_bits(7);
         for name in ["plot.png", "a b%c?d#e", "ä/ö", ".."] {
-            let place = JobUri::parse(&file_uri(id, name)).expect("a place");
-            assert_eq!(place, JobUri { id: id.to_string(), part: JobPart::File(name.to_owned()) });
+            let place = ParsedJobUri::parse(&file_uri(id, name)).expect("a place");
+            assert_eq!(
+                place,
+                ParsedJobUri { id: id.to_string(), part: JobResourcePart::File(name.to_owned()) }
+            );
         }
         for none in ["job://1/2", "job://1/files/a/b", "file:///a", "job://1/files"] {
-            assert_eq!(JobUri::parse(none), None, "{none}");
+            assert_eq!(ParsedJobUri::parse(none), None, "{none}");
         }
     }
 }

@@ -10,17 +10,17 @@ use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Asker, CallEnding, CallError, CallMetadata, Caller, EventSink, JobEventKind, JobId, JobState,
-    LogLevel, StartedWork, ToolCall, ToolId, ToolOutput,
+    CallEnding, CallError, CallEventSink, CallMetadata, Caller, JobEventKind, JobId, JobState,
+    LogLevel, PreparedCallWork, QuestionAsker, ToolCall, ToolId, ToolOutput,
 };
 
 use super::JobServiceState;
-use super::live::LiveJob;
-use super::pump::EventPump;
-use super::questions::JobAsker;
+use super::live::UnfinishedJob;
+use super::pump::JobEventForwarder;
+use super::questions::JobQuestionSender;
 use super::queue::QueuedJob;
 use super::store::{
-    AdoptFilter, CallerAnswers, JobEnd, JobStore, OrphanJob, StartedJob, TimedEvent,
+    AdoptionFilter, ClientAnswerState, JobEnd, JobStore, OrphanedJob, StartedJob, TimedJobEvent,
 };
 use crate::limits::CallSlot;
 use crate::pipeline;
@@ -144,14 +144,14 @@ impl JobServiceState {
     async fn run_call(
         &self,
         store: &Arc<dyn JobStore>,
-        live: &Arc<LiveJob>,
+        live: &Arc<UnfinishedJob>,
         started: StartedJob,
         slot: Option<CallSlot>,
-    ) -> (Result<ToolOutput, CallError>, Arc<EventPump>) {
-        let pump = EventPump::new(self.settings.output_bytes_max);
-        let CallerAnswers { can, given, .. } = started.answers;
+    ) -> (Result<ToolOutput, CallError>, Arc<JobEventForwarder>) {
+        let pump = JobEventForwarder::new(self.settings.output_bytes_max);
+        let ClientAnswerState { can, given, .. } = started.answers;
         live.add_answers(&given);
-        let job_asker = Arc::new(JobAsker { live: live.clone(), pump: pump.clone() });
+        let job_asker = Arc::new(JobQuestionSender { live: live.clone(), pump: pump.clone() });
         let mut call = ToolCall {
             tool: started.tool.to_string(),
             input: started.input,
@@ -160,7 +160,7 @@ impl JobServiceState {
             cancel: live.cancel.clone(),
             events: pump.sink(),
             job: Some(live.id),
-            asker: Asker::on_repeat(can, given).with_sender(job_asker),
+            asker: QuestionAsker::on_repeat(can, given).with_sender(job_asker),
             metadata: CallMetadata::default(),
             time_limit: None,
             started_work: live.ahead.clone(),
@@ -179,9 +179,9 @@ impl JobServiceState {
     /// job store.
     async fn collect_end(
         &self,
-        live: &LiveJob,
+        live: &UnfinishedJob,
         outcome: Result<ToolOutput, CallError>,
-        pump: &EventPump,
+        pump: &JobEventForwarder,
     ) -> JobEnd {
         let (mut before, produced) = pump.take_rest();
         let mut artefacts = Vec::new();
@@ -214,7 +214,7 @@ impl JobServiceState {
     pub(super) async fn end_canceled(
         &self,
         store: &Arc<dyn JobStore>,
-        live: &Arc<LiveJob>,
+        live: &Arc<UnfinishedJob>,
         why: CallError,
     ) {
         let stored = store.job(live.id).await.ok().flatten();
@@ -237,7 +237,7 @@ impl JobServiceState {
     pub(super) async fn store_end(
         &self,
         store: &Arc<dyn JobStore>,
-        live: &Arc<LiveJob>,
+        live: &Arc<UnfinishedJob>,
         end: JobEnd,
     ) -> bool {
         let mut last_tries = LAST_TRIES_MAX;
@@ -245,7 +245,7 @@ impl JobServiceState {
             match store.finish(live.id, end.clone()).await {
                 Ok(Some(first)) => {
                     self.ended_counts.count(end.state);
-                    let mut events: Vec<TimedEvent> = end.last_events;
+                    let mut events: Vec<TimedJobEvent> = end.last_events;
                     events.push((end.at, JobEventKind::Finished { state: end.state }));
                     live.publish(first, events);
                     break true;
@@ -279,7 +279,7 @@ impl JobServiceState {
         };
         let _one = self.taking_over.lock().await;
         let jobs = self.clone();
-        let filter: AdoptFilter = Arc::new(move |orphan| jobs.may_adopt(orphan));
+        let filter: AdoptionFilter = Arc::new(move |orphan| jobs.may_adopt(orphan));
         let adopted = match store.adopt(filter).await {
             Ok(adopted) => adopted,
             Err(err) => {
@@ -306,8 +306,12 @@ impl JobServiceState {
         self.dispatch();
     }
 
-    pub(super) async fn take_over(self: &Arc<Self>, store: &Arc<dyn JobStore>, orphan: &OrphanJob) {
-        let live = self.register(orphan.id, orphan.last_event, StartedWork::with_slot());
+    pub(super) async fn take_over(
+        self: &Arc<Self>,
+        store: &Arc<dyn JobStore>,
+        orphan: &OrphanedJob,
+    ) {
+        let live = self.register(orphan.id, orphan.last_event, PreparedCallWork::with_slot());
         if orphan.cancel_requested {
             self.store_end(store, &live, JobEnd::canceled()).await;
             let caller = orphan.caller.clone();
@@ -326,7 +330,7 @@ impl JobServiceState {
                 }
             }
         }
-        let OrphanJob { id, tool, caller, priority, created, .. } = orphan;
+        let OrphanedJob { id, tool, caller, priority, created, .. } = orphan;
         self.enqueue(*id, tool.clone(), caller.clone(), *priority, *created, 0);
     }
 
@@ -334,7 +338,7 @@ impl JobServiceState {
     async fn end_interrupted(
         &self,
         store: &Arc<dyn JobStore>,
-        live: &Arc<LiveJob>,
+        live: &Arc<UnfinishedJob>,
         tool: &ToolId,
         caller: Caller,
     ) {
@@ -363,12 +367,12 @@ impl JobServiceState {
             caller,
             dialect: "jobs".into(),
             cancel: CancellationToken::new(),
-            events: EventSink::none(),
+            events: CallEventSink::none(),
             job: Some(id),
-            asker: Asker::none(),
+            asker: QuestionAsker::none(),
             metadata: CallMetadata::default(),
             time_limit: None,
-            started_work: StartedWork::default(),
+            started_work: PreparedCallWork::default(),
         };
         pipeline::refuse_call(&self.gate(), &call, why).await;
     }
@@ -376,7 +380,7 @@ impl JobServiceState {
     /// Returns true if this server may take over the job. A job that is to run is left to another
     /// server if this one runs no jobs, or if the job's tool is hidden from the job's caller. A job
     /// that may not run twice is left to its owner as long as the owner may still run it.
-    pub(super) fn may_adopt(&self, orphan: &OrphanJob) -> bool {
+    pub(super) fn may_adopt(&self, orphan: &OrphanedJob) -> bool {
         let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
         if self.live_job(orphan.id).is_some() || interrupted && !orphan.is_lost {
             return false;

@@ -1,5 +1,5 @@
-//! Shares waiting jobs among the servers of a fleet: a server with free places claims jobs that wait
-//! at others. A server that drains leaves its waiting jobs to them.
+//! Shares waiting jobs among the servers of a fleet: a server with free places claims jobs that
+//! wait at others. A server that drains leaves its waiting jobs to them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use toolgate_contract::{BoxFuture, Caller, ToolId};
 
-use super::store::{AdoptFilter, JobClaim, JobLane, JobStore, JobStoreError, OrphanJob};
+use super::store::{AdoptionFilter, JobClaim, JobLane, JobStore, JobStoreError, OrphanedJob};
 use super::{JobServiceState, JobSettings, JobStorePlace, MAINTENANCE_INTERVAL};
 use crate::limits::{RateBucket, RateGrant, RateLedger};
 
@@ -104,7 +104,7 @@ impl JobServiceState {
         let busy_callers: Vec<Caller> = busy.map(|(caller, _)| caller.clone()).collect();
         let jobs = self.clone();
         let places = Mutex::new(places);
-        let may_claim: AdoptFilter = Arc::new(move |job| {
+        let may_claim: AdoptionFilter = Arc::new(move |job| {
             jobs.may_adopt(job) && places.lock().unwrap_or_else(PoisonError::into_inner).take(job)
         });
         (!lanes.is_empty()).then_some(JobClaim { room, lanes, busy_callers, may_claim })
@@ -119,8 +119,8 @@ impl JobServiceState {
     }
 
     /// Begins no further jobs, leaves the waiting ones to other servers, and waits for the end of
-    /// the running ones for the time [`JobSettings::drain`](super::JobSettings::drain). After that, it
-    /// stops them: idempotent ones run again at another server, the others end as interrupted.
+    /// the running ones for the time [`JobSettings::drain`](super::JobSettings::drain). After that,
+    /// it stops them: idempotent ones run again at another server, the others end as interrupted.
     pub(super) async fn drain(self: &Arc<Self>) {
         self.leave_waiting();
         if timeout(self.settings.drain, self.wait_until_idle()).await.is_err() {
@@ -156,8 +156,8 @@ impl JobServiceState {
     }
 }
 
-/// Places for jobs that a claim may still fill. A job beyond them would only wait here, and keep a place
-/// from jobs that could start.
+/// Places for jobs that a claim may still fill. A job beyond them would only wait here, and keep a
+/// place from jobs that could start.
 struct ClaimPlaces {
     /// Places by tool, for tools with a limit.
     by_tool: HashMap<ToolId, usize>,
@@ -169,7 +169,7 @@ struct ClaimPlaces {
 
 impl ClaimPlaces {
     /// Takes a place for `job`. Returns false if there is none.
-    fn take(&mut self, job: &OrphanJob) -> bool {
+    fn take(&mut self, job: &OrphanedJob) -> bool {
         let of_caller = self.by_caller.entry(job.caller.clone()).or_insert(self.per_caller);
         let of_tool = self.by_tool.get_mut(&job.tool);
         if *of_caller == 0 || of_tool.as_ref().is_some_and(|left| **left == 0) {
@@ -183,8 +183,8 @@ impl ClaimPlaces {
     }
 }
 
-/// Reports on drop that no further report is due, so that the programs of a server that stops may end
-/// by themselves.
+/// Reports on drop that no further report is due, so that the programs of a server that stops may
+/// end by themselves.
 struct FinalReport<'s>(&'s JobSettings);
 
 impl Drop for FinalReport<'_> {
@@ -213,8 +213,8 @@ mod tests {
 
     use super::*;
 
-    fn waiting(caller: &str, tool: &str) -> OrphanJob {
-        OrphanJob {
+    fn waiting(caller: &str, tool: &str) -> OrphanedJob {
+        OrphanedJob {
             id: JobId::from_bits(1),
             tool: ToolId::new(tool).expect("an id"),
             priority: 0,

@@ -25,13 +25,15 @@ use toolgate_contract::{
 };
 
 use super::store::{
-    AdoptFilter, AdoptedJobs, JobClaim, JobEnd, JobStore, JobStoreError, NewJob, OrphanJob,
-    OwnerRequest, StartedJob, TimedEvent,
+    AdoptedJobs, AdoptionFilter, JobClaim, JobEnd, JobOwnerRequest, JobStore, JobStoreError,
+    NewJob, OrphanedJob, StartedJob, TimedJobEvent,
 };
-use super::stored_form::{EventRows, StoredEnd};
+use super::stored_form::{JobEventRows, StoredJobEnd};
 use crate::limits::{RateBucket, RateGrant};
-use servers::{ServerId, ServerRegistration};
-use threads::{BATCH_BYTES, Durability, ReaderThreads, WriterSession, WriterThread};
+use servers::{ServerRegistration, SqliteServerId};
+use threads::{
+    BATCH_BYTES, SqliteReaderThreads, SqliteWriterThread, WriteDurability, WriterThreadState,
+};
 
 /// Name of the job store's database file.
 const FILE_NAME: &str = "jobs.db";
@@ -47,10 +49,10 @@ const FORGET_STEP: usize = 50;
 pub struct SqliteStore {
     // Dropped in this order: the last connection checkpoints the file, and it must be able to
     // write.
-    readers: ReaderThreads,
-    writer: WriterThread,
+    readers: SqliteReaderThreads,
+    writer: SqliteWriterThread,
     /// Id of this server in the job store.
-    owner: ServerId,
+    owner: SqliteServerId,
 }
 
 impl SqliteStore {
@@ -80,10 +82,10 @@ impl SqliteStore {
         };
         let no_thread =
             |err: io::Error| JobStoreError(format!("no thread could be started: {err}"));
-        let readers = ReaderThreads::start(file).map_err(no_thread)?;
+        let readers = SqliteReaderThreads::start(file).map_err(no_thread)?;
         let owner = server.owner;
-        let session = WriterSession { db, file: file.clone(), server, durability: None };
-        let writer = WriterThread::start(session).map_err(no_thread)?;
+        let session = WriterThreadState { db, file: file.clone(), server, durability: None };
+        let writer = SqliteWriterThread::start(session).map_err(no_thread)?;
         Ok(Self { readers, writer, owner })
     }
 }
@@ -91,8 +93,8 @@ impl SqliteStore {
 impl SqliteStore {
     /// Removes the data of removed jobs, and returns free space to the disk.
     async fn reclaim_space(&self) -> Result<(), JobStoreError> {
-        while self.writer.submit(Durability::Written, BATCH_BYTES, writes::sweep).await? {}
-        while self.writer.submit(Durability::Written, BATCH_BYTES, writes::shrink).await? {}
+        while self.writer.submit(WriteDurability::Written, BATCH_BYTES, writes::sweep).await? {}
+        while self.writer.submit(WriteDurability::Written, BATCH_BYTES, writes::shrink).await? {}
         Ok(())
     }
 }
@@ -102,8 +104,8 @@ impl JobStore for SqliteStore {
         Box::pin(async move {
             let input = job.input.to_string();
             let bytes = input.len();
-            let work = move |session: &WriterSession| writes::accept(session, &job, &input);
-            self.writer.submit(Durability::Durable, bytes, work).await
+            let work = move |session: &WriterThreadState| writes::accept(session, &job, &input);
+            self.writer.submit(WriteDurability::Durable, bytes, work).await
         })
     }
 
@@ -112,25 +114,25 @@ impl JobStore for SqliteStore {
         id: JobId,
         at: Timestamp,
     ) -> BoxFuture<'_, Result<Option<StartedJob>, JobStoreError>> {
-        let work = move |session: &WriterSession| writes::begin(session, id, at);
-        Box::pin(self.writer.submit(Durability::Durable, 0, work))
+        let work = move |session: &WriterThreadState| writes::begin(session, id, at);
+        Box::pin(self.writer.submit(WriteDurability::Durable, 0, work))
     }
 
     fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), JobStoreError>> {
-        let work = move |session: &WriterSession| writes::requeue(session, id, at);
-        Box::pin(self.writer.submit(Durability::Durable, 0, work))
+        let work = move |session: &WriterThreadState| writes::requeue(session, id, at);
+        Box::pin(self.writer.submit(WriteDurability::Durable, 0, work))
     }
 
     fn append_events(
         &self,
         id: JobId,
-        events: Vec<TimedEvent>,
+        events: Vec<TimedJobEvent>,
     ) -> BoxFuture<'_, Result<u64, JobStoreError>> {
         Box::pin(async move {
-            let rows = EventRows::from_events(&events)?;
+            let rows = JobEventRows::from_events(&events)?;
             let bytes = rows.bytes();
-            let work = move |session: &WriterSession| writes::append(session, id, &rows);
-            self.writer.submit(Durability::Written, bytes, work).await
+            let work = move |session: &WriterThreadState| writes::append(session, id, &rows);
+            self.writer.submit(WriteDurability::Written, bytes, work).await
         })
     }
 
@@ -139,8 +141,8 @@ impl JobStore for SqliteStore {
         id: JobId,
         open: ClientQuestions,
     ) -> BoxFuture<'_, Result<(), JobStoreError>> {
-        let work = move |session: &WriterSession| writes::set_questions(session, id, &open);
-        Box::pin(self.writer.submit(Durability::Written, 0, work))
+        let work = move |session: &WriterThreadState| writes::set_questions(session, id, &open);
+        Box::pin(self.writer.submit(WriteDurability::Written, 0, work))
     }
 
     fn add_answers(
@@ -148,13 +150,13 @@ impl JobStore for SqliteStore {
         id: JobId,
         given: ClientAnswers,
     ) -> BoxFuture<'_, Result<(), JobStoreError>> {
-        let work = move |session: &WriterSession| writes::add_answers(session, id, &given);
-        Box::pin(self.writer.submit(Durability::Durable, 0, work))
+        let work = move |session: &WriterThreadState| writes::add_answers(session, id, &given);
+        Box::pin(self.writer.submit(WriteDurability::Durable, 0, work))
     }
 
     fn request_cancel(&self, id: JobId) -> BoxFuture<'_, Result<(), JobStoreError>> {
-        let work = move |session: &WriterSession| writes::request_cancel(session, id);
-        Box::pin(self.writer.submit(Durability::Durable, 0, work))
+        let work = move |session: &WriterThreadState| writes::request_cancel(session, id);
+        Box::pin(self.writer.submit(WriteDurability::Durable, 0, work))
     }
 
     fn wait_for_requests(&self) -> BoxFuture<'_, ()> {
@@ -170,11 +172,12 @@ impl JobStore for SqliteStore {
         true
     }
 
-    fn take_requests(&self) -> BoxFuture<'_, Result<Vec<OwnerRequest>, JobStoreError>> {
+    fn take_requests(&self) -> BoxFuture<'_, Result<Vec<JobOwnerRequest>, JobStoreError>> {
         Box::pin(async move {
             let owner = self.owner;
             let found = self.readers.submit(move |db| reads::requests(db, owner)).await?;
-            let is_answer = |request: &OwnerRequest| matches!(request, OwnerRequest::Answer(..));
+            let is_answer =
+                |request: &JobOwnerRequest| matches!(request, JobOwnerRequest::Answer(..));
             let answers: Vec<i64> = found
                 .iter()
                 .filter(|(_, request)| is_answer(request))
@@ -182,8 +185,8 @@ impl JobStore for SqliteStore {
                 .collect();
             if !answers.is_empty() {
                 let work =
-                    move |session: &WriterSession| writes::remove_requests(session, &answers);
-                self.writer.submit(Durability::Written, 0, work).await?;
+                    move |session: &WriterThreadState| writes::remove_requests(session, &answers);
+                self.writer.submit(WriteDurability::Written, 0, work).await?;
             }
             Ok(found.into_iter().map(|(_, request)| request).collect())
         })
@@ -191,10 +194,10 @@ impl JobStore for SqliteStore {
 
     fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>> {
         Box::pin(async move {
-            let ending = StoredEnd::from_end(end)?;
+            let ending = StoredJobEnd::from_end(end)?;
             let bytes = ending.bytes();
-            let work = move |session: &WriterSession| writes::finish(session, id, &ending);
-            self.writer.submit(Durability::Durable, bytes, work).await
+            let work = move |session: &WriterThreadState| writes::finish(session, id, &ending);
+            self.writer.submit(WriteDurability::Durable, bytes, work).await
         })
     }
 
@@ -220,20 +223,20 @@ impl JobStore for SqliteStore {
         Box::pin(self.readers.submit(move |db| reads::list(db, caller.as_ref(), after, size)))
     }
 
-    fn adopt(&self, filter: AdoptFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>> {
+    fn adopt(&self, filter: AdoptionFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>> {
         Box::pin(async move {
-            let work = move |session: &WriterSession| writes::adopt(session, &filter);
-            let writes::JobTakeover { jobs, servers: dead_servers } =
-                self.writer.submit(Durability::Durable, 0, work).await?;
+            let work = move |session: &WriterThreadState| writes::adopt(session, &filter);
+            let writes::SqliteJobTakeover { jobs, servers: dead_servers } =
+                self.writer.submit(WriteDurability::Durable, 0, work).await?;
             let marks = dead_servers.iter().filter_map(|server| server.mark).collect();
             let forget_servers = Box::new(move || {
-                dead_servers.into_iter().for_each(servers::DeadServer::remove_file);
+                dead_servers.into_iter().for_each(servers::DeadServerLock::remove_file);
             });
             Ok(AdoptedJobs { marks, jobs, forget_servers })
         })
     }
 
-    fn claim(&self, _claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanJob>, JobStoreError>> {
+    fn claim(&self, _claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanedJob>, JobStoreError>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
@@ -257,8 +260,8 @@ impl JobStore for SqliteStore {
                 self.readers.submit(move |db| reads::jobs_to_remove(db, now, ended_max)).await?;
             let mut forgotten = Vec::with_capacity(ids.len());
             for step in ids.chunks(FORGET_STEP).map(<[JobId]>::to_vec) {
-                let work = move |session: &WriterSession| writes::remove_jobs(session, &step);
-                match self.writer.submit(Durability::Written, BATCH_BYTES, work).await {
+                let work = move |session: &WriterThreadState| writes::remove_jobs(session, &step);
+                match self.writer.submit(WriteDurability::Written, BATCH_BYTES, work).await {
                     Ok(step) => forgotten.extend(step),
                     Err(err) if forgotten.is_empty() => return Err(err),
                     // The caller must learn of the jobs removed so far.
@@ -279,8 +282,8 @@ impl JobStore for SqliteStore {
         keep: Duration,
     ) -> BoxFuture<'_, Result<bool, JobStoreError>> {
         let work =
-            move |session: &WriterSession| writes::use_confirmation(session, &code, now, keep);
-        Box::pin(self.writer.submit(Durability::Durable, 0, work))
+            move |session: &WriterThreadState| writes::use_confirmation(session, &code, now, keep);
+        Box::pin(self.writer.submit(WriteDurability::Durable, 0, work))
     }
 
     fn take_calls(&self, _bucket: RateBucket) -> BoxFuture<'_, Result<RateGrant, JobStoreError>> {

@@ -43,8 +43,8 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Begins a job like [`begin`](Self::begin) if a second run of it may do harm.
     ///
-    /// An engine that can lose its latest writes in a failover returns an error for as long as it may
-    /// have forgotten that another server runs the job.
+    /// An engine that can lose its latest writes in a failover returns an error for as long as it
+    /// may have forgotten that another server runs the job.
     fn begin_once(
         &self,
         id: JobId,
@@ -61,7 +61,7 @@ pub trait JobStore: Send + Sync + 'static {
     fn append_events(
         &self,
         id: JobId,
-        events: Vec<TimedEvent>,
+        events: Vec<TimedJobEvent>,
     ) -> BoxFuture<'_, Result<u64, JobStoreError>>;
 
     /// Replaces the open questions of a job, which [`JobStore::job`] returns while the job runs.
@@ -97,7 +97,7 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Returns the requests of other servers about jobs of this server. Answers to a job's
     /// questions are returned once, a cancellation until its job ends.
-    fn take_requests(&self) -> BoxFuture<'_, Result<Vec<OwnerRequest>, JobStoreError>>;
+    fn take_requests(&self) -> BoxFuture<'_, Result<Vec<JobOwnerRequest>, JobStoreError>>;
 
     /// Ends a job: appends the remaining events and the final event. Returns the number of the
     /// first of these events, or `None` if the job has ended, is missing or belongs to another
@@ -129,14 +129,14 @@ pub trait JobStore: Send + Sync + 'static {
     ///
     /// A store whose writes may fail with an unknown outcome also passes the jobs of this server to
     /// `filter`, which must refuse those that this server knows.
-    fn adopt(&self, filter: AdoptFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>>;
+    fn adopt(&self, filter: AdoptionFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>>;
 
     /// Makes this server the owner of queued jobs of other servers, as far as `claim` allows, and
     /// returns them. A job with a higher priority comes first; jobs of one priority come in turn
     /// among their callers. Durable.
     ///
     /// A store whose servers run on one machine claims nothing: each server runs what it accepted.
-    fn claim(&self, claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanJob>, JobStoreError>>;
+    fn claim(&self, claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanedJob>, JobStoreError>>;
 
     /// Notifies other servers that jobs of this server wait and may be claimed.
     fn offer_jobs(&self);
@@ -180,7 +180,7 @@ pub trait JobStore: Send + Sync + 'static {
 
 /// A request about a job that another server received and the owner of the job must fulfil.
 #[derive(Debug, Clone, PartialEq)]
-pub enum OwnerRequest {
+pub enum JobOwnerRequest {
     /// Cancel the job.
     Cancel(JobId),
     /// Accept these answers to the job's open questions.
@@ -209,14 +209,14 @@ pub struct NewJob {
     /// Time for which the job is kept after its end.
     pub keep: Duration,
     /// Question kinds that the client supports, and earlier answers.
-    pub answers: CallerAnswers,
+    pub answers: ClientAnswerState,
     /// Lane in which other servers may claim the job. With `None`, only this server runs it.
     pub lane: Option<String>,
 }
 
 /// Question kinds that a client supports, its answers so far, and whether work was begun with them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct CallerAnswers {
+pub struct ClientAnswerState {
     /// Supported kinds of questions.
     pub can: QuestionSupport,
     /// Answers of the caller so far.
@@ -238,7 +238,7 @@ pub struct StartedJob {
     /// Name of the dialect in which the job was requested, such as `mcp`.
     pub dialect: Cow<'static, str>,
     /// Question kinds that the client supports, and earlier answers.
-    pub answers: CallerAnswers,
+    pub answers: ClientAnswerState,
     /// Number of this start of the job, counted from 1.
     pub attempt: u32,
     /// Number of the event that reports this start of the job.
@@ -246,7 +246,7 @@ pub struct StartedJob {
 }
 
 /// An event of a job and the time at which it occurred.
-pub type TimedEvent = (Timestamp, JobEventKind);
+pub type TimedJobEvent = (Timestamp, JobEventKind);
 
 /// End of a job, as it is stored.
 #[derive(Debug, Clone)]
@@ -260,7 +260,7 @@ pub struct JobEnd {
     /// Files that the job produced.
     pub artefacts: Vec<JobArtefact>,
     /// Events before the end of the job that are not stored yet.
-    pub last_events: Vec<TimedEvent>,
+    pub last_events: Vec<TimedJobEvent>,
 }
 
 impl JobEnd {
@@ -277,7 +277,7 @@ impl JobEnd {
 }
 
 /// Function that decides if a server may take over a job.
-pub type AdoptFilter = Arc<dyn Fn(&OrphanJob) -> bool + Send + Sync>;
+pub type AdoptionFilter = Arc<dyn Fn(&OrphanedJob) -> bool + Send + Sync>;
 
 /// Claim of a server with free places for queued jobs of other servers.
 pub struct JobClaim {
@@ -288,7 +288,7 @@ pub struct JobClaim {
     /// Callers that have as many jobs at this server as one caller may have.
     pub busy_callers: Vec<Caller>,
     /// Function that returns false for jobs that this server must leave to others.
-    pub may_claim: AdoptFilter,
+    pub may_claim: AdoptionFilter,
 }
 
 /// The lane in which jobs of one tool wait until a server claims them.
@@ -307,7 +307,7 @@ pub struct AdoptedJobs {
     /// Numbers that identify the leftover programs of the dead servers.
     pub marks: Vec<u64>,
     /// Jobs in order of acceptance.
-    pub jobs: Vec<OrphanJob>,
+    pub jobs: Vec<OrphanedJob>,
     /// Function to call after the leftover programs were ended. Until then, the dead servers stay
     /// registered, and the next adoption returns their marks again.
     pub forget_servers: Box<dyn FnOnce() + Send>,
@@ -315,7 +315,7 @@ pub struct AdoptedJobs {
 
 /// A job whose server is dead.
 #[derive(Debug, Clone)]
-pub struct OrphanJob {
+pub struct OrphanedJob {
     /// Id of the job.
     pub id: JobId,
     /// Tool that the job calls.

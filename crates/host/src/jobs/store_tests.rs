@@ -11,12 +11,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 use toolgate_contract::{
-    BoxFuture, CallEnding, Caller, ClientAnswer, ClientAnswers, JobArtefact, JobEventKind, JobId,
-    JobState, OutputStream, PersonChoice, ResultText, ToolId, ToolOutput,
+    BoxFuture, CallEnding, Caller, ClientAnswer, ClientAnswers, ElicitationAnswer, JobArtefact,
+    JobEventKind, JobId, JobState, OutputStream, ResultText, ToolId, ToolOutput,
 };
 
 use super::store::{
-    AdoptedJobs, CallerAnswers, JobEnd, JobStore, JobStoreError, NewJob, TimedEvent,
+    AdoptedJobs, ClientAnswerState, JobEnd, JobStore, JobStoreError, NewJob, TimedJobEvent,
 };
 
 /// A place where several servers may open the same job store, for tests.
@@ -83,7 +83,7 @@ pub(in crate::jobs) async fn adopt_all(store: &dyn JobStore) -> Result<AdoptedJo
 /// Returns an answer for each of `keys`, all of which decline.
 pub(in crate::jobs) fn given(keys: &[&str]) -> ClientAnswers {
     keys.iter()
-        .map(|key| ((*key).to_owned(), ClientAnswer::Choice(PersonChoice::Declined)))
+        .map(|key| ((*key).to_owned(), ClientAnswer::Choice(ElicitationAnswer::Declined)))
         .collect()
 }
 
@@ -105,7 +105,7 @@ pub(in crate::jobs) fn job(number: u128) -> NewJob {
         priority: 3,
         created: at(0),
         keep: Duration::from_secs(60),
-        answers: CallerAnswers::default(),
+        answers: ClientAnswerState::default(),
         lane: Some("exec.run@1".to_owned()),
     }
 }
@@ -114,7 +114,7 @@ pub(in crate::jobs) fn printed(text: &str) -> JobEventKind {
     JobEventKind::Output { stream: OutputStream::Stdout, text: text.to_owned() }
 }
 
-pub(in crate::jobs) fn end(second: i64, before: Vec<TimedEvent>) -> JobEnd {
+pub(in crate::jobs) fn end(second: i64, before: Vec<TimedJobEvent>) -> JobEnd {
     let output = ToolOutput::new(json!(1), ResultText::from_body("one"), CallEnding::Done);
     let artefacts = vec![JobArtefact {
         name: "a.png".to_owned(),

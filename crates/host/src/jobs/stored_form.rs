@@ -8,18 +8,18 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use toolgate_contract::{JobEventKind, JobState, ToolId, exact_json};
 
-use super::store::{JobEnd, JobStoreError, TimedEvent};
+use super::store::{JobEnd, JobStoreError, TimedJobEvent};
 
 /// Events of a job in the form in which they are stored.
-pub(super) struct EventRows {
+pub(super) struct JobEventRows {
     /// Time and JSON of each event.
     pub(super) rows: Vec<(i64, String)>,
     /// The progress and message that the events report last.
     pub(super) progress: Option<(f64, Option<String>)>,
 }
 
-impl EventRows {
-    pub(super) fn from_events(events: &[TimedEvent]) -> Result<Self, JobStoreError> {
+impl JobEventRows {
+    pub(super) fn from_events(events: &[TimedJobEvent]) -> Result<Self, JobStoreError> {
         let mut progress = None;
         let mut rows = Vec::with_capacity(events.len());
         for (at, kind) in events {
@@ -41,15 +41,15 @@ impl EventRows {
 }
 
 /// End of a job in the form in which it is stored.
-pub(super) struct StoredEnd {
+pub(super) struct StoredJobEnd {
     pub(super) at: i64,
     pub(super) state: JobState,
     pub(super) outcome: String,
     pub(super) artefacts: String,
-    pub(super) lines: EventRows,
+    pub(super) lines: JobEventRows,
 }
 
-impl StoredEnd {
+impl StoredJobEnd {
     pub(super) fn from_end(end: JobEnd) -> Result<Self, JobStoreError> {
         let JobEnd { at, state, outcome, artefacts, last_events: mut events } = end;
         if !state.is_terminal() {
@@ -61,7 +61,7 @@ impl StoredEnd {
             state,
             outcome: to_json(&outcome)?,
             artefacts: to_json(&artefacts)?,
-            lines: EventRows::from_events(&events)?,
+            lines: JobEventRows::from_events(&events)?,
         })
     }
 

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use toolgate_contract::{
-    AnyTool, CallError, ContentBlock, JobArtefact, JobSnapshot, JobState, ToolError, ToolFault,
+    AnyTool, CallError, ContentBlock, JobArtefact, JobSnapshot, JobState, ToolError, ToolErrorKind,
     ToolOutput, ToolSpec, ValidationProblem, erase_tool, fold_name,
 };
 
@@ -37,7 +37,7 @@ impl JobsHandle {
         let inner = self.0.get().and_then(Weak::upgrade);
         inner.map(JobService).ok_or_else(|| {
             ToolError::new(
-                ToolFault::Unavailable,
+                ToolErrorKind::Unavailable,
                 "this server has no jobs; call the tool directly",
             )
         })
@@ -86,12 +86,12 @@ pub(super) struct JobView {
     /// The error, if the job ended without a result.
     error: Option<String>,
     /// The files that the job left.
-    files: Vec<JobFile>,
+    files: Vec<JobFileInfo>,
 }
 
 /// A file that a job left.
 #[derive(Debug, Serialize, JsonSchema)]
-struct JobFile {
+struct JobFileInfo {
     /// Path relative to the workspace, or absolute.
     path: String,
     /// Size in bytes.
@@ -120,7 +120,7 @@ impl JobView {
             attempts: job.attempts,
             result,
             error,
-            files: job.artefacts.into_iter().map(JobFile::from_artefact).collect(),
+            files: job.artefacts.into_iter().map(JobFileInfo::from_artefact).collect(),
         }
     }
 
@@ -150,7 +150,7 @@ fn result_value(output: ToolOutput) -> Value {
     Value::String(texts.collect::<Vec<_>>().join("\n"))
 }
 
-impl JobFile {
+impl JobFileInfo {
     fn from_artefact(artefact: JobArtefact) -> Self {
         let JobArtefact { path, bytes, media_type, .. } = artefact;
         Self { path, bytes, media_type }
@@ -165,29 +165,29 @@ pub(super) fn tool_error(error: CallError, pointer: &str) -> ToolError {
         message.push_str("; `jobs_list` lists yours");
     }
     let fault = match error {
-        CallError::UnknownTool { .. } => ToolFault::Invalid { pointer: "/tool".to_owned() },
+        CallError::UnknownTool { .. } => ToolErrorKind::Invalid { pointer: "/tool".to_owned() },
         CallError::InvalidInput { problems } => return invalid_input(problems, pointer),
-        CallError::NotAllowed { .. } | CallError::Scope { .. } => ToolFault::NotAllowed,
-        CallError::NotFound { .. } => ToolFault::NotFound,
-        CallError::Conflict { details, .. } => ToolFault::Conflict(details),
-        CallError::TooLarge { .. } => ToolFault::TooLarge,
+        CallError::NotAllowed { .. } | CallError::Scope { .. } => ToolErrorKind::NotAllowed,
+        CallError::NotFound { .. } => ToolErrorKind::NotFound,
+        CallError::Conflict { details, .. } => ToolErrorKind::Conflict(details),
+        CallError::TooLarge { .. } => ToolErrorKind::TooLarge,
         CallError::Limited { message, retry_after } => {
-            return ToolError::new(ToolFault::Limited(retry_after), message);
+            return ToolError::new(ToolErrorKind::Limited(retry_after), message);
         }
-        CallError::Unavailable { .. } => ToolFault::Unavailable,
-        CallError::Canceled => ToolFault::Canceled,
-        CallError::Asks { questions } => ToolFault::Asks(questions),
-        CallError::CannotAsk { kind, .. } => ToolFault::CannotAsk(kind),
+        CallError::Unavailable { .. } => ToolErrorKind::Unavailable,
+        CallError::Canceled => ToolErrorKind::Canceled,
+        CallError::Asks { questions } => ToolErrorKind::Asks(questions),
+        CallError::CannotAsk { kind, .. } => ToolErrorKind::CannotAsk(kind),
         CallError::Refused { code, data, .. } => {
-            ToolFault::Refused { code, data: data.map(Box::new) }
+            ToolErrorKind::Refused { code, data: data.map(Box::new) }
         }
         CallError::NeedsJob { .. } | CallError::NoJob { .. } | CallError::Mismatch { .. } => {
-            ToolFault::Invalid { pointer: "/tool".to_owned() }
+            ToolErrorKind::Invalid { pointer: "/tool".to_owned() }
         }
         CallError::TimedOut { .. }
         | CallError::Interrupted
         | CallError::Failed { .. }
-        | CallError::InvalidOutput { .. } => ToolFault::Failed,
+        | CallError::InvalidOutput { .. } => ToolErrorKind::Failed,
     };
     ToolError::new(fault, message)
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_contract::{
-    AnyPrompt, BoxFuture, CompletionRequest, PromptArguments, PromptSpec, PromptText, ToolContext,
-    ToolError, ToolSpec,
+    AnyPrompt, BoxFuture, CompletionRequest, PromptArguments, PromptSpec, RenderedPrompt,
+    ToolContext, ToolError, ToolSpec,
 };
 
 use crate::secrets::SecretSet;
@@ -37,7 +37,7 @@ impl AnyPrompt for RedactedPrompt {
         &'a self,
         ctx: &'a ToolContext,
         arguments: PromptArguments,
-    ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
+    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>> {
         self.prompt.make(ctx, arguments)
     }
 

@@ -6,33 +6,35 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    AnyPrompt, BoxFuture, CallError, ChangeFeed, PromptArguments, PromptText, ResourceContents,
-    ResourceSource, ResourceSpec, ToolCall, ToolContext, ToolError, ToolSpec, WatchGuard,
+    ActivityGuard, AnyPrompt, BoxFuture, CallError, ChangeFeed, PromptArguments, RenderedPrompt,
+    ResourceContents, ResourceSource, ResourceSpec, ToolCall, ToolContext, ToolError, ToolSpec,
 };
 
-use super::LibraryReader;
+use super::CallerLibraryReader;
 use crate::Gate;
-use crate::audit::OpenRecord;
+use crate::audit::OpenAuditRecord;
 use crate::pipeline::call_observer::CallTarget;
 use crate::pipeline::call_trace::CallTrace;
-use crate::pipeline::gated_request::{GatedRequest, RecordedRequest, RequestLimit, RequestRules};
+use crate::pipeline::gated_request::{
+    GatedRequest, GatedRequestLimits, GatedRequestRules, RecordedRequest,
+};
 use crate::pipeline::validate;
 use crate::policy::RequestKind;
 use crate::secrets::CallSecrets;
 
 /// A request to read the resource `uri`. `source` is the source to which the URI belongs.
-pub(super) struct ResourceRead<'a> {
+pub(super) struct ResourceReadRequest<'a> {
     pub(super) source: Result<Arc<dyn ResourceSource>, CallError>,
     pub(super) uri: &'a str,
 }
 
 /// Input of a resource read, as its audit record shows it.
 #[derive(Serialize)]
-struct ResourceRecordInput<'a> {
+struct ResourceAuditInput<'a> {
     uri: &'a str,
 }
 
-impl GatedRequest for ResourceRead<'_> {
+impl GatedRequest for ResourceReadRequest<'_> {
     type Target = Arc<dyn ResourceSource>;
     type Output = Vec<ResourceContents>;
 
@@ -52,12 +54,12 @@ impl GatedRequest for ResourceRead<'_> {
         ready(Ok(source.policy_input(self.uri)))
     }
 
-    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> RequestRules<'t> {
+    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> GatedRequestRules<'t> {
         let guard = source.guard();
-        RequestRules {
+        GatedRequestRules {
             guard,
             kind: RequestKind::Guarded,
-            limit: RequestLimit::Call(guard),
+            limit: GatedRequestLimits::Call(guard),
             deadline: guard.deadline,
         }
     }
@@ -72,9 +74,9 @@ impl GatedRequest for ResourceRead<'_> {
     }
 }
 
-impl RecordedRequest for ResourceRead<'_> {
-    fn note_input(&self, gate: &Gate, record: &mut OpenRecord<'_>) {
-        record.note_input(&ResourceRecordInput { uri: self.uri }, || self.source.is_ok());
+impl RecordedRequest for ResourceReadRequest<'_> {
+    fn note_input(&self, gate: &Gate, record: &mut OpenAuditRecord<'_>) {
+        record.note_input(&ResourceAuditInput { uri: self.uri }, || self.source.is_ok());
         let input = json!({ "uri": self.uri });
         record.note_arguments(&input, gate.settings.recorded_arguments, &gate.secrets);
     }
@@ -93,22 +95,22 @@ impl RecordedRequest for ResourceRead<'_> {
 }
 
 /// A request for the prompt `name`, filled with `arguments`.
-pub(super) struct PromptRender<'a> {
-    pub(super) reader: &'a LibraryReader<'a>,
+pub(super) struct PromptRenderRequest<'a> {
+    pub(super) reader: &'a CallerLibraryReader<'a>,
     pub(super) name: &'a str,
     pub(super) arguments: PromptArguments,
 }
 
 /// Input of a prompt request, as its audit record shows it.
 #[derive(Serialize)]
-struct PromptRecordInput<'a> {
+struct PromptAuditInput<'a> {
     name: &'a str,
     arguments: &'a PromptArguments,
 }
 
-impl GatedRequest for PromptRender<'_> {
+impl GatedRequest for PromptRenderRequest<'_> {
     type Target = Arc<dyn AnyPrompt>;
-    type Output = PromptText;
+    type Output = RenderedPrompt;
 
     async fn resolve(&mut self, _gate: &Gate, _call: &ToolCall) -> Result<Self::Target, CallError> {
         self.reader.find_prompt(self.name).await
@@ -124,12 +126,12 @@ impl GatedRequest for PromptRender<'_> {
         ready(checked.map(|()| input))
     }
 
-    fn rules<'t>(&mut self, gate: &'t Gate, prompt: &'t Self::Target) -> RequestRules<'t> {
+    fn rules<'t>(&mut self, gate: &'t Gate, prompt: &'t Self::Target) -> GatedRequestRules<'t> {
         let guard = prompt.guard();
-        RequestRules {
+        GatedRequestRules {
             guard: guard.unwrap_or(&gate.prompt_spec),
             kind: if guard.is_some() { RequestKind::Guarded } else { RequestKind::TextPrompt },
-            limit: RequestLimit::Prompt(guard),
+            limit: GatedRequestLimits::Prompt(guard),
             deadline: None,
         }
     }
@@ -139,14 +141,14 @@ impl GatedRequest for PromptRender<'_> {
         prompt: &'t Self::Target,
         ctx: &'t ToolContext,
         _input: Value,
-    ) -> BoxFuture<'t, Result<PromptText, ToolError>> {
+    ) -> BoxFuture<'t, Result<RenderedPrompt, ToolError>> {
         prompt.make(ctx, std::mem::take(&mut self.arguments))
     }
 }
 
-impl RecordedRequest for PromptRender<'_> {
-    fn note_input(&self, _gate: &Gate, record: &mut OpenRecord<'_>) {
-        let input = PromptRecordInput { name: self.name, arguments: &self.arguments };
+impl RecordedRequest for PromptRenderRequest<'_> {
+    fn note_input(&self, _gate: &Gate, record: &mut OpenAuditRecord<'_>) {
+        let input = PromptAuditInput { name: self.name, arguments: &self.arguments };
         record.note_input(&input, || true);
     }
 
@@ -160,14 +162,14 @@ impl RecordedRequest for PromptRender<'_> {
 }
 
 /// A request for up to `entries_max` entries of the folder `uri` that follow the URI `after`.
-pub(super) struct FolderList<'a> {
+pub(super) struct FolderListRequest<'a> {
     pub(super) source: Arc<dyn ResourceSource>,
     pub(super) uri: &'a str,
     pub(super) after: Option<&'a str>,
     pub(super) entries_max: usize,
 }
 
-impl GatedRequest for FolderList<'_> {
+impl GatedRequest for FolderListRequest<'_> {
     type Target = Arc<dyn ResourceSource>;
     type Output = Vec<ResourceSpec>;
 
@@ -187,7 +189,7 @@ impl GatedRequest for FolderList<'_> {
         ready(Ok(source.policy_input(self.uri)))
     }
 
-    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> RequestRules<'t> {
+    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> GatedRequestRules<'t> {
         look_rules(source.guard())
     }
 
@@ -202,15 +204,15 @@ impl GatedRequest for FolderList<'_> {
 }
 
 /// A request to watch the resource `uri`, which publishes to `changes` when the resource changes.
-pub(super) struct ResourceWatch<'a> {
+pub(super) struct ResourceWatchRequest<'a> {
     pub(super) source: Arc<dyn ResourceSource>,
     pub(super) uri: &'a str,
     pub(super) changes: &'a ChangeFeed,
 }
 
-impl GatedRequest for ResourceWatch<'_> {
+impl GatedRequest for ResourceWatchRequest<'_> {
     type Target = Arc<dyn ResourceSource>;
-    type Output = WatchGuard;
+    type Output = ActivityGuard;
 
     fn resolve(
         &mut self,
@@ -228,7 +230,7 @@ impl GatedRequest for ResourceWatch<'_> {
         ready(Ok(source.policy_input(self.uri)))
     }
 
-    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> RequestRules<'t> {
+    fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> GatedRequestRules<'t> {
         look_rules(source.guard())
     }
 
@@ -237,13 +239,18 @@ impl GatedRequest for ResourceWatch<'_> {
         source: &'t Self::Target,
         ctx: &'t ToolContext,
         _input: Value,
-    ) -> BoxFuture<'t, Result<WatchGuard, ToolError>> {
+    ) -> BoxFuture<'t, Result<ActivityGuard, ToolError>> {
         source.watch(ctx, self.uri, self.changes)
     }
 }
 
 /// Returns the rules of a request that leaves no record, for a source to which the rules of `guard`
 /// apply.
-fn look_rules(guard: &ToolSpec) -> RequestRules<'_> {
-    RequestRules { guard, kind: RequestKind::Guarded, limit: RequestLimit::Look, deadline: None }
+fn look_rules(guard: &ToolSpec) -> GatedRequestRules<'_> {
+    GatedRequestRules {
+        guard,
+        kind: RequestKind::Guarded,
+        limit: GatedRequestLimits::Look,
+        deadline: None,
+    }
 }

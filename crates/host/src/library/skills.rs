@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use toolgate_contract::{CallError, HostAnswer, Skill, SkillPage, SkillSource, ToolSpec, UriClaim};
+use toolgate_contract::{
+    CallError, HostAnswer, Skill, SkillPage, SkillSource, ToolSpec, UriClaimStrength,
+};
 
-use super::{CombinedSourceResult, LibraryReader, truncate_uri};
+use super::{CallerLibraryReader, CombinedSourceResult, truncate_uri};
 use crate::pipeline::confirm;
 use crate::pipeline::run_unrecorded;
 
-impl LibraryReader<'_> {
+impl CallerLibraryReader<'_> {
     /// Refreshes this server's own sources for any caller, so that no upstream can claim the URIs
     /// of these sources.
     pub(super) async fn refresh_own_sources(&self) -> Result<(), CallError> {
@@ -104,7 +106,7 @@ impl LibraryReader<'_> {
                 Err(error) => failure = failure.or(Some(error)),
             }
             // This source certainly has the skill, so no other is asked.
-            if *claim == UriClaim::Listed {
+            if *claim == UriClaimStrength::Listed {
                 break;
             }
         }

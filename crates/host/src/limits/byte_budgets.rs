@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use toolgate_contract::{CallError, Caller, RateBudget, ToolError, ToolFault};
+use toolgate_contract::{CallError, Caller, ToolError, ToolErrorKind, WriteRateBudget};
 
 /// Number of new callers after which buckets that are full again are removed.
 const CLEANUP_INTERVAL: usize = 1024;
 
 /// Size of the byte budget of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ByteRate {
+pub struct CallerByteRate {
     /// Number of bytes that the caller may use at once after a long pause.
     pub at_once: u64,
     /// Number of bytes per second that the budget regains.
@@ -24,16 +24,16 @@ pub struct ByteRate {
 
 /// Byte budgets of all callers.
 pub(super) struct ByteBudgets {
-    accounts: Mutex<HashMap<Caller, Arc<CallerBudget>>>,
-    rate: ByteRate,
+    accounts: Mutex<HashMap<Caller, Arc<CallerByteBudget>>>,
+    rate: CallerByteRate,
     /// Participle that completes the error message, for example `written`.
     verb: &'static str,
     started: Instant,
 }
 
 /// Byte budget of one caller.
-struct CallerBudget {
-    bucket: ByteBucket,
+struct CallerByteBudget {
+    bucket: ByteTokenBucket,
     started: Instant,
     /// Participle that completes the error message, for example `written`.
     verb: &'static str,
@@ -42,12 +42,12 @@ struct CallerBudget {
 impl ByteBudgets {
     /// Creates a byte budget of the size `rate` for every caller. `verb` completes the error
     /// message.
-    pub(super) fn new(rate: ByteRate, verb: &'static str) -> Self {
+    pub(super) fn new(rate: CallerByteRate, verb: &'static str) -> Self {
         Self { accounts: Mutex::default(), rate, verb, started: Instant::now() }
     }
 
     /// Returns the byte budget of `caller`, from which writes are deducted.
-    pub(super) fn write_budget(&self, caller: &Caller) -> Arc<dyn RateBudget> {
+    pub(super) fn write_budget(&self, caller: &Caller) -> Arc<dyn WriteRateBudget> {
         self.account(caller)
     }
 
@@ -66,7 +66,7 @@ impl ByteBudgets {
         self.account(caller).charge(bytes);
     }
 
-    fn account(&self, caller: &Caller) -> Arc<CallerBudget> {
+    fn account(&self, caller: &Caller) -> Arc<CallerByteBudget> {
         let mut accounts = self.lock_accounts();
         if let Some(account) = accounts.get(caller) {
             return account.clone();
@@ -77,23 +77,23 @@ impl ByteBudgets {
                 !account.bucket.is_full(now) || Arc::strong_count(account) > 1
             });
         }
-        let bucket = ByteBucket::new(self.rate);
-        let account = Arc::new(CallerBudget { bucket, started: self.started, verb: self.verb });
+        let bucket = ByteTokenBucket::new(self.rate);
+        let account = Arc::new(CallerByteBudget { bucket, started: self.started, verb: self.verb });
         accounts.insert(caller.clone(), account.clone());
         account
     }
 
-    fn lock_accounts(&self) -> MutexGuard<'_, HashMap<Caller, Arc<CallerBudget>>> {
+    fn lock_accounts(&self) -> MutexGuard<'_, HashMap<Caller, Arc<CallerByteBudget>>> {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl CallerBudget {
+impl CallerByteBudget {
     /// Charges `bytes` to the caller's budget. If it is used up, returns the retry time and the
     /// message.
     fn take(&self, bytes: u64) -> Result<(), (Duration, String)> {
         self.bucket.take(bytes, self.started.elapsed()).map_err(|wait| {
-            let ByteRate { at_once, per_second } = self.bucket.rate;
+            let CallerByteRate { at_once, per_second } = self.bucket.rate;
             let message = format!(
                 "you have {} too much recently (limit: {at_once} bytes at once, then \
                  {per_second} bytes per second)",
@@ -104,10 +104,10 @@ impl CallerBudget {
     }
 }
 
-impl RateBudget for CallerBudget {
+impl WriteRateBudget for CallerByteBudget {
     fn reserve(&self, bytes: u64) -> Result<(), ToolError> {
         let taken = self.take(bytes);
-        taken.map_err(|(wait, message)| ToolError::new(ToolFault::Limited(wait), message))
+        taken.map_err(|(wait, message)| ToolError::new(ToolErrorKind::Limited(wait), message))
     }
 
     fn charge(&self, bytes: u64) {
@@ -117,13 +117,13 @@ impl RateBudget for CallerBudget {
 
 /// Token bucket by the generic cell rate algorithm. It stores the time in nanoseconds at which the
 /// debt is repaid.
-struct ByteBucket {
-    rate: ByteRate,
+struct ByteTokenBucket {
+    rate: CallerByteRate,
     repaid_at: AtomicU64,
 }
 
-impl ByteBucket {
-    fn new(rate: ByteRate) -> Self {
+impl ByteTokenBucket {
+    fn new(rate: CallerByteRate) -> Self {
         Self { rate, repaid_at: AtomicU64::new(0) }
     }
 
@@ -175,8 +175,8 @@ mod tests {
 
     use super::*;
 
-    fn bucket(at_once: u64, per_second: u64) -> ByteBucket {
-        ByteBucket::new(ByteRate { at_once, per_second })
+    fn bucket(at_once: u64, per_second: u64) -> ByteTokenBucket {
+        ByteTokenBucket::new(CallerByteRate { at_once, per_second })
     }
 
     #[test]
@@ -205,19 +205,21 @@ mod tests {
 
     #[test]
     fn each_caller_has_its_own_budget() {
-        let bytes = ByteBudgets::new(ByteRate { at_once: 10, per_second: 1 }, "written");
+        let bytes = ByteBudgets::new(CallerByteRate { at_once: 10, per_second: 1 }, "written");
         let ada = Caller::with_key("ada");
         let bob = Caller::with_key("bob");
         bytes.write_budget(&ada).reserve(100).expect("her first");
         let refused = bytes.write_budget(&ada).reserve(1).expect_err("she owes");
-        assert!(matches!(refused.fault, ToolFault::Limited(wait) if !wait.is_zero()));
+        assert!(matches!(refused.fault, ToolErrorKind::Limited(wait) if !wait.is_zero()));
         bytes.write_budget(&bob).reserve(100).expect("his first");
     }
 
     #[test]
     fn callers_without_debt_are_removed() {
-        let bytes =
-            ByteBudgets::new(ByteRate { at_once: 1_000, per_second: 1_000_000_000 }, "written");
+        let bytes = ByteBudgets::new(
+            CallerByteRate { at_once: 1_000, per_second: 1_000_000_000 },
+            "written",
+        );
         for nth in 0..10_000 {
             bytes.write_budget(&Caller::with_key(&nth.to_string())).reserve(1).expect("a first");
         }

@@ -7,28 +7,28 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{CallError, Caller};
 
-use super::{CallPool, SlotWait};
+use super::{CallSlotPool, SlotWaitPolicy};
 
 /// Pools of call slots, one for each caller with calls in progress.
 pub(super) struct CallerPools {
-    new_pool: Box<dyn Fn() -> CallPool + Send + Sync>,
+    new_pool: Box<dyn Fn() -> CallSlotPool + Send + Sync>,
     pools: Arc<Mutex<CallerPoolMap>>,
 }
 
-type CallerPoolMap = HashMap<Caller, Weak<CallPool>>;
+type CallerPoolMap = HashMap<Caller, Weak<CallSlotPool>>;
 
 /// Permit from a caller's pool of call slots. The pool is removed with its last permit.
-pub(super) struct CallerShare {
+pub(super) struct CallerPoolPermit {
     #[allow(dead_code, reason = "held, and given back on drop")]
     permit: Option<OwnedSemaphorePermit>,
-    pool: Option<Arc<CallPool>>,
+    pool: Option<Arc<CallSlotPool>>,
     caller: Caller,
     pools: Arc<Mutex<CallerPoolMap>>,
 }
 
 impl CallerPools {
     /// Creates pools for callers. `make` creates the pool of one caller.
-    pub(super) fn new(make: impl Fn() -> CallPool + Send + Sync + 'static) -> Self {
+    pub(super) fn new(make: impl Fn() -> CallSlotPool + Send + Sync + 'static) -> Self {
         Self { new_pool: Box::new(make), pools: Arc::default() }
     }
 
@@ -37,18 +37,18 @@ impl CallerPools {
         &self,
         caller: &Caller,
         cancel: &CancellationToken,
-        wait: SlotWait,
-    ) -> Result<CallerShare, CallError> {
+        wait: SlotWaitPolicy,
+    ) -> Result<CallerPoolPermit, CallError> {
         let pool = self.pool(caller);
         let pools = self.pools.clone();
         let caller = caller.clone();
         // Built first, so that its drop cleans up even if the wait fails.
-        let mut share = CallerShare { permit: None, pool: Some(pool.clone()), caller, pools };
+        let mut share = CallerPoolPermit { permit: None, pool: Some(pool.clone()), caller, pools };
         share.permit = Some(pool.admit(cancel, wait).await?);
         Ok(share)
     }
 
-    fn pool(&self, caller: &Caller) -> Arc<CallPool> {
+    fn pool(&self, caller: &Caller) -> Arc<CallSlotPool> {
         let mut pools = lock_pools(&self.pools);
         if let Some(pool) = pools.get(caller).and_then(Weak::upgrade) {
             return pool;
@@ -59,7 +59,7 @@ impl CallerPools {
     }
 }
 
-impl Drop for CallerShare {
+impl Drop for CallerPoolPermit {
     fn drop(&mut self) {
         self.permit = None;
         let mut pools = lock_pools(&self.pools);
@@ -82,7 +82,7 @@ mod tests {
 
     fn each(size: usize) -> CallerPools {
         CallerPools::new(move || {
-            CallPool::new("calls of one caller", size, 1, Duration::from_secs(1))
+            CallSlotPool::new("calls of one caller", size, 1, Duration::from_secs(1))
         })
     }
 
@@ -92,7 +92,7 @@ mod tests {
         let not_cancelled = CancellationToken::new();
         let ada = Caller::with_key("ada");
         let bob = Caller::with_key("bob");
-        let admit = |caller| each.admit(caller, &not_cancelled, SlotWait::Bounded);
+        let admit = |caller| each.admit(caller, &not_cancelled, SlotWaitPolicy::Bounded);
         let first = admit(&ada).await.expect("her first");
         let (second, third) = tokio::join!(admit(&ada), admit(&ada));
         for refused in [second, third] {

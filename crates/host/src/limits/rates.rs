@@ -13,7 +13,7 @@ use governor::{Quota, RateLimiter};
 use toolgate_contract::{CallError, Caller, ToolId, ToolSpec};
 
 use super::shared_rates::RateBucket;
-use crate::policy::{KnownTools, RuleError, ToolPattern};
+use crate::policy::{PatternCheckTools, PolicyRuleError, ToolPattern};
 
 /// Name of the setting with the rate rules.
 const SETTING: &str = "limits.rate";
@@ -35,28 +35,28 @@ pub struct CallRate {
 /// Rate rules, and the token buckets of each matching tool.
 pub(super) struct RateLimits<C: Clock = MonotonicClock> {
     rules: Vec<(ToolPattern, Quota)>,
-    buckets: HashMap<ToolId, CallBuckets<C>>,
+    buckets: HashMap<ToolId, CallRateBuckets<C>>,
     /// Token buckets of tools that were added later. `None` for a tool that no rule matches.
-    later_buckets: RwLock<HashMap<ToolId, Option<Arc<CallBuckets<C>>>>>,
+    later_buckets: RwLock<HashMap<ToolId, Option<Arc<CallRateBuckets<C>>>>>,
     clock: C,
 }
 
 /// Rate limiter with one token bucket for each caller, and the clock `C`.
-type KeyedLimiter<C> =
+type KeyedRateLimiter<C> =
     RateLimiter<Arc<str>, HashMapStateStore<Arc<str>>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
 /// Token buckets of one tool, one for each recent caller.
 ///
 /// A full bucket needs no memory, so only the buckets of recent callers are kept.
-pub(super) struct CallBuckets<C: Clock = MonotonicClock> {
-    limiter: KeyedLimiter<C>,
+pub(super) struct CallRateBuckets<C: Clock = MonotonicClock> {
+    limiter: KeyedRateLimiter<C>,
     quota: Quota,
     calls_since_cleanup: AtomicU32,
 }
 
 impl<C: Clock + Clone> RateLimits<C> {
     /// Creates rate limits from `rules`. The first rule that matches a tool applies.
-    pub(super) fn new(rules: &[CallRate], clock: C) -> Result<Self, RuleError> {
+    pub(super) fn new(rules: &[CallRate], clock: C) -> Result<Self, PolicyRuleError> {
         let rules = rules.iter().map(|CallRate { tools, calls, per }| {
             let one = (*per / calls.get()).max(Duration::from_nanos(1));
             let quota = Quota::with_period(one).expect("not zero").allow_burst(*calls);
@@ -71,7 +71,7 @@ impl<C: Clock + Clone> RateLimits<C> {
     }
 
     /// Checks that each rate rule matches one of the `known` tools.
-    pub(super) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
+    pub(super) fn check(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
         self.rules.iter().try_for_each(|(rule, _)| rule.check(known))
     }
 
@@ -80,7 +80,7 @@ impl<C: Clock + Clone> RateLimits<C> {
         let Some((_, quota)) = self.rules.iter().find(|(rule, _)| rule.restricts(spec)) else {
             return;
         };
-        self.buckets.insert(spec.id.clone(), CallBuckets::new(*quota, self.clock.clone()));
+        self.buckets.insert(spec.id.clone(), CallRateBuckets::new(*quota, self.clock.clone()));
     }
 
     /// Takes one call of `caller` from its bucket for `spec`.
@@ -88,7 +88,7 @@ impl<C: Clock + Clone> RateLimits<C> {
     /// # Errors
     /// The bucket is empty. The error contains the retry time.
     pub(super) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
-        let refused = |buckets: &CallBuckets<C>, retry_after| {
+        let refused = |buckets: &CallRateBuckets<C>, retry_after| {
             too_many_calls(spec, &buckets.describe(), retry_after)
         };
         if let Some(buckets) = self.buckets.get(&spec.id) {
@@ -107,7 +107,8 @@ impl<C: Clock + Clone> RateLimits<C> {
         caller: &Caller,
         spec: &ToolSpec,
     ) -> Option<(RateBucket, String)> {
-        let shared = |buckets: &CallBuckets<C>| (buckets.shared(caller, spec), buckets.describe());
+        let shared =
+            |buckets: &CallRateBuckets<C>| (buckets.shared(caller, spec), buckets.describe());
         match self.buckets.get(&spec.id) {
             Some(buckets) => Some(shared(buckets)),
             None => self.later_tool_buckets(spec).map(|buckets| shared(&buckets)),
@@ -115,20 +116,21 @@ impl<C: Clock + Clone> RateLimits<C> {
     }
 
     /// Returns the token buckets of a tool that was added later.
-    fn later_tool_buckets(&self, spec: &ToolSpec) -> Option<Arc<CallBuckets<C>>> {
+    fn later_tool_buckets(&self, spec: &ToolSpec) -> Option<Arc<CallRateBuckets<C>>> {
         let known = self.later_buckets.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&spec.id) {
             return known.clone();
         }
         drop(known);
         let rule = self.rules.iter().find(|(rule, _)| rule.restricts(spec));
-        let buckets = rule.map(|(_, quota)| Arc::new(CallBuckets::new(*quota, self.clock.clone())));
+        let buckets =
+            rule.map(|(_, quota)| Arc::new(CallRateBuckets::new(*quota, self.clock.clone())));
         let mut later = self.later_buckets.write().unwrap_or_else(PoisonError::into_inner);
         later.entry(spec.id.clone()).or_insert(buckets).clone()
     }
 }
 
-impl<C: Clock + Clone> CallBuckets<C> {
+impl<C: Clock + Clone> CallRateBuckets<C> {
     pub(super) fn new(quota: Quota, clock: C) -> Self {
         let limiter = RateLimiter::hashmap_with_clock(quota, clock);
         Self { limiter, quota, calls_since_cleanup: AtomicU32::new(0) }
@@ -282,7 +284,8 @@ mod tests {
     #[test]
     fn a_rule_that_matches_no_tool_is_refused() {
         let (rates, _) = rates(&[rate("execc.*", 1, 1)]);
-        let known = KnownTools { tools: vec![spec("exec.run").id], ..KnownTools::default() };
+        let known =
+            PatternCheckTools { tools: vec![spec("exec.run").id], ..PatternCheckTools::default() };
         let why = rates.check(&known).expect_err("no tool").to_string();
         assert!(why.contains("limits.rate") && why.contains("`exec.*`"), "{why}");
         let bad = RateLimits::new(&[rate("a[", 1, 1)], FakeRelativeClock::default());

@@ -8,16 +8,16 @@ use governor::Quota;
 use governor::clock::MonotonicClock;
 use toolgate_contract::{CallError, Caller};
 
-use super::rates::CallBuckets;
+use super::rates::CallRateBuckets;
 
 /// Limits on the refused calls of each caller that leave an audit record.
-pub(super) struct RefusalLimits(CallBuckets);
+pub(super) struct RefusalRateLimits(CallRateBuckets);
 
-impl RefusalLimits {
+impl RefusalRateLimits {
     /// Creates limits of `burst` refusals at once, then `per_second` for each caller.
     pub(super) fn new(burst: NonZeroU32, per_second: NonZeroU32) -> Self {
         let quota = Quota::per_second(per_second).allow_burst(burst);
-        Self(CallBuckets::new(quota, MonotonicClock))
+        Self(CallRateBuckets::new(quota, MonotonicClock))
     }
 
     /// Counts one refusal of `caller`.

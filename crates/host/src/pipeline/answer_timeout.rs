@@ -6,38 +6,40 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use toolgate_contract::{
-    Asker, BoxFuture, ClientAnswers, ClientQuestions, QuestionSender, QuestionSupport, ToolError,
+    BoxFuture, ClientAnswers, ClientQuestions, QuestionAsker, QuestionSender, QuestionSupport,
+    ToolError,
 };
 
 /// Clock for the time that a call waits for the client's answers to its questions, up to a maximum.
 #[derive(Default)]
-pub(crate) struct AnswerClock {
+pub(crate) struct AnswerWaitClock {
     wait_max: Duration,
-    state: Mutex<AnswerClockState>,
+    state: Mutex<AnswerWaitClockState>,
     /// Signal that a wait for answers begins or ends.
     changed: Notify,
 }
 
 #[derive(Default)]
-struct AnswerClockState {
+struct AnswerWaitClockState {
     /// Number of current waits for answers. `since` is the start of the oldest one.
     waiting: usize,
     since: Option<Instant>,
     ended_waits: Duration,
 }
 
-impl AnswerClock {
+impl AnswerWaitClock {
     /// Creates a clock that grants at most `wait_max` for all answers of a call together.
     pub(crate) fn new(wait_max: Duration) -> Arc<Self> {
         Arc::new(Self { wait_max, ..Self::default() })
     }
 
     /// Returns `asker` with the time measured for which its questions wait for answers.
-    pub(crate) fn time_asker(self: &Arc<Self>, asker: &Asker) -> Asker {
+    pub(crate) fn time_asker(self: &Arc<Self>, asker: &QuestionAsker) -> QuestionAsker {
         if asker.supported() == QuestionSupport::default() {
             return asker.clone();
         }
-        asker.with_proxy(Arc::new(TimedAsker { asker: asker.clone(), clock: self.clone() }))
+        asker
+            .with_proxy(Arc::new(TimedQuestionSender { asker: asker.clone(), clock: self.clone() }))
     }
 
     /// Waits until `deadline` plus the time for which the call waited for answers. Returns this
@@ -60,16 +62,16 @@ impl AnswerClock {
         if state.waiting > 0 { self.wait_max } else { state.ended_waits.min(self.wait_max) }
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, AnswerClockState> {
+    fn lock_state(&self) -> MutexGuard<'_, AnswerWaitClockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A call's wait for answers, which ends when it is dropped.
-struct AnswerWaitGuard<'c>(&'c AnswerClock);
+struct AnswerWaitGuard<'c>(&'c AnswerWaitClock);
 
 impl<'c> AnswerWaitGuard<'c> {
-    fn begin(clock: &'c AnswerClock) -> Self {
+    fn begin(clock: &'c AnswerWaitClock) -> Self {
         let mut state = clock.lock_state();
         state.waiting += 1;
         state.since.get_or_insert_with(Instant::now);
@@ -93,13 +95,13 @@ impl Drop for AnswerWaitGuard<'_> {
     }
 }
 
-/// Asker that measures how long its questions wait for answers.
-struct TimedAsker {
-    asker: Asker,
-    clock: Arc<AnswerClock>,
+/// QuestionAsker that measures how long its questions wait for answers.
+struct TimedQuestionSender {
+    asker: QuestionAsker,
+    clock: Arc<AnswerWaitClock>,
 }
 
-impl QuestionSender for TimedAsker {
+impl QuestionSender for TimedQuestionSender {
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         Box::pin(async move {
             let _wait = AnswerWaitGuard::begin(&self.clock);

@@ -7,7 +7,7 @@ use toolgate_contract::{CallMetadata, Caller, ToolId, TraceContext};
 /// An observer that is notified of the start and end of each call, such as a tracer.
 pub trait CallObserver: Send + Sync + 'static {
     /// Starts observing a call. The returned span receives the end of the call.
-    fn begin_call(&self, call: &CallStart<'_>) -> Box<dyn CallSpan>;
+    fn begin_call(&self, call: &ObservedCallStart<'_>) -> Box<dyn CallSpan>;
 }
 
 /// A call whose start was observed.
@@ -15,12 +15,12 @@ pub trait CallSpan: Send + Sync {
     /// Returns the trace context of work that the call starts, if it differs from the caller's.
     fn trace(&self) -> Option<TraceContext>;
     /// Ends the span of the call. The host calls this exactly once, however the call ends.
-    fn end(self: Box<Self>, how: &CallEnd<'_>);
+    fn end(self: Box<Self>, how: &ObservedCallEnd<'_>);
 }
 
 /// A call at its start, as an observer sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct CallStart<'a> {
+pub struct ObservedCallStart<'a> {
     /// The caller who made the call.
     pub caller: &'a Caller,
     /// Target of the call, such as a tool.
@@ -50,7 +50,7 @@ pub enum CallTarget<'a> {
 
 /// Outcome of a call, as an observer sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct CallEnd<'a> {
+pub struct ObservedCallEnd<'a> {
     /// Outcome of the call in one word, as in the audit record.
     pub outcome: &'static str,
     /// Policy decision as a word and the name of its rule, if the call reached the policy.

@@ -7,11 +7,11 @@ use std::time::Duration;
 use toolgate_contract::{CallEnding, CallError, SandboxReport, ToolCall, ToolSpec};
 
 use crate::Gate;
-use crate::audit::{OpenRecord, RecordNumber, outcome_word};
+use crate::audit::{AuditRecordNumber, OpenAuditRecord, outcome_word};
 use crate::pipeline::CallContext;
-use crate::pipeline::call_observer::{CallEnd, CallSpan, CallStart, CallTarget};
-use crate::pipeline::gated_request::Admission;
-use crate::pipeline::step_clock::{GateStep, StepClock};
+use crate::pipeline::call_observer::{CallSpan, CallTarget, ObservedCallEnd, ObservedCallStart};
+use crate::pipeline::gated_request::RequestAdmission;
+use crate::pipeline::step_clock::{CallGateStep, CallStepClock};
 use crate::policy::{CallPermit, PolicyDecision, PolicyDenial, RuleName};
 use crate::secrets::SecretSet;
 
@@ -23,14 +23,14 @@ pub(crate) struct CallTrace {
     /// Confinement of the programs that the call ran.
     confinement: OnceLock<SandboxReport>,
     /// Times at which the steps of the call ended.
-    steps: StepClock,
+    steps: CallStepClock,
     /// Observer's span of the call, until it has ended.
     span: Option<Box<dyn CallSpan>>,
 }
 
 impl CallTrace {
-    /// Starts the trace of `call`, and continues the call in the observer's trace context. Secrets in
-    /// the caller's trace context are redacted, because the context is sent to other programs.
+    /// Starts the trace of `call`, and continues the call in the observer's trace context. Secrets
+    /// in the caller's trace context are redacted, because the context is sent to other programs.
     pub(crate) fn begin(gate: &Gate, call: &mut ToolCall, target: CallTarget<'_>) -> Self {
         if let Some(received) = &mut call.metadata.trace {
             for text in [&mut received.state, &mut received.baggage].into_iter().flatten() {
@@ -49,7 +49,7 @@ impl CallTrace {
     /// Reports the start of `call` to the observer of calls, without a new trace context.
     pub(crate) fn observe(mut self, gate: &Gate, call: &ToolCall, target: CallTarget<'_>) -> Self {
         self.span = gate.observer.as_ref().map(|observer| {
-            observer.begin_call(&CallStart {
+            observer.begin_call(&ObservedCallStart {
                 caller: &call.caller,
                 target,
                 dialect: &call.dialect,
@@ -75,7 +75,7 @@ impl CallTrace {
     }
 
     /// Notes that the `step` of the call ends now.
-    pub(crate) fn end_step(&self, step: GateStep) {
+    pub(crate) fn end_step(&self, step: CallGateStep) {
         self.steps.end(step);
     }
 
@@ -87,7 +87,7 @@ impl CallTrace {
         guard: &ToolSpec,
         deadline: Option<Duration>,
         call: &ToolCall,
-        admission: &Admission,
+        admission: &RequestAdmission,
     ) -> CallContext {
         let context = CallContext::new(gate, deadline, call).with_output_access(gate, guard);
         if admission.has_slot() {
@@ -102,7 +102,7 @@ impl CallTrace {
     }
 
     /// Discards the audit record of the call, and reports the end of the call to the observer.
-    pub(crate) fn finish_unrecorded(mut self, record: OpenRecord<'_>, error: &CallError) {
+    pub(crate) fn finish_unrecorded(mut self, record: OpenAuditRecord<'_>, error: &CallError) {
         record.discard();
         let span = self.span.take();
         self.end_span(span, outcome_word(Err(error)));
@@ -113,9 +113,9 @@ impl CallTrace {
     pub(crate) fn finish(
         mut self,
         secrets: &SecretSet,
-        mut record: OpenRecord<'_>,
+        mut record: OpenAuditRecord<'_>,
         end: Result<CallEnding, &CallError>,
-    ) -> RecordNumber {
+    ) -> AuditRecordNumber {
         if let Some((decision, rule)) = self.decision.get() {
             record.note_decision(*decision, rule);
         }
@@ -132,7 +132,7 @@ impl CallTrace {
         let Some(span) = span else { return };
         let decision = self.decision.get();
         let decision = decision.map(|(decision, rule)| (decision.word(), rule.as_ref()));
-        span.end(&CallEnd { outcome, decision });
+        span.end(&ObservedCallEnd { outcome, decision });
     }
 }
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallError, ClientAnswer, ClientQuestion, ClientQuestions, Effects, PersonChoice, QuestionKind,
-    ToolCall, ToolSpec, printable,
+    CallError, ClientAnswer, ClientQuestion, ClientQuestions, Effects, ElicitationAnswer,
+    QuestionKind, ToolCall, ToolSpec, printable,
 };
 
 use crate::Gate;
@@ -77,7 +77,7 @@ async fn ask_confirmation(
         error = context.wait_until_over() => return Err(error),
     };
     match answers.get(CONFIRM_KEY) {
-        Some(ClientAnswer::Choice(PersonChoice::Accepted(_))) => Ok(()),
+        Some(ClientAnswer::Choice(ElicitationAnswer::Accepted(_))) => Ok(()),
         Some(_) | None => {
             let message = format!("a person was asked about `{id}` and did not agree");
             Err(CallError::NotAllowed { message })

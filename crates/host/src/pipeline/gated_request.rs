@@ -9,7 +9,7 @@ use toolgate_contract::{
 };
 
 use crate::Gate;
-use crate::audit::{ByteSize, OpenRecord};
+use crate::audit::{OpenAuditRecord, RecordedSize};
 use crate::limits::CallSlot;
 use crate::pipeline::call_trace::CallTrace;
 use crate::policy::{CallPermit, PolicyDenial, RequestKind, ToolPolicy};
@@ -38,7 +38,7 @@ pub(crate) trait GatedRequest: Send {
     ) -> impl Future<Output = Result<Value, CallError>> + Send;
 
     /// Returns the rules, limits and deadline that apply to the request.
-    fn rules<'t>(&mut self, gate: &'t Gate, target: &'t Self::Target) -> RequestRules<'t>;
+    fn rules<'t>(&mut self, gate: &'t Gate, target: &'t Self::Target) -> GatedRequestRules<'t>;
 
     /// Refuses features that the target does not support. Policy has allowed the request, so the
     /// error may describe the target.
@@ -78,7 +78,7 @@ pub(crate) trait GatedRequest: Send {
 }
 
 /// A request through the gate that always leaves an audit record.
-pub(crate) trait RecordedRequest: GatedRequest<Output: Redactable + ByteSize> {
+pub(crate) trait RecordedRequest: GatedRequest<Output: Redactable + RecordedSize> {
     /// Returns a future that waits for the tool lists of upstreams which may add the target, for a
     /// bounded time. `None` if no such listing is pending.
     fn pending_listing<'a>(
@@ -91,7 +91,7 @@ pub(crate) trait RecordedRequest: GatedRequest<Output: Redactable + ByteSize> {
 
     /// Notes the request's input in the audit record. Not needed if it is the input of the call,
     /// which is noted already.
-    fn note_input(&self, _gate: &Gate, _record: &mut OpenRecord<'_>) {}
+    fn note_input(&self, _gate: &Gate, _record: &mut OpenAuditRecord<'_>) {}
 
     /// Returns the secrets in the request's input.
     fn input_secrets(&self, gate: &Gate, call: &ToolCall) -> CallSecrets;
@@ -106,18 +106,18 @@ pub(crate) trait RecordedRequest: GatedRequest<Output: Redactable + ByteSize> {
 }
 
 /// Rules, limits and deadline of one request through the gate.
-pub(crate) struct RequestRules<'t> {
+pub(crate) struct GatedRequestRules<'t> {
     /// Tool whose rules apply, and whose use a person confirms.
     pub(crate) guard: &'t ToolSpec,
     /// Kind of the request, as policy rules see it.
     pub(crate) kind: RequestKind,
     /// Limits that apply to the request.
-    pub(crate) limit: RequestLimit<'t>,
+    pub(crate) limit: GatedRequestLimits<'t>,
     /// Deadline of the request, or `None` for the default deadline.
     pub(crate) deadline: Option<Duration>,
 }
 
-impl RequestRules<'_> {
+impl GatedRequestRules<'_> {
     /// Returns the decision of `policy` about a request of `caller` with `input`.
     pub(super) fn authorise(
         &self,
@@ -134,7 +134,7 @@ impl RequestRules<'_> {
 }
 
 /// Limits that apply to a request through the gate.
-pub(crate) enum RequestLimit<'t> {
+pub(crate) enum GatedRequestLimits<'t> {
     /// A call of the tool, which counts against its limits and takes a slot.
     Call(&'t ToolSpec),
     /// A prompt, which counts as a prompt and as a call of its guard tool, if it has one.
@@ -148,20 +148,24 @@ pub(crate) enum RequestLimit<'t> {
 }
 
 /// Proof that the limits admitted a request. Dropping it frees the request's slot.
-pub(crate) struct Admission {
+pub(crate) struct RequestAdmission {
     slot: Option<CallSlot>,
 }
 
-impl Admission {
+impl RequestAdmission {
     /// Returns true if the request holds a slot, so that its work counts as begun.
     pub(super) fn has_slot(&self) -> bool {
         self.slot.is_some()
     }
 }
 
-impl RequestLimit<'_> {
+impl GatedRequestLimits<'_> {
     /// Counts the request against its limits, and waits for its slot for a bounded time.
-    pub(super) async fn admit(self, gate: &Gate, call: &ToolCall) -> Result<Admission, CallError> {
+    pub(super) async fn admit(
+        self,
+        gate: &Gate,
+        call: &ToolCall,
+    ) -> Result<RequestAdmission, CallError> {
         let ToolCall { caller, cancel, .. } = call;
         let limits = &gate.limits;
         let slot = match self {
@@ -183,6 +187,6 @@ impl RequestLimit<'_> {
             Self::JobRun(slot) => Some(*slot),
             Self::Look => None,
         };
-        Ok(Admission { slot })
+        Ok(RequestAdmission { slot })
     }
 }

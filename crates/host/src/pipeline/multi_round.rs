@@ -27,8 +27,8 @@ const CODE_BYTES: usize = 32;
 const KEY_CONTEXT: &str = "toolgate 2026-11-28 request states of MCP";
 
 /// Seals and opens request states, which clients send back with answers to questions.
-pub(crate) struct StateSealer {
-    key: RwLock<SealingKey>,
+pub(crate) struct RequestStateSealer {
+    key: RwLock<RequestStateKey>,
     /// Codes of request states that were used for a confirmation, each with its expiry in Unix
     /// seconds.
     used_codes: Mutex<HashMap<[u8; CODE_BYTES], i64>>,
@@ -36,7 +36,7 @@ pub(crate) struct StateSealer {
 
 /// The key that protects request states.
 #[derive(Clone, Copy)]
-struct SealingKey {
+struct RequestStateKey {
     bytes: [u8; 32],
     /// True if other processes know the key as well.
     is_shared: bool,
@@ -67,13 +67,13 @@ struct RequestState {
     note: Option<String>,
 }
 
-impl StateSealer {
+impl RequestStateSealer {
     /// Creates a sealer of request states with a random key.
     pub(crate) fn new() -> Self {
         let mut bytes = [0; 32];
         // Without randomness TLS, jobs and sessions fail as well.
         getrandom::fill(&mut bytes).expect("the system gives random numbers");
-        let key = RwLock::new(SealingKey { bytes, is_shared: false });
+        let key = RwLock::new(RequestStateKey { bytes, is_shared: false });
         Self { key, used_codes: Mutex::default() }
     }
 
@@ -82,7 +82,7 @@ impl StateSealer {
     pub(crate) fn share(&self, secret: &[u8]) {
         let bytes = blake3::derive_key(KEY_CONTEXT, secret);
         let mut key = self.key.write().unwrap_or_else(PoisonError::into_inner);
-        *key = SealingKey { bytes, is_shared: true };
+        *key = RequestStateKey { bytes, is_shared: true };
     }
 
     /// Returns true if other processes may have the key. Request states that they sealed are then
@@ -91,7 +91,7 @@ impl StateSealer {
         self.sealing_key().is_shared
     }
 
-    fn sealing_key(&self) -> SealingKey {
+    fn sealing_key(&self) -> RequestStateKey {
         *self.key.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -281,7 +281,7 @@ fn hash_value(hash: &mut Hasher, value: &Value) {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use toolgate_contract::{ClientAnswer, ClientQuestion, PersonChoice};
+    use toolgate_contract::{ClientAnswer, ClientQuestion, ElicitationAnswer};
 
     use super::*;
 
@@ -289,7 +289,7 @@ mod tests {
         ClientQuestions::from([("q".to_owned(), ClientQuestion::Roots)])
     }
 
-    fn sealed(sealer: &StateSealer, caller: &Caller) -> String {
+    fn sealed(sealer: &RequestStateSealer, caller: &Caller) -> String {
         sealer
             .seal(caller, "this", (ClientAnswers::new(), None), &questions())
             .expect("it is short")
@@ -297,20 +297,20 @@ mod tests {
 
     #[test]
     fn a_sealed_state_opens_only_for_its_own_request_and_caller() {
-        let sealer = StateSealer::new();
+        let sealer = RequestStateSealer::new();
         let (one, other) = (Caller::with_key("one"), Caller::with_key("other"));
         let sealed = sealed(&sealer, &one);
         assert!(sealer.unseal(&one, "this", &sealed).is_ok());
         assert!(sealer.unseal(&other, "this", &sealed).is_err());
         assert!(sealer.unseal(&one, "that", &sealed).is_err());
-        assert!(StateSealer::new().unseal(&one, "this", &sealed).is_err());
+        assert!(RequestStateSealer::new().unseal(&one, "this", &sealed).is_err());
     }
 
     #[test]
     fn sealers_with_the_same_secret_open_each_others_states() {
         let caller = Caller::local();
         let [one, replica, stranger] = [&b"one"[..], b"one", b"other"].map(|secret| {
-            let sealer = StateSealer::new();
+            let sealer = RequestStateSealer::new();
             sealer.share(secret);
             sealer
         });
@@ -318,19 +318,19 @@ mod tests {
         assert!(replica.unseal(&caller, "this", &sealed).is_ok());
         assert!(replica.unseal(&caller, "that", &sealed).is_err());
         assert!(stranger.unseal(&caller, "this", &sealed).is_err());
-        assert!(StateSealer::new().unseal(&caller, "this", &sealed).is_err());
+        assert!(RequestStateSealer::new().unseal(&caller, "this", &sealed).is_err());
     }
 
     #[test]
     fn a_state_can_be_used_once() {
-        let sealer = StateSealer::new();
+        let sealer = RequestStateSealer::new();
         let [one, other] = [(); 2].map(|()| state_code(&sealed(&sealer, &Caller::local())));
         assert_eq!([one, one, other].map(|code| sealer.use_code(code)), [true, false, true]);
     }
 
     #[test]
     fn a_sealed_state_is_refused_if_any_letter_changes() {
-        let sealer = StateSealer::new();
+        let sealer = RequestStateSealer::new();
         let caller = Caller::local();
         let sealed = sealed(&sealer, &caller);
         for at in 0..sealed.len() {
@@ -343,10 +343,10 @@ mod tests {
 
     #[test]
     fn answers_without_a_question_are_dropped_and_long_ones_refused() {
-        let sealer = StateSealer::new();
+        let sealer = RequestStateSealer::new();
         let caller = Caller::local();
         let sealed = sealed(&sealer, &caller);
-        let no = || ClientAnswer::Choice(PersonChoice::Declined);
+        let no = || ClientAnswer::Choice(ElicitationAnswer::Declined);
         let answers = ClientAnswers::from([("q".to_owned(), no()), ("other".to_owned(), no())]);
         let merged = sealer.merge_answers(&caller, "this", Some(&sealed), answers);
         assert_eq!(merged.expect("it opens").0, ClientAnswers::from([("q".to_owned(), no())]));

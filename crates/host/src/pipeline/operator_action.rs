@@ -6,13 +6,16 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Asker, BoxFuture, CallEnding, CallError, CallMetadata, Caller, Effects, EventSink, ResultText,
-    StartedWork, ToolCall, ToolContext, ToolError, ToolId, ToolOutput, ToolSpec,
+    BoxFuture, CallEnding, CallError, CallEventSink, CallMetadata, Caller, Effects,
+    PreparedCallWork, QuestionAsker, ResultText, ToolCall, ToolContext, ToolError, ToolId,
+    ToolOutput, ToolSpec,
 };
 
 use crate::pipeline::call_observer::CallTarget;
 use crate::pipeline::call_trace::CallTrace;
-use crate::pipeline::gated_request::{GatedRequest, RecordedRequest, RequestLimit, RequestRules};
+use crate::pipeline::gated_request::{
+    GatedRequest, GatedRequestLimits, GatedRequestRules, RecordedRequest,
+};
 use crate::pipeline::run_recorded;
 use crate::policy::RequestKind;
 use crate::secrets::CallSecrets;
@@ -55,10 +58,15 @@ impl GatedRequest for OperatorAction<'_> {
         ready(Ok(call.input.take()))
     }
 
-    fn rules<'t>(&mut self, _gate: &'t Gate, spec: &'t Self::Target) -> RequestRules<'t> {
+    fn rules<'t>(&mut self, _gate: &'t Gate, spec: &'t Self::Target) -> GatedRequestRules<'t> {
         // The settings of `[tools]` are about tools of agents, so they do not apply.
         let kind = RequestKind::TextPrompt;
-        RequestRules { guard: spec, kind, limit: RequestLimit::Call(spec), deadline: None }
+        GatedRequestRules {
+            guard: spec,
+            kind,
+            limit: GatedRequestLimits::Call(spec),
+            deadline: None,
+        }
     }
 
     fn run<'t>(
@@ -108,12 +116,12 @@ impl Host {
             caller,
             dialect: "console".into(),
             cancel: CancellationToken::new(),
-            events: EventSink::none(),
+            events: CallEventSink::none(),
             job: None,
-            asker: Asker::none(),
+            asker: QuestionAsker::none(),
             metadata: CallMetadata::default(),
             time_limit: None,
-            started_work: StartedWork::default(),
+            started_work: PreparedCallWork::default(),
         };
         run_recorded(&gate, &mut call, OperatorAction::new(id, work)).await
     }

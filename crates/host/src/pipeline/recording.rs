@@ -3,7 +3,7 @@
 use toolgate_contract::{CallEnding, CallError, Caller, ToolCall};
 
 use crate::Gate;
-use crate::audit::{ByteSize, OpenRecord, RecordNumber};
+use crate::audit::{AuditRecordNumber, OpenAuditRecord, RecordedSize};
 use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::tool_requests::tool_target;
 use crate::secrets::{CallSecrets, Redactable};
@@ -12,7 +12,7 @@ use crate::secrets::{CallSecrets, Redactable};
 pub(super) async fn open_record<'g>(
     gate: &'g Gate,
     call: &ToolCall,
-) -> Result<OpenRecord<'g>, CallError> {
+) -> Result<OpenAuditRecord<'g>, CallError> {
     loop {
         match gate.audit.begin_record(call).await {
             Ok(record) => return Ok(with_input(gate, record, call)),
@@ -23,7 +23,11 @@ pub(super) async fn open_record<'g>(
     }
 }
 
-fn with_input<'g>(gate: &'g Gate, mut record: OpenRecord<'g>, call: &ToolCall) -> OpenRecord<'g> {
+fn with_input<'g>(
+    gate: &'g Gate,
+    mut record: OpenAuditRecord<'g>,
+    call: &ToolCall,
+) -> OpenAuditRecord<'g> {
     if !call.input.is_null() {
         record.note_input(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
         record.note_arguments(&call.input, gate.settings.recorded_arguments, &gate.secrets);
@@ -32,14 +36,14 @@ fn with_input<'g>(gate: &'g Gate, mut record: OpenRecord<'g>, call: &ToolCall) -
 }
 
 /// Account to which the bytes and the refusal of a call are charged.
-pub(super) enum CallAccount {
+pub(super) enum CallQuotaAccount {
     /// The caller, and the number of input bytes if bytes are counted.
     Caller(Caller, u64),
     /// An accepted job. Its bytes and refusal do not count, and it always leaves an audit record.
     Job,
 }
 
-impl CallAccount {
+impl CallQuotaAccount {
     pub(super) fn for_call(gate: &Gate, call: &ToolCall) -> Self {
         if call.job.is_some() {
             return Self::Job;
@@ -49,11 +53,11 @@ impl CallAccount {
     }
 
     /// Charges the bytes of the call's input and of `output` to the account.
-    fn count_bytes(&self, gate: &Gate, output: Option<&impl ByteSize>) {
+    fn count_bytes(&self, gate: &Gate, output: Option<&impl RecordedSize>) {
         if let Self::Caller(caller, input_bytes) = self
             && gate.limits.counts_traffic()
         {
-            let output_bytes = output.map_or(0, ByteSize::bytes);
+            let output_bytes = output.map_or(0, RecordedSize::bytes);
             gate.limits.count_traffic(caller, input_bytes.saturating_add(output_bytes));
         }
     }
@@ -88,14 +92,14 @@ pub(super) fn redact_outcome<T: Redactable>(
 ///
 /// Returns the number of the record. If the refusal must leave no record, `outcome` becomes the
 /// error to send, and the result is `None`.
-pub(super) fn close_record<T: ByteSize>(
+pub(super) fn close_record<T: RecordedSize>(
     gate: &Gate,
-    mut record: OpenRecord<'_>,
+    mut record: OpenAuditRecord<'_>,
     trace: CallTrace,
-    account: &CallAccount,
+    account: &CallQuotaAccount,
     outcome: &mut Result<T, CallError>,
     ending: impl Fn(&T) -> CallEnding,
-) -> Option<RecordNumber> {
+) -> Option<AuditRecordNumber> {
     if let Ok(output) = outcome {
         record.note_output(output);
     }
@@ -135,7 +139,7 @@ pub(super) async fn record_refusal(
     };
     let found = gate.find(&call.caller, &call.tool);
     let trace = trace.observe(gate, call, tool_target(&found));
-    if let Err(limited) = CallAccount::for_call(gate, call).count_refusal(gate, &error) {
+    if let Err(limited) = CallQuotaAccount::for_call(gate, call).count_refusal(gate, &error) {
         trace.finish_unrecorded(record, &limited);
         return limited;
     }

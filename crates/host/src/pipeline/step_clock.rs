@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::audit::StepTimes;
+use crate::audit::CallStepTimes;
 
 /// Number of steps through which a call passes the gate.
 const STEPS: usize = 7;
@@ -12,7 +12,7 @@ const NOT_ENDED: u64 = u64::MAX;
 
 /// A step of the gate, in the order in which a call passes them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum GateStep {
+pub(crate) enum CallGateStep {
     Validate,
     Authorize,
     Confirm,
@@ -23,35 +23,35 @@ pub(crate) enum GateStep {
 }
 
 /// Times at which the steps of one call ended.
-pub(crate) struct StepClock {
+pub(crate) struct CallStepClock {
     began: Instant,
     /// Time at which each step ended, in microseconds after the call began.
     ends: [AtomicU64; STEPS],
 }
 
-impl Default for StepClock {
+impl Default for CallStepClock {
     fn default() -> Self {
         Self { began: Instant::now(), ends: [const { AtomicU64::new(NOT_ENDED) }; STEPS] }
     }
 }
 
-impl StepClock {
+impl CallStepClock {
     /// Notes that the `step` of the call ends now, and that the next step begins.
-    pub(crate) fn end(&self, step: GateStep) {
+    pub(crate) fn end(&self, step: CallGateStep) {
         self.ends[step as usize].store(self.now_us(), Ordering::Relaxed);
     }
 
     /// Returns the times of all steps of a call that ends now. The step that has not ended gets the
     /// rest of the time. Returns `None` if no step has ended.
-    pub(crate) fn times(&self) -> Option<StepTimes> {
+    pub(crate) fn times(&self) -> Option<CallStepTimes> {
         let has_passed = self.ends[0].load(Ordering::Relaxed) != NOT_ENDED;
         has_passed.then(|| self.times_until(self.now_us()))
     }
 
-    fn times_until(&self, now_us: u64) -> StepTimes {
+    fn times_until(&self, now_us: u64) -> CallStepTimes {
         let mut before_us = 0;
         let mut is_over = false;
-        let mut time_of = |step: GateStep| {
+        let mut time_of = |step: CallGateStep| {
             if is_over {
                 return None;
             }
@@ -64,14 +64,14 @@ impl StepClock {
             before_us = end_us;
             Some(time)
         };
-        StepTimes {
-            validate: time_of(GateStep::Validate),
-            authorize: time_of(GateStep::Authorize),
-            confirm: time_of(GateStep::Confirm),
-            prepare: time_of(GateStep::Prepare),
-            wait: time_of(GateStep::Wait),
-            run: time_of(GateStep::Run),
-            check: time_of(GateStep::Check),
+        CallStepTimes {
+            validate: time_of(CallGateStep::Validate),
+            authorize: time_of(CallGateStep::Authorize),
+            confirm: time_of(CallGateStep::Confirm),
+            prepare: time_of(CallGateStep::Prepare),
+            wait: time_of(CallGateStep::Wait),
+            run: time_of(CallGateStep::Run),
+            check: time_of(CallGateStep::Check),
         }
     }
 
@@ -84,8 +84,8 @@ impl StepClock {
 mod tests {
     use super::*;
 
-    fn clock(ends: &[u64]) -> StepClock {
-        let clock = StepClock::default();
+    fn clock(ends: &[u64]) -> CallStepClock {
+        let clock = CallStepClock::default();
         for (end, slot) in ends.iter().zip(&clock.ends) {
             slot.store(*end, Ordering::Relaxed);
         }

@@ -9,11 +9,13 @@ use toolgate_contract::{
 };
 
 use crate::Gate;
-use crate::catalog::CatalogEntry;
+use crate::catalog::CatalogToolEntry;
 use crate::limits::CallSlot;
 use crate::pipeline::call_observer::CallTarget;
 use crate::pipeline::call_trace::CallTrace;
-use crate::pipeline::gated_request::{GatedRequest, RecordedRequest, RequestLimit, RequestRules};
+use crate::pipeline::gated_request::{
+    GatedRequest, GatedRequestLimits, GatedRequestRules, RecordedRequest,
+};
 use crate::pipeline::{CallContext, run_with_deadline, validate};
 use crate::policy::RequestKind;
 use crate::secrets::CallSecrets;
@@ -21,12 +23,12 @@ use crate::secrets::CallSecrets;
 /// A request to run the call's tool. A job brings the slot for which it waited.
 ///
 /// The slot is boxed, because only jobs have one. Otherwise every call would reserve space for it.
-pub(super) struct ToolRun {
+pub(super) struct ToolRunRequest {
     pub(super) slot: Option<Box<CallSlot>>,
 }
 
-impl GatedRequest for ToolRun {
-    type Target = Arc<CatalogEntry>;
+impl GatedRequest for ToolRunRequest {
+    type Target = Arc<CatalogToolEntry>;
     type Output = ToolOutput;
 
     fn resolve(
@@ -49,10 +51,10 @@ impl GatedRequest for ToolRun {
         validated_input(entry, call, input).await
     }
 
-    fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> RequestRules<'t> {
+    fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> GatedRequestRules<'t> {
         let limit = match self.slot.take() {
-            Some(slot) => RequestLimit::JobRun(slot),
-            None => RequestLimit::Call(entry.spec()),
+            Some(slot) => GatedRequestLimits::JobRun(slot),
+            None => GatedRequestLimits::Call(entry.spec()),
         };
         tool_rules(entry, limit)
     }
@@ -103,7 +105,7 @@ impl GatedRequest for ToolRun {
     }
 }
 
-impl RecordedRequest for ToolRun {
+impl RecordedRequest for ToolRunRequest {
     fn pending_listing<'a>(&self, gate: &'a Gate, call: &'a ToolCall) -> Option<BoxFuture<'a, ()>> {
         if gate.catalog.is_settled(&call.tool) {
             return None;
@@ -133,8 +135,8 @@ impl RecordedRequest for ToolRun {
 pub(super) struct JobStart;
 
 impl GatedRequest for JobStart {
-    type Target = Arc<CatalogEntry>;
-    type Output = Arc<CatalogEntry>;
+    type Target = Arc<CatalogToolEntry>;
+    type Output = Arc<CatalogToolEntry>;
 
     fn resolve(
         &mut self,
@@ -153,9 +155,9 @@ impl GatedRequest for JobStart {
         validated_input(entry, call, call.input.clone()).await
     }
 
-    fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> RequestRules<'t> {
+    fn rules<'t>(&mut self, _gate: &'t Gate, entry: &'t Self::Target) -> GatedRequestRules<'t> {
         // Counted before the tool's own check, because some calls begin with that check.
-        tool_rules(entry, RequestLimit::JobStart(entry.spec()))
+        tool_rules(entry, GatedRequestLimits::JobStart(entry.spec()))
     }
 
     fn check_support(&self, entry: &Self::Target) -> Result<(), CallError> {
@@ -182,7 +184,7 @@ impl GatedRequest for JobStart {
 
 /// Returns the normalized `input` for the tool `entry`, after validation.
 async fn validated_input(
-    entry: &CatalogEntry,
+    entry: &CatalogToolEntry,
     call: &ToolCall,
     input: Value,
 ) -> Result<Value, CallError> {
@@ -192,12 +194,15 @@ async fn validated_input(
 }
 
 /// Returns the rules of a request that calls the tool `entry`.
-fn tool_rules<'t>(entry: &'t CatalogEntry, limit: RequestLimit<'t>) -> RequestRules<'t> {
+fn tool_rules<'t>(
+    entry: &'t CatalogToolEntry,
+    limit: GatedRequestLimits<'t>,
+) -> GatedRequestRules<'t> {
     let spec = entry.spec();
-    RequestRules { guard: spec, kind: RequestKind::Tool, limit, deadline: spec.deadline }
+    GatedRequestRules { guard: spec, kind: RequestKind::Tool, limit, deadline: spec.deadline }
 }
 
 /// Returns the target of a call whose tool was looked up as `found`.
-pub(super) fn tool_target(found: &Result<Arc<CatalogEntry>, CallError>) -> CallTarget<'_> {
+pub(super) fn tool_target(found: &Result<Arc<CatalogToolEntry>, CallError>) -> CallTarget<'_> {
     found.as_ref().map_or(CallTarget::UnknownTool, |entry| CallTarget::Tool(&entry.spec().id))
 }

@@ -9,10 +9,10 @@ use toolgate_contract::{
     ToolSpec, ValidationProblem,
 };
 
-use crate::catalog::CatalogEntry;
+use crate::catalog::CatalogToolEntry;
 use crate::header_params;
-use crate::policy::{KnownTools, RuleError, ToolPattern};
-use crate::schemas::{SchemaSide, ToolIoValidators, Validation};
+use crate::policy::{PatternCheckTools, PolicyRuleError, ToolPattern};
+use crate::schemas::{ToolIoValidators, ToolSchemaSide, Validation};
 
 /// Name of the setting with the patterns of tools whose output is checked differently.
 const SETTING: &str = "validation.shadow";
@@ -23,7 +23,7 @@ const PROBLEMS_MAX: usize = 8;
 /// Handling of output that violates its tool's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum OutputCheck {
+pub enum OutputSchemaCheck {
     /// Output of the tool is not checked.
     Off,
     /// Output that violates the tool's schema is logged and sent.
@@ -34,40 +34,43 @@ pub enum OutputCheck {
 
 /// Handling of output that violates its tool's schema: rules for tools, and a default.
 #[derive(Debug, Clone)]
-pub struct OutputCheckRules {
-    rules: Arc<[(ToolPattern, OutputCheck)]>,
-    default: OutputCheck,
+pub struct OutputSchemaCheckRules {
+    rules: Arc<[(ToolPattern, OutputSchemaCheck)]>,
+    default: OutputSchemaCheck,
 }
 
-impl OutputCheckRules {
+impl OutputSchemaCheckRules {
     /// Creates checks from `rules` (a tool pattern and its check). The first match applies, or
     /// `default` if none matches.
     ///
     /// # Errors
     /// A pattern is invalid.
-    pub fn new(rules: &[(&str, OutputCheck)], default: OutputCheck) -> Result<Self, RuleError> {
+    pub fn new(
+        rules: &[(&str, OutputSchemaCheck)],
+        default: OutputSchemaCheck,
+    ) -> Result<Self, PolicyRuleError> {
         let rules =
             rules.iter().map(|(tools, check)| Ok((ToolPattern::new(SETTING, tools)?, *check)));
-        Ok(Self { rules: rules.collect::<Result<_, RuleError>>()?, default })
+        Ok(Self { rules: rules.collect::<Result<_, PolicyRuleError>>()?, default })
     }
 
     /// Checks that each rule matches one of the `known` tools.
     ///
     /// # Errors
     /// Returns the first rule that matches nothing.
-    pub fn check_rules(&self, known: &KnownTools) -> Result<(), RuleError> {
+    pub fn check_rules(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
         self.rules.iter().try_for_each(|(tools, _)| tools.check(known))
     }
 
     /// Returns the handling of output that applies to the tool `id`.
-    fn check_for(&self, id: &ToolId) -> OutputCheck {
+    fn check_for(&self, id: &ToolId) -> OutputSchemaCheck {
         let rule = self.rules.iter().find(|(tools, _)| tools.matches(id));
         rule.map_or(self.default, |(_, check)| *check)
     }
 }
 
-impl From<OutputCheck> for OutputCheckRules {
-    fn from(default: OutputCheck) -> Self {
+impl From<OutputSchemaCheck> for OutputSchemaCheckRules {
+    fn from(default: OutputSchemaCheck) -> Self {
         Self { rules: Arc::default(), default }
     }
 }
@@ -76,17 +79,20 @@ impl From<OutputCheck> for OutputCheckRules {
 ///
 /// Models guess names of arguments, write `null` for absent arguments, and quote numbers. Input
 /// that is otherwise valid is repaired.
-pub(crate) async fn check_input(entry: &CatalogEntry, input: Value) -> Result<Value, CallError> {
+pub(crate) async fn check_input(
+    entry: &CatalogToolEntry,
+    input: Value,
+) -> Result<Value, CallError> {
     let tool = entry.shared_tool().clone();
     let valid = move |io: &ToolIoValidators, input| valid_input(io, tool.spec(), input);
-    match entry.io.validate(SchemaSide::Input, input, entry.is_foreign(), valid) {
+    match entry.io.validate(ToolSchemaSide::Input, input, entry.is_foreign(), valid) {
         Validation::Done(valid) => valid,
         Validation::Waiting(work) => work.await?,
     }
 }
 
 /// Checks `input` like [`check_input`], but on this thread and without a deadline.
-pub(crate) fn check_input_here(entry: &CatalogEntry, input: Value) -> Result<Value, CallError> {
+pub(crate) fn check_input_here(entry: &CatalogToolEntry, input: Value) -> Result<Value, CallError> {
     valid_input(&entry.io, entry.spec(), input)
 }
 
@@ -114,7 +120,7 @@ fn valid_input(io: &ToolIoValidators, spec: &ToolSpec, input: Value) -> Result<V
 
 /// Checks that the arguments that headers repeat equal the arguments in the body.
 pub(crate) fn check_header_params(
-    entry: &CatalogEntry,
+    entry: &CatalogToolEntry,
     input: &Value,
     headers: Option<&[(String, Result<String, String>)]>,
 ) -> Result<(), CallError> {
@@ -145,8 +151,8 @@ pub(crate) fn check_prompt_arguments(
 
 /// Checks that `output` matches the tool's schema, as far as `checks` requires. Returns `output`.
 pub(crate) async fn check_output(
-    checks: &OutputCheckRules,
-    entry: &CatalogEntry,
+    checks: &OutputSchemaCheckRules,
+    entry: &CatalogToolEntry,
     mut output: ToolOutput,
 ) -> Result<ToolOutput, CallError> {
     // The output of a failed call need not have the shape of a success.
@@ -155,7 +161,7 @@ pub(crate) async fn check_output(
         return Ok(output);
     }
     let check = checks.check_for(&entry.spec().id);
-    if check == OutputCheck::Off {
+    if check == OutputSchemaCheck::Off {
         return Ok(output);
     }
     let problems = match output.structured {
@@ -164,7 +170,7 @@ pub(crate) async fn check_output(
             let value = output.value.take();
             let find = |io: &ToolIoValidators, value: Value| (io.output_problems(&value), value);
             let checked =
-                match entry.io.validate(SchemaSide::Output, value, entry.is_foreign(), find) {
+                match entry.io.validate(ToolSchemaSide::Output, value, entry.is_foreign(), find) {
                     Validation::Done(found) => Ok(found),
                     Validation::Waiting(work) => work.await,
                 };
@@ -185,7 +191,7 @@ pub(crate) async fn check_output(
     let error = CallError::InvalidOutput { problems };
     tracing::warn!(tool = %entry.spec().id, "{error}");
     match check {
-        OutputCheck::Off | OutputCheck::Shadow => Ok(output),
-        OutputCheck::Enforce => Err(error),
+        OutputSchemaCheck::Off | OutputSchemaCheck::Shadow => Ok(output),
+        OutputSchemaCheck::Enforce => Err(error),
     }
 }

@@ -19,7 +19,7 @@ const STEPS_MAX: usize = 1 << 26;
 
 /// Part of a call's input that a policy expression uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum UsedInputPart {
+pub(super) enum ExpressionInputPart {
     /// Only the members of the call's input with these names.
     Members(Vec<String>),
     All,
@@ -27,12 +27,12 @@ pub(super) enum UsedInputPart {
 
 /// Counter of the values and text bytes that a policy expression uses.
 #[derive(Default)]
-struct BindingMeter {
+struct BindingSizeCounter {
     values: usize,
     bytes: usize,
 }
 
-impl BindingMeter {
+impl BindingSizeCounter {
     fn count_value(&mut self) -> Result<(), String> {
         self.values += 1;
         match self.values <= VALUES_MAX {
@@ -42,7 +42,7 @@ impl BindingMeter {
     }
 }
 
-type BoundValue<'v> = Box<dyn Val + 'v>;
+type ExpressionValue<'v> = Box<dyn Val + 'v>;
 
 /// Converts the part `seen` of a call's `input` for a policy expression, and adds defaults of the
 /// tool's schema for missing members. `loops` is true if the expression iterates over values.
@@ -52,14 +52,14 @@ type BoundValue<'v> = Box<dyn Val + 'v>;
 pub(super) fn bind_input<'v>(
     input: &'v Value,
     spec: &'v ToolSpec,
-    seen: &UsedInputPart,
+    seen: &ExpressionInputPart,
     loops: bool,
     root: Option<&str>,
 ) -> Result<CelMap<'v>, String> {
     let Value::Object(given) = input else { return Err("the input is not an object".to_owned()) };
     let declared = spec.input_schema.get("properties").and_then(Value::as_object);
     let default = |name: &str| declared?.get(name)?.get("default");
-    let mut meter = BindingMeter::default();
+    let mut meter = BindingSizeCounter::default();
     let mut bound = HashMap::new();
     let mut bind = |name: &'v str, value: &'v Value| -> Result<(), String> {
         let value = match spec.paths.iter().any(|path| path == name) {
@@ -70,7 +70,7 @@ pub(super) fn bind_input<'v>(
         Ok(())
     };
     match seen {
-        UsedInputPart::Members(names) => {
+        ExpressionInputPart::Members(names) => {
             for name in names {
                 if let Some((name, value)) = given.get_key_value(name) {
                     bind(name, value)?;
@@ -82,7 +82,7 @@ pub(super) fn bind_input<'v>(
                 }
             }
         }
-        UsedInputPart::All => {
+        ExpressionInputPart::All => {
             for (name, value) in given {
                 bind(name, value)?;
             }
@@ -103,8 +103,8 @@ pub(super) fn bind_input<'v>(
 fn bind_path<'v>(
     value: &'v Value,
     root: Option<&str>,
-    meter: &mut BindingMeter,
-) -> Result<BoundValue<'v>, String> {
+    meter: &mut BindingSizeCounter,
+) -> Result<ExpressionValue<'v>, String> {
     match value {
         Value::String(text) => {
             meter.count_value()?;
@@ -122,7 +122,10 @@ fn bind_path<'v>(
     }
 }
 
-fn bind_value<'v>(value: &'v Value, meter: &mut BindingMeter) -> Result<BoundValue<'v>, String> {
+fn bind_value<'v>(
+    value: &'v Value,
+    meter: &mut BindingSizeCounter,
+) -> Result<ExpressionValue<'v>, String> {
     meter.count_value()?;
     Ok(match value {
         Value::Null => Box::new(CelNull),
@@ -188,15 +191,15 @@ pub(super) fn effects_word(effects: Effects) -> &'static str {
     }
 }
 
-fn cel_map<'v, const N: usize>(fields: [(&'v str, BoundValue<'v>); N]) -> CelMap<'v> {
+fn cel_map<'v, const N: usize>(fields: [(&'v str, ExpressionValue<'v>); N]) -> CelMap<'v> {
     let fields = fields.into_iter().map(|(name, value)| (CelMapKey::from(name), value));
     CelMap::from(fields.collect::<HashMap<_, _>>())
 }
 
-fn cel_text(text: &str) -> BoundValue<'_> {
+fn cel_text(text: &str) -> ExpressionValue<'_> {
     Box::new(CelString::from(text))
 }
 
-fn cel_texts<'v>(texts: impl Iterator<Item = &'v str>) -> BoundValue<'v> {
+fn cel_texts<'v>(texts: impl Iterator<Item = &'v str>) -> ExpressionValue<'v> {
     Box::new(CelList::from(texts.map(cel_text).collect::<Vec<_>>()))
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 use toolgate_contract::{Caller, ToolSpec};
 
-use super::rule::{PolicyEffect, RuleMatch};
+use super::rule::{PolicyEffect, PolicyRuleMatch};
 use super::{
     PolicyDenial, PolicyRequest, PolicyRuling, PolicyVerdict, RequestKind, RuleStep, ToolPolicy,
     ToolVisibility,
@@ -82,9 +82,9 @@ impl ToolPolicy {
 fn explain_step(RuleStep { rule, effect, matched }: RuleStep) -> (String, String) {
     let effect = effect.word();
     let outcome = match matched {
-        RuleMatch::Yes => format!("yes: {effect}"),
-        RuleMatch::No(why) => format!("no: {}", why.describe()),
-        RuleMatch::Failed(why) => format!("failed ({effect}): {why}"),
+        PolicyRuleMatch::Yes => format!("yes: {effect}"),
+        PolicyRuleMatch::No(why) => format!("no: {}", why.describe()),
+        PolicyRuleMatch::Failed(why) => format!("failed ({effect}): {why}"),
     };
     (rule.to_string(), outcome)
 }

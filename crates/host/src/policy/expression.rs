@@ -16,9 +16,9 @@ use cel::{Context, Env, ExecutionError, Program, Value};
 
 use toolgate_contract::{Caller, CallerKind, ToolId, ToolSpec};
 
-use super::binding::{self, UsedInputPart};
+use super::binding::{self, ExpressionInputPart};
 use super::plain_path;
-use super::text_comparison::TextExpression;
+use super::text_comparison::TextOnlyExpression;
 use super::{PolicyRequest, RequestKind};
 
 /// Longest policy expression in bytes.
@@ -53,11 +53,11 @@ pub(super) struct ExpressionSettings {
 }
 
 /// A compiled boolean expression: the `when` condition of a policy rule.
-pub(super) struct WhenExpression {
+pub(super) struct PolicyCondition {
     program: Program,
     /// Form of the expression that is evaluated faster, if the expression only compares texts.
-    text_expression: Option<TextExpression>,
-    uses: ExpressionUses,
+    text_expression: Option<TextOnlyExpression>,
+    uses: ExpressionUsage,
     root: Option<Arc<str>>,
     /// Cached results, if the expression does not use the input of calls.
     cache: RwLock<HashMap<ExpressionCacheKey, Result<bool, String>>>,
@@ -82,7 +82,7 @@ struct ExpressionCacheKey {
 
 /// Names and features that a policy expression uses.
 #[derive(Default)]
-struct ExpressionUses {
+struct ExpressionUsage {
     caller: bool,
     tool: bool,
     members: Vec<String>,
@@ -90,7 +90,7 @@ struct ExpressionUses {
     loops: bool,
 }
 
-impl WhenExpression {
+impl PolicyCondition {
     /// Compiles the policy expression `source`.
     ///
     /// # Errors
@@ -106,13 +106,13 @@ impl WhenExpression {
             }
             None => "`when` is not a CEL expression".to_owned(),
         })?;
-        let found = ExpressionUses::default();
+        let found = ExpressionUsage::default();
         let info = program.source_info();
         let mut checker =
             ExpressionChecker { source, info, uses: found, scope: Vec::new(), in_loop: false };
         checker.check(program.expression())?;
         let found = checker.uses;
-        let texts = TextExpression::from_expression(program.expression());
+        let texts = TextOnlyExpression::from_expression(program.expression());
         Ok(Self {
             program,
             text_expression: texts,
@@ -167,8 +167,8 @@ impl WhenExpression {
             false => None,
             true => {
                 let view = match self.uses.whole_input {
-                    true => UsedInputPart::All,
-                    false => UsedInputPart::Members(self.uses.members.clone()),
+                    true => ExpressionInputPart::All,
+                    false => ExpressionInputPart::Members(self.uses.members.clone()),
                 };
                 self.check_members(request)?;
                 let root = self.root.as_deref();
@@ -188,7 +188,7 @@ impl WhenExpression {
         };
         let mut context = Context::with_env(cel_env());
         context.set_variable_resolver(&variables);
-        let _root = RootGuard::enter(self.root.clone());
+        let _root = ExpressionRootGuard::enter(self.root.clone());
         let result = Value::resolve_val(self.program.expression(), &context);
         match result.map_err(|err| describe_error(&err))?.downcast_ref::<CelBool>() {
             Some(is) => Ok(*is.inner()),
@@ -197,7 +197,7 @@ impl WhenExpression {
     }
 }
 
-impl WhenExpression {
+impl PolicyCondition {
     /// Checks that a request other than a tool call has all input members that the expression uses.
     /// Otherwise a missing member would look like an omitted argument.
     fn check_members(&self, request: &PolicyRequest<'_>) -> Result<(), String> {
@@ -239,16 +239,16 @@ thread_local! {
 }
 
 /// Guard that sets the workspace path `ROOT` during an evaluation.
-struct RootGuard;
+struct ExpressionRootGuard;
 
-impl RootGuard {
+impl ExpressionRootGuard {
     fn enter(root: Option<Arc<str>>) -> Self {
         ROOT.set(root);
         Self
     }
 }
 
-impl Drop for RootGuard {
+impl Drop for ExpressionRootGuard {
     fn drop(&mut self) {
         ROOT.take();
     }
@@ -326,7 +326,7 @@ fn describe_error(err: &ExecutionError) -> String {
 struct ExpressionChecker<'e> {
     source: &'e str,
     info: &'e SourceInfo,
-    uses: ExpressionUses,
+    uses: ExpressionUsage,
     /// Variables that the enclosing macros (such as `all`) define.
     scope: Vec<&'e str>,
     in_loop: bool,

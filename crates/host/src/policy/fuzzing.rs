@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 use toolgate_contract::{Caller, Effects, ToolId, ToolSpec, fold_name};
 
-use super::expression::{ExpressionSettings, WhenExpression};
-use super::pattern::{KnownTools, NamePattern, ToolPattern};
+use super::expression::{ExpressionSettings, PolicyCondition};
+use super::pattern::{CallerNamePattern, PatternCheckTools, ToolPattern};
 use super::plain_path::{normalize_path, under};
 use super::{PolicyRequest, RequestKind};
 
@@ -13,7 +13,7 @@ use super::{PolicyRequest, RequestKind};
 pub(crate) fn fuzz_when(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (source, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));
-    let Ok(when) = WhenExpression::new(source, &ExpressionSettings { root: Some("/ws".into()) })
+    let Ok(when) = PolicyCondition::new(source, &ExpressionSettings { root: Some("/ws".into()) })
     else {
         return;
     };
@@ -87,9 +87,9 @@ pub(crate) fn fuzz_patterns(bytes: &[u8]) {
             let model = matches(&letters(&fold_name(pattern)), &letters(&fold_name(name)));
             assert_eq!(matched, model, "{pattern:?} of {name:?}");
         }
-        let _ = found.check(&KnownTools { tools: vec![id], ..KnownTools::default() });
+        let _ = found.check(&PatternCheckTools { tools: vec![id], ..PatternCheckTools::default() });
     }
-    if let Ok(found) = NamePattern::new(pattern) {
+    if let Ok(found) = CallerNamePattern::new(pattern) {
         let model = matches(&letters(pattern), &letters(name));
         assert_eq!(found.matches(name), model, "{pattern:?} of {name:?}");
     } else {

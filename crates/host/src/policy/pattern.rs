@@ -14,7 +14,7 @@ pub(crate) struct ToolPattern {
 
 /// An error in a rule that is invalid or has no effect.
 #[derive(Debug, thiserror::Error)]
-pub enum RuleError {
+pub enum PolicyRuleError {
     /// The tool pattern of a rule is invalid.
     #[error("in {setting}: `{pattern}` is not a tool pattern such as `files.*`: {why}")]
     InvalidPattern {
@@ -47,16 +47,16 @@ pub enum RuleError {
 
 impl ToolPattern {
     /// Parses the tool pattern `pattern`, which comes from `setting`.
-    pub(crate) fn new(setting: &'static str, pattern: &str) -> Result<Self, RuleError> {
+    pub(crate) fn new(setting: &'static str, pattern: &str) -> Result<Self, PolicyRuleError> {
         let pattern = pattern.to_owned();
         if let Some(why) = glob_problem(&pattern) {
-            return Err(RuleError::InvalidPattern { setting, pattern, why });
+            return Err(PolicyRuleError::InvalidPattern { setting, pattern, why });
         }
         match Glob::new(&fold_name(&pattern)) {
             Ok(glob) => Ok(Self { folded: glob.compile_matcher(), pattern, setting }),
             Err(err) => {
                 let why = err.kind().to_string();
-                Err(RuleError::InvalidPattern { setting, pattern, why })
+                Err(PolicyRuleError::InvalidPattern { setting, pattern, why })
             }
         }
     }
@@ -73,8 +73,8 @@ impl ToolPattern {
     }
 
     /// Checks that the pattern matches a `known` tool, or may match a tool that is added later.
-    pub(crate) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
-        let KnownTools { tools, later_toolsets: later } = known;
+    pub(crate) fn check(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
+        let PatternCheckTools { tools, later_toolsets: later } = known;
         if tools.iter().any(|id| self.matches(id))
             || later.iter().any(|toolset| self.may_match(toolset))
         {
@@ -89,7 +89,7 @@ impl ToolPattern {
             true => toolset_pattern(id.as_str()),
             false => id.to_string(),
         });
-        Err(RuleError::NoMatch { setting, pattern: pattern.clone(), nearest })
+        Err(PolicyRuleError::NoMatch { setting, pattern: pattern.clone(), nearest })
     }
 
     /// Returns true if the pattern may match the id of a tool in `toolset`. If `toolset` is empty,
@@ -119,14 +119,14 @@ fn toolset_pattern(id: &str) -> String {
 pub fn check_pattern(
     setting: &'static str,
     pattern: &str,
-    known: &KnownTools,
-) -> Result<(), RuleError> {
+    known: &PatternCheckTools,
+) -> Result<(), PolicyRuleError> {
     ToolPattern::new(setting, pattern)?.check(known)
 }
 
 /// Known tools, against which the patterns of settings are checked.
 #[derive(Debug, Clone, Default)]
-pub struct KnownTools {
+pub struct PatternCheckTools {
     /// Tools that exist now.
     pub tools: Vec<ToolId>,
     /// Toolsets whose tools may be added later. An empty name means tools without a toolset.
@@ -134,12 +134,12 @@ pub struct KnownTools {
 }
 
 /// A pattern of caller or role names, in which `*` matches any text and `?` one character.
-pub(super) enum NamePattern {
+pub(super) enum CallerNamePattern {
     Exact(Box<str>),
     Wildcard(Regex),
 }
 
-impl NamePattern {
+impl CallerNamePattern {
     pub(super) fn new(pattern: &str) -> Result<Self, String> {
         if let Some(sign) = pattern.chars().find(|letter| r"[]{}\".contains(*letter)) {
             return Err(format!(
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_misspelled_pattern_gets_a_suggestion_of_the_same_form() {
         let tools = vec![ToolId::new("files.read").expect("an id")];
-        let known = KnownTools { tools, later_toolsets: Vec::new() };
+        let known = PatternCheckTools { tools, later_toolsets: Vec::new() };
         for (typed, suggested) in
             [("filse.*", "`files.*`"), ("filse_*", "`files.*`"), ("files.raed", "`files.read`")]
         {
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_pattern_may_match_tools_of_later_toolsets_only() {
         let tools = vec![ToolId::new("files.read").expect("an id")];
-        let known = |later: &[&str]| KnownTools {
+        let known = |later: &[&str]| PatternCheckTools {
             tools: tools.clone(),
             later_toolsets: later.iter().map(|toolset| (*toolset).to_owned()).collect(),
         };

@@ -4,8 +4,8 @@ use serde_json::Value;
 use toolgate_contract::{Caller, Effects, ToolSpec};
 
 use super::binding::effects_word;
-use super::expression::{ExpressionSettings, WhenExpression};
-use super::pattern::{KnownTools, NamePattern, RuleError, ToolPattern};
+use super::expression::{ExpressionSettings, PolicyCondition};
+use super::pattern::{CallerNamePattern, PatternCheckTools, PolicyRuleError, ToolPattern};
 use super::{PolicyRequest, RuleName};
 
 /// Name of the setting with the policy rules.
@@ -58,8 +58,8 @@ impl PolicyEffect {
 
 /// Outcome of matching a policy rule with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum RuleMatch {
-    No(MismatchReason),
+pub(crate) enum PolicyRuleMatch {
+    No(RuleMismatchReason),
     Yes,
     /// The rule could not be evaluated, for this reason.
     Failed(String),
@@ -67,7 +67,7 @@ pub(crate) enum RuleMatch {
 
 /// Reason why a policy rule does not match a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MismatchReason {
+pub(crate) enum RuleMismatchReason {
     Tool,
     Effects,
     Caller,
@@ -77,7 +77,7 @@ pub(crate) enum MismatchReason {
     TextPrompt,
 }
 
-impl MismatchReason {
+impl RuleMismatchReason {
     pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Tool => "it does not apply to this tool",
@@ -91,18 +91,18 @@ impl MismatchReason {
 }
 
 /// A compiled policy rule.
-pub(super) struct CompiledRule {
+pub(super) struct CompiledPolicyRule {
     pub(super) name: RuleName,
     pub(super) effect: PolicyEffect,
-    pub(super) tools: RuleTools,
-    callers: Vec<NamePattern>,
-    roles: Vec<NamePattern>,
-    pub(super) when: Option<WhenExpression>,
+    pub(super) tools: RuleToolSelection,
+    callers: Vec<CallerNamePattern>,
+    roles: Vec<CallerNamePattern>,
+    pub(super) when: Option<PolicyCondition>,
     pub(super) message: Option<String>,
 }
 
 /// Tools that a policy rule concerns.
-pub(super) enum RuleTools {
+pub(super) enum RuleToolSelection {
     /// Tools that match one of the patterns and have one of the effects. An empty list matches all
     /// tools.
     Matching { tools: Vec<ToolPattern>, effects: Vec<Effects> },
@@ -112,9 +112,9 @@ pub(super) enum RuleTools {
     NotMatching(Vec<ToolPattern>),
 }
 
-impl CompiledRule {
+impl CompiledPolicyRule {
     /// Creates a rule of the `[tools]` settings, which applies to all callers.
-    pub(super) fn for_tools(name: String, effect: PolicyEffect, tools: RuleTools) -> Self {
+    pub(super) fn for_tools(name: String, effect: PolicyEffect, tools: RuleToolSelection) -> Self {
         let callers = Vec::new();
         let roles = Vec::new();
         Self { name: name.into(), effect, tools, callers, roles, when: None, message: None }
@@ -124,9 +124,9 @@ impl CompiledRule {
     pub(super) fn new(
         written: &PolicyRule,
         bounds: &ExpressionSettings,
-    ) -> Result<Self, RuleError> {
+    ) -> Result<Self, PolicyRuleError> {
         let PolicyRule { name, effect, callers, roles, tools, effects, when, message } = written;
-        let bad = |why: String| RuleError::InvalidRule { name: name.clone(), why };
+        let bad = |why: String| PolicyRuleError::InvalidRule { name: name.clone(), why };
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(fits) {
             return Err(bad(format!(
@@ -134,12 +134,12 @@ impl CompiledRule {
             )));
         }
         let names =
-            |patterns: &[String]| patterns.iter().map(|one| NamePattern::new(one)).collect();
+            |patterns: &[String]| patterns.iter().map(|one| CallerNamePattern::new(one)).collect();
         let callers: Result<_, String> = names(callers);
         let roles: Result<_, String> = names(roles);
         let tools = tools.iter().map(|pattern| ToolPattern::new(SETTING, pattern));
         Ok(Self {
-            tools: RuleTools::Matching {
+            tools: RuleToolSelection::Matching {
                 tools: tools.collect::<Result<_, _>>()?,
                 effects: effects.clone(),
             },
@@ -147,7 +147,7 @@ impl CompiledRule {
             roles: roles.map_err(|why| bad(format!("in roles, {why}")))?,
             when: when
                 .as_deref()
-                .map(|when| WhenExpression::new(when, bounds))
+                .map(|when| PolicyCondition::new(when, bounds))
                 .transpose()
                 .map_err(bad)?,
             name: name.as_str().into(),
@@ -157,33 +157,34 @@ impl CompiledRule {
     }
 
     /// Checks that each tool pattern of the rule matches one of the `known` tools.
-    pub(super) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
+    pub(super) fn check(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
         match &self.tools {
-            RuleTools::Matching { tools: patterns, .. } | RuleTools::NotMatching(patterns) => {
+            RuleToolSelection::Matching { tools: patterns, .. }
+            | RuleToolSelection::NotMatching(patterns) => {
                 patterns.iter().try_for_each(|pattern| pattern.check(known))
             }
-            RuleTools::AboveEffects(_) => Ok(()),
+            RuleToolSelection::AboveEffects(_) => Ok(()),
         }
     }
 
     /// Returns whether the rule matches the request.
-    pub(super) fn match_request(&self, request: &PolicyRequest<'_>) -> RuleMatch {
+    pub(super) fn match_request(&self, request: &PolicyRequest<'_>) -> PolicyRuleMatch {
         if let Err(why) = self.check_tool(request.spec) {
-            return RuleMatch::No(why);
+            return PolicyRuleMatch::No(why);
         }
         if let Err(why) = self.check_caller(request.caller) {
-            return RuleMatch::No(why);
+            return PolicyRuleMatch::No(why);
         }
-        let Some(when) = &self.when else { return RuleMatch::Yes };
+        let Some(when) = &self.when else { return PolicyRuleMatch::Yes };
         let paths = several_paths(request);
         let result = match paths.is_empty() {
             true => when.evaluate(request),
             false => self.evaluate_for_each(when, request, paths),
         };
         match result {
-            Ok(true) => RuleMatch::Yes,
-            Ok(false) => RuleMatch::No(MismatchReason::When),
-            Err(why) => RuleMatch::Failed(why),
+            Ok(true) => PolicyRuleMatch::Yes,
+            Ok(false) => PolicyRuleMatch::No(RuleMismatchReason::When),
+            Err(why) => PolicyRuleMatch::Failed(why),
         }
     }
 
@@ -191,7 +192,7 @@ impl CompiledRule {
     /// restriction holds if it holds for one of them, and a permission if it holds for all.
     fn evaluate_for_each(
         &self,
-        when: &WhenExpression,
+        when: &PolicyCondition,
         request: &PolicyRequest<'_>,
         paths: Vec<String>,
     ) -> Result<bool, String> {
@@ -211,24 +212,24 @@ impl CompiledRule {
     ///
     /// A restriction of a tool also applies to tools that are `ruled_as` this tool. A permission
     /// applies to no other tool.
-    pub(super) fn check_tool(&self, spec: &ToolSpec) -> Result<(), MismatchReason> {
+    pub(super) fn check_tool(&self, spec: &ToolSpec) -> Result<(), RuleMismatchReason> {
         match &self.tools {
-            RuleTools::AboveEffects(most) if spec.effects > *most => Ok(()),
-            RuleTools::AboveEffects(_) => Err(MismatchReason::Effects),
-            RuleTools::NotMatching(patterns) => {
+            RuleToolSelection::AboveEffects(most) if spec.effects > *most => Ok(()),
+            RuleToolSelection::AboveEffects(_) => Err(RuleMismatchReason::Effects),
+            RuleToolSelection::NotMatching(patterns) => {
                 let inside = patterns.iter().any(|pattern| pattern.matches(&spec.id));
-                if inside { Err(MismatchReason::Tool) } else { Ok(()) }
+                if inside { Err(RuleMismatchReason::Tool) } else { Ok(()) }
             }
-            RuleTools::Matching { tools, effects } => {
+            RuleToolSelection::Matching { tools, effects } => {
                 let fits = |pattern: &ToolPattern| match self.effect {
                     PolicyEffect::Allow => pattern.matches(&spec.id),
                     PolicyEffect::Deny | PolicyEffect::Confirm => pattern.restricts(spec),
                 };
                 if !tools.is_empty() && !tools.iter().any(fits) {
-                    return Err(MismatchReason::Tool);
+                    return Err(RuleMismatchReason::Tool);
                 }
                 if !effects.is_empty() && !effects.contains(&spec.effects) {
-                    return Err(MismatchReason::Effects);
+                    return Err(RuleMismatchReason::Effects);
                 }
                 Ok(())
             }
@@ -238,26 +239,28 @@ impl CompiledRule {
     /// Describes why this rule, which comes from the `[tools]` settings, denies the tool `spec`.
     pub(super) fn describe_denial(&self, spec: &ToolSpec) -> String {
         match &self.tools {
-            RuleTools::Matching { .. } => format!("the rule `{}` denies it", self.name),
-            RuleTools::AboveEffects(Effects::Reads) => "this server is read-only".to_owned(),
-            RuleTools::AboveEffects(most) => format!(
+            RuleToolSelection::Matching { .. } => format!("the rule `{}` denies it", self.name),
+            RuleToolSelection::AboveEffects(Effects::Reads) => {
+                "this server is read-only".to_owned()
+            }
+            RuleToolSelection::AboveEffects(most) => format!(
                 "it needs `{}`, and `tools.effects` is `{}`",
                 effects_word(spec.effects),
                 effects_word(*most)
             ),
-            RuleTools::NotMatching(_) => "`tools.allow` does not include it".to_owned(),
+            RuleToolSelection::NotMatching(_) => "`tools.allow` does not include it".to_owned(),
         }
     }
 
     /// Checks that the rule concerns the caller of a request.
-    pub(super) fn check_caller(&self, caller: &Caller) -> Result<(), MismatchReason> {
+    pub(super) fn check_caller(&self, caller: &Caller) -> Result<(), RuleMismatchReason> {
         let named = self.callers.iter().any(|name| name.matches(&caller.name));
         if !self.callers.is_empty() && !named {
-            return Err(MismatchReason::Caller);
+            return Err(RuleMismatchReason::Caller);
         }
-        let has = |name: &NamePattern| caller.roles.iter().any(|role| name.matches(role));
+        let has = |name: &CallerNamePattern| caller.roles.iter().any(|role| name.matches(role));
         if !self.roles.is_empty() && !self.roles.iter().any(has) {
-            return Err(MismatchReason::Roles);
+            return Err(RuleMismatchReason::Roles);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use toolgate_contract::{Caller, CallerKind, Effects, ToolSpec};
 
-use crate::policy::{KnownTools, RuleError, ToolPattern};
+use crate::policy::{PatternCheckTools, PolicyRuleError, ToolPattern};
 
 /// An OAuth scope and the tools that it allows.
 #[derive(Debug, Clone)]
@@ -17,9 +17,9 @@ pub struct TokenScope {
 
 /// All configured scopes. If there are none, scopes are not checked.
 #[derive(Default)]
-pub(crate) struct TokenScopes(Vec<ScopeGrant>);
+pub(crate) struct TokenScopes(Vec<TokenScopeGrant>);
 
-struct ScopeGrant {
+struct TokenScopeGrant {
     name: String,
     tools: Vec<ToolPattern>,
     effects: Effects,
@@ -37,17 +37,17 @@ pub(crate) enum ScopeCheck {
 }
 
 impl TokenScopes {
-    pub(crate) fn new(scopes: &[TokenScope]) -> Result<Self, RuleError> {
+    pub(crate) fn new(scopes: &[TokenScope]) -> Result<Self, PolicyRuleError> {
         let granted = scopes.iter().map(|TokenScope { name, tools, effects }| {
             let tools = tools.iter().map(|pattern| ToolPattern::new("scopes.tools", pattern));
             let tools = tools.collect::<Result<_, _>>()?;
-            Ok(ScopeGrant { name: name.clone(), tools, effects: *effects })
+            Ok(TokenScopeGrant { name: name.clone(), tools, effects: *effects })
         });
         Ok(Self(granted.collect::<Result<_, _>>()?))
     }
 
     /// Checks that each tool pattern of the scopes matches one of the `known` tools.
-    pub(crate) fn check(&self, known: &KnownTools) -> Result<(), RuleError> {
+    pub(crate) fn check(&self, known: &PatternCheckTools) -> Result<(), PolicyRuleError> {
         self.0.iter().flat_map(|scope| &scope.tools).try_for_each(|rule| rule.check(known))
     }
 
@@ -61,12 +61,12 @@ impl TokenScopes {
         let Some(first) = enough.peek().map(|scope| scope.name.clone()) else {
             return ScopeCheck::Unavailable;
         };
-        let has = |scope: &ScopeGrant| caller.scopes.iter().any(|has| **has == *scope.name);
+        let has = |scope: &TokenScopeGrant| caller.scopes.iter().any(|has| **has == *scope.name);
         if enough.any(has) { ScopeCheck::Satisfied } else { ScopeCheck::Missing(first) }
     }
 }
 
-impl ScopeGrant {
+impl TokenScopeGrant {
     fn covers(&self, spec: &ToolSpec) -> bool {
         spec.effects <= self.effects && self.tools.iter().any(|rule| rule.matches(&spec.id))
     }

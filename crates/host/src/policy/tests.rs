@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use toolgate_contract::{CallError, CallerKind};
 
-use super::pattern::NamePattern;
+use super::pattern::CallerNamePattern;
 use super::*;
 
 fn spec(id: &str, effects: Effects) -> ToolSpec {
@@ -137,7 +137,7 @@ fn a_rule_about_the_path_is_evaluated_for_each_file_of_a_call() {
 
 #[test]
 fn names_are_matched_by_characters() {
-    let compiled = |pattern: &str| NamePattern::new(pattern).expect("a pattern");
+    let compiled = |pattern: &str| CallerNamePattern::new(pattern).expect("a pattern");
     for (pattern, name, expected) in [
         ("ci", "ci", true),
         ("ci", "ci2", false),
@@ -151,7 +151,7 @@ fn names_are_matched_by_characters() {
         assert_eq!(compiled(pattern).matches(name), expected, "{pattern} of {name}");
     }
     for pattern in ["{a,b}", "[ab]", "a]", r"\*"] {
-        let why = NamePattern::new(pattern).err().expect("no pattern");
+        let why = CallerNamePattern::new(pattern).err().expect("no pattern");
         assert!(why.contains("`*` matches any text"), "{why}");
     }
 }
@@ -345,8 +345,10 @@ fn an_invalid_expression_is_refused_with_its_line_and_column() {
 
 #[test]
 fn rules_that_match_no_tool_or_share_a_name_are_refused() {
-    let ids =
-        KnownTools { tools: vec![spec("files.read", Effects::Reads).id], ..KnownTools::default() };
+    let ids = PatternCheckTools {
+        tools: vec![spec("files.read", Effects::Reads).id],
+        ..PatternCheckTools::default()
+    };
     let misspelt =
         policy(&[rule("r", PolicyEffect::Deny, &["file.read"], None)], PolicyEffect::Allow);
     let why = misspelt.check(&ids).expect_err("no tool").to_string();
@@ -465,7 +467,7 @@ proptest! {
         let input = json!({ "a": a, "b": b });
         let caller = Caller::local();
         let spec = ToolSpec::new(ToolId::new("t.t").expect("an id"), "", "", Effects::Reads);
-        let when = WhenExpression::new(source, &ExpressionSettings::default()).expect("sound");
+        let when = PolicyCondition::new(source, &ExpressionSettings::default()).expect("sound");
         let asked = PolicyRequest { caller: &caller, spec: &spec, input: &input, kind: RequestKind::Tool };
 
         let program = cel::Program::compile(source).expect("sound");
@@ -504,7 +506,7 @@ proptest! {
             input["other"] = other;
         }
         let spec = ToolSpec { paths: vec!["path".to_owned()], ..spec("t.t", Effects::Changes) };
-        let when = WhenExpression::new(&source, &ExpressionSettings { root: Some("/ws".into()) }).expect("sound");
+        let when = PolicyCondition::new(&source, &ExpressionSettings { root: Some("/ws".into()) }).expect("sound");
         for what in [RequestKind::Tool, RequestKind::Guarded] {
             let asked = PolicyRequest { caller: &Caller::with_key("ada"), spec: &spec, input: &input, kind: what };
             prop_assert_eq!(when.evaluate(&asked), when.evaluate_cel(&asked), "{} of {}", source, input);

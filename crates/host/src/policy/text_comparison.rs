@@ -18,7 +18,7 @@ use super::plain_path::{normalize_path, touches, under};
 const PATH_BYTES_MAX: usize = 4096;
 
 /// A policy expression that only compares texts, so that it is evaluated without CEL.
-pub(super) enum TextExpression {
+pub(super) enum TextOnlyExpression {
     All(Box<[Self; 2]>),
     Any(Box<[Self; 2]>),
     Not(Box<Self>),
@@ -47,7 +47,7 @@ pub(super) enum TextComparison {
     Touches(String),
 }
 
-impl TextExpression {
+impl TextOnlyExpression {
     /// Converts the policy `expression`, or returns `None` if it does more than compare texts.
     pub(super) fn from_expression(expression: &IdedExpr) -> Option<Self> {
         let Expr::Call(call) = &expression.expr else { return None };

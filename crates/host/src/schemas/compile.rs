@@ -2,7 +2,7 @@
 
 use jsonschema::Draft;
 use serde_json::Value;
-use toolgate_budget::{BoundedValidator, MemoryAccount, SchemaSize};
+use toolgate_budget::{BoundedSchemaValidator, MemoryBudget, SchemaSize};
 
 use crate::schema_errors;
 
@@ -30,11 +30,14 @@ pub(super) fn check_form(schema: &Value) -> Result<(), String> {
 ///
 /// # Errors
 /// The schema is invalid, refers to another schema, or would take too much time or memory.
-pub(super) fn compile(schema: &Value, account: &MemoryAccount) -> Result<BoundedValidator, String> {
+pub(super) fn compile(
+    schema: &Value,
+    account: &MemoryBudget,
+) -> Result<BoundedSchemaValidator, String> {
     let size = SchemaSize::measure(schema)?;
     let compile_as = |draft| {
         let options = jsonschema::options().with_draft(draft).offline();
-        BoundedValidator::compile(schema, &size, options, account)
+        BoundedSchemaValidator::compile(schema, &size, options, account)
     };
     match Draft::Unknown.detect(schema) {
         // Older servers often omit the draft and mean draft 7.

@@ -129,9 +129,9 @@ fn a_call_is_validated_against_the_shared_schema_and_the_tools_own() {
 #[test]
 fn a_schema_file_adds_restrictions_and_removes_none() {
     let file = |schema: Value| SchemaFile { path: "a.json".to_owned(), schema };
-    let lax = ("docs_search".to_owned(), SchemaSide::Input, file(json!({})));
+    let lax = ("docs_search".to_owned(), ToolSchemaSide::Input, file(json!({})));
     let strict = json!({ "properties": { "query": { "maxLength": 2 } } });
-    let strict = ("docs.find".to_owned(), SchemaSide::Input, file(strict));
+    let strict = ("docs.find".to_owned(), ToolSchemaSide::Input, file(strict));
     let files = SchemaFiles { shared: Vec::new(), tools: vec![lax, strict] };
     let registry = SchemaRegistry::new(files).expect("schemas");
     for id in ["docs.search", "docs.find"] {
@@ -285,7 +285,7 @@ fn no_accepted_schema_makes_validation_slow() {
         defs.insert(format!("d{length}"), json!({ "type": "string" }));
         json!({ "$ref": "#/$defs/d0", "$defs": defs })
     };
-    let account = MemoryAccount::new(SCHEMA_BYTES_MAX);
+    let account = MemoryBudget::new(SCHEMA_BYTES_MAX);
     assert!(compile(&doubled(40), &account).is_err(), "it expands to a trillion subschemas");
     let nested = |depth: u32| {
         let deep = (0..depth).fold(json!({}), |deep, _| json!({ "a": deep }));

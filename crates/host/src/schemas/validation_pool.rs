@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use toolgate_budget::{WorkPool, WorkRefusal};
+use toolgate_budget::{BlockingWorkPool, WorkPoolError};
 use toolgate_contract::{CallError, ValidationProblem};
 
-use super::SchemaSide;
+use super::ToolSchemaSide;
 
 /// Maximum number of values that are validated at once outside of the threads that serve calls.
 const VALIDATIONS_MAX: usize = 8;
@@ -17,8 +17,8 @@ const VALIDATION_TIME_MAX: Duration = Duration::from_secs(5);
 const SMALL_VALUES_MAX: usize = 5_000;
 
 /// Creates the pool of threads for validations that take long.
-pub(super) fn new_pool() -> WorkPool {
-    WorkPool::new(VALIDATIONS_MAX, VALIDATION_TIME_MAX)
+pub(super) fn new_pool() -> BlockingWorkPool {
+    BlockingWorkPool::new(VALIDATIONS_MAX, VALIDATION_TIME_MAX)
 }
 
 /// Returns true if `value` has so few parts that validation by a schema of this server takes little
@@ -37,19 +37,19 @@ pub(super) fn is_small(value: &Value) -> bool {
 }
 
 /// Returns the error of a call whose input or output was not validated.
-pub(super) fn validation_refusal(side: SchemaSide, refusal: WorkRefusal) -> CallError {
+pub(super) fn validation_refusal(side: ToolSchemaSide, refusal: WorkPoolError) -> CallError {
     let seconds = VALIDATION_TIME_MAX.as_secs();
     let message = match refusal {
-        WorkRefusal::TimedOut => {
+        WorkPoolError::TimedOut => {
             format!("it takes more than {seconds} s to validate it against its schema")
         }
-        WorkRefusal::Busy => {
+        WorkPoolError::Busy => {
             format!("too many other values are being validated for {seconds} s; try again later")
         }
     };
     let problems = vec![ValidationProblem { pointer: String::new(), message }];
     match side {
-        SchemaSide::Input => CallError::InvalidInput { problems },
-        SchemaSide::Output => CallError::InvalidOutput { problems },
+        ToolSchemaSide::Input => CallError::InvalidInput { problems },
+        ToolSchemaSide::Output => CallError::InvalidOutput { problems },
     }
 }

@@ -4,21 +4,21 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    Base64Bytes, ContentBlock, ContentBody, PromptArgument, PromptSpec, PromptText,
+    Base64Bytes, ContentBlock, ContentBody, PromptArgument, PromptSpec, RenderedPrompt,
     ResourceContents, ResourceData, ResourceSpec, ResourceTemplate, Skill, ToolOutput,
 };
 
 use super::REDACTED;
-use super::values::SecretValues;
+use super::values::SecretValueMatcher;
 
 /// A value that is sent to a client and may contain secrets.
 pub(crate) trait Redactable {
     /// Redacts `secrets` from this value, in place.
-    fn redact_with(&mut self, secrets: &SecretValues);
+    fn redact_with(&mut self, secrets: &SecretValueMatcher);
 }
 
 impl Redactable for ToolOutput {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         self.value.redact_with(secrets);
         self.text.body.redact_with(secrets);
         self.text.note.redact_with(secrets);
@@ -28,32 +28,32 @@ impl Redactable for ToolOutput {
 }
 
 impl Redactable for Vec<ResourceContents> {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         self.iter_mut().for_each(|contents| Redactable::redact_with(contents, secrets));
     }
 }
 
 impl Redactable for Vec<ResourceSpec> {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         self.iter_mut().for_each(|spec| Redactable::redact_with(spec, secrets));
     }
 }
 
 impl Redactable for Vec<String> {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         self.iter_mut().for_each(|text| Redactable::redact_with(text, secrets));
     }
 }
 
 impl Redactable for Skill {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         redact_uri(&mut self.uri, secrets);
         self.front_matter.redact_with(secrets);
     }
 }
 
 impl Redactable for PromptSpec {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         Redactable::redact_with(&mut self.name, secrets);
         self.title.redact_with(secrets);
         self.description.redact_with(secrets);
@@ -64,15 +64,15 @@ impl Redactable for PromptSpec {
     }
 }
 
-impl Redactable for PromptText {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+impl Redactable for RenderedPrompt {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         self.description.redact_with(secrets);
         self.messages.iter_mut().for_each(|message| message.content.redact_with(secrets));
     }
 }
 
 impl Redactable for String {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         if let Cow::Owned(clean) = secrets.redact(self) {
             *self = clean;
         }
@@ -80,7 +80,7 @@ impl Redactable for String {
 }
 
 impl Redactable for Option<String> {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         if let Some(text) = self {
             Redactable::redact_with(text, secrets);
         }
@@ -89,7 +89,7 @@ impl Redactable for Option<String> {
 
 /// Redacts the keys of the object, too, because the content may come from any source.
 impl Redactable for Map<String, Value> {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         self.values_mut().for_each(|value| value.redact_with(secrets));
         let has_secret = |key: &String| matches!(secrets.redact(key), Cow::Owned(_));
         if self.keys().any(has_secret) {
@@ -100,7 +100,7 @@ impl Redactable for Map<String, Value> {
 }
 
 impl Redactable for Value {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         match self {
             Self::String(text) => Redactable::redact_with(text, secrets),
             Self::Array(items) => items.iter_mut().for_each(|item| item.redact_with(secrets)),
@@ -117,7 +117,7 @@ impl Redactable for Value {
 }
 
 impl Redactable for ContentBlock {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         match &mut self.shown {
             ContentBody::Text(text) => Redactable::redact_with(text, secrets),
             ContentBody::Link(spec) => spec.redact_with(secrets),
@@ -130,7 +130,7 @@ impl Redactable for ContentBlock {
 
 /// Redacts the URI of a resource, too, because a listed entry may have any name.
 impl Redactable for ResourceSpec {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         redact_uri(&mut self.uri, secrets);
         Redactable::redact_with(&mut self.name, secrets);
         self.title.redact_with(secrets);
@@ -141,7 +141,7 @@ impl Redactable for ResourceSpec {
 
 /// Leaves the URI template unchanged, because a changed template could not be used.
 impl Redactable for Vec<ResourceTemplate> {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         for ResourceTemplate { name, title, description: about, meta, .. } in self {
             Redactable::redact_with(name, secrets);
             title.redact_with(secrets);
@@ -152,14 +152,14 @@ impl Redactable for Vec<ResourceTemplate> {
 }
 
 /// Redacts a URI, with a placeholder that is valid in URIs.
-fn redact_uri(uri: &mut String, secrets: &SecretValues) {
+fn redact_uri(uri: &mut String, secrets: &SecretValueMatcher) {
     if let Cow::Owned(clean) = secrets.redact(uri) {
         *uri = clean.replace(REDACTED, "%5Bredacted%5D");
     }
 }
 
 impl Redactable for ResourceContents {
-    fn redact_with(&mut self, secrets: &SecretValues) {
+    fn redact_with(&mut self, secrets: &SecretValueMatcher) {
         self.meta.redact_with(secrets);
         match &mut self.held {
             ResourceData::Text(text) => Redactable::redact_with(text, secrets),

@@ -56,7 +56,7 @@ pub(super) fn is_secret_name(name: &str) -> bool {
 }
 
 /// Format by which a kind of secret is found in texts, such as a private key.
-pub(super) struct SecretForm {
+pub(super) struct SecretFormat {
     /// Lower-case words. Each match of the pattern contains one of them, unless the list is empty.
     /// Searching for them is much faster than compiling the pattern.
     words: &'static [&'static str],
@@ -68,7 +68,7 @@ pub(super) struct SecretForm {
     replacement: &'static str,
 }
 
-impl SecretForm {
+impl SecretFormat {
     fn new(
         words: &'static [&'static str],
         required_text: &'static str,
@@ -104,7 +104,7 @@ impl SecretForm {
 }
 
 /// Redacts matches of any of `forms` in `text`.
-pub(super) fn redact_forms<'t>(forms: &[SecretForm], text: Cow<'t, str>) -> Cow<'t, str> {
+pub(super) fn redact_forms<'t>(forms: &[SecretFormat], text: Cow<'t, str>) -> Cow<'t, str> {
     if forms.is_empty() {
         return text;
     }
@@ -114,7 +114,7 @@ pub(super) fn redact_forms<'t>(forms: &[SecretForm], text: Cow<'t, str>) -> Cow<
 }
 
 /// The formats of known secrets.
-pub(super) static FORMS: LazyLock<Vec<SecretForm>> = LazyLock::new(|| {
+pub(super) static FORMS: LazyLock<Vec<SecretFormat>> = LazyLock::new(|| {
     // Keys of OpenAI, Anthropic and similar services, Stripe, GitHub, GitLab, AWS, Slack and
     // Google.
     let keys = &[
@@ -132,37 +132,37 @@ pub(super) static FORMS: LazyLock<Vec<SecretForm>> = LazyLock::new(|| {
     let named = r"(?:token|secret|password|passwd|passphrase|api[_-]?key|access[_-]?key(?:[_-]?id)?|secret[_-]?key|private[_-]?key|credentials?)";
     let names = &["token", "secret", "passw", "passphrase", "key", "credential"];
     let mut forms = vec![
-        SecretForm::new(
+        SecretFormat::new(
             &[],
             "private key-----",
             r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
             "[redacted]",
         ),
-        SecretForm::new(
+        SecretFormat::new(
             keys,
             "",
             r"\b(?:sk-[A-Za-z0-9_-]*[A-Za-z0-9]{20}[A-Za-z0-9_-]*|[sr]k_(?:live|test)_[A-Za-z0-9]{10,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|xox[a-z]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{30,})",
             "[redacted]",
         ),
-        SecretForm::new(
+        SecretFormat::new(
             &[],
             "eyj",
             r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
             "[redacted]",
         ),
-        SecretForm::new(
+        SecretFormat::new(
             &["bearer", "basic"],
             "",
             r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/-]{6,}=*",
             "$1 [redacted]",
         ),
-        SecretForm::new(
+        SecretFormat::new(
             &[],
             "@",
             r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@",
             "$1:[redacted]@",
         ),
-        SecretForm::new(
+        SecretFormat::new(
             &[],
             "@",
             r"\b([A-Za-z0-9._-]+):[^\s/:@]+@([A-Za-z0-9.-])",
@@ -179,24 +179,24 @@ pub(super) fn named_forms(
     words: &'static [&'static str],
     before: &str,
     named: &str,
-) -> [SecretForm; 3] {
+) -> [SecretFormat; 3] {
     [
         // `NAME=value` and `--name=value`, with or without quotes.
-        SecretForm::new(
+        SecretFormat::new(
             words,
             "=",
             format!(r#"(?i)({before}{named}=["']?)[^\s"'&;,\[]+"#),
             "$1[redacted]",
         ),
         // `--name value`.
-        SecretForm::new(
+        SecretFormat::new(
             words,
             "-",
             format!(r"(?i)(\s|^)(--?[A-Za-z0-9_.-]*{before}{named}\s+)[^\s\[-]\S*"),
             "$1$2[redacted]",
         ),
         // `"name":"value"`.
-        SecretForm::new(
+        SecretFormat::new(
             words,
             "\"",
             format!(r#"(?i)("{before}{named}"\s*:\s*")[^"\[]+"#),

@@ -6,25 +6,25 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use toolgate_contract::{CallEvent, EventSink, OutputStream};
+use toolgate_contract::{CallEvent, CallEventSink, OutputStream};
 
 use super::REDACTED;
 use super::redactable::Redactable;
 
 /// Secret values for which texts are searched.
-pub(crate) struct SecretValues {
+pub(crate) struct SecretValueMatcher {
     matcher: AhoCorasick,
     /// All texts that are searched for, longest first.
     texts: Vec<String>,
 }
 
-impl fmt::Debug for SecretValues {
+impl fmt::Debug for SecretValueMatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} values", self.texts.len())
     }
 }
 
-impl SecretValues {
+impl SecretValueMatcher {
     /// Creates a search for the secret `values` and their JSON-escaped forms. Returns `None` if
     /// there are no values, or too many.
     pub(crate) fn new(values: &[String]) -> Option<Self> {
@@ -91,22 +91,23 @@ impl SecretValues {
 
 /// Event sink that redacts secret values. It holds program output back while the output may be the
 /// start of such a value.
-pub(crate) struct RedactingSink {
-    values: Arc<SecretValues>,
-    sink: EventSink,
+pub(crate) struct RedactingEventSink {
+    values: Arc<SecretValueMatcher>,
+    sink: CallEventSink,
     /// Program output of each stream that is held back.
     held: Mutex<[String; 2]>,
 }
 
-impl RedactingSink {
-    pub(super) fn new(values: Arc<SecretValues>, sink: EventSink) -> Arc<Self> {
+impl RedactingEventSink {
+    pub(super) fn new(values: Arc<SecretValueMatcher>, sink: CallEventSink) -> Arc<Self> {
         Arc::new(Self { values, sink, held: Mutex::default() })
     }
 
     /// Returns the sink that redacts events before it passes them on.
-    pub(crate) fn sink(self: &Arc<Self>) -> EventSink {
+    pub(crate) fn sink(self: &Arc<Self>) -> CallEventSink {
         let redacting = self.clone();
-        EventSink::new(move |event| redacting.forward(event)).with_log_level(self.sink.log_level())
+        CallEventSink::new(move |event| redacting.forward(event))
+            .with_log_level(self.sink.log_level())
     }
 
     fn forward(&self, event: CallEvent) {
@@ -161,7 +162,7 @@ fn stream_index(stream: OutputStream) -> usize {
 }
 
 /// Guard of an active redaction of events. Dropping it sends the program output that was held back.
-pub(crate) struct RedactionGuard(pub(super) Option<Arc<RedactingSink>>);
+pub(crate) struct RedactionGuard(pub(super) Option<Arc<RedactingEventSink>>);
 
 impl Drop for RedactionGuard {
     fn drop(&mut self) {
@@ -178,20 +179,20 @@ mod tests {
 
     use super::*;
 
-    fn values(values: &[&str]) -> Arc<SecretValues> {
+    fn values(values: &[&str]) -> Arc<SecretValueMatcher> {
         let values: Vec<_> = values.iter().map(|value| (*value).to_owned()).collect();
-        Arc::new(SecretValues::new(&values).expect("some"))
+        Arc::new(SecretValueMatcher::new(&values).expect("some"))
     }
 
     /// Returns the output for `pieces`, piece by piece, and the rest at the end.
-    fn redacted_pieces(values: &Arc<SecretValues>, pieces: &[&str]) -> Vec<String> {
+    fn redacted_pieces(values: &Arc<SecretValueMatcher>, pieces: &[&str]) -> Vec<String> {
         let received = Arc::new(Mutex::new(Vec::new()));
         let collected = received.clone();
-        let sink = EventSink::new(move |event| {
+        let sink = CallEventSink::new(move |event| {
             let CallEvent::ProgramOutput { text, .. } = event else { return };
             collected.lock().expect("whole").push(text);
         });
-        let redacting = RedactingSink::new(values.clone(), sink);
+        let redacting = RedactingEventSink::new(values.clone(), sink);
         for piece in pieces {
             let text = (*piece).to_owned();
             redacting.sink().send(CallEvent::ProgramOutput { stream: OutputStream::Stdout, text });
@@ -231,10 +232,10 @@ mod tests {
         let values = values(&["hunter2-hunter2"]);
         let received = Arc::new(Mutex::new(String::new()));
         let collected = received.clone();
-        let sink = EventSink::new(move |event| {
+        let sink = CallEventSink::new(move |event| {
             collected.lock().expect("whole").push_str(&format!("{event:?}"));
         });
-        let redacting = RedactingSink::new(values, sink);
+        let redacting = RedactingEventSink::new(values, sink);
         let message = || "of hunter2-hunter2".to_owned();
         redacting.sink().send(CallEvent::Progress {
             done: 1.0,

@@ -6,11 +6,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use toolgate_contract::{
-    CallError, Caller, ContentOnly, Effects, HostAnswer, Tool, ToolContext, ToolError, erase_tool,
+    CallError, Caller, Effects, HostAnswer, Tool, ToolContext, ToolError, UnstructuredResult,
+    erase_tool,
 };
 
 use super::{TestHost, TestHostParts, asked, call};
-use crate::{ByteRate, CallLimits, IncomingRequest};
+use crate::{CallLimits, CallerByteRate, IncomingRequest};
 
 /// Tool that reserves `written` bytes, and answers with `answered` bytes.
 struct ByteTool;
@@ -29,13 +30,17 @@ impl Tool for ByteTool {
     const DESCRIPTION: &'static str = "Writes a number of bytes.";
     const EFFECTS: Effects = Effects::Changes;
     type Input = ByteToolInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, input: ByteToolInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: ByteToolInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         if input.written > 0 {
             ctx.write_budget.reserve(input.written)?;
         }
-        Ok(ContentOnly::text("x".repeat(input.answered)))
+        Ok(UnstructuredResult::text("x".repeat(input.answered)))
     }
 }
 
@@ -73,7 +78,7 @@ fn retry_time(answer: Result<(), CallError>, expected: &str) -> Duration {
 
 #[tokio::test]
 async fn a_caller_that_wrote_too_much_gets_a_retry_time_and_is_admitted_after_it() {
-    let rate = ByteRate { at_once: 100_000, per_second: 50_000 };
+    let rate = CallerByteRate { at_once: 100_000, per_second: 50_000 };
     let test_host = test_host(|limits| limits.with_write_budget(rate));
     for _ in 0..2 {
         write(&test_host, "ada", 60_000, 0).await.expect("it fits");
@@ -90,7 +95,7 @@ async fn a_caller_that_wrote_too_much_gets_a_retry_time_and_is_admitted_after_it
 
 #[tokio::test]
 async fn a_caller_that_received_too_much_gets_a_retry_time_and_others_are_not_limited() {
-    let rate = ByteRate { at_once: 100_000, per_second: 50_000 };
+    let rate = CallerByteRate { at_once: 100_000, per_second: 50_000 };
     let test_host = test_host(|limits| limits.with_traffic_budget(rate));
     for _ in 0..2 {
         write(&test_host, "ada", 0, 80_000).await.expect("it fits");

@@ -210,10 +210,10 @@ async fn questions_before_the_start_are_asked_before_the_job_exists() {
         input: json!({ "how": "asks" }),
         terms: JobOptions::default(),
     };
-    let asker = Asker::on_repeat(form_alone(), ClientAnswers::new());
+    let asker = QuestionAsker::on_repeat(form_alone(), ClientAnswers::new());
     let asks = test_host.host.answer(IncomingRequest { asker, ..asked(request()) }).await;
     let Ok(HostAnswer::Questions { state, .. }) = asks else { panic!("it asks") };
-    let asker = Asker::on_repeat(form_alone(), given([("sure", accepted("x"))]));
+    let asker = QuestionAsker::on_repeat(form_alone(), given([("sure", accepted("x"))]));
     let again = IncomingRequest { asker, state: Some(state), ..asked(request()) };
     let started = job(test_host.host.answer(again).await);
     assert_eq!(test_host.ended(&started.id.to_string()).await.state, JobState::Succeeded);
@@ -388,10 +388,14 @@ impl Tool for JobOnlyTool {
     const EFFECTS: Effects = Effects::Reads;
     const JOB: JobSupport = JobSupport::Required;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
-        Ok(ContentOnly::text("long"))
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
+        Ok(UnstructuredResult::text("long"))
     }
 }
 
@@ -438,9 +442,13 @@ impl Tool for EndlessTool {
     const DESCRIPTION: &'static str = "Waits.";
     const EFFECTS: Effects = Effects::Reads;
     type Input = NoInput;
-    type Output = ContentOnly;
+    type Output = UnstructuredResult;
 
-    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        _input: NoInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         ctx.cancel.cancelled().await;
         Err(ToolError::canceled())
     }

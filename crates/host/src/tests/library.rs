@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use toolgate_contract::{
     AnyPrompt, BoxFuture, Completion, CompletionRequest, CompletionTarget, Prompt, PromptArguments,
-    PromptSource, PromptSpec, PromptText, ResourceContents, ResourceCursor, ResourceSource,
-    ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolId, ToolSpec, UriClaim,
-    erase_prompt,
+    PromptSource, PromptSpec, RenderedPrompt, ResourceContents, ResourceCursor, ResourceSource,
+    ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolId, ToolSpec,
+    UriClaimStrength, erase_prompt,
 };
 
 use super::*;
@@ -229,10 +229,10 @@ async fn reading_a_resource_needs_the_confirmation_of_its_tool() {
     parts.confirm = vec!["a.read".to_owned()];
     let test_host = parts.build();
     assert!(matches!(test_host.ask(read("a://000")).await, Err(CallError::NotAllowed { .. })));
-    let asker = Asker::on_repeat(form_alone(), ClientAnswers::new());
+    let asker = QuestionAsker::on_repeat(form_alone(), ClientAnswers::new());
     let answer = test_host.host.answer(IncomingRequest { asker, ..asked(read("a://000")) }).await;
     let Ok(HostAnswer::Questions { state, .. }) = answer else { panic!("it asks") };
-    let asker = Asker::on_repeat(form_alone(), given([("toolgate.confirm", agreed())]));
+    let asker = QuestionAsker::on_repeat(form_alone(), given([("toolgate.confirm", agreed())]));
     let again = IncomingRequest { asker, state: Some(state), ..asked(read("a://000")) };
     assert!(matches!(test_host.host.answer(again).await, Ok(HostAnswer::Contents(_))));
     assert_eq!(test_host.records(), ["a.read not_allowed", "a.read asks", "a.read ok"]);
@@ -284,14 +284,14 @@ impl Prompt for GreetingPrompt {
         &self,
         ctx: &ToolContext,
         GreetingArguments { whom }: GreetingArguments,
-    ) -> Result<PromptText, ToolError> {
+    ) -> Result<RenderedPrompt, ToolError> {
         match whom.as_str() {
             "panic" => panic!("as requested"),
             "asked" => {
                 ctx.ask_form("whom", "Whom?", json!({ "type": "object" })).await?;
-                Ok(PromptText::default())
+                Ok(RenderedPrompt::default())
             }
-            _ => Ok(PromptText { description: Some(whom), ..PromptText::default() }),
+            _ => Ok(RenderedPrompt { description: Some(whom), ..RenderedPrompt::default() }),
         }
     }
 }
@@ -360,9 +360,15 @@ async fn the_first_source_with_the_strongest_claim_is_read() {
         Arc::new(ClaimingSource { guard, claim })
     };
     for (claims, expected) in [
-        ([UriClaim::Scheme, UriClaim::Template, UriClaim::Listed], "c.read"),
-        ([UriClaim::Scheme, UriClaim::Template, UriClaim::Template], "b.read"),
-        ([UriClaim::Scheme, UriClaim::Scheme, UriClaim::Scheme], "a.read"),
+        (
+            [UriClaimStrength::Scheme, UriClaimStrength::Template, UriClaimStrength::Listed],
+            "c.read",
+        ),
+        (
+            [UriClaimStrength::Scheme, UriClaimStrength::Template, UriClaimStrength::Template],
+            "b.read",
+        ),
+        ([UriClaimStrength::Scheme, UriClaimStrength::Scheme, UriClaimStrength::Scheme], "a.read"),
     ] {
         let [a, b, c] = claims;
         let sources = vec![guessing("a", a), guessing("b", b), guessing("c", c)];
@@ -376,7 +382,7 @@ async fn the_first_source_with_the_strongest_claim_is_read() {
 /// A source of resources that claims every URI with this strength.
 struct ClaimingSource {
     guard: ToolSpec,
-    claim: UriClaim,
+    claim: UriClaimStrength,
 }
 
 impl ResourceSource for ClaimingSource {
@@ -388,7 +394,7 @@ impl ResourceSource for ClaimingSource {
         true
     }
 
-    fn claim(&self, _uri: &str) -> Option<UriClaim> {
+    fn claim(&self, _uri: &str) -> Option<UriClaimStrength> {
         Some(self.claim)
     }
 
@@ -453,7 +459,7 @@ async fn each_prompt_request_leaves_one_record() {
     let unknown = test_host.ask(get("greet", Some("ada"))).await.map(|_| ()).expect_err("unknown");
     assert!(unknown.to_string().contains("did you mean `greets`"), "{unknown}");
     assert!(test_host.ask(get("greets", Some("panic"))).await.is_err());
-    let asker = Asker::on_repeat(form_alone(), ClientAnswers::new());
+    let asker = QuestionAsker::on_repeat(form_alone(), ClientAnswers::new());
     let asks = test_host
         .host
         .answer(IncomingRequest { asker, ..asked(get("greets", Some("asked"))) })
@@ -485,8 +491,8 @@ impl AnyPrompt for GuardedPrompt {
         &'a self,
         _ctx: &'a ToolContext,
         _arguments: PromptArguments,
-    ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
-        Box::pin(async { Ok(PromptText::default()) })
+    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>> {
+        Box::pin(async { Ok(RenderedPrompt::default()) })
     }
 
     fn complete<'a>(

@@ -11,7 +11,7 @@ async fn round(
     given: ClientAnswers,
     state: Option<String>,
 ) -> Result<String, (Vec<String>, String)> {
-    let asker = Asker::on_repeat(form_alone(), given);
+    let asker = QuestionAsker::on_repeat(form_alone(), given);
     let answer = test_host.host.answer(IncomingRequest { asker, state, ..asked(request) }).await;
     match answer {
         Ok(HostAnswer::Questions { questions, state }) => {
@@ -77,7 +77,7 @@ async fn a_request_state_that_was_changed_or_belongs_to_another_is_refused() {
     let (_, state) =
         round(&test_host, request(), ClientAnswers::new(), None).await.expect_err("it asks");
     let check = async |request, caller, state| {
-        let asker = Asker::on_repeat(form_alone(), given([("one", accepted("1"))]));
+        let asker = QuestionAsker::on_repeat(form_alone(), given([("one", accepted("1"))]));
         let again = IncomingRequest { asker, caller, state: Some(state), ..asked(request) };
         test_host.host.answer(again).await
     };
@@ -114,8 +114,8 @@ impl QuestionSender for ScriptedPerson {
 }
 
 /// Returns an asker whose person gives `answer` to every question, or never answers.
-pub(super) fn person(answer: Option<ClientAnswer>) -> Asker {
-    Asker::during_call(form_alone(), Arc::new(ScriptedPerson(answer)))
+pub(super) fn person(answer: Option<ClientAnswer>) -> QuestionAsker {
+    QuestionAsker::during_call(form_alone(), Arc::new(ScriptedPerson(answer)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,11 +128,11 @@ async fn a_call_that_needs_confirmation_runs_only_if_a_person_agrees_in_time() {
         test_host.host.answer(IncomingRequest { asker, ..asked(request) }).await.map(|_| ())
     };
     assert!(check(person(Some(agreed()))).await.is_ok());
-    let declined = check(person(Some(ClientAnswer::Choice(PersonChoice::Declined)))).await;
+    let declined = check(person(Some(ClientAnswer::Choice(ElicitationAnswer::Declined)))).await;
     assert!(matches!(declined, Err(CallError::NotAllowed { .. })), "{declined:?}");
     let silent = check(person(None)).await;
     assert!(matches!(silent, Err(CallError::TimedOut { .. })), "{silent:?}");
-    let nobody = check(Asker::none()).await.expect_err("it is refused");
+    let nobody = check(QuestionAsker::none()).await.expect_err("it is refused");
     assert!(nobody.to_string().contains("tools.confirm"), "{nobody}");
     let outcomes = ["ok", "not_allowed", "timed_out", "not_allowed"];
     assert_eq!(test_host.records(), outcomes.map(|outcome| format!("t.looks {outcome}")));
@@ -157,8 +157,10 @@ async fn waiting_for_a_person_does_not_count_against_the_deadline_up_to_a_limit(
     parts.settings.answer_wait = Duration::from_secs(10);
     let test_host = parts.build();
     let check = async |seconds| {
-        let asker =
-            Asker::during_call(form_alone(), Arc::new(SlowPerson(Duration::from_secs(seconds))));
+        let asker = QuestionAsker::during_call(
+            form_alone(),
+            Arc::new(SlowPerson(Duration::from_secs(seconds))),
+        );
         let request = asks(&[&["one"], &["two"]]);
         test_host.host.answer(IncomingRequest { asker, ..asked(request) }).await.map(|_| ())
     };
@@ -201,7 +203,7 @@ async fn a_confirmation_that_cannot_be_recorded_for_other_servers_does_nothing()
     let request = || call("t.looks", json!({ "how": "not" }));
     let (_, state) =
         round(&test_host, request(), ClientAnswers::new(), None).await.expect_err("it asks");
-    let asker = Asker::on_repeat(form_alone(), given([("toolgate.confirm", agreed())]));
+    let asker = QuestionAsker::on_repeat(form_alone(), given([("toolgate.confirm", agreed())]));
     let again = IncomingRequest { asker, state: Some(state), ..asked(request()) };
     let answer = test_host.host.answer(again).await.map(|_| ());
     assert!(matches!(answer, Err(CallError::Unavailable { .. })), "{answer:?}");

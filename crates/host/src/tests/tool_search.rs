@@ -8,7 +8,8 @@ use toolgate_contract::{
 
 use super::*;
 use crate::{
-    SearchMemoryScope, ToolListMode, ToolSearchHandle, ToolSearchSettings, tool_search_tools,
+    ToolListSelection, ToolSearchHandle, ToolSearchMemoryScope, ToolSearchSettings,
+    tool_search_tools,
 };
 
 /// A tool of an upstream. It returns its id and its input.
@@ -82,8 +83,8 @@ fn some_tools() -> Vec<Arc<dyn AnyTool>> {
 
 fn folded() -> ToolSearchSettings {
     ToolSearchSettings {
-        mode: ToolListMode::Folded,
-        memory: SearchMemoryScope::Session,
+        mode: ToolListSelection::Folded,
+        memory: ToolSearchMemoryScope::Session,
         dialects: &["test"],
         ..ToolSearchSettings::default()
     }
@@ -111,7 +112,7 @@ fn host(
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let policy = ToolPolicy::new(&["*".to_owned()], &[], Effects::Runs).expect("sound rules");
     let policy = policy.with_rules(rules, PolicyEffect::Allow).expect("sound rules");
-    let log = AuditDestination::File(AuditFile::with_defaults(
+    let log = AuditDestination::File(AuditFileSettings::with_defaults(
         folder.path().join("audit.jsonl"),
         folder.path(),
     ));
@@ -437,7 +438,7 @@ async fn a_shared_memory_ranks_tools_for_other_callers() {
     tools.push(echo("alpha.one", "Handle a ticket of a customer.", Effects::Reads));
     tools.push(echo("alpha.two", "Handle a ticket of a customer.", Effects::Reads));
     for (memory, expected) in
-        [(SearchMemoryScope::Shared, "alpha_two"), (SearchMemoryScope::Caller, "alpha_one")]
+        [(ToolSearchMemoryScope::Shared, "alpha_two"), (ToolSearchMemoryScope::Caller, "alpha_one")]
     {
         let host = host(ToolSearchSettings { memory, ..folded() }, &[], &tools);
         let query = json!({ "queries": ["handle the broken ticket of a customer"] });
@@ -474,8 +475,11 @@ async fn the_queries_of_a_tool_are_forgotten_with_the_tool() {
 
 #[tokio::test]
 async fn a_list_is_folded_only_beyond_its_budget_and_keeps_favourites() {
-    let auto =
-        |budget_tokens| ToolSearchSettings { mode: ToolListMode::Auto, budget_tokens, ..folded() };
+    let auto = |budget_tokens| ToolSearchSettings {
+        mode: ToolListSelection::Auto,
+        budget_tokens,
+        ..folded()
+    };
     let whole = host(auto(10_000), &[], &some_tools());
     let all = ["alpha.create_issue", "alpha.list_issues", "beta.read_mail", "beta.send_mail"];
     assert_eq!(ids(&whole.list("s").await), all);
@@ -510,9 +514,9 @@ async fn a_call_of_a_listed_tool_that_is_gone_is_answered_with_the_nearest_tools
 #[tokio::test]
 async fn a_client_with_a_search_of_its_own_gets_remembered_queries_as_hints() {
     let settings = ToolSearchSettings {
-        mode: ToolListMode::Auto,
+        mode: ToolListSelection::Auto,
         budget_tokens: 10_000,
-        memory: SearchMemoryScope::Caller,
+        memory: ToolSearchMemoryScope::Caller,
         ..folded()
     };
     let host = host(settings, &[], &some_tools());
@@ -545,7 +549,8 @@ async fn a_client_with_a_search_of_its_own_gets_remembered_queries_as_hints() {
 #[tokio::test]
 async fn a_list_that_was_folded_stays_folded_down_to_70_percent_of_the_budget() {
     let long = |chars: usize| vec![echo("alpha.long", &"a".repeat(chars), Effects::Reads)];
-    let settings = ToolSearchSettings { mode: ToolListMode::Auto, budget_tokens: 1000, ..folded() };
+    let settings =
+        ToolSearchSettings { mode: ToolListSelection::Auto, budget_tokens: 1000, ..folded() };
     let host = host(settings, &[], &[]);
     let folded = ["tools.search", "tools.call", "tools.read"];
     // A token has 3.9 characters, and the schema has about 40 tokens.
@@ -565,7 +570,7 @@ async fn a_list_that_was_folded_stays_folded_down_to_70_percent_of_the_budget() 
 #[tokio::test]
 async fn a_list_is_folded_as_it_suits_the_client() {
     let settings = |budget_tokens| ToolSearchSettings {
-        mode: ToolListMode::Auto,
+        mode: ToolListSelection::Auto,
         budget_tokens,
         favourites: vec!["beta.read_*".to_owned()],
         ..folded()

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use toolgate_contract::{Caller, ToolContext, ToolError, ToolId, ToolSpec, fold_name};
 use toolgate_tool_search::{
-    BestToolFit, FoundTool, QueryFindings, Question, RememberedQuestions, ToolIndex,
+    BestToolFit, FoundTool, QueryResults, Question, RememberedQuestions, ToolIndex,
     ToolSimilarities, VisibleTools, lean_schema, nearest_names, rank, tool_line, word_scores,
     write_findings,
 };
 
-use super::tools::SearchInput;
-use super::{ExplainedTool, effects_word};
+use super::tools::SearchToolsInput;
+use super::{ExplainedToolMatch, effects_word};
 use crate::Gate;
-use crate::catalog::{Catalog, CatalogEntry, CatalogIndex};
+use crate::catalog::{Catalog, CatalogSearchIndex, CatalogToolEntry};
 
 /// Number of tools that a query finds, unless the caller asks for another number.
 const LIMIT: usize = 10;
@@ -26,7 +26,7 @@ const QUERIES_MAX: usize = 20;
 const PAGE: usize = 50;
 
 /// A search of one caller for tools of the catalog.
-pub(super) struct CatalogSearch<'g> {
+pub(super) struct CallerToolSearch<'g> {
     gate: &'g Gate,
     caller: &'g Caller,
     session: Option<&'g Arc<str>>,
@@ -34,7 +34,7 @@ pub(super) struct CatalogSearch<'g> {
     view: Arc<VisibleTools>,
 }
 
-impl<'g> CatalogSearch<'g> {
+impl<'g> CallerToolSearch<'g> {
     /// Creates the search of the caller of `ctx` for tools.
     pub(super) fn new(gate: &'g Gate, ctx: &'g ToolContext) -> Self {
         Self::of_caller(gate, &ctx.caller, ctx.session.as_ref())
@@ -54,7 +54,7 @@ impl<'g> CatalogSearch<'g> {
     }
 
     /// Returns the answer of `tools.search` to `input`.
-    pub(super) async fn answer(&self, input: &SearchInput) -> Result<String, ToolError> {
+    pub(super) async fn answer(&self, input: &SearchToolsInput) -> Result<String, ToolError> {
         let queries: Vec<&str> = input.all_queries().collect();
         if queries.len() > QUERIES_MAX || input.names.len() > QUERIES_MAX {
             let message = format!("at most {QUERIES_MAX} queries and names; split the search");
@@ -86,11 +86,11 @@ impl<'g> CatalogSearch<'g> {
     }
 
     /// Returns up to `count` tools that match words of `question`, best first, with these words.
-    pub(super) fn explain(&self, question: &str, count: usize) -> Vec<ExplainedTool> {
+    pub(super) fn explain(&self, question: &str, count: usize) -> Vec<ExplainedToolMatch> {
         let question = Question::new(question);
         let memory = RememberedQuestions::default();
         let (ranked, _) = rank(self.index(), &self.view, &question, &memory, None);
-        let explained = ranked.into_iter().take(count).map(|tool| ExplainedTool {
+        let explained = ranked.into_iter().take(count).map(|tool| ExplainedToolMatch {
             name: fold_name(self.catalog.entries()[tool.at].spec().id.as_str()).into_owned(),
             score: tool.score,
             words: word_scores(self.index(), &self.view, &question, tool.at),
@@ -137,7 +137,7 @@ impl<'g> CatalogSearch<'g> {
             });
             let tools = tools.collect();
             drop(shown);
-            findings.push(QueryFindings { query, tools, coverage });
+            findings.push(QueryResults { query, tools, coverage });
         }
         let scope = self.gate.tool_search.settings.memory;
         let is_known =
@@ -189,7 +189,7 @@ impl<'g> CatalogSearch<'g> {
         text
     }
 
-    fn built_index(&self) -> &CatalogIndex {
+    fn built_index(&self) -> &CatalogSearchIndex {
         self.catalog.search_index(|| self.gate.server_descriptions())
     }
 
@@ -197,7 +197,7 @@ impl<'g> CatalogSearch<'g> {
         self.built_index().index()
     }
 
-    fn seen(&self) -> impl Iterator<Item = &Arc<CatalogEntry>> {
+    fn seen(&self) -> impl Iterator<Item = &Arc<CatalogToolEntry>> {
         let entries = self.catalog.entries().iter().enumerate();
         entries.filter(|(at, _)| self.view.shows(*at)).map(|(_, entry)| entry)
     }
@@ -265,12 +265,12 @@ impl<'g> CatalogSearch<'g> {
 }
 
 /// Returns the line that describes a tool in the answer of a search.
-pub(super) fn line_of(entry: &CatalogEntry) -> String {
+pub(super) fn line_of(entry: &CatalogToolEntry) -> String {
     let FoundTool { name, effects, description, input_schema, was_shown: _ } = found_tool(entry);
     tool_line(&name, effects, description, input_schema)
 }
 
-fn found_tool(entry: &CatalogEntry) -> FoundTool<'_> {
+fn found_tool(entry: &CatalogToolEntry) -> FoundTool<'_> {
     let spec = entry.spec();
     FoundTool {
         name: fold_name(spec.id.as_str()),
@@ -281,7 +281,7 @@ fn found_tool(entry: &CatalogEntry) -> FoundTool<'_> {
     }
 }
 
-fn describe(entry: &CatalogEntry, text: &mut String) {
+fn describe(entry: &CatalogToolEntry, text: &mut String) {
     let spec = entry.spec();
     let name = fold_name(spec.id.as_str());
     _ = writeln!(text, "{name}  {}", effects_word(spec.effects));

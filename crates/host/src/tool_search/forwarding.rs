@@ -13,14 +13,14 @@ use toolgate_tool_search::strip_prefix;
 
 use super::replies::{add_note, arguments_help, explain_failure, refuses_arguments};
 use super::{CALL, READ};
-use crate::catalog::CatalogEntry;
+use crate::catalog::CatalogToolEntry;
 use crate::{Gate, pipeline};
 
 /// Maximum number of nested calls of `tools.call` that are unpacked.
 const NESTING_MAX: usize = 3;
 
 /// A call that names another tool to be called.
-struct NamedCall {
+struct ForwardedToolCall {
     name: String,
     arguments: Value,
     /// True if the call is through `tools.read`, so that the named tool must only read.
@@ -86,7 +86,7 @@ pub(crate) async fn forward(gate: &Gate, call: &mut ToolCall) -> Result<Vec<Stri
             return Err(pipeline::refuse_call(gate, call, error).await);
         }
     };
-    let NamedCall { name, arguments, only_reads, mut notes } = named;
+    let ForwardedToolCall { name, arguments, only_reads, mut notes } = named;
     if !gate.catalog.is_settled(&name) {
         gate.catalog.wait_for_listings(Some(&name)).await;
     }
@@ -108,7 +108,7 @@ pub(crate) async fn forward(gate: &Gate, call: &mut ToolCall) -> Result<Vec<Stri
 }
 
 /// Returns the tool that the caller may mean by `name`, if there is only one.
-fn find_named(gate: &Gate, call: &ToolCall, name: &str) -> Option<Arc<CatalogEntry>> {
+fn find_named(gate: &Gate, call: &ToolCall, name: &str) -> Option<Arc<CatalogToolEntry>> {
     let find = |name: &str| gate.find(&call.caller, name).ok();
     let shows = |spec: &ToolSpec| gate.policy.shows(&call.caller, spec);
     let bare = strip_prefix(name);
@@ -118,9 +118,9 @@ fn find_named(gate: &Gate, call: &ToolCall, name: &str) -> Option<Arc<CatalogEnt
 }
 
 /// Parses the arguments of a tool that calls others. Corrects errors that can mean only one thing.
-fn read_call(input: Value, only_reads: bool) -> Result<NamedCall, ValidationProblem> {
+fn read_call(input: Value, only_reads: bool) -> Result<ForwardedToolCall, ValidationProblem> {
     let mut call =
-        NamedCall { name: String::new(), arguments: input, only_reads, notes: Vec::new() };
+        ForwardedToolCall { name: String::new(), arguments: input, only_reads, notes: Vec::new() };
     for _ in 0..NESTING_MAX {
         let fields = match std::mem::take(&mut call.arguments) {
             Value::Object(fields) => fields,

@@ -13,9 +13,9 @@ use toolgate_contract::{
 };
 use toolgate_tool_search::{RememberedQuestions, search_description};
 
-use super::{CALL, READ, SEARCH, SearchMemoryScope, ToolListMode, ToolSearch};
+use super::{CALL, READ, SEARCH, ToolListSelection, ToolSearch, ToolSearchMemoryScope};
 use crate::Gate;
-use crate::catalog::{CallerVisibility, Catalog, CatalogEntry};
+use crate::catalog::{CallerToolVisibility, Catalog, CatalogToolEntry};
 
 /// Maximum number of clients whose tool lists are kept. Beyond it, the oldest list is decided
 /// again.
@@ -35,15 +35,15 @@ const SEARCH_HINT: &str = "anthropic/searchHint";
 
 /// A client that has received a tool list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum ListKey {
+pub(super) enum ToolListKey {
     Session(Arc<str>),
     /// A caller without a session, on one day (in UTC), with the name of the client's profile.
-    Day(CallerVisibility, i64, Option<&'static str>),
+    Day(CallerToolVisibility, i64, Option<&'static str>),
 }
 
 /// The form of a tool list that a client received.
 #[derive(Clone)]
-pub(super) enum ListDecision {
+pub(super) enum ToolListDecision {
     /// All tools, as they are now. Hints for clients with a search of their own come from the
     /// questions that were remembered when the client received the list.
     Whole(Arc<RememberedQuestions>),
@@ -53,22 +53,22 @@ pub(super) enum ListDecision {
 
 /// Tool lists that clients have received, in the order in which they received them.
 #[derive(Default)]
-pub(super) struct DecidedLists {
-    known: HashMap<ListKey, (u64, ListDecision)>,
+pub(super) struct DecidedToolLists {
+    known: HashMap<ToolListKey, (u64, ToolListDecision)>,
     count: u64,
     /// Callers whose newest tool list is folded, each with the name of the client's profile.
     folded: HashSet<ListOwner>,
 }
 
 /// A caller of tool lists, with the name of the client's profile.
-type ListOwner = (CallerVisibility, Option<&'static str>);
+type ListOwner = (CallerToolVisibility, Option<&'static str>);
 
-impl DecidedLists {
-    fn find(&self, key: &ListKey) -> Option<ListDecision> {
+impl DecidedToolLists {
+    fn find(&self, key: &ToolListKey) -> Option<ToolListDecision> {
         self.known.get(key).map(|(_, decision)| decision.clone())
     }
 
-    fn keep(&mut self, key: ListKey, decision: ListDecision) {
+    fn keep(&mut self, key: ToolListKey, decision: ToolListDecision) {
         if self.known.len() >= LISTS_MAX && !self.known.contains_key(&key) {
             let oldest = self.known.iter().min_by_key(|(_, (number, _))| *number);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
@@ -93,19 +93,19 @@ impl DecidedLists {
     }
 
     /// Returns true if a tool list of the owner of `key` is folded, whatever the client.
-    fn has_folded(&self, key: &ListKey) -> bool {
-        let folded = |it: &ListDecision| matches!(it, ListDecision::Folded(_));
+    fn has_folded(&self, key: &ToolListKey) -> bool {
+        let folded = |it: &ToolListDecision| matches!(it, ToolListDecision::Folded(_));
         self.known
             .iter()
             .any(|(known, (_, decision))| folded(decision) && known.is_equal_except_client(key))
     }
 
     pub(super) fn end_session(&mut self, session: &str) {
-        self.known.remove(&ListKey::Session(session.into()));
+        self.known.remove(&ToolListKey::Session(session.into()));
     }
 }
 
-impl ListKey {
+impl ToolListKey {
     fn new(
         caller: &Caller,
         session: Option<&Arc<str>>,
@@ -114,7 +114,7 @@ impl ListKey {
         match session {
             Some(session) => Self::Session(session.clone()),
             None => Self::Day(
-                CallerVisibility::new(caller),
+                CallerToolVisibility::new(caller),
                 Timestamp::now().as_second().div_euclid(DAY_S),
                 client.map(|client| client.name),
             ),
@@ -145,14 +145,14 @@ impl Gate {
         let session = metadata.session.as_ref();
         let client = metadata.client;
         match self.list_decision(caller, dialect, session, client) {
-            ListDecision::Whole(remembered) => {
+            ToolListDecision::Whole(remembered) => {
                 let page = self.tool_page(caller, after, size);
                 match client.is_some_and(|client| client.has_search) {
                     true => self.with_loading_hints(page, &remembered),
                     false => page,
                 }
             }
-            ListDecision::Folded(tools) => {
+            ToolListDecision::Folded(tools) => {
                 // Another rule may have hidden a tool since the list was decided.
                 let shown = tools.iter().filter(|tool| self.policy.shows(caller, tool.spec()));
                 let shown: Vec<_> = shown.cloned().collect();
@@ -171,14 +171,14 @@ impl Gate {
     /// tools in place of most tools stays so for the session, or for the day of a caller without a
     /// session.
     pub(crate) fn lists_follow_catalog(&self, caller: &Caller, session: Option<&Arc<str>>) -> bool {
-        !self.tool_search.lists().has_folded(&ListKey::new(caller, session, None))
+        !self.tool_search.lists().has_folded(&ToolListKey::new(caller, session, None))
     }
 
     /// Returns true if `call` names a tool of the folded list that its client received.
     pub(super) fn has_listed(&self, call: &ToolCall) -> bool {
         let CallMetadata { session, client, .. } = &call.metadata;
-        let key = ListKey::new(&call.caller, session.as_ref(), *client);
-        let Some(ListDecision::Folded(tools)) = self.tool_search.lists().find(&key) else {
+        let key = ToolListKey::new(&call.caller, session.as_ref(), *client);
+        let Some(ToolListDecision::Folded(tools)) = self.tool_search.lists().find(&key) else {
             return false;
         };
         let name = fold_name(&call.tool);
@@ -191,30 +191,30 @@ impl Gate {
         dialect: &str,
         session: Option<&Arc<str>>,
         client: Option<&'static ClientProfile>,
-    ) -> ListDecision {
+    ) -> ToolListDecision {
         let ToolSearch { settings, .. } = &self.tool_search;
-        if settings.mode == ToolListMode::Whole || !settings.dialects.contains(&dialect) {
-            return ListDecision::Whole(Arc::default());
+        if settings.mode == ToolListSelection::Whole || !settings.dialects.contains(&dialect) {
+            return ToolListDecision::Whole(Arc::default());
         }
-        let key = ListKey::new(caller, session, client);
+        let key = ToolListKey::new(caller, session, client);
         if let Some(known) = self.tool_search.lists().find(&key) {
             return known;
         }
         let catalog = self.catalog.snapshot();
-        let owner = (CallerVisibility::new(caller), client.map(|client| client.name));
+        let owner = (CallerToolVisibility::new(caller), client.map(|client| client.name));
         let was_folded = self.tool_search.lists().folded.contains(&owner);
         let folded = self.fold_list(&catalog, caller, client, was_folded);
         let is_folded = folded.is_some();
         let decision = folded.map_or_else(
             || match settings.memory {
                 // Questions of other callers are never shown.
-                SearchMemoryScope::Shared => ListDecision::Whole(Arc::default()),
+                ToolSearchMemoryScope::Shared => ToolListDecision::Whole(Arc::default()),
                 scope => {
                     let memory = self.tool_search.memory();
-                    ListDecision::Whole(memory.learned(scope, caller, session))
+                    ToolListDecision::Whole(memory.learned(scope, caller, session))
                 }
             },
-            ListDecision::Folded,
+            ToolListDecision::Folded,
         );
         let is_complete = self.catalog.is_complete();
         let mut lists = self.tool_search.lists();
@@ -269,7 +269,7 @@ impl Gate {
             return None;
         };
         let seen = catalog.entries().iter().filter(|it| self.is_searchable(caller, it.spec()));
-        let seen: Vec<&Arc<CatalogEntry>> = seen.collect();
+        let seen: Vec<&Arc<CatalogToolEntry>> = seen.collect();
         let foreign = || seen.iter().filter(|entry| entry.is_foreign());
         let tokens = || foreign().map(|entry| entry.listed_tokens()).sum::<usize>();
         let budget = match was_folded {
@@ -281,12 +281,14 @@ impl Gate {
             Some(client) if client.has_search => true,
             Some(_) | None => tokens() <= budget,
         };
-        if settings.mode == ToolListMode::Auto && is_short() {
+        if settings.mode == ToolListSelection::Auto && is_short() {
             return None;
         }
-        let is_favourite = |entry: &CatalogEntry| self.tool_search.is_favourite(&entry.spec().id);
-        let is_own =
-            |entry: &CatalogEntry| settings.mode == ToolListMode::Auto && !entry.is_foreign();
+        let is_favourite =
+            |entry: &CatalogToolEntry| self.tool_search.is_favourite(&entry.spec().id);
+        let is_own = |entry: &CatalogToolEntry| {
+            settings.mode == ToolListSelection::Auto && !entry.is_foreign()
+        };
         let (kept, folded): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|entry| is_favourite(entry) || is_own(entry));
         if folded.is_empty() {
@@ -317,7 +319,7 @@ fn rest_of_day() -> Duration {
 }
 
 /// Returns the number of tools of each server among `entries`.
-fn counts(entries: &[&Arc<CatalogEntry>]) -> Vec<(String, usize)> {
+fn counts(entries: &[&Arc<CatalogToolEntry>]) -> Vec<(String, usize)> {
     let mut servers: Vec<(String, usize)> = Vec::new();
     for entry in entries {
         match servers.iter_mut().find(|(name, _)| name == entry.server()) {

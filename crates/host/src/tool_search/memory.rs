@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use toolgate_contract::{Caller, CallerKind};
 use toolgate_tool_search::{Question, RememberedQuestions};
 
-use super::SearchMemoryScope;
+use super::ToolSearchMemoryScope;
 
 /// Longest time between a search for tools and the call that it led to.
 const PAIR_WINDOW: Duration = Duration::from_secs(600);
@@ -19,44 +19,46 @@ const QUERIES_MAX: usize = 20;
 
 /// Remembered queries of all sessions or callers, for tool search.
 #[derive(Default)]
-pub(super) struct SearchMemory {
-    known: HashMap<MemoryKey, KeptQuestions>,
-    /// Queries of all callers, in the scope [`SearchMemoryScope::Shared`].
+pub(super) struct ToolSearchMemory {
+    known: HashMap<ToolSearchMemoryKey, RememberedSearches>,
+    /// Queries of all callers, in the scope [`ToolSearchMemoryScope::Shared`].
     shared: Arc<RememberedQuestions>,
 }
 
 /// The session or the caller for which queries are remembered.
 #[derive(PartialEq, Eq, Hash)]
-pub(super) enum MemoryKey {
+pub(super) enum ToolSearchMemoryKey {
     Session(Arc<str>),
     Caller(Caller),
 }
 
 /// Remembered queries of one session or caller.
-struct KeptQuestions {
+struct RememberedSearches {
     learned: Arc<RememberedQuestions>,
     /// The last search: each query, and the ids of the tools that it found.
     last: Vec<(Question, Vec<String>)>,
     used: Instant,
 }
 
-impl MemoryKey {
+impl ToolSearchMemoryKey {
     /// Returns the key under which the queries of `caller` or its session are remembered. `None` if
     /// queries are not remembered.
     pub(super) fn new(
-        scope: SearchMemoryScope,
+        scope: ToolSearchMemoryScope,
         caller: &Caller,
         session: Option<&Arc<str>>,
     ) -> Option<Self> {
         match scope {
-            SearchMemoryScope::Off => None,
-            SearchMemoryScope::Session => match session {
+            ToolSearchMemoryScope::Off => None,
+            ToolSearchMemoryScope::Session => match session {
                 Some(session) => Some(Self::Session(session.clone())),
                 // Over stdio, a process serves one conversation.
                 None if caller.kind == CallerKind::Local => Some(Self::new_caller(caller)),
                 None => None,
             },
-            SearchMemoryScope::Caller | SearchMemoryScope::Shared => Some(Self::new_caller(caller)),
+            ToolSearchMemoryScope::Caller | ToolSearchMemoryScope::Shared => {
+                Some(Self::new_caller(caller))
+            }
         }
     }
 
@@ -65,18 +67,18 @@ impl MemoryKey {
     }
 }
 
-impl SearchMemory {
+impl ToolSearchMemory {
     /// Returns the queries that led to calls, of the caller or of all callers.
     pub(super) fn learned(
         &self,
-        scope: SearchMemoryScope,
+        scope: ToolSearchMemoryScope,
         caller: &Caller,
         session: Option<&Arc<str>>,
     ) -> Arc<RememberedQuestions> {
-        if scope == SearchMemoryScope::Shared {
+        if scope == ToolSearchMemoryScope::Shared {
             return self.shared.clone();
         }
-        let key = MemoryKey::new(scope, caller, session);
+        let key = ToolSearchMemoryKey::new(scope, caller, session);
         key.and_then(|key| self.known.get(&key)).map(|it| it.learned.clone()).unwrap_or_default()
     }
 
@@ -84,13 +86,13 @@ impl SearchMemory {
     /// whose id `is_known` refuses.
     pub(super) fn note_search(
         &mut self,
-        scope: SearchMemoryScope,
+        scope: ToolSearchMemoryScope,
         caller: &Caller,
         session: Option<&Arc<str>>,
         mut searched: Vec<(Question, Vec<String>)>,
         is_known: impl Fn(&str) -> bool,
     ) {
-        let Some(key) = MemoryKey::new(scope, caller, session) else { return };
+        let Some(key) = ToolSearchMemoryKey::new(scope, caller, session) else { return };
         searched.truncate(QUERIES_MAX);
         if !self.known.contains_key(&key) && self.known.len() >= KEYS_MAX {
             self.known.retain(|_, kept| kept.used.elapsed() < PAIR_WINDOW);
@@ -99,14 +101,14 @@ impl SearchMemory {
             }
         }
         let used = Instant::now();
-        let kept = self.known.entry(key).or_insert_with(|| KeptQuestions {
+        let kept = self.known.entry(key).or_insert_with(|| RememberedSearches {
             learned: Arc::default(),
             last: Vec::new(),
             used,
         });
         (kept.last, kept.used) = (searched, used);
         let learned = match scope {
-            SearchMemoryScope::Shared => &mut self.shared,
+            ToolSearchMemoryScope::Shared => &mut self.shared,
             _ => &mut kept.learned,
         };
         if learned.has_unknown(&is_known) {
@@ -117,19 +119,19 @@ impl SearchMemory {
     /// Remembers that the last search for tools led to a successful call of the tool `id`.
     pub(super) fn note_call(
         &mut self,
-        scope: SearchMemoryScope,
+        scope: ToolSearchMemoryScope,
         caller: &Caller,
         session: Option<&Arc<str>>,
         id: &str,
     ) {
-        let key = MemoryKey::new(scope, caller, session);
+        let key = ToolSearchMemoryKey::new(scope, caller, session);
         let Some(kept) = key.and_then(|key| self.known.get_mut(&key)) else { return };
         if kept.used.elapsed() > PAIR_WINDOW {
             return;
         }
         let found = kept.last.iter().filter(|(_, ids)| ids.iter().any(|known| known == id));
         let learned = match scope {
-            SearchMemoryScope::Shared => &mut self.shared,
+            ToolSearchMemoryScope::Shared => &mut self.shared,
             _ => &mut kept.learned,
         };
         for (question, _) in found {
@@ -138,6 +140,6 @@ impl SearchMemory {
     }
 
     pub(super) fn end_session(&mut self, session: &str) {
-        self.known.remove(&MemoryKey::Session(session.into()));
+        self.known.remove(&ToolSearchMemoryKey::Session(session.into()));
     }
 }

@@ -8,7 +8,7 @@ use toolgate_contract::{
 };
 use toolgate_tool_search::{lean_schema, signature, skeleton};
 
-use super::answers::CatalogSearch;
+use super::answers::CallerToolSearch;
 use crate::Gate;
 
 /// Longest input schema that a failed call's result contains whole, in bytes. A longer one is
@@ -124,7 +124,7 @@ pub(super) fn arguments_help(gate: &Gate, call: &ToolCall) -> String {
 }
 
 fn suggest_tools(gate: &Gate, call: &ToolCall, text: &mut String) {
-    let search = CatalogSearch::of_caller(gate, &call.caller, call.metadata.session.as_ref());
+    let search = CallerToolSearch::of_caller(gate, &call.caller, call.metadata.session.as_ref());
     let nearest = search.nearest(&call.tool, NEAREST);
     if nearest.is_empty() {
         text.push_str("\nfind tools with tools_search");

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use blake3::{Hash, Hasher};
 use toolgate_contract::{Caller, ToolSpec};
 
-use super::memory::MemoryKey;
-use super::{SearchMemoryScope, effects_word};
+use super::memory::ToolSearchMemoryKey;
+use super::{ToolSearchMemoryScope, effects_word};
 
 /// Maximum number of sessions for which the received tools are noted. Beyond it, all are forgotten
 /// and shown again.
@@ -20,7 +20,7 @@ const QUERIES_MAX: usize = 256;
 /// The tools that each session has received from searches.
 #[derive(Default)]
 pub(super) struct ShownTools {
-    sessions: HashMap<MemoryKey, SessionNotes>,
+    sessions: HashMap<ToolSearchMemoryKey, SessionNotes>,
 }
 
 /// Tools and queries that a search has answered in one session.
@@ -73,12 +73,12 @@ impl ShownTools {
     }
 
     pub(super) fn end_session(&mut self, session: &str) {
-        self.sessions.remove(&MemoryKey::Session(session.into()));
+        self.sessions.remove(&ToolSearchMemoryKey::Session(session.into()));
     }
 
     /// Returns the received tools of the session, or `None` for a caller without a session.
     fn notes(&mut self, caller: &Caller, session: Option<&Arc<str>>) -> Option<&mut SessionNotes> {
-        let key = MemoryKey::new(SearchMemoryScope::Session, caller, session)?;
+        let key = ToolSearchMemoryKey::new(ToolSearchMemoryScope::Session, caller, session)?;
         if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains_key(&key) {
             self.sessions.clear();
         }

@@ -6,19 +6,23 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    AnyTool, ContentOnly, Effects, JobSupport, Tool, ToolContext, ToolError, ToolSpec, erase_tool,
-    with_spec,
+    AnyTool, Effects, JobSupport, Tool, ToolContext, ToolError, ToolSpec, UnstructuredResult,
+    erase_tool, with_spec,
 };
 use toolgate_tool_search::{CALL_DESCRIPTION, READ_DESCRIPTION, call_schema, search_schema};
 
-use super::answers::CatalogSearch;
+use super::answers::CallerToolSearch;
 use super::{CALL, READ, SEARCH, ToolSearchHandle};
 
 /// Creates the three tools `tools.search`, `tools.call` and `tools.read`.
 pub(super) fn all(handle: &ToolSearchHandle) -> Vec<Arc<dyn AnyTool>> {
     let call = erase_tool(CallTool);
     let spec = ToolSpec { announced_effects: Some(Effects::Runs), ..call.spec().clone() };
-    vec![erase_tool(SearchTools(handle.clone())), with_spec(call, spec), erase_tool(ReadTool)]
+    vec![
+        erase_tool(SearchTools(handle.clone())),
+        with_spec(call, spec),
+        erase_tool(CallReadOnlyTool),
+    ]
 }
 
 /// Tool `tools.search`, which finds other tools.
@@ -27,7 +31,7 @@ struct SearchTools(ToolSearchHandle);
 /// Input of `tools.search`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
-pub(super) struct SearchInput {
+pub(super) struct SearchToolsInput {
     /// One query for each need.
     queries: Vec<String>,
     /// A single query, which many clients send.
@@ -42,7 +46,7 @@ pub(super) struct SearchInput {
     pub(super) page: Option<usize>,
 }
 
-impl SearchInput {
+impl SearchToolsInput {
     /// Returns all queries that are not empty.
     pub(super) fn all_queries(&self) -> impl Iterator<Item = &str> {
         let all = self.queries.iter().chain(&self.query);
@@ -59,17 +63,21 @@ impl Tool for SearchTools {
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const JOB: JobSupport = JobSupport::Never;
-    type Input = SearchInput;
-    type Output = ContentOnly;
+    type Input = SearchToolsInput;
+    type Output = UnstructuredResult;
 
     fn input_schema() -> Value {
         search_schema()
     }
 
-    async fn run(&self, ctx: &ToolContext, input: SearchInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: SearchToolsInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         let gate = self.0.gate()?;
         gate.catalog.wait_for_listings(None).await;
-        Ok(ContentOnly::text(CatalogSearch::new(&gate, ctx).answer(&input).await?))
+        Ok(UnstructuredResult::text(CallerToolSearch::new(&gate, ctx).answer(&input).await?))
     }
 }
 
@@ -78,11 +86,11 @@ impl Tool for SearchTools {
 struct CallTool;
 
 /// Tool `tools.read`, which calls other tools that only read.
-struct ReadTool;
+struct CallReadOnlyTool;
 
 /// The tool to call, and its arguments.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct CallInput {
+struct CallToolInput {
     name: String,
     #[serde(default)]
     #[allow(dead_code, reason = "part of the schema")]
@@ -100,31 +108,39 @@ impl Tool for CallTool {
     const DESCRIPTION: &'static str = CALL_DESCRIPTION;
     // The called tool is checked by its own effects.
     const EFFECTS: Effects = Effects::Reads;
-    type Input = CallInput;
-    type Output = ContentOnly;
+    type Input = CallToolInput;
+    type Output = UnstructuredResult;
 
     fn input_schema() -> Value {
         call_schema()
     }
 
-    async fn run(&self, _ctx: &ToolContext, input: CallInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        input: CallToolInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         Err(not_passed_on(&input.name))
     }
 }
 
-impl Tool for ReadTool {
+impl Tool for CallReadOnlyTool {
     const NAME: &'static str = READ;
     const TITLE: &'static str = "Call read-only tool";
     const DESCRIPTION: &'static str = READ_DESCRIPTION;
     const EFFECTS: Effects = Effects::Reads;
-    type Input = CallInput;
-    type Output = ContentOnly;
+    type Input = CallToolInput;
+    type Output = UnstructuredResult;
 
     fn input_schema() -> Value {
         call_schema()
     }
 
-    async fn run(&self, _ctx: &ToolContext, input: CallInput) -> Result<ContentOnly, ToolError> {
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        input: CallToolInput,
+    ) -> Result<UnstructuredResult, ToolError> {
         Err(not_passed_on(&input.name))
     }
 }

@@ -27,9 +27,9 @@ pub trait SentenceModel: Send + Sync + 'static {
 /// Vectors of tools by a sentence model. Clones share them, so they outlive a change of the
 /// settings.
 #[derive(Clone)]
-pub struct ToolVectors(Arc<VectorState>);
+pub struct ToolVectors(Arc<ToolVectorState>);
 
-struct VectorState {
+struct ToolVectorState {
     model: Arc<dyn SentenceModel>,
     /// Vectors of sentences, by the hash of the sentence.
     known: Mutex<HashMap<Hash, Arc<[f32]>>>,
@@ -40,7 +40,7 @@ struct VectorState {
 impl ToolVectors {
     /// Creates an empty set of vectors that `model` makes.
     pub fn new(model: Arc<dyn SentenceModel>) -> Self {
-        Self(Arc::new(VectorState { model, known: Mutex::default(), task: Mutex::default() }))
+        Self(Arc::new(ToolVectorState { model, known: Mutex::default(), task: Mutex::default() }))
     }
 
     /// Returns the similarity (cosine) of each of `sentences` with `question`, or `None` for
@@ -80,7 +80,7 @@ impl ToolVectors {
     }
 }
 
-impl VectorState {
+impl ToolVectorState {
     fn known(&self) -> MutexGuard<'_, HashMap<Hash, Arc<[f32]>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,7 +88,7 @@ impl VectorState {
 
 /// Makes the vectors of the `missing` sentences in batches. Stops at the first failure; the next
 /// search tries again.
-async fn make_vectors(state: Weak<VectorState>, missing: Vec<(Hash, String)>) {
+async fn make_vectors(state: Weak<ToolVectorState>, missing: Vec<(Hash, String)>) {
     for batch in missing.chunks(BATCH) {
         let Some(state) = state.upgrade() else { return };
         let sentences = batch.iter().map(|(_, text)| text.clone()).collect();

@@ -5,7 +5,7 @@ use tantivy::schema::{IndexRecordOption, Term};
 use tantivy::{DocId, DocSet, TERMINATED};
 
 use super::IndexError;
-use super::schema::{SchemaFields, normalize_tag};
+use super::schema::{IndexSchemaFields, normalize_tag};
 use super::segment::IndexSegment;
 use crate::DocumentFilter;
 
@@ -20,7 +20,7 @@ pub(super) enum AllowedDocuments {
 impl AllowedDocuments {
     pub(super) fn for_filter(
         part: &IndexSegment,
-        fields: SchemaFields,
+        fields: IndexSchemaFields,
         filter: &DocumentFilter,
     ) -> Result<Self, IndexError> {
         if part.is_whole() && *filter == DocumentFilter::default() {

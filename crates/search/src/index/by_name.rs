@@ -201,7 +201,7 @@ enum SpellingTolerance {
 }
 
 /// Sort key of a definition that matches a name query. The smallest key comes first.
-type NameMatchOrder = (NameMatchKind, usize, bool, bool, bool, usize, String, u32);
+type NameMatchSortKey = (NameMatchKind, usize, bool, bool, bool, usize, String, u32);
 
 /// A parsed query for definitions by name.
 #[derive(Debug, Clone)]
@@ -283,7 +283,7 @@ impl NameQuery {
             let named = NamedDefinition { name: name.clone(), match_kind: how, summary: shown };
             Some((self.sort_key(&named, distance), named))
         };
-        let mut found: Vec<(NameMatchOrder, NamedDefinition)> =
+        let mut found: Vec<(NameMatchSortKey, NamedDefinition)> =
             found.into_iter().filter_map(named).collect();
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
         found.truncate(limit);
@@ -325,7 +325,7 @@ impl NameQuery {
         !self.words.is_empty() && self.words.iter().all(|word| has.contains(word))
     }
 
-    fn sort_key(&self, named: &NamedDefinition, distance: usize) -> NameMatchOrder {
+    fn sort_key(&self, named: &NamedDefinition, distance: usize) -> NameMatchSortKey {
         let NamedDefinition { summary: shown, name, match_kind: how } = named;
         let is_definition = matches!(shown.kind, ChunkKind::Function | ChunkKind::Type);
         let stands_in = |wanted: &String| {

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use tantivy::DocId;
 
 use super::allowed_documents::AllowedDocuments;
-use super::lexical::{self, BestChunks, FieldWeightTable};
+use super::lexical::{self, BestChunks, WordWeightTable};
 use super::snapshot::{IndexSnapshot, NO_SLOT, VectorSource, candidate_key};
 use super::{IndexError, catch_panics};
 use crate::DocumentFilter;
-use crate::rank::{Candidate, WeighedQuestion};
-use crate::vectors::{VectorQuery, VectorSnapshot};
+use crate::rank::{ChunkCandidate, WeightedQuery};
+use crate::vectors::{QuantizedQueryVector, VectorSnapshot};
 
 /// Vectors and limits of a search, in addition to its words.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ pub struct CandidateQuery<'s> {
 #[derive(Debug, Clone, Default)]
 pub struct FoundCandidates {
     /// Distinct chunks that may match, in no particular order.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<ChunkCandidate>,
     /// Number of chunks with any word of the query.
     pub total: u64,
 }
@@ -45,7 +45,7 @@ impl IndexSnapshot {
     /// Cancels the search once `wanted` returns false.
     pub fn candidates(
         &self,
-        question: Option<&WeighedQuestion>,
+        question: Option<&WeightedQuery>,
         sought: &CandidateQuery<'_>,
         wanted: &dyn Fn() -> bool,
     ) -> Result<FoundCandidates, IndexError> {
@@ -54,7 +54,7 @@ impl IndexSnapshot {
 
     fn find_candidates(
         &self,
-        question: Option<&WeighedQuestion>,
+        question: Option<&WeightedQuery>,
         sought: &CandidateQuery<'_>,
         wanted: &dyn Fn() -> bool,
     ) -> Result<FoundCandidates, IndexError> {
@@ -63,7 +63,7 @@ impl IndexSnapshot {
         let allowed: Vec<AllowedDocuments> =
             inner.segments.iter().map(|it| allowed(it)).collect::<Result<_, _>>()?;
         let mut best = BestChunks::new(sought.limit);
-        let worths = FieldWeightTable::new(&self.statistics());
+        let worths = WordWeightTable::new(&self.statistics());
         if let Some(question) = question {
             for (at, (part, allowed)) in inner.segments.iter().zip(&allowed).enumerate() {
                 let part = (at, &**part, inner.fields);
@@ -99,7 +99,7 @@ impl IndexSnapshot {
         &self,
         which: VectorSource,
         vector: Option<&[f32]>,
-    ) -> Result<Option<(&VectorSnapshot, VectorQuery)>, IndexError> {
+    ) -> Result<Option<(&VectorSnapshot, QuantizedQueryVector)>, IndexError> {
         let (Some(vectors), Some(vector)) = (self.inner.vectors(which), vector) else {
             return Ok(None);
         };
@@ -116,7 +116,7 @@ impl IndexSnapshot {
         allowed: &[AllowedDocuments],
     ) {
         let mut of: BTreeMap<u32, Vec<(usize, DocId)>> = BTreeMap::new();
-        let mut sought = crate::vectors::SlotSet::empty(
+        let mut sought = crate::vectors::VectorSlotSet::empty(
             self.inner.vectors(which).map_or(0, VectorSnapshot::len),
         );
         for (slot, _) in found {
@@ -135,14 +135,14 @@ impl IndexSnapshot {
 
     fn build_candidates(
         &self,
-        question: Option<&WeighedQuestion>,
+        question: Option<&WeightedQuery>,
         keys: &BTreeSet<(usize, DocId)>,
-        near: Option<&(&VectorSnapshot, VectorQuery)>,
-        model: Option<&(&VectorSnapshot, VectorQuery)>,
+        near: Option<&(&VectorSnapshot, QuantizedQueryVector)>,
+        model: Option<&(&VectorSnapshot, QuantizedQueryVector)>,
         wanted: &dyn Fn() -> bool,
-    ) -> Result<Vec<Candidate>, IndexError> {
+    ) -> Result<Vec<ChunkCandidate>, IndexError> {
         let like = |which: VectorSource,
-                    asked: Option<&(&VectorSnapshot, VectorQuery)>,
+                    asked: Option<&(&VectorSnapshot, QuantizedQueryVector)>,
                     part: usize,
                     doc: DocId| {
             let (vectors, query) = asked?;
@@ -167,7 +167,7 @@ impl IndexSnapshot {
                     Some((at, file)) if *at == file_at => file,
                     other => &mut other.insert((file_at, part.file(file_at)?)).1,
                 };
-                candidates.push(Candidate {
+                candidates.push(ChunkCandidate {
                     key: candidate_key(at, *doc),
                     counts: std::mem::take(counts),
                     lengths: lexical::field_lengths(part, *doc),

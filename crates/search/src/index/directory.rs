@@ -51,7 +51,7 @@ struct IndexDirectoryInner {
 /// Identity of the index's `meta.json`, which each commit replaces. It includes the size, because
 /// inode and times may be equal within one clock tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CommitStamp {
+pub(super) struct IndexCommitStamp {
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
@@ -67,9 +67,9 @@ impl IndexDirectory {
     }
 
     /// Returns the identity of the last commit to the index, to detect commits of other processes.
-    pub(super) fn commit_stamp(&self) -> io::Result<CommitStamp> {
+    pub(super) fn commit_stamp(&self) -> io::Result<IndexCommitStamp> {
         let meta = fs::metadata(self.file_path(Path::new("meta.json")))?;
-        Ok(CommitStamp {
+        Ok(IndexCommitStamp {
             inode: meta.ino(),
             bytes: meta.len(),
             modified: (meta.mtime(), meta.mtime_nsec()),

@@ -18,7 +18,7 @@ const LEADER_FILE: &str = "leader.json";
 
 /// Status of the process that writes an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct IndexLeader {
+pub struct IndexLeaderStatus {
     /// True if the writing process has indexed everything.
     pub complete: bool,
     /// Process id of the writing process, if known.
@@ -29,10 +29,10 @@ pub struct IndexLeader {
 
 /// Heartbeat of the process that writes an index.
 #[derive(Debug, Clone)]
-pub struct LeaderHeartbeat(PathBuf);
+pub struct IndexLeaderHeartbeat(PathBuf);
 
 #[derive(Serialize, Deserialize)]
-struct LeaderRecord {
+struct IndexLeaderRecord {
     complete: bool,
     process: u32,
 }
@@ -40,7 +40,7 @@ struct LeaderRecord {
 impl SearchIndex {
     /// Returns the status of the process that writes the index. `None` for an index in memory,
     /// which no other process can read.
-    pub fn leader(&self) -> Option<IndexLeader> {
+    pub fn leader(&self) -> Option<IndexLeaderStatus> {
         let (folder, _) = self.inner.folder.as_ref()?;
         // Without a status file, the index is incomplete.
         Some(read_leader(&folder.join(LEADER_FILE)).unwrap_or_default())
@@ -50,8 +50,8 @@ impl SearchIndex {
 impl SearchIndexWriter {
     /// Publishes the status of this process, which writes the index: whether the index is complete.
     pub fn publish_status(&self, complete: bool) -> Result<(), IndexError> {
-        let Some(LeaderHeartbeat(file)) = self.heartbeat() else { return Ok(()) };
-        let record = LeaderRecord { complete, process: process::id() };
+        let Some(IndexLeaderHeartbeat(file)) = self.heartbeat() else { return Ok(()) };
+        let record = IndexLeaderRecord { complete, process: process::id() };
         let record = serde_json::to_vec(&record).map_err(std::io::Error::other)?;
         let done = directory::write_atomically(&file, &record);
         if done.is_err() {
@@ -62,13 +62,13 @@ impl SearchIndexWriter {
     }
 
     /// Returns the handle that records heartbeats of this process. `None` for an index in memory.
-    pub fn heartbeat(&self) -> Option<LeaderHeartbeat> {
+    pub fn heartbeat(&self) -> Option<IndexLeaderHeartbeat> {
         let (folder, _) = self.index.inner.folder.as_ref()?;
-        Some(LeaderHeartbeat(folder.join(LEADER_FILE)))
+        Some(IndexLeaderHeartbeat(folder.join(LEADER_FILE)))
     }
 }
 
-impl LeaderHeartbeat {
+impl IndexLeaderHeartbeat {
     /// Records one heartbeat of the process that writes the index.
     pub fn beat(&self) {
         let file = OpenOptions::new().write(true).open(&self.0);
@@ -77,8 +77,9 @@ impl LeaderHeartbeat {
     }
 }
 
-fn read_leader(file: &Path) -> Option<IndexLeader> {
-    let LeaderRecord { complete, process } = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+fn read_leader(file: &Path) -> Option<IndexLeaderStatus> {
+    let IndexLeaderRecord { complete, process } =
+        serde_json::from_slice(&fs::read(file).ok()?).ok()?;
     let silent = fs::metadata(file).ok()?.modified().ok()?.elapsed().unwrap_or_default();
-    Some(IndexLeader { complete, process_id: Some(process), silent_for: silent })
+    Some(IndexLeaderStatus { complete, process_id: Some(process), silent_for: silent })
 }

@@ -10,17 +10,17 @@ use tantivy::{DocId, DocSet, TERMINATED};
 
 use super::IndexError;
 use super::allowed_documents::AllowedDocuments;
-use super::schema::SchemaFields;
+use super::schema::IndexSchemaFields;
 use super::segment::IndexSegment;
 use super::snapshot::WORD_COUNTS;
 use crate::ChunkHash;
 use crate::rank::bm25f::{field_weights, saturate};
-use crate::rank::{FIELDS, IndexStatistics, WeighedQuestion};
+use crate::rank::{FIELDS, IndexStatistics, WeightedQuery};
 
 /// Weight of one word occurrence in each field of a chunk, for each encoded field length.
-pub(super) struct FieldWeightTable([[f32; 256]; FIELDS]);
+pub(super) struct WordWeightTable([[f32; 256]; FIELDS]);
 
-impl FieldWeightTable {
+impl WordWeightTable {
     pub(super) fn new(averages: &IndexStatistics) -> Self {
         let mut all = [[0.0; 256]; FIELDS];
         for id in 0..=u8::MAX {
@@ -92,9 +92,9 @@ impl BestChunks {
 /// are good enough.
 pub(super) fn score_chunks(
     best: &mut BestChunks,
-    (at, part, fields): (usize, &IndexSegment, SchemaFields),
-    question: &WeighedQuestion,
-    worths: &FieldWeightTable,
+    (at, part, fields): (usize, &IndexSegment, IndexSchemaFields),
+    question: &WeightedQuery,
+    worths: &WordWeightTable,
     allowed: &AllowedDocuments,
     wanted: &dyn Fn() -> bool,
 ) -> Result<(), IndexError> {
@@ -142,8 +142,8 @@ pub(super) fn score_chunks(
 /// Counts the words of `question` in each field of the chunks `docs`, which must be sorted.
 pub(super) fn count_in_docs(
     part: &IndexSegment,
-    fields: SchemaFields,
-    question: &WeighedQuestion,
+    fields: IndexSchemaFields,
+    question: &WeightedQuery,
     docs: &[DocId],
 ) -> Result<Vec<Vec<[u16; FIELDS]>>, IndexError> {
     let mut counts = vec![vec![[0; FIELDS]; question.concepts.len()]; docs.len()];

@@ -8,10 +8,10 @@ use tantivy::{DocId, DocSet, TERMINATED};
 
 use super::IndexError;
 use super::allowed_documents::AllowedDocuments;
-use super::lexical::{self, BestChunks, FieldWeightTable};
+use super::lexical::{self, BestChunks, WordWeightTable};
 use super::segment::IndexSegment;
 use super::snapshot::IndexSnapshot;
-use crate::rank::{QueryLiterals, WeighedQuestion};
+use crate::rank::{QueryLiterals, WeightedQuery};
 
 /// Maximum number of definitions of one requested name that are added in one index segment.
 const DEFINITIONS_MAX: usize = 100;
@@ -27,9 +27,9 @@ impl IndexSnapshot {
     pub(super) fn add_literal_chunks(
         &self,
         keys: &mut BTreeSet<(usize, DocId)>,
-        question: &WeighedQuestion,
+        question: &WeightedQuery,
         allowed: &[AllowedDocuments],
-        worths: &FieldWeightTable,
+        worths: &WordWeightTable,
         wanted: &dyn Fn() -> bool,
     ) -> Result<(), IndexError> {
         let literals = &question.literals;

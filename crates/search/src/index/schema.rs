@@ -10,7 +10,7 @@ use tantivy::tokenizer::{RawTokenizer, Token, TokenStream, Tokenizer, TokenizerM
 use toolgate_chunks::words::words;
 use toolgate_chunks::{ChunkKind, TextChunk};
 
-use super::KnownDocument;
+use super::IndexedDocumentVersion;
 use crate::rank::{ChunkTexts, FIELDS};
 use crate::{ChunkHash, ChunkSummary, IndexDocument};
 
@@ -26,7 +26,7 @@ pub(super) const PATH_BYTES_MAX: usize = 16 << 10;
 
 /// Fields of the word index.
 #[derive(Clone, Copy)]
-pub(super) struct SchemaFields {
+pub(super) struct IndexSchemaFields {
     /// Texts of a chunk by which it is searched, in the order of [`crate::fields::ALL_FIELDS`].
     pub(super) words: [Field; FIELDS],
     /// Whole path of the indexed file. All documents with one path are deleted together.
@@ -42,13 +42,13 @@ pub(super) struct SchemaFields {
     /// Etag and fingerprint of a file, by which changes are detected. They are in a separate
     /// column, because those of all files are read at once.
     pub(super) known: Field,
-    /// Stored metadata: a [`StoredFile`] or a [`StoredChunk`].
+    /// Stored metadata: a [`StoredFileMetadata`] or a [`StoredChunkMetadata`].
     pub(super) stored: Field,
 }
 
 /// Metadata of a file that the index stores.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct StoredFile {
+pub(super) struct StoredFileMetadata {
     pub(super) path: String,
     pub(super) etag: String,
     pub(super) commit: Option<String>,
@@ -56,13 +56,13 @@ pub(super) struct StoredFile {
     pub(super) tags: Vec<String>,
 }
 
-impl KnownDocument {
+impl IndexedDocumentVersion {
     /// Encodes a document's etag, a 0 byte and the fingerprint. The etag contains no 0 byte.
     fn encode(etag: &str, stamp: &[u8]) -> Vec<u8> {
         [etag.as_bytes(), &[0], stamp].concat()
     }
 
-    /// Decodes the result of [`KnownDocument::encode`].
+    /// Decodes the result of [`IndexedDocumentVersion::encode`].
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().position(|byte| *byte == 0)?;
         let etag = String::from_utf8(bytes[..end].to_vec()).ok()?;
@@ -72,9 +72,9 @@ impl KnownDocument {
 
 /// Metadata of a chunk that the index stores, as a compact array.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct StoredChunk(u32, u32, u8, Vec<String>, Vec<String>, String);
+pub(super) struct StoredChunkMetadata(u32, u32, u8, Vec<String>, Vec<String>, String);
 
-impl StoredChunk {
+impl StoredChunkMetadata {
     fn new(chunk: &TextChunk) -> Self {
         let TextChunk { first, last, kind, names, within, head, .. } = chunk;
         Self(*first, *last, *kind as u8, names.clone(), within.clone(), head.clone())
@@ -86,7 +86,7 @@ impl StoredChunk {
     }
 
     /// Returns the description of the chunk for search results.
-    pub(super) fn into_summary(self, file: &StoredFile) -> ChunkSummary {
+    pub(super) fn into_summary(self, file: &StoredFileMetadata) -> ChunkSummary {
         let Self(first, last, kind, names, within, head) = self;
         let kinds = [
             ChunkKind::Function,
@@ -113,7 +113,7 @@ impl StoredChunk {
 }
 
 /// Returns the schema of the word index and its fields.
-pub(super) fn build_schema() -> (Schema, SchemaFields) {
+pub(super) fn build_schema() -> (Schema, IndexSchemaFields) {
     let mut schema = Schema::builder();
     let text = TextFieldIndexing::default()
         .set_tokenizer("words")
@@ -126,7 +126,7 @@ pub(super) fn build_schema() -> (Schema, SchemaFields) {
         .set_fieldnorms(false);
     let whole = TextOptions::default().set_indexing_options(whole);
     let words = ["name", "within", "path_words", "head", "doc", "body"];
-    let fields = SchemaFields {
+    let fields = IndexSchemaFields {
         words: words.map(|name| schema.add_text_field(name, text.clone())),
         path: schema.add_text_field(PATH_FIELD, whole.clone().set_fast("raw")),
         tag: schema.add_text_field("tag", whole.clone()),
@@ -159,13 +159,13 @@ pub(super) fn normalize_name(name: &str) -> String {
     name.to_lowercase()
 }
 
-impl SchemaFields {
+impl IndexSchemaFields {
     /// Builds the index entry of a file.
     pub(super) fn file_document(
         &self,
         document: &IndexDocument<'_>,
     ) -> serde_json::Result<TantivyDocument> {
-        let file = StoredFile {
+        let file = StoredFileMetadata {
             path: document.path.to_owned(),
             etag: document.etag.to_owned(),
             commit: document.commit.map(str::to_owned),
@@ -173,7 +173,10 @@ impl SchemaFields {
             tags: document.tags.to_owned(),
         };
         let mut written = self.common_fields(document, 0, ChunkHash(0));
-        written.add_bytes(self.known, &KnownDocument::encode(document.etag, document.fingerprint));
+        written.add_bytes(
+            self.known,
+            &IndexedDocumentVersion::encode(document.etag, document.fingerprint),
+        );
         written.add_bytes(self.stored, &serde_json::to_vec(&file)?);
         Ok(written)
     }
@@ -199,7 +202,7 @@ impl SchemaFields {
         for name in &chunk.names {
             written.add_text(self.symbol, normalize_name(name));
         }
-        written.add_bytes(self.stored, &serde_json::to_vec(&StoredChunk::new(chunk))?);
+        written.add_bytes(self.stored, &serde_json::to_vec(&StoredChunkMetadata::new(chunk))?);
         Ok(written)
     }
 

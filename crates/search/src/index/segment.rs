@@ -9,9 +9,10 @@ use tantivy::store::StoreReader;
 use tantivy::{DocId, InvertedIndexReader, Segment, SegmentReader, TantivyDocument};
 
 use super::IndexError;
-use super::KnownDocument;
+use super::IndexedDocumentVersion;
 use super::schema::{
-    HASH_FIELD, KNOWN_FIELD, NUMBER_FIELD, PATH_FIELD, SchemaFields, StoredChunk, StoredFile,
+    HASH_FIELD, IndexSchemaFields, KNOWN_FIELD, NUMBER_FIELD, PATH_FIELD, StoredChunkMetadata,
+    StoredFileMetadata,
 };
 use crate::rank::FIELDS;
 use crate::{ChunkHash, ChunkSummary};
@@ -23,7 +24,7 @@ const BLOCKS_CACHED_MAX: usize = 16;
 /// may be deleted.
 pub(super) struct IndexSegment {
     reader: SegmentReader,
-    fields: SchemaFields,
+    fields: IndexSchemaFields,
     /// Inverted index of words in the segment, by field of a chunk.
     pub(super) words: [Arc<InvertedIndexReader>; FIELDS],
     /// Number of words in each field of each chunk, encoded approximately in one byte.
@@ -39,7 +40,7 @@ pub(super) struct IndexSegment {
 }
 
 impl IndexSegment {
-    pub(super) fn open(segment: &Segment, fields: SchemaFields) -> Result<Self, IndexError> {
+    pub(super) fn open(segment: &Segment, fields: IndexSchemaFields) -> Result<Self, IndexError> {
         let reader = SegmentReader::open(segment)?;
         let fast = reader.fast_fields();
         let mut words = Vec::with_capacity(FIELDS);
@@ -108,7 +109,7 @@ impl IndexSegment {
     /// Calls `each` with the path and fingerprint of each file in the segment.
     pub(super) fn for_each_document(
         &self,
-        mut each: impl FnMut(String, KnownDocument),
+        mut each: impl FnMut(String, IndexedDocumentVersion),
     ) -> Result<(), IndexError> {
         let (Some(paths), Some(known)) = (&self.paths, &self.known) else { return Ok(()) };
         let damaged = || IndexError::Damaged("a file has no path or fingerprint".to_owned());
@@ -118,20 +119,20 @@ impl IndexSegment {
         for (doc, _) in self.live_entries().filter(|(_, number)| *number == 0) {
             let path = column_term(paths, doc, &all_paths)
                 .and_then(|it| String::from_utf8(it.clone()).ok());
-            let known =
-                column_term(known, doc, &all_known).and_then(|it| KnownDocument::decode(it));
+            let known = column_term(known, doc, &all_known)
+                .and_then(|it| IndexedDocumentVersion::decode(it));
             each(path.ok_or_else(damaged)?, known.ok_or_else(damaged)?);
         }
         Ok(())
     }
 
     /// Returns the stored metadata of the file with the document id `doc`.
-    pub(super) fn file(&self, doc: DocId) -> Result<StoredFile, IndexError> {
+    pub(super) fn file(&self, doc: DocId) -> Result<StoredFileMetadata, IndexError> {
         self.read_stored(doc)
     }
 
     /// Returns the stored metadata of the chunk with the document id `doc`.
-    pub(super) fn chunk(&self, doc: DocId) -> Result<StoredChunk, IndexError> {
+    pub(super) fn chunk(&self, doc: DocId) -> Result<StoredChunkMetadata, IndexError> {
         self.read_stored(doc)
     }
 

@@ -7,13 +7,13 @@ use tantivy::directory::{Directory, META_LOCK};
 use tantivy::schema::{IndexRecordOption, Term};
 use tantivy::{DocId, Segment};
 
-use super::directory::CommitStamp;
-use super::schema::SchemaFields;
+use super::directory::IndexCommitStamp;
+use super::schema::IndexSchemaFields;
 use super::segment::IndexSegment;
 use super::{IndexError, SearchIndex, catch_panics};
 use crate::ChunkHash;
-use crate::rank::{FIELDS, IndexStatistics, WeighedQuestion};
-use crate::vectors::{SlotSet, VectorSnapshot};
+use crate::rank::{FIELDS, IndexStatistics, WeightedQuery};
+use crate::vectors::{VectorSlotSet, VectorSnapshot};
 
 /// Snapshot of an index, which later writes do not change. Clones are cheap.
 #[derive(Clone)]
@@ -22,7 +22,7 @@ pub struct IndexSnapshot {
 }
 
 pub(super) struct IndexSnapshotInner {
-    pub(super) fields: SchemaFields,
+    pub(super) fields: IndexSchemaFields,
     pub(super) segments: Vec<Arc<IndexSegment>>,
     pub(super) static_vectors: VectorSnapshot,
     pub(super) model_vectors: Option<VectorSnapshot>,
@@ -31,9 +31,9 @@ pub(super) struct IndexSnapshotInner {
     slots: [OnceLock<Vec<Vec<u32>>>; 2],
     /// For each source of vectors, the slots that belong to at least one chunk. A slot is the
     /// number of a vector.
-    all_live_slots: [OnceLock<SlotSet>; 2],
+    all_live_slots: [OnceLock<VectorSlotSet>; 2],
     /// Identity of the index's last commit, to detect newer commits. `None` if unknown.
-    stamp: Option<CommitStamp>,
+    stamp: Option<IndexCommitStamp>,
 }
 
 /// Size of an index in documents, chunks and vectors.
@@ -49,7 +49,7 @@ pub struct IndexCounts {
 
 /// Fingerprint and etag of a document, with which the owner of the index detects changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownDocument {
+pub struct IndexedDocumentVersion {
     /// Fingerprint that the owner of the index supplied.
     pub fingerprint: Vec<u8>,
     /// Etag that the owner of the index supplied.
@@ -84,7 +84,7 @@ pub(super) const NO_SLOT: u32 = u32::MAX;
 
 impl IndexSnapshot {
     /// Returns the fingerprint and etag of each document, by path.
-    pub fn documents(&self) -> Result<BTreeMap<String, KnownDocument>, IndexError> {
+    pub fn documents(&self) -> Result<BTreeMap<String, IndexedDocumentVersion>, IndexError> {
         catch_panics(|| {
             let mut documents = BTreeMap::new();
             for part in &self.inner.segments {
@@ -124,12 +124,12 @@ impl IndexSnapshot {
 
     /// Parses `text` and weighs its words by the number of chunks that contain them. The number is
     /// an estimate: that of the field in which most chunks contain the word.
-    pub fn weigh_question(&self, text: &str) -> Result<WeighedQuestion, IndexError> {
+    pub fn weigh_question(&self, text: &str) -> Result<WeightedQuery, IndexError> {
         catch_panics(|| {
             let mut failed = None;
             let chunks = self.inner.statistics.chunks;
             let question =
-                WeighedQuestion::new(text, chunks, |word| match self.chunks_with_word(word) {
+                WeightedQuery::new(text, chunks, |word| match self.chunks_with_word(word) {
                     Ok(holding) => holding,
                     Err(err) => {
                         failed = Some(err);
@@ -218,7 +218,11 @@ impl IndexSnapshot {
         Ok(next)
     }
 
-    fn new(index: &SearchIndex, parts: Vec<Arc<IndexSegment>>, stamp: Option<CommitStamp>) -> Self {
+    fn new(
+        index: &SearchIndex,
+        parts: Vec<Arc<IndexSegment>>,
+        stamp: Option<IndexCommitStamp>,
+    ) -> Self {
         Self {
             inner: Arc::new(IndexSnapshotInner {
                 fields: index.inner.fields,
@@ -284,7 +288,7 @@ impl IndexSnapshotInner {
     }
 
     /// Returns the slots (numbers of vectors) that belong to at least one chunk.
-    pub(super) fn all_live_slots(&self, which: VectorSource) -> &SlotSet {
+    pub(super) fn all_live_slots(&self, which: VectorSource) -> &VectorSlotSet {
         self.all_live_slots[which as usize].get_or_init(|| self.live_slots(which, |_, _| true))
     }
 
@@ -294,8 +298,8 @@ impl IndexSnapshotInner {
         &self,
         which: VectorSource,
         is_sought: impl Fn(usize, DocId) -> bool,
-    ) -> SlotSet {
-        let mut live = SlotSet::empty(self.vectors(which).map_or(0, VectorSnapshot::len));
+    ) -> VectorSlotSet {
+        let mut live = VectorSlotSet::empty(self.vectors(which).map_or(0, VectorSnapshot::len));
         for (part, slots) in self.slots(which).iter().enumerate() {
             for (doc, slot) in (0..).zip(slots) {
                 if *slot != NO_SLOT && is_sought(part, doc) {

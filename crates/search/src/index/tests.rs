@@ -17,7 +17,7 @@ use super::{
     SearchIndex, SearchIndexWriter, UnembeddedChunk, VectorSource,
 };
 use crate::document::borrow_texts;
-use crate::rank::{Candidate, WeighedQuestion};
+use crate::rank::{ChunkCandidate, WeightedQuery};
 use crate::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace};
 
 /// A document in which each paragraph is a chunk. The paragraph's first line is the head of the
@@ -98,14 +98,14 @@ pub(super) fn filled(docs: &[TestDocument]) -> (SearchIndex, IndexSnapshot) {
     (index, snapshot)
 }
 
-pub(super) fn find(snapshot: &IndexSnapshot, query: &str) -> Vec<Candidate> {
+pub(super) fn find(snapshot: &IndexSnapshot, query: &str) -> Vec<ChunkCandidate> {
     ask(snapshot, &snapshot.weigh_question(query).unwrap(), &DocumentFilter::default(), 100)
         .candidates
 }
 
 pub(super) fn ask(
     snapshot: &IndexSnapshot,
-    question: &WeighedQuestion,
+    question: &WeightedQuery,
     filter: &DocumentFilter,
     limit: usize,
 ) -> FoundCandidates {
@@ -113,7 +113,7 @@ pub(super) fn ask(
     snapshot.candidates(Some(question), &sought, &|| true).unwrap()
 }
 
-pub(super) fn paths(candidates: &[Candidate]) -> Vec<&str> {
+pub(super) fn paths(candidates: &[ChunkCandidate]) -> Vec<&str> {
     candidates.iter().map(|it| it.summary.path.as_str()).collect()
 }
 

@@ -38,7 +38,7 @@ const DELETED_SHARE_MAX: f32 = 0.3;
 /// Background threads run from the first change until [`SearchIndexWriter::finish`].
 pub struct SearchIndexWriter {
     // Fields drop in order: the threads must end before the right does.
-    active: Option<ActiveWriter>,
+    active: Option<ActiveIndexWriter>,
     pub(super) index: SearchIndex,
     queue: Arc<IndexQueue>,
     /// Vectors by the built-in model that wait to be written.
@@ -49,12 +49,12 @@ pub struct SearchIndexWriter {
     _lock: WriteLock,
 }
 
-struct ActiveWriter {
-    merging: Option<Pin<Box<SegmentMerge>>>,
+struct ActiveIndexWriter {
+    merging: Option<Pin<Box<SegmentMergeFuture>>>,
     writer: IndexWriter<QueuedDocument>,
 }
 
-type SegmentMerge = FutureResult<Option<SegmentMeta>>;
+type SegmentMergeFuture = FutureResult<Option<SegmentMeta>>;
 
 impl SearchIndexWriter {
     pub(super) fn new(index: SearchIndex, right: WriteLock) -> Result<Self, IndexError> {
@@ -194,7 +194,7 @@ impl SearchIndexWriter {
         Ok(())
     }
 
-    fn active_writer(&mut self) -> Result<&mut ActiveWriter, IndexError> {
+    fn active_writer(&mut self) -> Result<&mut ActiveIndexWriter, IndexError> {
         if self.active.is_none() {
             let options = IndexWriterOptions::builder()
                 .num_worker_threads(1)
@@ -203,7 +203,7 @@ impl SearchIndexWriter {
                 .build();
             let writer = self.index.inner.words.writer_with_options(options)?;
             writer.set_merge_policy(Box::new(NoMergePolicy));
-            self.active = Some(ActiveWriter { merging: None, writer });
+            self.active = Some(ActiveIndexWriter { merging: None, writer });
         }
         self.active.as_mut().ok_or_else(|| IndexError::Failed("nothing writes".to_owned()))
     }
@@ -257,7 +257,7 @@ impl Drop for SearchIndexWriter {
     }
 }
 
-fn wait_for_merge(mut merging: Pin<Box<SegmentMerge>>) -> Result<(), IndexError> {
+fn wait_for_merge(mut merging: Pin<Box<SegmentMergeFuture>>) -> Result<(), IndexError> {
     struct ThreadUnparker(std::thread::Thread);
     impl std::task::Wake for ThreadUnparker {
         fn wake(self: Arc<Self>) {

@@ -1,6 +1,6 @@
 //! BM25F: scores the words of a chunk for a query, by field.
 
-use super::{FIELDS, IndexStatistics, WeighedQuestion};
+use super::{FIELDS, IndexStatistics, WeightedQuery};
 
 /// Weight of a word occurrence in each field of a chunk.
 pub const FIELD_WEIGHTS: [f32; FIELDS] = [3.0, 1.5, 1.5, 1.5, 1.5, 1.0];
@@ -29,13 +29,13 @@ pub fn saturate(count: f32) -> f32 {
 
 /// Returns the score (BM25F) of a chunk with `counts` of each query word by field.
 pub fn score(
-    question: &WeighedQuestion,
+    question: &WeightedQuery,
     averages: &IndexStatistics,
     counts: &[[u16; FIELDS]],
     lengths: &[u32; FIELDS],
 ) -> f32 {
     let worths = field_weights(averages, lengths);
-    let add = |(concept, counts): (&super::WeighedConcept, &[u16; FIELDS])| {
+    let add = |(concept, counts): (&super::WeightedQueryWord, &[u16; FIELDS])| {
         let count: f32 = counts.iter().zip(worths).map(|(it, worth)| f32::from(*it) * worth).sum();
         concept.rarity * saturate(count)
     };
@@ -43,6 +43,6 @@ pub fn score(
 }
 
 /// Returns the upper bound of all scores: every word of the query with an unlimited count.
-pub fn max_score(question: &WeighedQuestion) -> f32 {
+pub fn max_score(question: &WeightedQuery) -> f32 {
     question.concepts.iter().map(|it| it.rarity).sum::<f32>() * (K1 + 1.0)
 }

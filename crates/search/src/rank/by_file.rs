@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Candidate, IndexStatistics, PlacedCandidate, RankedCandidate, RankingRules, WeighedQuestion,
+    ChunkCandidate, IndexStatistics, RankedCandidate, RankingRules, ScoredCandidate, WeightedQuery,
     place_candidates, spread_scores,
 };
 
@@ -34,27 +34,27 @@ impl From<RankedCandidate> for RankedFile {
 /// [`super::rank_by_rules`].
 pub fn rank_files(
     rules: &RankingRules,
-    question: &WeighedQuestion,
+    question: &WeightedQuery,
     averages: &IndexStatistics,
-    candidates: &[Candidate],
+    candidates: &[ChunkCandidate],
     rerank: bool,
     top: usize,
 ) -> Vec<RankedFile> {
     let placed = place_candidates(rules, question, averages, candidates, rerank);
-    let mut files: Vec<(PlacedCandidate, Vec<usize>)> = group(placed, candidates)
+    let mut files: Vec<(ScoredCandidate, Vec<usize>)> = group(placed, candidates)
         .into_iter()
         .map(|chunks| {
             let best = chunks[0];
             let score = file_score(rules.more_chunks_weight, chunks.iter().map(|it| it.score));
-            let is_good = |it: &&PlacedCandidate| it.score >= MORE_SCORE_SHARE_MIN * best.score;
+            let is_good = |it: &&ScoredCandidate| it.score >= MORE_SCORE_SHARE_MIN * best.score;
             let more = chunks[1..].iter().filter(is_good).take(MORE_MAX).map(|it| it.index);
-            (PlacedCandidate { score, ..best }, more.collect())
+            (ScoredCandidate { score, ..best }, more.collect())
         })
         .collect();
     // The sort is stable: among equal files, that with the better chunk stays first.
     files.sort_by(|(a, _), (b, _)| b.exact.cmp(&a.exact).then(b.score.total_cmp(&a.score)));
     files.truncate(top);
-    let (best, more): (Vec<PlacedCandidate>, Vec<Vec<usize>>) = files.into_iter().unzip();
+    let (best, more): (Vec<ScoredCandidate>, Vec<Vec<usize>>) = files.into_iter().unzip();
     let ranked = spread_scores(best).into_iter().zip(more);
     ranked.map(|(best, more)| RankedFile { best, more }).collect()
 }
@@ -63,7 +63,7 @@ pub fn rank_files(
 /// `top` files.
 pub fn group_by_file(
     ranked: Vec<RankedCandidate>,
-    candidates: &[Candidate],
+    candidates: &[ChunkCandidate],
     top: usize,
 ) -> Vec<RankedFile> {
     let mut files: Vec<RankedFile> = Vec::new();
@@ -84,8 +84,8 @@ pub fn group_by_file(
 }
 
 /// Groups the candidates by file, in order. The order of the files is that of their best chunks.
-fn group(placed: Vec<PlacedCandidate>, candidates: &[Candidate]) -> Vec<Vec<PlacedCandidate>> {
-    let mut files: Vec<Vec<PlacedCandidate>> = Vec::new();
+fn group(placed: Vec<ScoredCandidate>, candidates: &[ChunkCandidate]) -> Vec<Vec<ScoredCandidate>> {
+    let mut files: Vec<Vec<ScoredCandidate>> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     for it in placed {
         let path = candidates[it.index].summary.path.as_str();

@@ -2,8 +2,8 @@
 
 use toolgate_chunks::words::identifier_parts;
 
-use super::{Candidate, ChunkField, FIELDS, IndexStatistics, WeighedQuestion, bm25f};
-use crate::static_model::{StaticModel, WordVector};
+use super::{ChunkCandidate, ChunkField, FIELDS, IndexStatistics, WeightedQuery, bm25f};
+use crate::static_model::{StaticEmbeddingModel, WordVector};
 
 /// Number of features by which the ranking network scores a candidate.
 pub const FEATURES: usize = 30;
@@ -12,10 +12,10 @@ const WORDS_MAX: usize = 24;
 
 /// Returns the features of all `candidates` for the ranking network, in order.
 pub fn extract_features(
-    table: &StaticModel,
-    question: &WeighedQuestion,
+    table: &StaticEmbeddingModel,
+    question: &WeightedQuery,
     averages: &IndexStatistics,
-    candidates: &[Candidate],
+    candidates: &[ChunkCandidate],
 ) -> Vec<[f32; FEATURES]> {
     let concept_vectors: Vec<Option<WordVector<'_>>> =
         question.concepts.iter().map(|it| table.word_in_query(&it.word)).collect();
@@ -25,10 +25,13 @@ pub fn extract_features(
         .collect();
     let near: Vec<f32> = candidates.iter().map(|it| it.static_cosine).collect();
     let model: Vec<f32> = candidates.iter().map(|it| it.model_cosine.unwrap_or(0.0)).collect();
-    let best =
-        BestScores { lexical: largest(&lexical), near: largest(&near), model: largest(&model) };
+    let best = BestCandidateScores {
+        lexical: largest(&lexical),
+        near: largest(&near),
+        model: largest(&model),
+    };
     let places = [reciprocal_ranks(&lexical), reciprocal_ranks(&near), reciprocal_ranks(&model)];
-    let look = FeatureExtractor { table, question, query_rows: &concept_vectors, best };
+    let look = RankingFeatureExtractor { table, question, query_rows: &concept_vectors, best };
     candidates
         .iter()
         .enumerate()
@@ -40,22 +43,22 @@ pub fn extract_features(
 
 /// Best score of each kind among all candidates.
 #[derive(Clone, Copy)]
-struct BestScores {
+struct BestCandidateScores {
     lexical: f32,
     near: f32,
     model: f32,
 }
 
-struct FeatureExtractor<'l> {
-    table: &'l StaticModel,
-    question: &'l WeighedQuestion,
+struct RankingFeatureExtractor<'l> {
+    table: &'l StaticEmbeddingModel,
+    question: &'l WeightedQuery,
     query_rows: &'l [Option<WordVector<'l>>],
-    best: BestScores,
+    best: BestCandidateScores,
 }
 
-impl FeatureExtractor<'_> {
+impl RankingFeatureExtractor<'_> {
     #[allow(clippy::cast_precision_loss, reason = "small counts")]
-    fn features(&self, it: &Candidate, lexical: f32, places: [f32; 3]) -> [f32; FEATURES] {
+    fn features(&self, it: &ChunkCandidate, lexical: f32, places: [f32; 3]) -> [f32; FEATURES] {
         let covered = |fields: &[ChunkField]| self.coverage(it, fields);
         // Of several names, the one that matches the query best is used.
         let names = it.summary.names.iter().map(|name| self.name_features(name));
@@ -102,7 +105,7 @@ impl FeatureExtractor<'_> {
     }
 
     /// Returns the share of the query's words that occur in any of the chunk's `fields`, by weight.
-    fn coverage(&self, it: &Candidate, fields: &[ChunkField]) -> f32 {
+    fn coverage(&self, it: &ChunkCandidate, fields: &[ChunkField]) -> f32 {
         let mut has = 0.0;
         let mut all = 0.0;
         for (concept, counts) in self.question.concepts.iter().zip(&it.counts) {
@@ -116,12 +119,12 @@ impl FeatureExtractor<'_> {
 
     /// Returns the distinct words of `texts`. An identifier contributes its parts, but not the
     /// whole.
-    fn distinct_words<T: AsRef<str>>(&self, texts: &[T]) -> Vec<FeatureWord<'_>> {
-        let mut found: Vec<FeatureWord<'_>> = Vec::new();
+    fn distinct_words<T: AsRef<str>>(&self, texts: &[T]) -> Vec<RankingFeatureWord<'_>> {
+        let mut found: Vec<RankingFeatureWord<'_>> = Vec::new();
         for text in texts {
             identifier_parts(text.as_ref(), |word| {
                 if found.len() < WORDS_MAX && found.iter().all(|it| it.word != word) {
-                    found.push(FeatureWord {
+                    found.push(RankingFeatureWord {
                         row: self.table.word_in_code(word),
                         concept: self.question.concept_index(word),
                         word: word.to_owned(),
@@ -133,12 +136,12 @@ impl FeatureExtractor<'_> {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "small counts")]
-    fn name_features(&self, name: &str) -> NameFeatures {
+    fn name_features(&self, name: &str) -> NameMatchFeatures {
         let words = self.distinct_words(&[name]);
         let concepts = words.iter().filter_map(|it| it.concept);
         let has: f32 = concepts.clone().map(|at| self.question.concepts[at].rarity).sum();
         let all: f32 = self.question.concepts.iter().map(|it| it.rarity).sum();
-        NameFeatures {
+        NameMatchFeatures {
             covered: has / all.max(1e-6),
             share: concepts.count() as f32 / words.len().max(1) as f32,
             similar: self.match_similar(&words),
@@ -149,7 +152,7 @@ impl FeatureExtractor<'_> {
 
     /// Compares `words` with the query, counting similar words in proportion to their similarity.
     #[allow(clippy::cast_precision_loss, reason = "small counts")]
-    fn match_similar(&self, words: &[FeatureWord<'_>]) -> SimilarityFeatures {
+    fn match_similar(&self, words: &[RankingFeatureWord<'_>]) -> SimilarityFeatures {
         let mut of_words = vec![0.0_f32; words.len()];
         let mut has = 0.0;
         let mut all = 0.0;
@@ -169,7 +172,7 @@ impl FeatureExtractor<'_> {
         }
     }
 
-    fn similarity(&self, concept: usize, word: &FeatureWord<'_>) -> f32 {
+    fn similarity(&self, concept: usize, word: &RankingFeatureWord<'_>) -> f32 {
         match (&self.query_rows[concept], &word.row) {
             (Some(query), Some(found)) => query.cosine(found).max(0.0),
             (Some(_) | None, _) => 0.0,
@@ -178,7 +181,7 @@ impl FeatureExtractor<'_> {
 
     /// Compares the first word of the query with the first word of a definition's name, usually a
     /// verb. Returns equality (0 or 1) and similarity.
-    fn match_first(&self, name: &[FeatureWord<'_>]) -> (f32, f32) {
+    fn match_first(&self, name: &[RankingFeatureWord<'_>]) -> (f32, f32) {
         let Some(word) = name.first() else { return (0.0, 0.0) };
         let same = f32::from(u8::from(word.concept == Some(0)));
         let like = if self.query_rows.is_empty() { 0.0 } else { self.similarity(0, word) };
@@ -186,7 +189,7 @@ impl FeatureExtractor<'_> {
     }
 }
 
-struct FeatureWord<'m> {
+struct RankingFeatureWord<'m> {
     word: String,
     row: Option<WordVector<'m>>,
     concept: Option<usize>,
@@ -194,7 +197,7 @@ struct FeatureWord<'m> {
 
 /// Match of a definition's name with the query.
 #[derive(Default)]
-struct NameFeatures {
+struct NameMatchFeatures {
     /// Share of the query's words that the name contains, by weight.
     covered: f32,
     /// Share of the words in a definition's name that are in the query.
@@ -205,7 +208,7 @@ struct NameFeatures {
     parts: f32,
 }
 
-impl NameFeatures {
+impl NameMatchFeatures {
     fn total(&self) -> f32 {
         self.covered + self.share + self.similar.covered + self.similar.share
     }

@@ -3,7 +3,7 @@
 use toolgate_chunks::ChunkKind;
 use toolgate_chunks::words::words;
 
-use super::{Candidate, WeighedQuestion};
+use super::{ChunkCandidate, WeightedQuery};
 use crate::ChunkSummary;
 
 /// Maximum number of names, and of paths, that are taken from one query.
@@ -17,9 +17,9 @@ const EXTENSION_CHARS_MAX: usize = 10;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueryLiterals {
     /// Names of definitions in the query.
-    pub names: Vec<LiteralName>,
+    pub names: Vec<QueryLiteralName>,
     /// Names or paths of files in the query.
-    pub paths: Vec<LiteralPath>,
+    pub paths: Vec<QueryLiteralPath>,
     /// Quoted texts of several words in the query.
     pub phrases: Vec<String>,
     /// True if the query is one name or path and nothing else.
@@ -33,7 +33,7 @@ pub struct QueryLiterals {
 
 /// A name of a definition in a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LiteralName {
+pub struct QueryLiteralName {
     /// The name of a definition, as the query spells it.
     pub name: String,
     /// Names before the main name that enclose it: `Session` in `Session::new`.
@@ -46,7 +46,7 @@ pub struct LiteralName {
 
 /// A name or path of a file in a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LiteralPath {
+pub struct QueryLiteralPath {
     /// The path of the file without `./` before it.
     pub path: String,
     /// True if the query is about this file: it begins with the path or has a colon after it.
@@ -57,7 +57,7 @@ pub struct LiteralPath {
 /// every smaller one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum ExactMatch {
+pub enum ExactMatchLevel {
     /// The chunk matches no name or path of the query exactly.
     #[default]
     Near,
@@ -101,7 +101,7 @@ impl QueryLiterals {
             let bare = if bare.ends_with("()") { bare } else { bare.trim_end_matches(')') };
             let is_quoted = bare.len() + 2 <= token.len() && token.starts_with(['`', '"', '\'']);
             let is_taken = literals.is_whole_query || is_quoted;
-            if let Some(name) = LiteralName::parse(bare)
+            if let Some(name) = QueryLiteralName::parse(bare)
                 && (is_taken || name.is_code(bare))
                 && literals.names.len() < LITERALS_MAX
             {
@@ -112,7 +112,7 @@ impl QueryLiterals {
             let is_path = if is_taken { !path.is_empty() } else { names_a_file(path) };
             let is_address = path.contains("::") || path.contains("//");
             if is_path && !is_address && literals.paths.len() < LITERALS_MAX {
-                literals.paths.push(LiteralPath { path: path.to_owned(), is_subject });
+                literals.paths.push(QueryLiteralPath { path: path.to_owned(), is_subject });
             }
         }
         literals
@@ -130,21 +130,29 @@ impl QueryLiterals {
     }
 
     /// Returns how exactly `candidate` matches a name or path that the query is about.
-    pub fn exact_match(&self, question: &WeighedQuestion, candidate: &Candidate) -> ExactMatch {
+    pub fn exact_match(
+        &self,
+        question: &WeightedQuery,
+        candidate: &ChunkCandidate,
+    ) -> ExactMatchLevel {
         let found = &candidate.summary;
         let subjects = self.paths.iter().filter(|it| it.is_subject);
         let by_path = subjects.map(|it| it.exact_match(&found.path)).max().unwrap_or_default();
         if self.defines_joined_words(found) {
-            return ExactMatch::SplitName;
+            return ExactMatchLevel::SplitName;
         }
         if !self.is_whole_query {
             // The rest of the query decides among the chunks of the file.
-            return if by_path >= ExactMatch::PathEnd { by_path } else { ExactMatch::Near };
+            return if by_path >= ExactMatchLevel::PathEnd {
+                by_path
+            } else {
+                ExactMatchLevel::Near
+            };
         }
-        let uses = |it: &LiteralName| it.has_parts && it.occurs_in(question, candidate);
+        let uses = |it: &QueryLiteralName| it.has_parts && it.occurs_in(question, candidate);
         let by_name = self.names.iter().map(|it| match it.definition_match(found) {
-            ExactMatch::Near if it.is_stem_of(found) => ExactMatch::FileStem,
-            ExactMatch::Near if uses(it) => ExactMatch::Use,
+            ExactMatchLevel::Near if it.is_stem_of(found) => ExactMatchLevel::FileStem,
+            ExactMatchLevel::Near if uses(it) => ExactMatchLevel::Use,
             found => found,
         });
         by_path.max(by_name.max().unwrap_or_default())
@@ -167,12 +175,12 @@ impl QueryLiterals {
     /// Returns a name of the query that none of the candidates contains.
     pub fn unknown_name(
         &self,
-        question: &WeighedQuestion,
-        candidates: &[Candidate],
-    ) -> Option<&LiteralName> {
-        let is_known = |it: &LiteralName, candidate: &Candidate| {
+        question: &WeightedQuery,
+        candidates: &[ChunkCandidate],
+    ) -> Option<&QueryLiteralName> {
+        let is_known = |it: &QueryLiteralName, candidate: &ChunkCandidate| {
             it.occurs_in(question, candidate)
-                || it.definition_match(&candidate.summary) != ExactMatch::Near
+                || it.definition_match(&candidate.summary) != ExactMatchLevel::Near
                 || self.names_path(&candidate.summary.path)
         };
         self.names.iter().find(|it| {
@@ -187,7 +195,7 @@ impl QueryLiterals {
     }
 }
 
-impl LiteralName {
+impl QueryLiteralName {
     /// Parses the name of a definition with its containers. `None` if `text` has characters that
     /// names do not have.
     fn parse(text: &str) -> Option<Self> {
@@ -221,33 +229,33 @@ impl LiteralName {
     }
 
     /// Returns the position of the whole name among the words of the query.
-    fn concept(&self, question: &WeighedQuestion) -> Option<usize> {
+    fn concept(&self, question: &WeightedQuery) -> Option<usize> {
         question.concept_index(self.whole_word.as_deref()?)
     }
 
     /// Returns true if `candidate` contains the whole name as an indexed word.
-    fn occurs_in(&self, question: &WeighedQuestion, candidate: &Candidate) -> bool {
+    fn occurs_in(&self, question: &WeightedQuery, candidate: &ChunkCandidate) -> bool {
         let counts = self.concept(question).and_then(|at| candidate.counts.get(at));
         counts.is_some_and(|counts| counts.iter().any(|count| *count > 0))
     }
 
-    fn definition_match(&self, found: &ChunkSummary) -> ExactMatch {
+    fn definition_match(&self, found: &ChunkSummary) -> ExactMatchLevel {
         let is_definition = matches!(found.kind, ChunkKind::Function | ChunkKind::Type);
         match found.kind {
-            ChunkKind::Section | ChunkKind::Text => return ExactMatch::Near,
+            ChunkKind::Section | ChunkKind::Text => return ExactMatchLevel::Near,
             ChunkKind::Function | ChunkKind::Type | ChunkKind::Code | ChunkKind::Key => {}
         }
         if found.names.contains(&self.name) {
             return match is_definition {
-                true if self.is_contained_in(found) => ExactMatch::ContainedDefinition,
-                true => ExactMatch::Definition,
-                false => ExactMatch::Value,
+                true if self.is_contained_in(found) => ExactMatchLevel::ContainedDefinition,
+                true => ExactMatchLevel::Definition,
+                false => ExactMatchLevel::Value,
             };
         }
         let folded = self.name.to_lowercase();
         match found.names.iter().any(|it| it.to_lowercase() == folded) {
-            true => ExactMatch::OtherCase,
-            false => ExactMatch::Near,
+            true => ExactMatchLevel::OtherCase,
+            false => ExactMatchLevel::Near,
         }
     }
 
@@ -271,21 +279,21 @@ impl LiteralName {
     }
 }
 
-impl LiteralPath {
+impl QueryLiteralPath {
     /// Returns true if `path` equals the path in the query or ends with it.
     pub fn matches(&self, path: &str) -> bool {
         let before = path.strip_suffix(self.path.as_str());
         before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
     }
 
-    fn exact_match(&self, path: &str) -> ExactMatch {
+    fn exact_match(&self, path: &str) -> ExactMatchLevel {
         let is_bare = !names_a_file(&self.path);
         match path == self.path {
-            _ if !self.matches(path) => ExactMatch::Near,
+            _ if !self.matches(path) => ExactMatchLevel::Near,
             // A word that is no file elsewhere, such as `Makefile`, may also be a definition.
-            _ if is_bare => ExactMatch::FileName,
-            true => ExactMatch::Path,
-            false => ExactMatch::PathEnd,
+            _ if is_bare => ExactMatchLevel::FileName,
+            true => ExactMatchLevel::Path,
+            false => ExactMatchLevel::PathEnd,
         }
     }
 }
@@ -386,10 +394,10 @@ mod tests {
 
     #[test]
     fn a_path_matches_only_at_a_folder_boundary() {
-        let path = LiteralPath { path: "unix/aix.c".to_owned(), is_subject: true };
-        assert_eq!(path.exact_match("unix/aix.c"), ExactMatch::Path);
-        assert_eq!(path.exact_match("src/unix/aix.c"), ExactMatch::PathEnd);
-        assert_eq!(path.exact_match("src/posunix/aix.c"), ExactMatch::Near);
-        assert_eq!(path.exact_match("unix/aix.cc"), ExactMatch::Near);
+        let path = QueryLiteralPath { path: "unix/aix.c".to_owned(), is_subject: true };
+        assert_eq!(path.exact_match("unix/aix.c"), ExactMatchLevel::Path);
+        assert_eq!(path.exact_match("src/unix/aix.c"), ExactMatchLevel::PathEnd);
+        assert_eq!(path.exact_match("src/posunix/aix.c"), ExactMatchLevel::Near);
+        assert_eq!(path.exact_match("unix/aix.cc"), ExactMatchLevel::Near);
     }
 }

@@ -8,11 +8,11 @@ use super::literals::QueryLiterals;
 
 /// A parsed search query with the weights of its words.
 #[derive(Debug, Clone)]
-pub struct WeighedQuestion {
+pub struct WeightedQuery {
     /// Original text of the query.
     pub text: String,
     /// Distinct words of the query, in order.
-    pub concepts: Vec<WeighedConcept>,
+    pub concepts: Vec<WeightedQueryWord>,
     /// Names and paths that the query spells out.
     pub literals: QueryLiterals,
     index_by_word: HashMap<String, usize>,
@@ -20,7 +20,7 @@ pub struct WeighedQuestion {
 
 /// One word of a query and its weight in an index.
 #[derive(Debug, Clone, PartialEq)]
-pub struct WeighedConcept {
+pub struct WeightedQueryWord {
     /// The word, as [`toolgate_chunks::words`] spells it.
     pub word: String,
     /// Rarity of the word: BM25's inverse document frequency.
@@ -30,13 +30,14 @@ pub struct WeighedConcept {
 /// Maximum number of words of a query. Further words are ignored.
 pub const CONCEPTS_MAX: usize = 64;
 
-impl WeighedQuestion {
+impl WeightedQuery {
     /// Parses the query `text` for an index with `chunks` chunks. `holding` returns the number of
     /// chunks that contain a word.
     pub fn new(text: &str, chunks: u64, mut holding: impl FnMut(&str) -> u64) -> Self {
-        let weigh = |word: String| WeighedConcept { rarity: rarity(holding(&word), chunks), word };
+        let weigh =
+            |word: String| WeightedQueryWord { rarity: rarity(holding(&word), chunks), word };
         let words = concepts(text).into_iter().map(|it| it.word).take(CONCEPTS_MAX);
-        let concepts: Vec<WeighedConcept> = words.map(weigh).collect();
+        let concepts: Vec<WeightedQueryWord> = words.map(weigh).collect();
         let index_by_word =
             concepts.iter().enumerate().map(|(at, it)| (it.word.clone(), at)).collect();
         let literals = QueryLiterals::parse(text);

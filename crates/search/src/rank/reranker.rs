@@ -8,8 +8,8 @@ use toolgate_chunks::words::{distinct_words, identifier_parts};
 
 use super::features::{FEATURES, extract_features};
 use super::network::RankingNetwork;
-use super::{Candidate, ChunkField, IndexStatistics, RankingRules, WeighedQuestion};
-use crate::static_model::StaticModel;
+use super::{ChunkCandidate, ChunkField, IndexStatistics, RankingRules, WeightedQuery};
+use crate::static_model::StaticEmbeddingModel;
 
 /// Name of the network that ranks candidates, with its version.
 pub(super) const RERANKER_NAME: &str = "features-2";
@@ -30,15 +30,15 @@ fn load_network(bytes: &[u8]) -> RankingNetwork {
 /// Returns the estimated probability that each candidate matches the query.
 pub(super) fn match_probabilities(
     rules: &RankingRules,
-    question: &WeighedQuestion,
+    question: &WeightedQuery,
     averages: &IndexStatistics,
-    candidates: &[Candidate],
+    candidates: &[ChunkCandidate],
 ) -> Vec<f32> {
-    let looked = extract_features(StaticModel::built_in(), question, averages, candidates);
+    let looked = extract_features(StaticEmbeddingModel::built_in(), question, averages, candidates);
     // While model vectors are being made, candidates without one must not fall behind.
     let by_model = candidates.iter().filter(|it| it.model_cosine.is_some()).count();
     let network = if 2 * by_model > candidates.len() { &*MODEL_NETWORK } else { &*WORDS_NETWORK };
-    let wants = RequestedKinds::for_question(question);
+    let wants = RequestedTextKinds::for_question(question);
     let mut logits: Vec<f32> = looked
         .iter()
         .zip(candidates)
@@ -52,14 +52,14 @@ pub(super) fn match_probabilities(
 }
 
 /// Kinds of text (such as tests) that a query asks for by name.
-struct RequestedKinds {
+struct RequestedTextKinds {
     tests: bool,
     examples: bool,
     texts: bool,
 }
 
-impl RequestedKinds {
-    fn for_question(question: &WeighedQuestion) -> Self {
+impl RequestedTextKinds {
+    fn for_question(question: &WeightedQuery) -> Self {
         let any = |words: &str| {
             distinct_words(words).iter().any(|word| question.concept_index(word).is_some())
         };
@@ -71,7 +71,7 @@ impl RequestedKinds {
     }
 
     /// Returns the logit penalty of `candidate` for a kind of text that the query does not ask for.
-    fn penalty(&self, rules: &RankingRules, candidate: &Candidate) -> f32 {
+    fn penalty(&self, rules: &RankingRules, candidate: &ChunkCandidate) -> f32 {
         let is = |tag: &str| candidate.summary.tags.iter().any(|it| it == tag);
         let test = if is_test(candidate) && !self.tests { rules.test_penalty } else { 0.0 };
         let example = if is("example") && !self.examples { rules.example_penalty } else { 0.0 };
@@ -88,7 +88,7 @@ impl RequestedKinds {
 const TEST_CONTAINERS: [&str; 3] = ["test", "tests", "benches"];
 
 /// Returns true if `candidate` is in a test file or in a module of tests.
-fn is_test(candidate: &Candidate) -> bool {
+fn is_test(candidate: &ChunkCandidate) -> bool {
     let summary = &candidate.summary;
     summary.tags.iter().any(|tag| tag == "test")
         || summary.within.iter().any(|it| TEST_CONTAINERS.contains(&it.as_str()))
@@ -96,7 +96,7 @@ fn is_test(candidate: &Candidate) -> bool {
 
 /// Returns the bonus of a function with a name of one word for words of the query in the names that
 /// contain it and in its path. A word in the function's own name counts already.
-fn owner_bonus(rules: &RankingRules, question: &WeighedQuestion, candidate: &Candidate) -> f32 {
+fn owner_bonus(rules: &RankingRules, question: &WeightedQuery, candidate: &ChunkCandidate) -> f32 {
     let Some(name) = candidate.summary.names.first() else { return 0.0 };
     let mut parts = 0;
     identifier_parts(name, |_| parts += 1);
@@ -120,8 +120,8 @@ fn owner_bonus(rules: &RankingRules, question: &WeighedQuestion, candidate: &Can
 fn favor_mentioned_files(
     logits: &mut [f32],
     rules: &RankingRules,
-    question: &WeighedQuestion,
-    candidates: &[Candidate],
+    question: &WeightedQuery,
+    candidates: &[ChunkCandidate],
 ) {
     let literals = &question.literals;
     if literals.is_empty() {
@@ -141,7 +141,7 @@ fn favor_mentioned_files(
 }
 
 /// Subtracts a penalty from each candidate for each better candidate of the same file.
-fn penalize_same_file(logits: &mut [f32], rules: &RankingRules, candidates: &[Candidate]) {
+fn penalize_same_file(logits: &mut [f32], rules: &RankingRules, candidates: &[ChunkCandidate]) {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
     let mut before: BTreeMap<&str, f32> = BTreeMap::new();
@@ -158,7 +158,12 @@ mod tests {
     use crate::ChunkSummary;
     use crate::rank::{FIELDS, count_words};
 
-    fn candidate(question: &WeighedQuestion, within: &str, name: &str, tags: &[&str]) -> Candidate {
+    fn candidate(
+        question: &WeightedQuery,
+        within: &str,
+        name: &str,
+        tags: &[&str],
+    ) -> ChunkCandidate {
         let texts = [name, within, "src/a.rs", "", "", ""];
         let (counts, lengths): (_, [u32; FIELDS]) = count_words(question, &texts);
         let summary = ChunkSummary {
@@ -174,12 +179,12 @@ mod tests {
             etag: String::new(),
             commit: None,
         };
-        Candidate { key: 0, counts, lengths, static_cosine: 0.0, model_cosine: None, summary }
+        ChunkCandidate { key: 0, counts, lengths, static_cosine: 0.0, model_cosine: None, summary }
     }
 
     #[test]
     fn the_class_counts_for_a_method_with_a_name_of_one_word_only() {
-        let question = WeighedQuestion::new("close the session", 10, |_| 1);
+        let question = WeightedQuery::new("close the session", 10, |_| 1);
         let bonus = |within: &str, name: &str| {
             let candidate = candidate(&question, within, name, &[]);
             owner_bonus(&RankingRules::TOOLS, &question, &candidate)
@@ -192,9 +197,9 @@ mod tests {
     #[test]
     fn a_module_of_tests_is_penalized_like_a_test_file_unless_the_query_asks_for_tests() {
         let penalty = |query: &str, within: &str, tags: &[&str]| {
-            let question = WeighedQuestion::new(query, 10, |_| 1);
+            let question = WeightedQuery::new(query, 10, |_| 1);
             let candidate = candidate(&question, within, "parse_header", tags);
-            RequestedKinds::for_question(&question).penalty(&RankingRules::TOOLS, &candidate)
+            RequestedTextKinds::for_question(&question).penalty(&RankingRules::TOOLS, &candidate)
         };
         assert!(penalty("parse a header", "tests", &[]) > 0.0);
         assert!(penalty("parse a header", "", &["test"]) > 0.0);

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::VectorPrecision;
-use super::quantised::{VectorRow, code_bytes};
+use super::quantised::{QuantizedVectorRow, code_bytes};
 use crate::{ChunkHash, VectorSpace};
 
 const MAGIC: [u8; 8] = *b"tgvector";
@@ -30,13 +30,13 @@ const EXTENSION: &str = ".vectors";
 /// Name of a block (a file of vectors): the numbers of the appends that it contains, and a checksum
 /// of its content. Files with the same name are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct BlockName {
+pub(super) struct VectorBlockName {
     pub(super) first: u64,
     pub(super) last: u64,
     checksum: u32,
 }
 
-impl BlockName {
+impl VectorBlockName {
     /// Parses the name of a file of vectors (block). Returns `None` for other files.
     pub(super) fn parse(file: &str) -> Option<Self> {
         let mut parts = file.strip_suffix(EXTENSION)?.split('-');
@@ -64,25 +64,25 @@ impl BlockName {
 /// An open block: a file of vectors.
 #[derive(Debug)]
 pub(super) struct VectorBlock {
-    pub(super) name: BlockName,
+    pub(super) name: VectorBlockName,
     hashes: Vec<u64>,
     codes: Vec<u8>,
     precision: VectorPrecision,
     row_bytes: usize,
-    rows: RowStorage,
+    rows: VectorRowStorage,
     /// The bytes of all vectors, once they have been loaded.
     loaded_rows: OnceLock<Option<Vec<u8>>>,
     damaged: AtomicBool,
 }
 
 #[derive(Debug)]
-enum RowStorage {
+enum VectorRowStorage {
     Memory(Vec<u8>),
     File { file: File, at: u64 },
 }
 
 /// Reason why a block of vectors cannot be used.
-pub(super) enum BlockError {
+pub(super) enum VectorBlockError {
     /// The file of the block does not exist any more.
     Missing,
     /// The file of the block is damaged, or belongs to another version or vector space.
@@ -90,7 +90,7 @@ pub(super) enum BlockError {
     Disk(io::Error),
 }
 
-impl From<io::Error> for BlockError {
+impl From<io::Error> for VectorBlockError {
     fn from(err: io::Error) -> Self {
         match err.kind() {
             io::ErrorKind::NotFound => Self::Missing,
@@ -104,11 +104,11 @@ impl VectorBlock {
     /// Opens the block of vectors in the file `name` of `folder`.
     pub(super) fn open(
         folder: &Path,
-        name: BlockName,
+        name: VectorBlockName,
         space: &VectorSpace,
         precision: VectorPrecision,
-    ) -> Result<Self, BlockError> {
-        let bad = |why: &str| BlockError::Invalid(why.to_owned());
+    ) -> Result<Self, VectorBlockError> {
+        let bad = |why: &str| VectorBlockError::Invalid(why.to_owned());
         let file = File::open(folder.join(name.file_name()))?;
         let mut head = [0; HEAD_BYTES];
         file.read_exact_at(&mut head, 0)?;
@@ -117,14 +117,16 @@ impl VectorBlock {
         }
         let version = u32::from_le_bytes(head_bytes(&head, 8));
         if version != VERSION {
-            return Err(BlockError::Invalid(format!("it has version {version}, not {VERSION}")));
+            return Err(VectorBlockError::Invalid(format!(
+                "it has version {version}, not {VERSION}"
+            )));
         }
         let count = u64::from_le_bytes(head_bytes(&head, 16));
-        let expected = BlockHead { name, count, space, precision }.to_bytes();
+        let expected = VectorBlockHeader { name, count, space, precision }.to_bytes();
         if head[..CHECKSUM_RANGE.start] != expected[..CHECKSUM_RANGE.start] {
             return Err(bad("it belongs to another model, or does not match its name"));
         }
-        let row_bytes = VectorRow::byte_len(space.dimensions, precision);
+        let row_bytes = QuantizedVectorRow::byte_len(space.dimensions, precision);
         let held = 8 + code_bytes(space.dimensions);
         let length = file.metadata()?.len();
         let wanted = count.checked_mul((held + row_bytes) as u64).map(|it| it + HEAD_BYTES as u64);
@@ -145,17 +147,17 @@ impl VectorBlock {
         let hashes = hashes.collect();
         codes.drain(..count * 8);
         let at = (HEAD_BYTES + count * held) as u64;
-        let rows = RowStorage::File { file, at };
+        let rows = VectorRowStorage::File { file, at };
         Ok(Self::new(name, hashes, codes, precision, row_bytes, rows))
     }
 
     fn new(
-        name: BlockName,
+        name: VectorBlockName,
         hashes: Vec<u64>,
         codes: Vec<u8>,
         precision: VectorPrecision,
         row_bytes: usize,
-        rows: RowStorage,
+        rows: VectorRowStorage,
     ) -> Self {
         let loaded_rows = OnceLock::new();
         let damaged = AtomicBool::new(false);
@@ -196,27 +198,27 @@ impl VectorBlock {
         &self,
         index: usize,
         room: &mut Vec<u8>,
-        find: impl FnOnce(VectorRow<'_>) -> T,
+        find: impl FnOnce(QuantizedVectorRow<'_>) -> T,
     ) -> Option<T> {
         let code = self.codes(index..index + 1);
         if let Some(rows) = self.rows_in_memory() {
             let row = rows.get(index * self.row_bytes..(index + 1) * self.row_bytes)?;
-            return VectorRow::parse(row, code, self.precision).map(find);
+            return QuantizedVectorRow::parse(row, code, self.precision).map(find);
         }
-        if self.read_row(index, room).is_none() || !VectorRow::is_whole(room) {
+        if self.read_row(index, room).is_none() || !QuantizedVectorRow::is_whole(room) {
             self.damaged.store(true, Ordering::Relaxed);
             return None;
         }
-        VectorRow::parse(room, code, self.precision).map(find)
+        QuantizedVectorRow::parse(room, code, self.precision).map(find)
     }
 
     /// Loads all vectors of the block into memory, for searches that compare every vector.
     pub(super) fn load_rows(&self) {
         self.loaded_rows.get_or_init(|| {
-            let RowStorage::File { file, at } = &self.rows else { return None };
+            let VectorRowStorage::File { file, at } = &self.rows else { return None };
             let mut rows = vec![0; self.len() * self.row_bytes];
             let read = file.read_exact_at(&mut rows, *at).is_ok();
-            let whole = read && rows.chunks_exact(self.row_bytes).all(VectorRow::is_whole);
+            let whole = read && rows.chunks_exact(self.row_bytes).all(QuantizedVectorRow::is_whole);
             if !whole {
                 self.damaged.store(true, Ordering::Relaxed);
             }
@@ -226,8 +228,8 @@ impl VectorBlock {
 
     fn rows_in_memory(&self) -> Option<&[u8]> {
         match &self.rows {
-            RowStorage::Memory(rows) => Some(rows),
-            RowStorage::File { .. } => self.loaded_rows.get()?.as_deref(),
+            VectorRowStorage::Memory(rows) => Some(rows),
+            VectorRowStorage::File { .. } => self.loaded_rows.get()?.as_deref(),
         }
     }
 
@@ -235,11 +237,11 @@ impl VectorBlock {
     fn read_row(&self, index: usize, room: &mut Vec<u8>) -> Option<()> {
         room.resize(self.row_bytes, 0);
         match &self.rows {
-            RowStorage::Memory(rows) => {
+            VectorRowStorage::Memory(rows) => {
                 room.copy_from_slice(rows.get(index * self.row_bytes..)?.get(..self.row_bytes)?);
                 Some(())
             }
-            RowStorage::File { file, at } => {
+            VectorRowStorage::File { file, at } => {
                 file.read_exact_at(room, at + (index * self.row_bytes) as u64).ok()
             }
         }
@@ -247,50 +249,51 @@ impl VectorBlock {
 }
 
 /// Content of a block of vectors before it is written: vectors of older blocks, and new ones.
-pub(super) struct BlockDraft<'d> {
+pub(super) struct VectorBlockDraft<'d> {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) space: &'d VectorSpace,
     pub(super) precision: VectorPrecision,
     /// Stored vectors by hash, sorted and distinct.
-    pub(super) rows: Vec<(u64, RowSource<'d>)>,
+    pub(super) rows: Vec<(u64, VectorRowSource<'d>)>,
 }
 
 /// Source of a vector in a new block: an older block, or a new vector.
 #[derive(Clone, Copy)]
-pub(super) enum RowSource<'d> {
+pub(super) enum VectorRowSource<'d> {
     Existing { block: &'d VectorBlock, index: usize },
     New { row: &'d [u8], code: &'d [u8] },
 }
 
-impl BlockDraft<'_> {
+impl VectorBlockDraft<'_> {
     /// Writes the block of vectors to `folder`, or to memory. Unreadable vectors are left out.
     pub(super) fn write(mut self, folder: Option<&Path>) -> io::Result<VectorBlock> {
         let mut room = Vec::new();
         self.rows.retain(|(_, part)| match part {
-            RowSource::Existing { block, index } => {
+            VectorRowSource::Existing { block, index } => {
                 block.with_row(*index, &mut room, |_| ()).is_some()
             }
-            RowSource::New { .. } => true,
+            VectorRowSource::New { .. } => true,
         });
         let hashes: Vec<u64> = self.rows.iter().map(|(hash, _)| *hash).collect();
         let codes = self.codes();
         let mut held: Vec<u8> = hashes.iter().flat_map(|it| it.to_le_bytes()).collect();
         held.extend(&codes);
-        let mut name = BlockName { first: self.first, last: self.last, checksum: 0 };
+        let mut name = VectorBlockName { first: self.first, last: self.last, checksum: 0 };
         let Self { space, precision, .. } = self;
-        let mut head = BlockHead { name, count: hashes.len() as u64, space, precision }.to_bytes();
+        let mut head =
+            VectorBlockHeader { name, count: hashes.len() as u64, space, precision }.to_bytes();
         name.checksum = checksum(&head, &held);
         head[CHECKSUM_RANGE].copy_from_slice(&name.checksum.to_le_bytes());
 
-        let row_bytes = VectorRow::byte_len(space.dimensions, precision);
+        let row_bytes = QuantizedVectorRow::byte_len(space.dimensions, precision);
         let Some(folder) = folder else {
             let mut rows = Vec::with_capacity(hashes.len() * row_bytes);
             self.write_rows(|row| {
                 rows.extend(row);
                 Ok(())
             })?;
-            let rows = RowStorage::Memory(rows);
+            let rows = VectorRowStorage::Memory(rows);
             return Ok(VectorBlock::new(name, hashes, codes, precision, row_bytes, rows));
         };
         let unnamed = folder.join("new.tmp");
@@ -306,7 +309,7 @@ impl BlockDraft<'_> {
         std::fs::rename(&unnamed, folder.join(name.file_name()))?;
         File::open(folder)?.sync_all()?;
         let at = (HEAD_BYTES + hashes.len() * 8 + codes.len()) as u64;
-        let rows = RowStorage::File { file, at };
+        let rows = VectorRowStorage::File { file, at };
         Ok(VectorBlock::new(name, hashes, codes, precision, row_bytes, rows))
     }
 
@@ -314,10 +317,10 @@ impl BlockDraft<'_> {
         let mut codes = Vec::with_capacity(self.rows.len() * code_bytes(self.space.dimensions));
         for (_, part) in &self.rows {
             match part {
-                RowSource::Existing { block, index } => {
+                VectorRowSource::Existing { block, index } => {
                     codes.extend(block.codes(*index..index + 1));
                 }
-                RowSource::New { code, .. } => codes.extend(*code),
+                VectorRowSource::New { code, .. } => codes.extend(*code),
             }
         }
         codes
@@ -327,26 +330,26 @@ impl BlockDraft<'_> {
         let mut room = Vec::new();
         for (_, part) in &self.rows {
             match part {
-                RowSource::Existing { block, index } => {
+                VectorRowSource::Existing { block, index } => {
                     let read = block.read_row(*index, &mut room);
                     read.ok_or_else(|| io::Error::other("a vector file has become shorter"))?;
                     put(&room)?;
                 }
-                RowSource::New { row, .. } => put(row)?,
+                VectorRowSource::New { row, .. } => put(row)?,
             }
         }
         Ok(())
     }
 }
 
-struct BlockHead<'s> {
-    name: BlockName,
+struct VectorBlockHeader<'s> {
+    name: VectorBlockName,
     count: u64,
     space: &'s VectorSpace,
     precision: VectorPrecision,
 }
 
-impl BlockHead<'_> {
+impl VectorBlockHeader<'_> {
     /// Returns the head of the vector file with a checksum of 0.
     fn to_bytes(&self) -> [u8; HEAD_BYTES] {
         let mut model = blake3::Hasher::new();

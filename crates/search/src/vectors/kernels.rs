@@ -5,7 +5,7 @@
 #![allow(unsafe_code, reason = "calls code for AVX2 after a check of the processor")]
 
 /// Returns the dot product of a query and a stored vector, which fits an `i32` for every
-/// `VectorQuery`.
+/// `QuantizedQueryVector`.
 pub(super) fn dot(query: &[i16], row: &[u8]) -> i32 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {

@@ -11,7 +11,7 @@ pub(super) const ROW_HEAD_BYTES: usize = 8;
 
 /// A query vector of length 1, quantized in small steps that do not change the results noticeably.
 #[derive(Debug, Clone)]
-pub struct VectorQuery {
+pub struct QuantizedQueryVector {
     numbers: Vec<i16>,
     step: f32,
     pub(super) code: Vec<u64>,
@@ -32,7 +32,7 @@ const PLANES: u32 = 6;
 /// Number of steps between the lowest and the highest value of a quantised number.
 const LEVELS: f32 = ((1 << PLANES) - 1) as f32;
 
-impl VectorQuery {
+impl QuantizedQueryVector {
     pub(super) fn new(vector: &[f32], space: &VectorSpace) -> Result<Self, VectorsError> {
         let vector = normalize(vector, space)?;
         // The largest scale for which the sum of all products with bytes fits an `i32`.
@@ -67,12 +67,12 @@ impl VectorQuery {
 
     /// Returns the cosine of the query and the stored vector `row`.
     #[allow(clippy::cast_precision_loss, reason = "the rounding before was coarser")]
-    pub(super) fn cosine(&self, row: VectorRow<'_>) -> f32 {
+    pub(super) fn cosine(&self, row: QuantizedVectorRow<'_>) -> f32 {
         match row.numbers {
-            RowNumbers::Bytes(bytes) => {
+            QuantizedRowNumbers::Bytes(bytes) => {
                 kernels::dot(&self.numbers, bytes) as f32 * self.step * row.step
             }
-            RowNumbers::Levels { signs, large } => {
+            QuantizedRowNumbers::Levels { signs, large } => {
                 let sum = |bits: &[u8]| kernels::agreement(&self.planes, self.zero_level, bits);
                 let both: Vec<u8> = signs.iter().zip(large).map(|(a, b)| a & b).collect();
                 // Each number is -1 or 1; a large one is three times as much.
@@ -86,20 +86,20 @@ impl VectorQuery {
 
 /// A stored vector: numbers that are multiples of one step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct VectorRow<'b> {
+pub(super) struct QuantizedVectorRow<'b> {
     step: f32,
-    numbers: RowNumbers<'b>,
+    numbers: QuantizedRowNumbers<'b>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum RowNumbers<'b> {
+enum QuantizedRowNumbers<'b> {
     /// Each number of the vector is one byte.
     Bytes(&'b [u8]),
     /// Each number of the vector is -3, -1, 1 or 3: one bit for the sign, one for large numbers.
     Levels { signs: &'b [u8], large: &'b [u8] },
 }
 
-impl<'b> VectorRow<'b> {
+impl<'b> QuantizedVectorRow<'b> {
     /// Returns the size of a stored vector with `dimensions` numbers, in bytes.
     pub(super) fn byte_len(dimensions: usize, precision: VectorPrecision) -> usize {
         match precision {
@@ -123,8 +123,8 @@ impl<'b> VectorRow<'b> {
         let (_, rest) = bytes.split_first_chunk::<4>()?;
         let (step, rest) = rest.split_first_chunk::<4>()?;
         let numbers = match precision {
-            VectorPrecision::Fine => RowNumbers::Bytes(rest),
-            VectorPrecision::Coarse => RowNumbers::Levels { signs: code, large: rest },
+            VectorPrecision::Fine => QuantizedRowNumbers::Bytes(rest),
+            VectorPrecision::Coarse => QuantizedRowNumbers::Levels { signs: code, large: rest },
         };
         Some(Self { step: f32::from_le_bytes(*step), numbers })
     }
@@ -132,8 +132,8 @@ impl<'b> VectorRow<'b> {
     /// Returns the vector with `dimensions` numbers, with the precision that was stored.
     pub(super) fn to_vector(self, dimensions: usize) -> Vec<f32> {
         let number = |at: usize| match self.numbers {
-            RowNumbers::Bytes(bytes) => f32::from(bytes[at].cast_signed()),
-            RowNumbers::Levels { signs, large } => {
+            QuantizedRowNumbers::Bytes(bytes) => f32::from(bytes[at].cast_signed()),
+            QuantizedRowNumbers::Levels { signs, large } => {
                 let is = |bits: &[u8]| bits[at / 8] >> (at % 8) & 1 == 1;
                 let size = if is(large) { 3.0 } else { 1.0 };
                 if is(signs) { size } else { -size }
@@ -275,11 +275,11 @@ mod tests {
             let mut bytes = Vec::new();
             let mut code = Vec::new();
             quantise(&was, &space, VectorPrecision::Coarse, &mut bytes, &mut code).unwrap();
-            let row = VectorRow::parse(&bytes, &code, VectorPrecision::Coarse).unwrap();
+            let row = QuantizedVectorRow::parse(&bytes, &code, VectorPrecision::Coarse).unwrap();
             let stored = row.to_vector(dimensions);
             let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
             let exact = dot(&query, &stored) / (dot(&query, &query) * dot(&stored, &stored)).sqrt();
-            let approximate = VectorQuery::new(&query, &space).unwrap().cosine(row);
+            let approximate = QuantizedQueryVector::new(&query, &space).unwrap().cosine(row);
             prop_assert!((approximate - exact).abs() < 0.02, "{} is {}", approximate, exact);
         }
     }

@@ -8,14 +8,14 @@ use crate::ChunkHash;
 /// Hash table of the vectors' slots by content hash, with one bucket for each hash prefix. Hashes
 /// are evenly spread, so that a bucket holds one or two.
 #[derive(Debug)]
-pub(super) struct SlotTable {
+pub(super) struct VectorSlotTable {
     shift: u32,
     /// Start of each bucket of the hash table, and the end of the last bucket.
     bucket_starts: Vec<u32>,
     entries: Vec<(u64, u32)>,
 }
 
-impl SlotTable {
+impl VectorSlotTable {
     /// Builds the hash table of the vectors in `blocks`, whose slots are consecutive.
     pub(super) fn new(blocks: &[Arc<VectorBlock>]) -> Self {
         let count: usize = blocks.iter().map(|block| block.len()).sum();

@@ -2,11 +2,11 @@
 
 /// A set of slots (numbers of vectors), as one bit each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SlotSet {
+pub struct VectorSlotSet {
     words: Vec<u64>,
 }
 
-impl SlotSet {
+impl VectorSlotSet {
     /// Creates an empty set for `len` slots (numbers of vectors).
     pub fn empty(len: usize) -> Self {
         Self { words: vec![0; len.div_ceil(64)] }
@@ -55,7 +55,7 @@ impl SlotSet {
     }
 }
 
-impl FromIterator<u32> for SlotSet {
+impl FromIterator<u32> for VectorSlotSet {
     fn from_iter<I: IntoIterator<Item = u32>>(slots: I) -> Self {
         let mut set = Self::default();
         slots.into_iter().for_each(|slot| set.insert(slot));
@@ -78,7 +78,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_slot_set_contains_its_slots(wanted in prop::collection::btree_set(0_u32..300, 0..80)) {
-            let slots: SlotSet = wanted.iter().copied().collect();
+            let slots: VectorSlotSet = wanted.iter().copied().collect();
             prop_assert_eq!(slots.count(), wanted.len());
             prop_assert!((0..400).all(|slot| slots.contains(slot) == wanted.contains(&slot)));
             prop_assert_eq!(slots.iter().collect::<BTreeSet<_>>(), wanted);
@@ -86,7 +86,7 @@ mod tests {
 
         #[test]
         fn a_full_slot_set_contains_all_slots(len in 0_u32..300) {
-            let slots = SlotSet::full(len as usize);
+            let slots = VectorSlotSet::full(len as usize);
             prop_assert_eq!(slots.iter().collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
         }
     }

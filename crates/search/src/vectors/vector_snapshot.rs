@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::block::VectorBlock;
-use super::slot_table::SlotTable;
-use super::{SlotSet, VectorQuery, VectorsError, kernels};
+use super::slot_table::VectorSlotTable;
+use super::{QuantizedQueryVector, VectorSlotSet, VectorsError, kernels};
 use crate::{ChunkHash, VectorSpace};
 
 /// Number of vectors up to which a search compares all of them exactly, with all vectors in memory.
@@ -38,7 +38,7 @@ pub(super) struct VectorSnapshotData {
     /// Slot (number of a vector in the snapshot) of each block's first vector.
     bases: Vec<u32>,
     len: usize,
-    slot_table: SlotTable,
+    slot_table: VectorSlotTable,
 }
 
 impl VectorSnapshot {
@@ -49,7 +49,7 @@ impl VectorSnapshot {
             bases.push(to_slot(len));
             len += block.len();
         }
-        let places = SlotTable::new(&blocks);
+        let places = VectorSlotTable::new(&blocks);
         let space = space.clone();
         Self {
             data: Arc::new(VectorSnapshotData { space, blocks, bases, len, slot_table: places }),
@@ -93,13 +93,13 @@ impl VectorSnapshot {
     /// # Errors
     ///
     /// Fails if the vector has the wrong length, a number that is not finite, or only zeros.
-    pub fn prepare_query(&self, vector: &[f32]) -> Result<VectorQuery, VectorsError> {
-        VectorQuery::new(vector, &self.data.space)
+    pub fn prepare_query(&self, vector: &[f32]) -> Result<QuantizedQueryVector, VectorsError> {
+        QuantizedQueryVector::new(vector, &self.data.space)
     }
 
     /// Returns the cosine of `query` and the vector in `slot`, or `None` if the vector is
     /// unreadable.
-    pub fn cosine(&self, query: &VectorQuery, slot: u32) -> Option<f32> {
+    pub fn cosine(&self, query: &QuantizedQueryVector, slot: u32) -> Option<f32> {
         let (block, index) = self.locate(slot)?;
         block.with_row(index, &mut Vec::new(), |row| query.cosine(row))
     }
@@ -112,8 +112,8 @@ impl VectorSnapshot {
     /// the disk. Only the remaining vectors are compared exactly.
     pub fn nearest(
         &self,
-        query: &VectorQuery,
-        live: &SlotSet,
+        query: &QuantizedQueryVector,
+        live: &VectorSlotSet,
         k: usize,
         wanted: &dyn Fn() -> bool,
     ) -> Result<Vec<(u32, f32)>, VectorsError> {
@@ -145,8 +145,8 @@ impl VectorSnapshot {
     /// bits.
     fn filter_by_code(
         &self,
-        query: &VectorQuery,
-        live: &SlotSet,
+        query: &QuantizedQueryVector,
+        live: &VectorSlotSet,
         most: usize,
         wanted: &dyn Fn() -> bool,
     ) -> Result<Vec<u32>, VectorsError> {
@@ -177,7 +177,12 @@ impl VectorSnapshot {
     }
 
     /// Returns the `most` of `slots` whose vectors' sign bits match the numbers of `query` best.
-    fn filter_by_weight(&self, query: &VectorQuery, slots: Vec<u32>, most: usize) -> Vec<u32> {
+    fn filter_by_weight(
+        &self,
+        query: &QuantizedQueryVector,
+        slots: Vec<u32>,
+        most: usize,
+    ) -> Vec<u32> {
         let weighed = slots.into_iter().filter_map(|slot| {
             let (block, index) = self.locate(slot)?;
             let code = block.codes(index..index + 1);
@@ -194,7 +199,7 @@ impl VectorSnapshot {
     /// Returns the `k` slots among `slots` whose vectors have the largest cosines with `query`.
     fn rank_exactly(
         &self,
-        query: &VectorQuery,
+        query: &QuantizedQueryVector,
         slots: impl Iterator<Item = u32>,
         k: usize,
         wanted: &dyn Fn() -> bool,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use toolgate_host::{AuditDestination, AuditFile, AuditLog};
+use toolgate_host::{AuditDestination, AuditFileSettings, AuditLog};
 
 use crate::assembly::environment;
 use crate::config::{self, Config, key_file, state_folder};
@@ -15,7 +15,7 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 const BESIDE: [&str; 4] = ["head", "index", "index-wal", "index-shm"];
 
 /// Returns the file settings of the audit log, or `None` if the log is not written to a file.
-pub fn audit_file(config: &config::AuditSection) -> anyhow::Result<Option<AuditFile>> {
+pub fn audit_file(config: &config::AuditSection) -> anyhow::Result<Option<AuditFileSettings>> {
     Ok(match audit_destination(config)? {
         AuditDestination::File(file) => Some(file),
         AuditDestination::Off | AuditDestination::Stderr => None,
@@ -25,7 +25,7 @@ pub fn audit_file(config: &config::AuditSection) -> anyhow::Result<Option<AuditF
 /// Returns the paths of the audit log that tools must not write: the log, its rotated files, its
 /// index and its key.
 pub(crate) fn audit_paths(config: &config::AuditSection) -> anyhow::Result<Vec<PathBuf>> {
-    let Some(AuditFile { path, key, keep, .. }) = audit_file(config)? else {
+    let Some(AuditFileSettings { path, key, keep, .. }) = audit_file(config)? else {
         return Ok(Vec::new());
     };
     let suffixes = (1..=keep).map(|number| number.to_string()).chain(BESIDE.map(str::to_owned));
@@ -59,7 +59,7 @@ pub(crate) fn audit_destination(config: &config::AuditSection) -> anyhow::Result
         ),
     };
     let (key, keep, bytes_max) = (key_path(config, &path)?, config.keep, FILE_BYTES_MAX);
-    Ok(AuditDestination::File(AuditFile { key, path, keep, bytes_max }))
+    Ok(AuditDestination::File(AuditFileSettings { key, path, keep, bytes_max }))
 }
 
 /// Returns the path of the key that seals the audit log at `path`.

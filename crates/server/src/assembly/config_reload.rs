@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate_contract::WatchGuard;
+use toolgate_contract::ActivityGuard;
 use toolgate_host::RejectedTool;
 use toolgate_world::folder_signal::FolderChangeSignal;
-use toolgate_world::root::EntryStamp;
+use toolgate_world::root::EntryFingerprint;
 
-use crate::assembly::live_settings::{LiveSettings, SettingSources, SettingsChange};
+use crate::assembly::live_settings::{LiveSettings, SettingsChange, SettingsSourcePaths};
 use crate::assembly::server_prep::create_folder;
 use crate::config::{LoadedConfig, trust};
 use crate::identity::Authenticator;
@@ -41,17 +41,17 @@ pub(crate) struct ConfigWatcher<L> {
 
 /// Stamp of each watched settings file, by which a change is recognized, or `None` if the file does
 /// not exist.
-type FileStamps = BTreeMap<PathBuf, Option<EntryStamp>>;
+type WatchedFileStamps = BTreeMap<PathBuf, Option<EntryFingerprint>>;
 
 /// Watched settings files and the signal of changes in their folders.
-struct FileWatch {
+struct SettingsFileWatch {
     signal: FolderChangeSignal,
-    stamps: FileStamps,
+    stamps: WatchedFileStamps,
 }
 
 impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatcher<L> {
     /// Watches the settings files until the returned guard is dropped.
-    pub(crate) fn start(self) -> WatchGuard {
+    pub(crate) fn start(self) -> ActivityGuard {
         if let Some(marks) = trust::marks_folder() {
             create_folder(&marks);
         }
@@ -62,15 +62,15 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
                 tracing::warn!(
                     "changes of {file} need a restart, because it cannot be watched: {err}"
                 );
-                return WatchGuard::none();
+                return ActivityGuard::none();
             }
         };
-        WatchGuard::new(AbortOnDrop(tokio::spawn(Arc::new(self).run(watch))))
+        ActivityGuard::new(ReloadTaskGuard(tokio::spawn(Arc::new(self).run(watch))))
     }
 
     /// Watches the folders of the settings files. If `known` stamps are given, a file without one
     /// counts as new.
-    fn open_watch(&self, known: Option<FileStamps>) -> io::Result<FileWatch> {
+    fn open_watch(&self, known: Option<WatchedFileStamps>) -> io::Result<SettingsFileWatch> {
         let mut files = WatchedSettingsFiles::new(self);
         let folders: Vec<&Path> = files.folders.iter().map(PathBuf::as_path).collect();
         // The folder of the configuration file comes first, because it must be watched.
@@ -83,10 +83,10 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
                 *stamp = known.remove(path).flatten();
             }
         }
-        Ok(FileWatch { signal, stamps: files.stamps })
+        Ok(SettingsFileWatch { signal, stamps: files.stamps })
     }
 
-    async fn run(self: Arc<Self>, mut watch: FileWatch) {
+    async fn run(self: Arc<Self>, mut watch: SettingsFileWatch) {
         loop {
             let this = self.clone();
             let stamps =
@@ -175,19 +175,20 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
 struct WatchedSettingsFiles {
     own_folder: PathBuf,
     folders: BTreeSet<PathBuf>,
-    stamps: FileStamps,
+    stamps: WatchedFileStamps,
 }
 
 impl WatchedSettingsFiles {
     fn new<L>(watcher: &ConfigWatcher<L>) -> Self {
         let ConfigWatcher { settings, file, .. } = watcher;
         let own_folder = folder_of(file);
-        let mut files = Self { own_folder, folders: BTreeSet::new(), stamps: FileStamps::new() };
+        let mut files =
+            Self { own_folder, folders: BTreeSet::new(), stamps: WatchedFileStamps::new() };
         files.add_file(file);
         if let Ok(mark) = trust::mark_path(file) {
             files.add_file(&mark);
         }
-        let SettingSources { files: others, packs, assets } = settings.sources();
+        let SettingsSourcePaths { files: others, packs, assets } = settings.sources();
         others.iter().for_each(|file| files.add_file(file));
         packs.iter().for_each(|pack| files.add_pack(pack));
         assets.iter().for_each(|folder| files.add_folder(folder));
@@ -232,7 +233,7 @@ fn folder_of(file: &Path) -> PathBuf {
 }
 
 /// Returns the watched files that were created, deleted or changed.
-fn changed_files(before: &FileStamps, now: &FileStamps) -> Vec<PathBuf> {
+fn changed_files(before: &WatchedFileStamps, now: &WatchedFileStamps) -> Vec<PathBuf> {
     let gone = before.keys().filter(|path| !now.contains_key(*path));
     let changed = now.iter().filter(|(path, stamp)| before.get(*path) != Some(*stamp));
     changed.map(|(path, _)| path).chain(gone).cloned().collect()
@@ -255,9 +256,9 @@ fn confinement_hint(err: &anyhow::Error) -> &'static str {
 }
 
 /// Task that is aborted when this value is dropped.
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
+struct ReloadTaskGuard(tokio::task::JoinHandle<()>);
 
-impl Drop for AbortOnDrop {
+impl Drop for ReloadTaskGuard {
     fn drop(&mut self) {
         self.0.abort();
     }

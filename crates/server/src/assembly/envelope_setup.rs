@@ -11,11 +11,11 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use toolgate_contract::{ToolFault, exact_json, strip_byte_order_mark_bytes};
+use toolgate_contract::{ToolErrorKind, exact_json, strip_byte_order_mark_bytes};
 use toolgate_dialects::envelope::catalog_name;
 use toolgate_host::{
     EnvelopeBuilder, EnvelopeLog, EnvelopeSettings, SchemaFile, SchemaFiles, SchemaRegistry,
-    SchemaSide, SharedSchema,
+    SharedSchema, ToolSchemaSide,
 };
 use toolgate_world::Root;
 
@@ -53,8 +53,8 @@ pub(crate) fn log_folder(config: &config::EnvelopeSection) -> anyhow::Result<Opt
 /// Loads the built-in schemas, and the schemas in the folders that `config` names under `root`.
 ///
 /// A file in a default folder applies only if the user has trusted its exact content, because it
-/// decides which calls are valid. An unusable file there only causes a warning. Otherwise anyone who
-/// can write to the folder could keep the server from starting.
+/// decides which calls are valid. An unusable file there only causes a warning. Otherwise anyone
+/// who can write to the folder could keep the server from starting.
 pub(crate) fn load_schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<SchemaRegistry>> {
     let folders = &config.envelope.schemas;
     let is_default = *folders == config::EnvelopeSection::default().schemas;
@@ -104,7 +104,7 @@ pub fn schemas_to_trust(root: &Path, config: &Config) -> anyhow::Result<Vec<(Pat
     for folder in &config.envelope.schemas {
         let files = list_folder(&root, folder).unwrap_or_default();
         let mut room = FOLDER_BYTES_MAX;
-        let read = |(_, path): (SchemaTarget, String)| {
+        let read = |(_, path): (SchemaFileTarget, String)| {
             let (_, text) = read_schema(&root, &path, &mut room).ok()?;
             Some((root.path().join(path), text))
         };
@@ -115,11 +115,11 @@ pub fn schemas_to_trust(root: &Path, config: &Config) -> anyhow::Result<Vec<(Pat
 
 /// Returns the schema files in the workspace folder `folder`, in order of their names. A missing
 /// folder contains none.
-fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaTarget, String)>> {
+fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaFileTarget, String)>> {
     let at = || format!("the schemas in {folder}");
     let dir = match root.open_dir(folder) {
         Ok(dir) => dir,
-        Err(why) if why.fault == ToolFault::NotFound => return Ok(Vec::new()),
+        Err(why) if why.fault == ToolErrorKind::NotFound => return Ok(Vec::new()),
         Err(why) => bail!("{}: {}", at(), why.message),
     };
     // Listed through the open descriptor, in case the path is replaced meanwhile.
@@ -130,7 +130,7 @@ fn list_folder(root: &Root, folder: &str) -> anyhow::Result<Vec<(SchemaTarget, S
     }
     names.sort();
     let files = names.into_iter().filter_map(|name| {
-        let target = name.strip_suffix(".schema.json").and_then(SchemaTarget::from_stem)?;
+        let target = name.strip_suffix(".schema.json").and_then(SchemaFileTarget::from_stem)?;
         Some((target, format!("{}/{name}", folder.trim_end_matches('/'))))
     });
     Ok(files.collect())
@@ -172,17 +172,17 @@ fn read_folder(
 }
 
 /// Item that a schema file describes, derived from the name of the file.
-enum SchemaTarget {
-    Tool(String, SchemaSide),
+enum SchemaFileTarget {
+    Tool(String, ToolSchemaSide),
     Shared(SharedSchema),
     /// An envelope: the one of requests or the one of answers. Both schemas have the same file
     /// name, so their content decides.
     Envelope,
 }
 
-impl SchemaTarget {
+impl SchemaFileTarget {
     fn from_stem(stem: &str) -> Option<Self> {
-        let side = [SchemaSide::Input, SchemaSide::Output].into_iter().find_map(|side| {
+        let side = [ToolSchemaSide::Input, ToolSchemaSide::Output].into_iter().find_map(|side| {
             let tool = stem.strip_suffix(side.word())?.strip_suffix('.')?;
             Some((tool, side))
         });

@@ -1,12 +1,12 @@
-//! Computes digests of a server's settings, so that `toolgate fleet status` shows which servers of a
-//! fleet have different settings.
+//! Computes digests of a server's settings, so that `toolgate fleet status` shows which servers of
+//! a fleet have different settings.
 
 use std::path::Path;
 
 use serde_json::json;
 
 use crate::config::{Config, key_file};
-use crate::owned_files::{self, LinkPolicy};
+use crate::owned_files::{self, FileLinkPolicy};
 use crate::upstreams::pins::LOCK_FILE_NAME;
 
 /// Settings sections that may differ between the servers of a fleet, because they concern one
@@ -21,8 +21,8 @@ const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Number of hexadecimal digits of a settings digest.
 const DIGITS: usize = 12;
 
-/// Returns the digests of `config`, for the workspace at `root`, as JSON: `settings`, `policy`, `keys`
-/// and `pins`. A file that cannot be read counts as empty.
+/// Returns the digests of `config`, for the workspace at `root`, as JSON: `settings`, `policy`,
+/// `keys` and `pins`. A file that cannot be read counts as empty.
 pub(crate) fn settings_digests(config: &Config, root: &Path) -> String {
     let mut sections = toml::Table::try_from(config).unwrap_or_default();
     LOCAL_SECTIONS.iter().for_each(|name| drop(sections.remove(*name)));
@@ -48,7 +48,7 @@ fn take_sections(sections: &mut toml::Table, names: &[&str]) -> toml::Table {
 }
 
 fn file_text(path: &Path) -> String {
-    owned_files::read_text(path, LinkPolicy::Followed, FILE_BYTES_MAX).unwrap_or_default()
+    owned_files::read_text(path, FileLinkPolicy::Followed, FILE_BYTES_MAX).unwrap_or_default()
 }
 
 fn digest(sections: &toml::Table, file: &str) -> String {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate_host::{ByteRate, CallLimits, CallRate, FleetServerKind, JobSettings, JobStorePlace};
+use toolgate_host::{
+    CallLimits, CallRate, CallerByteRate, FleetServerKind, JobSettings, JobStorePlace,
+};
 
 use crate::config::{self, Config, LimitsSection};
 
@@ -23,11 +25,11 @@ const REFUSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 
 /// Number of bytes that a caller may write with file tools. No real work needs so many, but a loop
 /// would fill the disk.
-const WRITTEN: ByteRate = ByteRate { at_once: 1 << 30, per_second: 16 << 20 };
+const WRITTEN: CallerByteRate = CallerByteRate { at_once: 1 << 30, per_second: 16 << 20 };
 
 /// Number of bytes of requests and answers that a caller may exchange, if there are several
 /// callers. With this limit, one caller cannot use the whole network.
-const CARRIED: ByteRate = ByteRate { at_once: 4 << 30, per_second: 64 << 20 };
+const CARRIED: CallerByteRate = CallerByteRate { at_once: 4 << 30, per_second: 64 << 20 };
 
 /// Maximum number of jobs that wait to run. A client that starts more than this has lost count of
 /// its jobs.

@@ -11,14 +11,14 @@ use toolgate_world::ProcessRunner;
 
 use crate::assembly::fleet_digests::settings_digests;
 use crate::assembly::limits::job_limits;
-use crate::assembly::wiring::{ToolParts, build_gate};
+use crate::assembly::wiring::{WorkspaceServices, build_gate};
 use crate::assembly::{audit_setup, pins, protected_paths};
 use crate::config::restart::{applied_settings, changed_settings};
 use crate::config::{Config, LoadedConfig, environment};
 use crate::console::{ConsoleSources, SettingsPreview};
 use crate::identity::Authenticator;
 use crate::sync::lock_mutex;
-use crate::telemetry::{self, NextLogLevel};
+use crate::telemetry::{self, ReloadedLogLevel};
 use crate::upstreams::{self, UpstreamCatalog};
 
 /// Function that reads the settings again, from the file and the environment.
@@ -31,7 +31,7 @@ pub(crate) struct LiveSettings {
     pub(crate) processes: ProcessRunner,
     pub(crate) catalog: UpstreamCatalog,
     pub(crate) schemas: Arc<SchemaRegistry>,
-    pub(crate) current: Mutex<(Config, ToolParts)>,
+    pub(crate) current: Mutex<(Config, WorkspaceServices)>,
     /// Function that reads the settings again. Not set unless changes of the settings are watched.
     pub(crate) loader: OnceLock<SettingsLoader>,
     /// Digests of the settings for `toolgate fleet status`, if servers share a job database.
@@ -53,10 +53,10 @@ pub(crate) struct SettingsChange {
 impl LiveSettings {
     /// Returns the files and folders whose content is part of the settings in force, such as files
     /// of secrets.
-    pub(crate) fn sources(&self) -> SettingSources {
+    pub(crate) fn sources(&self) -> SettingsSourcePaths {
         let current = lock_mutex(&self.current);
         let (config, parts) = &*current;
-        SettingSources {
+        SettingsSourcePaths {
             files: config.secrets.files.iter().map(PathBuf::from).collect(),
             packs: commands::pack_paths(&config.commands, config.source.as_ref()).collect(),
             assets: parts.asset_folders(&config.assets),
@@ -132,7 +132,7 @@ impl LiveSettings {
         let gate = gate.with_secrets(secrets.clone());
         let credentials =
             identity.map(|identity| identity.prepare(&next, has_changed("oauth"))).transpose()?;
-        let level = NextLogLevel::parse(&next.log.level)?;
+        let level = ReloadedLogLevel::parse(&next.log.level)?;
         // The number of callers decides how much of a limit each of them gets.
         let resets_limits = ["limits", "keys", "oauth"].into_iter().any(has_changed);
 
@@ -162,11 +162,11 @@ impl LiveSettings {
     /// Builds the tool parts and the gate for the settings `next`. Replaces nothing.
     fn next_gate(
         &self,
-        parts: &ToolParts,
+        parts: &WorkspaceServices,
         next: &Config,
         files: &files::FileSettings,
         declared: Vec<commands::DeclaredCommand>,
-    ) -> anyhow::Result<(ToolParts, Gate)> {
+    ) -> anyhow::Result<(WorkspaceServices, Gate)> {
         let parts = parts.with_settings(next)?;
         let (tools, library) = parts.tools(next, files, declared)?;
         let catalog = Catalog::with_schemas(tools, self.schemas.clone())?;
@@ -204,7 +204,7 @@ impl LiveSettings {
 }
 
 /// Files and folders whose content is part of the settings, apart from the settings file.
-pub(crate) struct SettingSources {
+pub(crate) struct SettingsSourcePaths {
     /// Files that contain secrets, one per line.
     pub(crate) files: Vec<PathBuf>,
     /// Packs of declared commands: files, and folders of `*.toml` files.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use toolgate_contract::{
-    AnyPrompt, AnyTool, ChangeFeed, Prompt, PromptSource, ResourceSource, ResultForm, SkillSource,
-    Tool, erase_prompt, erase_tool,
+    AnyPrompt, AnyTool, ChangeFeed, Prompt, PromptSource, ResourceSource, SkillSource, Tool,
+    ToolResultForm, erase_prompt, erase_tool,
 };
 use toolgate_dialects::{Dialect, Instructions, ServerInfo};
 use toolgate_host::{
@@ -64,7 +64,7 @@ impl ServerBuilder {
             zyra_body_bytes_max: None,
             requires_auth: false,
             tls: false,
-            results: ResultForm::Both,
+            results: ToolResultForm::Both,
         };
         let tools = Vec::new();
         let prompts = Vec::new();
@@ -91,7 +91,7 @@ impl ServerBuilder {
 
     /// Sets the form in which MCP clients get the results of the tools. The default is both text
     /// and structured values.
-    pub fn results(mut self, results: ResultForm) -> Self {
+    pub fn results(mut self, results: ToolResultForm) -> Self {
         self.info.results = results;
         self
     }
@@ -119,7 +119,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a source of resources to the server, such as a [`crate::StaticResources`].
+    /// Adds a source of resources to the server, such as a [`crate::StaticResourceSource`].
     pub fn resources(mut self, resources: impl ResourceSource) -> Self {
         self.library.resources.push(Arc::new(resources));
         self
@@ -253,12 +253,12 @@ impl PreparedServer {
 #[cfg(test)]
 mod tests {
     use toolgate_contract::{
-        Caller, ContentBlock, ContentOnly, Effects, NoInput, PromptMessage, PromptText,
-        ResourceSpec, ToolContext, ToolError,
+        Caller, ContentBlock, Effects, NoInput, PromptMessage, RenderedPrompt, ResourceSpec,
+        ToolContext, ToolError, UnstructuredResult,
     };
 
     use super::*;
-    use crate::StaticResources;
+    use crate::StaticResourceSource;
 
     struct PourTool;
 
@@ -268,10 +268,14 @@ mod tests {
         const DESCRIPTION: &'static str = "Pours a cup.";
         const EFFECTS: Effects = Effects::Reads;
         type Input = NoInput;
-        type Output = ContentOnly;
+        type Output = UnstructuredResult;
 
-        async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<ContentOnly, ToolError> {
-            Ok(ContentOnly::text("poured"))
+        async fn run(
+            &self,
+            _ctx: &ToolContext,
+            _input: NoInput,
+        ) -> Result<UnstructuredResult, ToolError> {
+            Ok(UnstructuredResult::text("poured"))
         }
     }
 
@@ -283,8 +287,12 @@ mod tests {
         const DESCRIPTION: &'static str = "Brews a pot.";
         type Arguments = NoInput;
 
-        async fn make(&self, _ctx: &ToolContext, _input: NoInput) -> Result<PromptText, ToolError> {
-            Ok(PromptText {
+        async fn make(
+            &self,
+            _ctx: &ToolContext,
+            _input: NoInput,
+        ) -> Result<RenderedPrompt, ToolError> {
+            Ok(RenderedPrompt {
                 description: None,
                 messages: vec![PromptMessage::user(ContentBlock::text("brew"))],
             })
@@ -310,7 +318,7 @@ mod tests {
             .title("Tea")
             .tool(PourTool)
             .prompt(BrewPrompt)
-            .resources(StaticResources::new("leaves").text(green, "two minutes"))
+            .resources(StaticResourceSource::new("leaves").text(green, "two minutes"))
             .with_jobs_in(folder.path())
             .open(&config())
             .expect("a server");

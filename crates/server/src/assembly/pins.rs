@@ -11,7 +11,7 @@ use toolgate_upstream::pins::{
 };
 use toolgate_upstream::{UpstreamListing, Upstreams};
 
-use crate::assembly::probe::{self, UpstreamProbe};
+use crate::assembly::probe::{self, UpstreamProbeResult};
 use crate::config::Config;
 use crate::console::{ChangedUpstream, changes_digest};
 use crate::upstreams::pins::{LOCK_FILE_NAME, read_lock_file};
@@ -38,7 +38,7 @@ impl PinComparison {
     pub async fn compare(root: &Path, config: &Config, wanted: &[String]) -> anyhow::Result<Self> {
         let probes = probe::probe_upstreams(root, config, wanted).await?;
         let listings =
-            probes.into_iter().map(|UpstreamProbe { name, listing, .. }| (name, listing));
+            probes.into_iter().map(|UpstreamProbeResult { name, listing, .. }| (name, listing));
         let is_offered = |name: &str, tool: &str| {
             config.upstream.get(name).is_some_and(|settings| settings.offers_tool(tool))
         };
@@ -126,8 +126,8 @@ impl PinComparison {
 /// digest of this text, approves the current tools.
 ///
 /// # Errors
-/// The upstream does not answer, the lock file cannot be read or written, or `seen` is the digest of
-/// other changes.
+/// The upstream does not answer, the lock file cannot be read or written, or `seen` is the digest
+/// of other changes.
 pub(crate) async fn review(
     root: &Path,
     upstreams: &Upstreams,

@@ -8,13 +8,13 @@ use toolgate_upstream::pins::one_line;
 use toolgate_upstream::{UpstreamListing, split_error_output};
 use toolgate_world::Root;
 
-use crate::assembly::server_prep::ServerPrep;
+use crate::assembly::server_prep::PreparedWorkspace;
 use crate::config::{Config, LogSection};
-use crate::telemetry::{self, NextLogLevel};
+use crate::telemetry::{self, ReloadedLogLevel};
 use crate::upstreams;
 
 /// Outcome of listing the tools of an upstream. The texts in it are safe for terminals.
-pub struct UpstreamProbe {
+pub struct UpstreamProbeResult {
     /// Name of the probed upstream.
     pub name: String,
     /// The upstream's tools and instructions, or the reason why they could not be listed.
@@ -37,7 +37,7 @@ pub async fn probe_upstreams(
     root: &Path,
     config: &Config,
     wanted: &[String],
-) -> anyhow::Result<Vec<UpstreamProbe>> {
+) -> anyhow::Result<Vec<UpstreamProbeResult>> {
     let enabled = config.upstream.iter().filter(|(_, upstream)| upstream.enabled);
     let enabled: Vec<_> = enabled.map(|(name, _)| name.as_str()).collect();
     if let Some(unknown) = wanted.iter().find(|name| !enabled.contains(&name.as_str())) {
@@ -53,7 +53,7 @@ pub async fn probe_upstreams(
     }
     let secrets = telemetry::redacted_secrets(config)?;
     telemetry::redact_from_log(secrets.clone());
-    let processes = ServerPrep::prepare(root, config)?.processes;
+    let processes = PreparedWorkspace::prepare(root, config)?.processes;
     let opened =
         upstreams::open_upstreams(&Root::open(root)?, &processes, config, &ChangeFeed::default());
     let upstreams = opened?.upstreams;
@@ -77,7 +77,7 @@ pub async fn probe_upstreams(
         let notes = report.output_lines().into_iter().chain(report.redirect_line()).map(clean);
         let notes = notes.collect();
         let exchanges = report.exchange_lines().into_iter().map(clean).collect();
-        UpstreamProbe { name, listing, exchanges, notes, error_output }
+        UpstreamProbeResult { name, listing, exchanges, notes, error_output }
     };
     let probes = listings.into_iter().map(probe).collect();
     upstreams.close();
@@ -93,7 +93,7 @@ pub async fn probe_upstreams(
 pub fn hide_failures_from_log(config: &Config) -> anyhow::Result<()> {
     let level = &config.log.level;
     if *level == LogSection::default().level {
-        NextLogLevel::parse(&format!("{level},toolgate_upstream=error"))?.apply();
+        ReloadedLogLevel::parse(&format!("{level},toolgate_upstream=error"))?.apply();
     }
     Ok(())
 }

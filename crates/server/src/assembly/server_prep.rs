@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use toolgate_toolsets::commands::{self, DeclaredCommand};
 use toolgate_toolsets::files;
 use toolgate_world::root::hide_path;
-use toolgate_world::sandbox::{ServerAccess, confine_server};
+use toolgate_world::sandbox::{ServerPathAccess, confine_server};
 use toolgate_world::{ProcessRunner, Root, Sandbox};
 
 use crate::assembly::audit_setup;
@@ -19,7 +19,7 @@ use crate::config::{Config, cache_folder, environment, key_file, state_folder};
 use crate::upstreams;
 
 /// Prepared workspace that is ready to be confined and served.
-pub struct ServerPrep {
+pub struct PreparedWorkspace {
     pub(crate) root: PathBuf,
     /// The workspace folder and the ignore rules above it. The rules are read now, because the
     /// server cannot reach them later.
@@ -29,7 +29,7 @@ pub struct ServerPrep {
     pub(crate) processes: ProcessRunner,
 }
 
-impl ServerPrep {
+impl PreparedWorkspace {
     /// Prepares the folder `root` under `config` and creates the process launcher for its programs.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl ServerPrep {
     }
 
     /// Returns the folders that the server reads and writes.
-    fn file_access(&self, config: &Config) -> anyhow::Result<ServerAccess> {
+    fn file_access(&self, config: &Config) -> anyhow::Result<ServerPathAccess> {
         let parent = |path: PathBuf| path.parent().map(Path::to_owned);
         let own = [state_folder(), cache_folder(), envelope_setup::log_folder(&config.envelope)?];
         let jobs = jobs_folder(&self.root, &config.jobs.to)?;
@@ -109,7 +109,7 @@ impl ServerPrep {
         let written = self.processes.writable_folders();
         let reads = named.chain(roots).chain(model).chain(assets).chain(trusted).chain(programs);
         let reads = reads.chain(written);
-        Ok(ServerAccess { reads: reads.collect(), writes: writes.collect() })
+        Ok(ServerPathAccess { reads: reads.collect(), writes: writes.collect() })
     }
 }
 

@@ -17,10 +17,10 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use toolgate_contract::ChangeFeed;
-use toolgate_upstream::{OAuthAccess, StepCallback, Upstreams};
+use toolgate_upstream::{AuthorizationStepCallback, UpstreamOAuthAccess, Upstreams};
 use toolgate_world::{ProcessRunner, Root};
 
-use crate::assembly::server_prep::ServerPrep;
+use crate::assembly::server_prep::PreparedWorkspace;
 use crate::config::Config;
 use crate::upstreams;
 
@@ -32,7 +32,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Sign-in session for one upstream.
 pub struct UpstreamSignIn {
     name: String,
-    access: OAuthAccess,
+    access: UpstreamOAuthAccess,
     upstreams: Upstreams,
     processes: ProcessRunner,
 }
@@ -52,10 +52,11 @@ impl UpstreamSignIn {
                 }
             }
         };
-        let prep = ServerPrep::prepare(root, config)?;
+        let prep = PreparedWorkspace::prepare(root, config)?;
         let root = Root::open(root)?;
         let world = upstreams::upstream_world(&root, &prep.processes, config);
-        let access = OAuthAccess::open(world, name, settings).map_err(|why| anyhow!(why))?;
+        let access =
+            UpstreamOAuthAccess::open(world, name, settings).map_err(|why| anyhow!(why))?;
         let opened =
             upstreams::open_upstreams(&root, &prep.processes, config, &ChangeFeed::default())?;
         let upstreams = opened.upstreams;
@@ -72,7 +73,7 @@ impl UpstreamSignIn {
     /// refuses.
     pub async fn sign_in(
         &self,
-        report: &mut StepCallback<'_>,
+        report: &mut AuthorizationStepCallback<'_>,
         show: impl FnOnce(&str),
         pasted: &mut mpsc::Receiver<String>,
         within: Duration,
@@ -121,7 +122,7 @@ impl UpstreamSignIn {
 
     /// Checks each step of signing in at the upstream and calling it. Returns true if all steps
     /// succeeded.
-    pub async fn check_access(&self, report: &mut StepCallback<'_>) -> bool {
+    pub async fn check_access(&self, report: &mut AuthorizationStepCallback<'_>) -> bool {
         if !self.access.examine(report).await {
             return false;
         }

@@ -6,7 +6,7 @@ use toolgate_contract::{Caller, MessageFrame, Reply};
 use crate::assembly::offer::PreparedServer;
 use crate::sessions::frame_actions::FrameAction;
 use crate::sessions::server_state::ServerState;
-use crate::sessions::session::{ClientSession, OutboundChannel};
+use crate::sessions::session::{CallEventDestination, ClientSession};
 
 /// Returns the answer of the server `served` to `frame` in the dialect named `dialect`, for the
 /// local caller.
@@ -26,7 +26,7 @@ pub async fn answer_once(
     match session.handle(session.read(&frame)) {
         FrameAction::Reply(reply) => Ok(reply),
         FrameAction::Run(calls) => {
-            let pending = calls.begin(&session, &OutboundChannel::Discard, &session.caller);
+            let pending = calls.begin(&session, &CallEventDestination::Discard, &session.caller);
             pending.answer(&session).await.reply.context("the request was not answered")
         }
         FrameAction::ReplyAll(_)

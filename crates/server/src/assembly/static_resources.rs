@@ -13,11 +13,12 @@ use toolgate_contract::{
 use pattern::UriPattern;
 
 /// Values that one URI has for the variables of a resource template, by name.
-pub type TemplateVariables = BTreeMap<String, String>;
+pub type UriTemplateVariables = BTreeMap<String, String>;
 
 /// Function that creates the content for a URI of a resource template. It returns `None` if no such
 /// resource exists.
-type TemplateFill = Box<dyn Fn(&TemplateVariables) -> Option<ResourceData> + Send + Sync>;
+type TemplateContentProvider =
+    Box<dyn Fn(&UriTemplateVariables) -> Option<ResourceData> + Send + Sync>;
 
 /// Media type of a resource that contains other resources.
 const FOLDER_MEDIA_TYPE: &str = "inode/directory";
@@ -25,13 +26,13 @@ const FOLDER_MEDIA_TYPE: &str = "inode/directory";
 /// Source of resources that are held in memory, sorted by URI.
 ///
 /// A URI that is a prefix of others is also a folder: `a://b` contains `a://b/c`.
-pub struct StaticResources {
+pub struct StaticResourceSource {
     guard: ToolSpec,
     fixed: BTreeMap<String, (ResourceSpec, ResourceData)>,
-    templates: Vec<(ResourceTemplate, UriPattern, TemplateFill)>,
+    templates: Vec<(ResourceTemplate, UriPattern, TemplateContentProvider)>,
 }
 
-impl StaticResources {
+impl StaticResourceSource {
     /// Creates an empty source of resources. `name` is its name in policy rules and the audit log.
     ///
     /// # Panics
@@ -71,7 +72,7 @@ impl StaticResources {
     pub fn template(
         mut self,
         template: ResourceTemplate,
-        fill: impl Fn(&TemplateVariables) -> Option<ResourceData> + Send + Sync + 'static,
+        fill: impl Fn(&UriTemplateVariables) -> Option<ResourceData> + Send + Sync + 'static,
     ) -> Self {
         let pattern = UriPattern::new(&template.uri).unwrap_or_else(|why| panic!("{why}"));
         self.templates.push((template, pattern, Box::new(fill)));
@@ -86,7 +87,7 @@ impl StaticResources {
     }
 }
 
-impl ResourceSource for StaticResources {
+impl ResourceSource for StaticResourceSource {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -175,9 +176,9 @@ mod tests {
 
     use super::*;
 
-    fn source() -> StaticResources {
+    fn source() -> StaticResourceSource {
         let template = ResourceTemplate { uri: "a://t/{id}".into(), ..ResourceTemplate::default() };
-        StaticResources::new("source")
+        StaticResourceSource::new("source")
             .text(ResourceSpec::new("a://b/c/d", "d"), "deep")
             .bytes(ResourceSpec::new("a://b/c.png", "c.png"), vec![1, 2])
             .template(template, |variables| {

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use toolgate_contract::BoxFuture;
 use toolgate_host::{
-    SearchMemoryScope, SentenceModel, ToolListMode, ToolSearchSettings, ToolVectors,
+    SentenceModel, ToolListSelection, ToolSearchMemoryScope, ToolSearchSettings, ToolVectors,
 };
 use toolgate_toolsets::search::SearchService;
 
-use crate::config::{Config, DiscoveryMemory, DiscoveryMode};
+use crate::config::{Config, ToolDiscoveryMemory, ToolDiscoveryMode};
 
 /// Returns true if tools can be found by a search.
 pub(crate) fn searches_tools(config: &Config) -> bool {
-    config.discovery.mode != DiscoveryMode::Off
+    config.discovery.mode != ToolDiscoveryMode::Off
 }
 
 /// Converts the settings of tool search to the host's form.
@@ -20,16 +20,16 @@ pub(crate) fn tool_search_settings(config: &Config) -> ToolSearchSettings {
     let discovery = &config.discovery;
     ToolSearchSettings {
         mode: match discovery.mode {
-            DiscoveryMode::Off => ToolListMode::Whole,
-            DiscoveryMode::Auto => ToolListMode::Auto,
-            DiscoveryMode::On => ToolListMode::Folded,
+            ToolDiscoveryMode::Off => ToolListSelection::Whole,
+            ToolDiscoveryMode::Auto => ToolListSelection::Auto,
+            ToolDiscoveryMode::On => ToolListSelection::Folded,
         },
         budget_tokens: usize::try_from(discovery.budget_tokens).unwrap_or(usize::MAX),
         memory: match discovery.memory {
-            DiscoveryMemory::Off => SearchMemoryScope::Off,
-            DiscoveryMemory::Session => SearchMemoryScope::Session,
-            DiscoveryMemory::Caller => SearchMemoryScope::Caller,
-            DiscoveryMemory::Shared => SearchMemoryScope::Shared,
+            ToolDiscoveryMemory::Off => ToolSearchMemoryScope::Off,
+            ToolDiscoveryMemory::Session => ToolSearchMemoryScope::Session,
+            ToolDiscoveryMemory::Caller => ToolSearchMemoryScope::Caller,
+            ToolDiscoveryMemory::Shared => ToolSearchMemoryScope::Shared,
         },
         // The older contracts promise their tools by name.
         dialects: &["mcp"],
@@ -41,13 +41,13 @@ pub(crate) fn tool_search_settings(config: &Config) -> ToolSearchSettings {
 /// Returns the vectors by which a search finds tools, made by the embedding model of `search`, if
 /// it has one.
 pub(crate) fn tool_vectors(search: &Arc<SearchService>) -> Option<ToolVectors> {
-    search.has_embedder().then(|| ToolVectors::new(Arc::new(SearchModel(search.clone()))))
+    search.has_embedder().then(|| ToolVectors::new(Arc::new(SearchEmbeddingModel(search.clone()))))
 }
 
 /// The embedding model of code search, which tool search uses too.
-struct SearchModel(Arc<SearchService>);
+struct SearchEmbeddingModel(Arc<SearchService>);
 
-impl SentenceModel for SearchModel {
+impl SentenceModel for SearchEmbeddingModel {
     fn embed_question(&self, question: String) -> BoxFuture<'_, Result<Vec<f32>, String>> {
         Box::pin(self.0.embed_query(question))
     }

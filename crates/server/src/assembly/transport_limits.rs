@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use toolgate_budget::InputMemory;
+use toolgate_budget::InputMemoryBudget;
 use toolgate_host::GateSettings;
-use toolgate_transports::http::{HttpBounds, OccupancyCounter};
+use toolgate_transports::http::{HttpServerLimits, OccupancyCounter};
 
 use crate::config::Config;
-use crate::serve::exchange::SessionBounds;
-use crate::serve::lines::LineBounds;
+use crate::serve::exchange::HttpSessionLimits;
+use crate::serve::lines::LineStreamLimits;
 
 /// Time for the headers of an HTTP request to arrive, and idle time after which a connection is
 /// closed. Browsers and proxies keep idle connections for about as long.
@@ -50,8 +50,8 @@ const IN_FLIGHT_MAX: usize = 1024;
 const EOF_GRACE: Duration = Duration::from_secs(1);
 
 /// Returns the limits of a stdio client.
-pub(crate) fn line_bounds(config: &Config) -> LineBounds {
-    LineBounds {
+pub(crate) fn line_bounds(config: &Config) -> LineStreamLimits {
+    LineStreamLimits {
         line_bytes_max: config.limits.message_bytes,
         in_flight_max: IN_FLIGHT_MAX,
         eof_grace: EOF_GRACE,
@@ -68,13 +68,13 @@ fn wrap_up_time() -> Duration {
 }
 
 /// Returns the limits of the HTTP server.
-pub(crate) fn http_bounds(config: &Config) -> HttpBounds {
+pub(crate) fn http_bounds(config: &Config) -> HttpServerLimits {
     let connections_max = config.server.connections_max;
     // Event streams leave room for calls. The streams of one caller leave room for other callers.
     let streams_max = connections_max.div_ceil(2);
-    HttpBounds {
+    HttpServerLimits {
         body_bytes_max: config.limits.message_bytes,
-        input_memory: InputMemory::new(config.limits.message_bytes),
+        input_memory: InputMemoryBudget::new(config.limits.message_bytes),
         body_time_max: BODY_TIME,
         unsent_bytes_max: config.limits.message_bytes.saturating_mul(8).max(64 << 20),
         head_time_max: HEAD_TIME,
@@ -92,8 +92,8 @@ pub(crate) fn http_bounds(config: &Config) -> HttpBounds {
 }
 
 /// Returns the limits of sessions over HTTP.
-pub(crate) fn session_bounds(config: &Config) -> SessionBounds {
-    SessionBounds {
+pub(crate) fn session_bounds(config: &Config) -> HttpSessionLimits {
+    HttpSessionLimits {
         sessions_max: config.server.connections_max.saturating_mul(SESSIONS_PER_CONNECTION),
         stream_after: STREAM_AFTER,
         socket: line_bounds(config),

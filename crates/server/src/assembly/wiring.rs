@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use http::Uri;
-use toolgate_contract::{AnyTool, Caller, Effects, ResultForm, ToolId, WatchGuard, fold_name};
+use toolgate_contract::{
+    ActivityGuard, AnyTool, Caller, Effects, ToolId, ToolResultForm, fold_name,
+};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
     AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobStorePlace,
-    JobsHandle, KnownTools, OutputCheck, OutputCheckRules, PolicyRule, TokenScope, ToolPolicy,
-    ToolSearchHandle, ToolVectors, check_pattern, job_resources, job_tools, tool_search_tools,
+    JobsHandle, OutputSchemaCheck, OutputSchemaCheckRules, PatternCheckTools, PolicyRule,
+    TokenScope, ToolPolicy, ToolSearchHandle, ToolVectors, check_pattern, job_resources, job_tools,
+    tool_search_tools,
 };
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, grammars, prompts, search, skills,
@@ -31,14 +34,14 @@ use crate::assembly::limits::{
 use crate::assembly::live_settings::{LiveSettings, SettingsLoader};
 use crate::assembly::offer::PreparedServer;
 use crate::assembly::rule_warnings;
-use crate::assembly::server_prep::ServerPrep;
+use crate::assembly::server_prep::PreparedWorkspace;
 use crate::assembly::tool_search::{searches_tools, tool_search_settings, tool_vectors};
 use crate::assembly::tool_sets;
 use crate::config::{
-    self, Config, ConsoleMode, EffectsMax, LoadedConfig, ResourceKind, cache_folder, state_folder,
+    self, Config, ConsoleMode, EffectLimit, LoadedConfig, ResourceKind, cache_folder, state_folder,
 };
 use crate::console;
-use crate::owned_files;
+use crate::owned_files::{self, FileLinkPolicy};
 use crate::serve::exchange::{SESSION_KEY_BYTES, SessionSealer};
 use crate::serve::listeners::ListenerSecurity;
 use crate::telemetry::{self, TelemetrySinks};
@@ -57,7 +60,7 @@ pub struct ServedWorkspace {
     zyra_body_bytes_max: Option<usize>,
     requires_credential: bool,
     tls: bool,
-    results: ResultForm,
+    results: ToolResultForm,
     telemetry: TelemetrySinks,
     catalog: UpstreamCatalog,
     settings: Arc<LiveSettings>,
@@ -69,15 +72,15 @@ impl ServedWorkspace {
     /// # Errors
     /// The configuration, a schema or the audit log is unusable.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
-        Self::open_prepared(ServerPrep::prepare(root, config)?, config)
+        Self::open_prepared(PreparedWorkspace::prepare(root, config)?, config)
     }
 
     /// Opens the workspace that `prep` has prepared, under `config`, so that it can be served.
     ///
     /// # Errors
     /// The configuration, a schema or the audit log is unusable.
-    pub fn open_prepared(prep: ServerPrep, config: &Config) -> anyhow::Result<Self> {
-        let ServerPrep { root, workspace, files, declared, processes } = prep;
+    pub fn open_prepared(prep: PreparedWorkspace, config: &Config) -> anyhow::Result<Self> {
+        let PreparedWorkspace { root, workspace, files, declared, processes } = prep;
         grammars::parse_in_workers(&processes);
         let jobs = job_settings(&root, &processes, config)?;
         let digests = match jobs.as_ref().map(|jobs| &jobs.place) {
@@ -89,7 +92,7 @@ impl ServedWorkspace {
         }
         let handle = JobsHandle::default();
         let handle_of_jobs = jobs.is_some().then_some(&handle);
-        let parts = ToolParts::open(workspace, &processes, config, &files, handle_of_jobs)?;
+        let parts = WorkspaceServices::open(workspace, &processes, config, &files, handle_of_jobs)?;
         let (tools, mut library) = parts.tools(config, &files, declared)?;
         let opened = upstreams::open_upstreams(&parts.root, &processes, config, &library.changes)?;
         let upstreams = opened.upstreams.clone();
@@ -204,7 +207,7 @@ impl ServedWorkspace {
         file: PathBuf,
         load: impl Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static,
         security: Option<&ListenerSecurity>,
-    ) -> WatchGuard {
+    ) -> ActivityGuard {
         let settings = self.settings.clone();
         let identity = security.map(|security| security.identity.clone());
         let load: SettingsLoader = Arc::new(load);
@@ -285,7 +288,7 @@ pub(crate) fn build_gate(
     let searching = searches_tools(config).then(|| "tools".to_owned());
     let later = config.upstream.keys().cloned().chain(prefixes).chain(results).chain(searching);
     let later = later.collect();
-    let known = KnownTools { tools, later_toolsets: later };
+    let known = PatternCheckTools { tools, later_toolsets: later };
     // A server without tools may still have resources or prompts, so its rules are not checked.
     let known = has_tools.then_some(known);
     if let Some(known) = &known {
@@ -305,8 +308,8 @@ pub(crate) fn build_gate(
         slots.check(known)?;
     }
     let shadow = config.validation.shadow.iter();
-    let rules: Vec<_> = shadow.map(|tools| (tools.as_str(), OutputCheck::Shadow)).collect();
-    let output_checks = OutputCheckRules::new(&rules, OutputCheck::Enforce)?;
+    let rules: Vec<_> = shadow.map(|tools| (tools.as_str(), OutputSchemaCheck::Shadow)).collect();
+    let output_checks = OutputSchemaCheckRules::new(&rules, OutputSchemaCheck::Enforce)?;
     if let Some(known) = &known {
         output_checks.check_rules(known)?;
     }
@@ -321,7 +324,7 @@ pub(crate) fn build_gate(
 }
 
 /// Converts the configured scopes of tokens to the host's form.
-fn token_scopes(scopes: &[config::oauth::ScopeEntry]) -> Vec<TokenScope> {
+fn token_scopes(scopes: &[config::oauth::OAuthScopeEntry]) -> Vec<TokenScope> {
     let scopes = scopes.iter().map(|scope| TokenScope {
         name: scope.name.clone(),
         tools: scope.tools.clone(),
@@ -332,7 +335,7 @@ fn token_scopes(scopes: &[config::oauth::ScopeEntry]) -> Vec<TokenScope> {
 
 /// Everything from which the tools of a workspace are made. Changed settings replace only the parts
 /// that depend on them.
-pub(crate) struct ToolParts {
+pub(crate) struct WorkspaceServices {
     root: Root,
     programs: exec::WorkspacePrograms,
     search: Arc<search::SearchService>,
@@ -345,7 +348,7 @@ pub(crate) struct ToolParts {
     pub(crate) tool_vectors: Option<ToolVectors>,
 }
 
-impl ToolParts {
+impl WorkspaceServices {
     /// Opens the parts that the tools of the workspace `root` need.
     fn open(
         root: Root,
@@ -564,7 +567,7 @@ pub(crate) fn session_sealer(config: &Config, host: &Host) -> anyhow::Result<Ses
     let mut key = [0; SESSION_KEY_BYTES];
     match &config.server.session_key {
         Some(path) => {
-            let read = owned_files::read_owned(Path::new(path), owned_files::LinkPolicy::Followed);
+            let read = owned_files::read_owned(Path::new(path), FileLinkPolicy::Followed);
             let (bytes, _) = read.context("in server.session_key")?;
             if bytes.len() < SESSION_KEY_BYTES {
                 bail!(
@@ -587,11 +590,11 @@ pub(crate) fn session_sealer(config: &Config, host: &Host) -> anyhow::Result<Ses
     Ok(SessionSealer::new(&key))
 }
 
-fn convert_effects(effects: EffectsMax) -> Effects {
+fn convert_effects(effects: EffectLimit) -> Effects {
     match effects {
-        EffectsMax::Reads => Effects::Reads,
-        EffectsMax::Adds => Effects::Adds,
-        EffectsMax::Changes => Effects::Changes,
-        EffectsMax::Runs => Effects::Runs,
+        EffectLimit::Reads => Effects::Reads,
+        EffectLimit::Adds => Effects::Adds,
+        EffectLimit::Changes => Effects::Changes,
+        EffectLimit::Runs => Effects::Runs,
     }
 }

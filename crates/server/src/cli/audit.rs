@@ -11,11 +11,11 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use jiff::Timestamp;
 use toolgate::assembly::audit_setup;
-use toolgate_host::{AuditFile, AuditKey, IntactAuditLog, RecordFilter, verify_audit};
+use toolgate_host::{AuditFileSettings, AuditKey, AuditRecordFilter, IntactAuditLog, verify_audit};
 
-use super::{FolderArgs, complain, print};
-use stats::StatsArgs;
-use tail::TailArgs;
+use super::{WorkspaceFolderArgs, complain, print};
+use stats::AuditStatsArgs;
+use tail::AuditTailArgs;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -36,7 +36,7 @@ pub(super) struct AuditArgs {
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT", global = true)]
     root: PathBuf,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 #[derive(Subcommand)]
@@ -50,14 +50,14 @@ enum AuditCommand {
         key: Option<PathBuf>,
     },
     /// Print the last calls of all callers
-    Tail(TailArgs),
+    Tail(AuditTailArgs),
     /// Count calls
-    Stats(StatsArgs),
+    Stats(AuditStatsArgs),
 }
 
-/// Options that select calls.
+/// Options that select calls of the audit log.
 #[derive(clap::Args)]
-struct FilterArgs {
+struct AuditFilterArgs {
     /// Only calls of this caller
     #[arg(long, value_name = "NAME")]
     caller: Option<String>,
@@ -72,9 +72,9 @@ struct FilterArgs {
     since: Option<Timestamp>,
 }
 
-impl FilterArgs {
-    fn filter(&self) -> RecordFilter {
-        RecordFilter {
+impl AuditFilterArgs {
+    fn filter(&self) -> AuditRecordFilter {
+        AuditRecordFilter {
             caller: self.caller.clone(),
             tool: self.tool.clone(),
             outcome: None,
@@ -112,7 +112,7 @@ pub(super) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     };
     match &args.command {
         AuditCommand::Verify { file, key } => {
-            let AuditFile { path, key: default_key, .. } = configured;
+            let AuditFileSettings { path, key: default_key, .. } = configured;
             verify(file.as_ref().unwrap_or(&path), key.as_ref().unwrap_or(&default_key))
         }
         AuditCommand::Tail(args) => tail::run(args, &configured.path),

@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{
-    Asker, CallEnding, CallError, Caller, ContentBody, EventSink, HostAnswer, HostRequest,
-    ResourceContents, ResourceData, ResultText, ToolOutput, exact_json, fold_name,
+    CallEnding, CallError, CallEventSink, Caller, ContentBody, HostAnswer, HostRequest,
+    QuestionAsker, ResourceContents, ResourceData, ResultText, ToolOutput, exact_json, fold_name,
     strip_byte_order_mark,
 };
 use toolgate_host::IncomingRequest;
 
-use super::follow::WorkDisplay;
+use super::follow::ProgressDisplay;
 use super::terminal_questions::TerminalUser;
-use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime, tools};
+use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runtime, tools};
 
 /// MCP name of the tool that starts jobs.
 const JOBS_START: &str = "jobs_start";
@@ -60,7 +60,7 @@ pub(super) struct CallArgs {
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 pub(super) fn run(args: &CallArgs) -> anyhow::Result<ExitCode> {
@@ -106,8 +106,8 @@ async fn call_in_process(
     let request = HostRequest::CallTool { tool: args.tool.clone(), input };
     let incoming = IncomingRequest {
         cancel: stop,
-        events: follow.as_ref().map_or_else(EventSink::none, WorkDisplay::sink),
-        asker: user.as_ref().map_or_else(Asker::none, TerminalUser::asker),
+        events: follow.as_ref().map_or_else(CallEventSink::none, ProgressDisplay::sink),
+        asker: user.as_ref().map_or_else(QuestionAsker::none, TerminalUser::asker),
         ..IncomingRequest::without_client(request, Caller::local(), "cli")
     };
     let answer = workspace.host.answer(incoming).await;
@@ -151,8 +151,8 @@ async fn call_at_server(
     outcome
 }
 
-fn follow(args: &CallArgs) -> Option<WorkDisplay> {
-    args.follow.then(|| WorkDisplay::begin(&fold_name(&args.tool), Duration::ZERO))
+fn follow(args: &CallArgs) -> Option<ProgressDisplay> {
+    args.follow.then(|| ProgressDisplay::begin(&fold_name(&args.tool), Duration::ZERO))
 }
 
 /// Returns the text of the refusal of a call. It includes the cause, because a local caller may

@@ -9,7 +9,7 @@ use toolgate::config::{self, Config, SettingsDifference};
 use toolgate_contract::{Caller, ToolId};
 use toolgate_host::REDACTED;
 
-use super::{FolderArgs, as_toml, complain, print, secret_detection};
+use super::{WorkspaceFolderArgs, as_toml, complain, print, secret_detection};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -29,7 +29,7 @@ pub(super) struct CheckConfigArgs {
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 pub(super) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {

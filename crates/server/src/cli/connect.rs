@@ -23,9 +23,9 @@ use super::clients::{ClientScope, McpClient};
 use super::terminal_questions::ask_yes_no;
 use super::{complain, print};
 use earlier_entry::keep_user_additions;
-use entry::{CallerKey, ServerTarget};
+use entry::{ServerCallerKey, ServerToConnect};
 use place::{ServerEntryLocation, SettingsFormat};
-use record::{ConnectionRecord, UndoneChange};
+use record::{SettingsChangeRecord, SettingsUndoResult};
 use settings_file::SettingsFile;
 
 #[derive(clap::Args)]
@@ -57,8 +57,8 @@ pub(super) struct ConnectArgs {
     /// Environment variable with your key for `--url`, which the client reads
     #[arg(long, value_name = "NAME", requires = "url", conflicts_with = "key")]
     key_env: Option<String>,
-    /// Your key for `--url`, which is written into the client's settings; `-` reads it from standard
-    /// input
+    /// Your key for `--url`, which is written into the client's settings; `-` reads it from
+    /// standard input
     #[arg(long, value_name = "KEY", requires = "url")]
     key: Option<String>,
     /// Projects in which the client uses the server; by default this project if the client has
@@ -120,11 +120,11 @@ struct ClientSettings {
 }
 
 /// A change of a client's settings file that is not written yet.
-struct PlannedChange {
+struct PlannedSettingsChange {
     /// New text of the settings file, or `None` to delete it.
     text: Option<String>,
     /// Record with which `--remove` undoes the change later.
-    record: Option<ConnectionRecord>,
+    record: Option<SettingsChangeRecord>,
     /// Folders to delete with the settings file if they are empty, outermost first.
     folders: Vec<PathBuf>,
     /// API key of the caller in the new text, which the printed change hides.
@@ -164,7 +164,7 @@ impl ClientSettings {
         &self,
         place: ServerEntryLocation,
         args: &ConnectArgs,
-    ) -> anyhow::Result<Option<PlannedChange>> {
+    ) -> anyhow::Result<Option<PlannedSettingsChange>> {
         let target = self.target(args)?;
         let mut entry = target.entry(self.client)?;
         let current = self.file.text.as_deref();
@@ -182,22 +182,22 @@ impl ClientSettings {
             complain(&format!("{} is already connected, in {shown}{kept}", self.client.title));
             return Ok(None);
         }
-        let record = ConnectionRecord::load(&self.file.path, place.name);
+        let record = SettingsChangeRecord::load(&self.file.path, place.name);
         let (base, old_record) = self.base(place, record)?;
         let text = place
             .with_entry(base.as_deref().unwrap_or_default(), &entry)
             .with_context(|| format!("cannot change {shown}; add the entry by hand"))?;
         let mut record =
-            ConnectionRecord::between(&self.file.path, place.name, base.as_deref(), &text);
+            SettingsChangeRecord::between(&self.file.path, place.name, base.as_deref(), &text);
         record.folders = match old_record {
             Some(old) => old.folders,
             None => self.file.missing_folders(),
         };
         let mut notes: Vec<String> = kept.into_iter().collect();
         let key = match target {
-            ServerTarget::Running { key: Some(CallerKey::Literal(key)), .. } => Some(key),
-            ServerTarget::Running { .. } => None,
-            ServerTarget::Program { .. } => {
+            ServerToConnect::Running { key: Some(ServerCallerKey::Literal(key)), .. } => Some(key),
+            ServerToConnect::Running { .. } => None,
+            ServerToConnect::Program { .. } => {
                 notes.extend(self.subfolder_note());
                 None
             }
@@ -209,7 +209,7 @@ impl ClientSettings {
         }
         let text = Some(text);
         let folders = Vec::new();
-        Ok(Some(PlannedChange { text, record: Some(record), folders, key, notes }))
+        Ok(Some(PlannedSettingsChange { text, record: Some(record), folders, key, notes }))
     }
 
     /// Returns a note for the user if the served folder is only a part of a git repository.
@@ -228,14 +228,14 @@ impl ClientSettings {
     fn base(
         &self,
         place: ServerEntryLocation,
-        record: Option<ConnectionRecord>,
-    ) -> anyhow::Result<(Option<String>, Option<ConnectionRecord>)> {
+        record: Option<SettingsChangeRecord>,
+    ) -> anyhow::Result<(Option<String>, Option<SettingsChangeRecord>)> {
         let (Some(current), Some(record)) = (&self.file.text, record) else {
             return Ok((self.file.text.clone(), None));
         };
         let base = match undo(place, &record, current) {
-            Some(UndoneChange::NoFile) => None,
-            Some(UndoneChange::Text(text)) => Some(text),
+            Some(SettingsUndoResult::NoFile) => None,
+            Some(SettingsUndoResult::Text(text)) => Some(text),
             None => Some(place.without_entry(current)?),
         };
         Ok((base, Some(record)))
@@ -243,23 +243,26 @@ impl ClientSettings {
 
     /// Plans to remove the server from the client's settings. Returns `None` if they do not contain
     /// it.
-    fn plan_removal(&self, place: ServerEntryLocation) -> anyhow::Result<Option<PlannedChange>> {
+    fn plan_removal(
+        &self,
+        place: ServerEntryLocation,
+    ) -> anyhow::Result<Option<PlannedSettingsChange>> {
         let shown = self.file.path.display();
         let invalid = || format!("{shown} is not changed, because it is invalid");
         let current = self.file.text.as_deref();
         let is_there = place.entry(current.unwrap_or_default()).with_context(invalid)?.is_some();
         let (Some(current), true) = (current, is_there) else {
             complain(&format!("{shown} has no server `{}`", place.name));
-            ConnectionRecord::delete(&self.file.path, place.name);
+            SettingsChangeRecord::delete(&self.file.path, place.name);
             return Ok(None);
         };
-        let record = ConnectionRecord::load(&self.file.path, place.name);
+        let record = SettingsChangeRecord::load(&self.file.path, place.name);
         let undone = record.as_ref().and_then(|record| undo(place, record, current));
         let is_new_file = record.as_ref().is_some_and(|record| record.is_new_file);
         let folders = record.map(|record| record.folders).unwrap_or_default();
         let text = match undone {
-            Some(UndoneChange::NoFile) => None,
-            Some(UndoneChange::Text(text)) => Some(text),
+            Some(SettingsUndoResult::NoFile) => None,
+            Some(SettingsUndoResult::Text(text)) => Some(text),
             None if is_new_file && place.is_empty_otherwise(current)? => None,
             None => Some(
                 place
@@ -277,16 +280,16 @@ impl ClientSettings {
                 place.name
             ));
         }
-        Ok(Some(PlannedChange { text, record: None, folders, key: None, notes }))
+        Ok(Some(PlannedSettingsChange { text, record: None, folders, key: None, notes }))
     }
 
     /// Returns the server that the options `args` describe.
-    fn target(&self, args: &ConnectArgs) -> anyhow::Result<ServerTarget> {
+    fn target(&self, args: &ConnectArgs) -> anyhow::Result<ServerToConnect> {
         let Some(url) = &args.url else {
             let text = |path: &Path| path.to_str().map(str::to_owned);
             let folder = text(&self.folder).context("the path of the folder is not UTF-8")?;
             let program = text(&program_path()?).context("the path of toolgate is not UTF-8")?;
-            return Ok(ServerTarget::Program { program, folder, read_only: args.read_only });
+            return Ok(ServerToConnect::Program { program, folder, read_only: args.read_only });
         };
         ensure!(
             args.key.is_none() || self.scope == ClientScope::User,
@@ -295,16 +298,16 @@ impl ClientSettings {
             self.file.path.display()
         );
         let key = match (&args.key, &args.key_env) {
-            (Some(key), _) if key == "-" => Some(CallerKey::Literal(read_key()?)),
-            (Some(key), _) => Some(CallerKey::Literal(key.clone())),
-            (None, Some(name)) => Some(CallerKey::Variable(name.clone())),
+            (Some(key), _) if key == "-" => Some(ServerCallerKey::Literal(read_key()?)),
+            (Some(key), _) => Some(ServerCallerKey::Literal(key.clone())),
+            (None, Some(name)) => Some(ServerCallerKey::Variable(name.clone())),
             (None, None) => None,
         };
-        Ok(ServerTarget::Running { url: url.clone(), key })
+        Ok(ServerToConnect::Running { url: url.clone(), key })
     }
 }
 
-impl PlannedChange {
+impl PlannedSettingsChange {
     /// Returns the planned change as a unified diff, without the secrets that can be recognized.
     fn diff(&self, file: &SettingsFile) -> String {
         let path = file.path.to_string_lossy();
@@ -325,7 +328,7 @@ impl PlannedChange {
     /// Writes the planned change. The record that undoes it is written first, so that an
     /// interrupted change can be undone.
     fn write(&self, file: &SettingsFile, name: &str) -> anyhow::Result<()> {
-        if let Some(Err(err)) = self.record.as_ref().map(ConnectionRecord::store) {
+        if let Some(Err(err)) = self.record.as_ref().map(SettingsChangeRecord::store) {
             complain(&format!(
                 "cannot store how to undo the change: {err:#}; `--remove` will only remove the entry"
             ));
@@ -335,7 +338,7 @@ impl PlannedChange {
             None => file.delete(&self.folders)?,
         }
         if self.record.is_none() {
-            ConnectionRecord::delete(&file.path, name);
+            SettingsChangeRecord::delete(&file.path, name);
         }
         Ok(())
     }
@@ -345,13 +348,15 @@ impl PlannedChange {
 /// `None` if that is impossible, or if it would change more than the server.
 fn undo(
     place: ServerEntryLocation,
-    record: &ConnectionRecord,
+    record: &SettingsChangeRecord,
     current: &str,
-) -> Option<UndoneChange> {
+) -> Option<SettingsUndoResult> {
     let undone = record.undo(current)?;
     let is_only_server = match &undone {
-        UndoneChange::NoFile => true,
-        UndoneChange::Text(text) => matches!(place.is_same_otherwise(text, current), Ok(true)),
+        SettingsUndoResult::NoFile => true,
+        SettingsUndoResult::Text(text) => {
+            matches!(place.is_same_otherwise(text, current), Ok(true))
+        }
     };
     is_only_server.then_some(undone)
 }

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use toolgate::config::ConsoleMode;
-use toolgate::console::{LinkKey, SIGN_IN_PATH};
+use toolgate::console::{LinkSealingKey, SIGN_IN_PATH};
 
 use super::remote::RemoteKeyArgs;
 use super::serve::url_scheme;
-use super::{FolderArgs, complain, login, print, run_to_end, small_runtime};
+use super::{WorkspaceFolderArgs, complain, login, print, run_to_end, small_runtime};
 use actions::ConsoleAction;
 
 #[derive(clap::Args)]
@@ -53,7 +53,7 @@ pub(super) struct ConsoleArgs {
     #[command(flatten)]
     key: RemoteKeyArgs,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 impl ConsoleArgs {
@@ -104,6 +104,6 @@ pub(super) fn run(args: &ConsoleArgs) -> anyhow::Result<ExitCode> {
 
 /// Returns a link that opens the console of the server `origin` and works once.
 pub(super) fn link(origin: &str) -> anyhow::Result<String> {
-    let token = LinkKey::open_or_create()?.new_token()?;
+    let token = LinkSealingKey::open_or_create()?.new_token()?;
     Ok(format!("{origin}{SIGN_IN_PATH}?token={token}"))
 }

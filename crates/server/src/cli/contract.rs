@@ -17,13 +17,13 @@ pub(super) struct ContractArgs {
 #[derive(clap::Subcommand)]
 enum ContractCommand {
     /// Run the envelope contract once and check the results
-    Check(check::CheckArgs),
+    Check(check::ContractCheckArgs),
     /// Compare two logs of envelopes
     DiffLogs(diff_logs::DiffLogsArgs),
     /// List, print or write the schemas of envelopes and calls
-    Schemas(schemas::SchemasArgs),
+    Schemas(schemas::ContractSchemasArgs),
     /// Validate an asset file against its schema
-    Validate(validate::ValidateArgs),
+    Validate(validate::ContractValidateArgs),
 }
 
 pub(super) fn run(args: &ContractArgs) -> anyhow::Result<ExitCode> {

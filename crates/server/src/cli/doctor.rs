@@ -10,18 +10,18 @@ use std::thread;
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use toolgate::assembly::probe::{UpstreamProbe, hide_failures_from_log, probe_upstreams};
+use toolgate::assembly::probe::{UpstreamProbeResult, hide_failures_from_log, probe_upstreams};
 use toolgate::config::environment;
 use toolgate_host::{FleetDurability, FleetReport, FleetServer};
 use toolgate_upstream::UpstreamListing;
 use toolgate_world::sandbox::{
-    SandboxCoverage, SandboxLayer, SandboxPaths, SandboxProfile, SandboxRequirement, ServerAccess,
-    confine_server,
+    SandboxCoverage, SandboxLayer, SandboxPaths, SandboxProfile, SandboxRequirement,
+    ServerPathAccess, confine_server,
 };
 use toolgate_world::{ProcessRunner, Root, Sandbox};
 
-use super::login::UpstreamArg;
-use super::{FolderArgs, complain, print, run_to_end};
+use super::login::UpstreamNameArg;
+use super::{WorkspaceFolderArgs, complain, print, run_to_end};
 
 #[derive(clap::Args)]
 #[command(
@@ -42,7 +42,7 @@ pub(super) struct DoctorArgs {
     #[arg(default_value = ".")]
     root: PathBuf,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -55,7 +55,7 @@ enum DoctorCommand {
     /// Test the OAuth authorization of an upstream, step by step
     #[command(after_help = "\
 Prints one line for each step, without tokens and secrets. The exit code is 1 if a step fails.")]
-    Oauth(UpstreamArg),
+    Oauth(UpstreamNameArg),
     /// Test each upstream by listing it
     #[command(
         alias = "upstream",
@@ -81,7 +81,7 @@ struct DoctorFleetArgs {
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 #[derive(clap::Args)]
@@ -92,7 +92,7 @@ struct DoctorUpstreamsArgs {
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
@@ -127,7 +127,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let profiles = profiles.into_iter().collect::<Result<Vec<_>, _>>()?;
     let is_root = rustix::process::geteuid().is_root();
     // Confinement cannot be undone, so it runs on its own thread.
-    let server = thread::spawn(|| confine_server(&ServerAccess::default())).join();
+    let server = thread::spawn(|| confine_server(&ServerPathAccess::default())).join();
     let server = server.unwrap_or_else(|_| Err("the test panicked".to_owned()));
     let server = match config.server.confined {
         true => server,
@@ -229,7 +229,7 @@ fn render_presets(presets: &[(&'static str, Vec<String>)]) -> String {
 }
 
 /// Tests the OAuth authorization of an upstream.
-fn test_oauth(args: &UpstreamArg) -> anyhow::Result<ExitCode> {
+fn test_oauth(args: &UpstreamNameArg) -> anyhow::Result<ExitCode> {
     toolgate::telemetry::start_logging("warn")?;
     let is_authorized = run_to_end(super::small_runtime()?, async {
         let session = args.open_sign_in()?;
@@ -267,7 +267,7 @@ fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
         bail!("toolgate.toml has no enabled upstream");
     }
     let mut all_answer = true;
-    for UpstreamProbe { name, listing, exchanges, notes, error_output } in probes {
+    for UpstreamProbeResult { name, listing, exchanges, notes, error_output } in probes {
         let is_failed = listing.is_err();
         let mut lines = match listing {
             Ok(UpstreamListing { revision, tools, resources, prompts, .. }) => {

@@ -1,4 +1,5 @@
-//! Shows and drains the servers that share a job database, and migrates its tables (`toolgate fleet`).
+//! Shows and drains the servers that share a job database, and migrates its tables (`toolgate
+//! fleet`).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use toolgate_host::{FleetServerStatus, FleetStatus, PostgresStoreSettings};
 use toolgate_world::Root;
 
-use super::{FolderArgs, complain, print, run_to_end};
+use super::{WorkspaceFolderArgs, complain, print, run_to_end};
 
 /// Interval at which the progress of draining servers is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -59,7 +60,7 @@ struct FleetFolderArgs {
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 #[derive(clap::Args)]

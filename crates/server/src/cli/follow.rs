@@ -9,7 +9,7 @@ pub(super) mod terminal_text;
 
 use std::time::Duration;
 
-use toolgate_contract::{CallEvent, EventSink, JobEventKind, LogLevel, OutputStream, log_text};
+use toolgate_contract::{CallEvent, CallEventSink, JobEventKind, LogLevel, OutputStream, log_text};
 
 use lines::LineDisplay;
 use live::LiveDisplay;
@@ -17,7 +17,7 @@ pub(super) use live::ProgressView;
 
 /// An update about a running call or job, for its display.
 #[derive(Debug)]
-pub(super) enum WorkUpdate {
+pub(super) enum ProgressUpdate {
     /// The call or job starts again. `attempt` is the number of this start.
     Restarted { attempt: u32 },
     /// Progress, with a fraction from 0 to 1 if the fraction is known.
@@ -30,7 +30,7 @@ pub(super) enum WorkUpdate {
     LeftFile { path: String },
 }
 
-impl WorkUpdate {
+impl ProgressUpdate {
     fn from_event(event: CallEvent) -> Option<Self> {
         Some(match event {
             CallEvent::Progress { done, total, message } => Self::progress(done, total, message),
@@ -79,14 +79,14 @@ impl WorkUpdate {
 }
 
 /// Display of the progress of a running call or job.
-pub(super) enum WorkDisplay {
+pub(super) enum ProgressDisplay {
     /// Progress bar on a terminal.
     Live(LiveDisplay),
     /// Lines of text, for a pipe.
     Lines(LineDisplay),
 }
 
-impl WorkDisplay {
+impl ProgressDisplay {
     /// Starts a display for the call or job `name`, which has been running for `running_for`.
     pub(super) fn begin(name: &str, running_for: Duration) -> Self {
         match LiveDisplay::begin(name, running_for) {
@@ -97,20 +97,20 @@ impl WorkDisplay {
 
     /// Returns a sink that displays the events of a call. It never blocks: updates that a slow
     /// display cannot take are dropped and counted.
-    pub(super) fn sink(&self) -> EventSink {
+    pub(super) fn sink(&self) -> CallEventSink {
         let sink = match self {
             Self::Live(live) => {
                 let live = live.view();
-                EventSink::new(move |event| {
-                    if let Some(update) = WorkUpdate::from_event(event) {
+                CallEventSink::new(move |event| {
+                    if let Some(update) = ProgressUpdate::from_event(event) {
                         live.take(update);
                     }
                 })
             }
             Self::Lines(lines) => {
                 let sender = lines.sender();
-                EventSink::new(move |event| {
-                    if let Some(update) = WorkUpdate::from_event(event) {
+                CallEventSink::new(move |event| {
+                    if let Some(update) = ProgressUpdate::from_event(event) {
                         sender.try_send(update);
                     }
                 })
@@ -120,7 +120,7 @@ impl WorkDisplay {
     }
 
     /// Shows an update of the work. Waits if the queue is full.
-    pub(super) async fn show(&self, update: WorkUpdate) {
+    pub(super) async fn show(&self, update: ProgressUpdate) {
         match self {
             Self::Live(live) => live.view().take(update),
             Self::Lines(lines) => lines.send(update).await,

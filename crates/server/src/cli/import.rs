@@ -21,12 +21,12 @@ Examples:
   toolgate import servers cursor --to toolgate.toml")]
 pub(super) struct ImportArgs {
     #[command(subcommand)]
-    importer: Importer,
+    importer: ImportCommand,
 }
 
 /// The sources of `toolgate import`, one file each.
 #[derive(clap::Subcommand)]
-enum Importer {
+enum ImportCommand {
     /// Import Zyra, for environmental data from acquisition to visualization
     Zyra(PackImportArgs),
     /// Import MCP servers from your clients' configuration files
@@ -53,8 +53,8 @@ struct PackImportArgs {
 
 pub(super) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     match &args.importer {
-        Importer::Zyra(pack) => write_pack(zyra::import(pack.from.as_deref())?, &pack.to),
-        Importer::Servers(args) => servers::run(args),
+        ImportCommand::Zyra(pack) => write_pack(zyra::import(pack.from.as_deref())?, &pack.to),
+        ImportCommand::Servers(args) => servers::run(args),
     }
 }
 

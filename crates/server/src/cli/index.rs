@@ -8,11 +8,11 @@ use anyhow::bail;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate_contract::{Asker, CallError, Caller, HostAnswer, HostRequest, ToolOutput};
+use toolgate_contract::{CallError, Caller, HostAnswer, HostRequest, QuestionAsker, ToolOutput};
 use toolgate_host::IncomingRequest;
 
-use super::follow::{WorkDisplay, WorkUpdate};
-use super::{FolderArgs, complain, print, run_to_end, small_runtime};
+use super::follow::{ProgressDisplay, ProgressUpdate};
+use super::{WorkspaceFolderArgs, complain, print, run_to_end, small_runtime};
 
 /// Tool that reports the state of the search index.
 const TOOL: &str = "search.index_status";
@@ -51,7 +51,7 @@ pub(super) struct IndexArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 pub(super) fn run(args: &IndexArgs) -> anyhow::Result<ExitCode> {
@@ -84,15 +84,15 @@ async fn wait_indexed(
     let workspace = ServedWorkspace::open(&args.root, &loaded.config)?;
     let name = args.namespace.clone().unwrap_or_else(|| "workspace".to_owned());
     let input = json!({ "namespace": name, "wait_ms": WAIT_MS });
-    let follow = WorkDisplay::begin("index", Duration::ZERO);
-    let mut other = OtherServerProgress::default();
-    let mut vectors = VectorProgress::default();
+    let follow = ProgressDisplay::begin("index", Duration::ZERO);
+    let mut other = OtherServerIndexProgress::default();
+    let mut vectors = VectorIndexProgress::default();
     let outcome = loop {
         let request = HostRequest::CallTool { tool: TOOL.to_owned(), input: input.clone() };
         let incoming = IncomingRequest {
             cancel: stop.clone(),
             events: follow.sink(),
-            asker: Asker::none(),
+            asker: QuestionAsker::none(),
             ..IncomingRequest::without_client(request, Caller::local(), "cli")
         };
         match workspace.host.answer(incoming).await {
@@ -131,11 +131,11 @@ fn is_reading_files(indexed: &Value) -> bool {
 
 /// Progress of another server that builds the same search index.
 #[derive(Default)]
-struct OtherServerProgress {
-    files: GrowingCount,
+struct OtherServerIndexProgress {
+    files: TimedCount,
 }
 
-impl OtherServerProgress {
+impl OtherServerIndexProgress {
     /// Updates the number of files that the other server has indexed. Returns true if it is still
     /// indexing.
     fn update(&mut self, indexed: &Value) -> bool {
@@ -146,23 +146,23 @@ impl OtherServerProgress {
         self.files.update(indexed["files"].as_u64().unwrap_or_default()) <= BUILDER_STUCK_AFTER
     }
 
-    fn progress(&self) -> WorkUpdate {
+    fn progress(&self) -> ProgressUpdate {
         let files = self.files.count;
         let unit = if files == 1 { "file" } else { "files" };
         let message = format!("another server is building the index: {files} {unit} indexed");
         #[allow(clippy::cast_precision_loss, reason = "progress need not be exact")]
-        WorkUpdate::progress(files as f64, None, Some(message))
+        ProgressUpdate::progress(files as f64, None, Some(message))
     }
 }
 
 /// Progress of the vectors from the configured model.
 #[derive(Default)]
-struct VectorProgress {
-    vectors: GrowingCount,
+struct VectorIndexProgress {
+    vectors: TimedCount,
     wanted: u64,
 }
 
-impl VectorProgress {
+impl VectorIndexProgress {
     /// Updates the number of vectors. Returns true if the command need not wait any longer.
     fn update(&mut self, indexed: &Value) -> bool {
         // Without a model there are no vectors.
@@ -174,23 +174,23 @@ impl VectorProgress {
         vectors >= self.wanted || note.starts_with("no vectors") || is_stuck
     }
 
-    fn progress(&self) -> WorkUpdate {
+    fn progress(&self) -> ProgressUpdate {
         let vectors = self.vectors.count;
         let message = format!("{vectors} of {} passages have a vector", self.wanted);
         #[allow(clippy::cast_precision_loss, reason = "progress need not be exact")]
-        WorkUpdate::progress(vectors as f64, Some(self.wanted as f64), Some(message))
+        ProgressUpdate::progress(vectors as f64, Some(self.wanted as f64), Some(message))
     }
 }
 
 /// A growing number, such as of indexed files, and the time since its last change.
 #[derive(Default)]
-struct GrowingCount {
+struct TimedCount {
     count: u64,
     /// Time at which the count reached its current value.
     since: Option<Instant>,
 }
 
-impl GrowingCount {
+impl TimedCount {
     /// Sets the number. Returns the time since its last change.
     fn update(&mut self, count: u64) -> Duration {
         if count != self.count {

@@ -14,13 +14,13 @@ use serde_json::json;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::printable::escape_line;
 use toolgate_contract::{
-    CallError, ClientAnswer, ClientQuestion, EndedJobAnswer, HostAnswer, HostRequest, JobSnapshot,
-    JobState, PersonChoice,
+    CallError, ClientAnswer, ClientQuestion, ElicitationAnswer, EndedJobAnswer, HostAnswer,
+    HostRequest, JobSnapshot, JobState,
 };
 use toolgate_host::{Host, IncomingRequest, JobService};
 
-use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
-use single::JobViewOptions;
+use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runtime};
+use single::JobDisplayOptions;
 
 /// The number of jobs that the command requests at once.
 const PAGE: usize = 500;
@@ -80,7 +80,8 @@ pub(super) struct JobsArgs {
 }
 
 pub(super) fn run(args: &JobsArgs) -> anyhow::Result<ExitCode> {
-    let folder = FolderArgs { config: args.config.clone(), read_only: false, tools: Vec::new() };
+    let folder =
+        WorkspaceFolderArgs { config: args.config.clone(), read_only: false, tools: Vec::new() };
     let loaded = folder.load(&args.root)?;
     let done = run_to_end(small_runtime()?, async {
         let workspace = ServedWorkspace::open_for_inspection(&args.root, &loaded.config)?;
@@ -113,7 +114,7 @@ async fn run_command(args: &JobsArgs, host: &Host) -> anyhow::Result<Result<Exit
     } else if let Some(name) = &args.get {
         single::write_artefact(host, &job, name, args.output.as_deref()).await
     } else {
-        single::show_job(jobs, job, JobViewOptions { follow: !args.no_follow, json: args.json })
+        single::show_job(jobs, job, JobDisplayOptions { follow: !args.no_follow, json: args.json })
             .await
     }
 }
@@ -192,8 +193,8 @@ async fn answer(
     };
     complain(&format!("the question: {}", escape_line(message)));
     let choice = match values {
-        None => PersonChoice::Declined,
-        Some(values) => PersonChoice::Accepted(
+        None => ElicitationAnswer::Declined,
+        Some(values) => ElicitationAnswer::Accepted(
             serde_json::from_str(values).context("--answer needs a JSON object, such as {}")?,
         ),
     };

@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use tokio::sync::mpsc;
 use toolgate::assembly::sign_in::UpstreamSignIn;
 
-use super::{FolderArgs, complain, print, run_to_end};
+use super::{WorkspaceFolderArgs, complain, print, run_to_end};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -22,7 +22,7 @@ sends them to this upstream only. A running server uses them at once. On a machi
 open the page on another machine, then paste the address of the last page.")]
 pub(super) struct LoginArgs {
     #[command(flatten)]
-    at: UpstreamArg,
+    at: UpstreamNameArg,
     /// Print the URL of the sign-in page instead of opening a browser
     #[arg(long)]
     no_browser: bool,
@@ -37,21 +37,21 @@ Example:
   toolgate logout linear   delete the tokens and the client registration of [upstream.linear]")]
 pub(super) struct LogoutArgs {
     #[command(flatten)]
-    at: UpstreamArg,
+    at: UpstreamNameArg,
 }
 
 #[derive(clap::Args)]
-pub(super) struct UpstreamArg {
+pub(super) struct UpstreamNameArg {
     /// Name of the upstream
     upstream: String,
     /// Workspace whose settings name the upstream
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
-impl UpstreamArg {
+impl UpstreamNameArg {
     pub(super) fn open_sign_in(&self) -> anyhow::Result<UpstreamSignIn> {
         let config = self.folder.load(&self.root)?.config;
         UpstreamSignIn::open(&self.root, &config, &self.upstream)

@@ -7,7 +7,7 @@ use toolgate::assembly::pins::PinComparison;
 use toolgate_upstream::pins::render_changes;
 
 use super::terminal_questions::ask_yes_no;
-use super::{FolderArgs, complain, print, run_to_end};
+use super::{WorkspaceFolderArgs, complain, print, run_to_end};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -30,11 +30,11 @@ enum PinsCommand {
     /// Show changes of upstreams since they were approved
     Diff(PinnedUpstreamsArgs),
     /// Approve the current tools and instructions of upstreams
-    Accept(AcceptArgs),
+    Accept(AcceptPinsArgs),
 }
 
 #[derive(clap::Args)]
-struct AcceptArgs {
+struct AcceptPinsArgs {
     #[command(flatten)]
     pinned: PinnedUpstreamsArgs,
     /// Print the full definitions and differences, as `diff` does, instead of a summary
@@ -53,7 +53,7 @@ struct PinnedUpstreamsArgs {
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 pub(super) fn run(args: &PinsArgs) -> anyhow::Result<ExitCode> {

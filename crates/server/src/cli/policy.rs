@@ -13,7 +13,7 @@ use toolgate_contract::{Caller, CallerKind, exact_json};
 use toolgate_host::PolicyDecision;
 
 use super::check_config::without_secret_sources;
-use super::{FolderArgs, complain, print};
+use super::{WorkspaceFolderArgs, complain, print};
 
 #[derive(clap::Args)]
 pub(super) struct PolicyArgs {
@@ -24,7 +24,7 @@ pub(super) struct PolicyArgs {
 #[derive(clap::Subcommand)]
 enum PolicyCommand {
     /// Show the policy decision on a call, and each rule that was considered
-    Explain(ExplainArgs),
+    Explain(PolicyExplainArgs),
 }
 
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ Examples:
 
 Nothing is called, and the settings file need not be trusted. The exit code is 0 if the call is
 allowed, 3 if it is denied, 4 if a person must confirm it, and 2 if there is no decision.")]
-struct ExplainArgs {
+struct PolicyExplainArgs {
     /// Caller: the name of a key or token, `local` or `http`
     caller: String,
     /// Name of the tool, in any spelling
@@ -56,7 +56,7 @@ struct ExplainArgs {
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 /// Kind of caller, as an option of the command line.

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use toolgate::config;
 use toolgate_contract::{
-    CallEnding, ResultForm, ResultText, ToolId, ToolOutput, exact_json, fold_name,
+    CallEnding, ResultText, ToolId, ToolOutput, ToolResultForm, exact_json, fold_name,
 };
-use toolgate_dialects::mcp::{META_RESULTS, ProtocolEra, Revision};
-use toolgate_net::{HttpFailure, HttpUrl, HttpUrlError, SseParser};
+use toolgate_dialects::mcp::{META_RESULTS, McpRevision, SessionModel};
+use toolgate_net::{HttpRequestFailure, HttpUrl, HttpUrlError, SseParser};
 use toolgate_world::fetch::open_http_client;
 
-use super::follow::{WorkDisplay, WorkUpdate};
+use super::follow::{ProgressDisplay, ProgressUpdate};
 
 /// Time limit for the answer of a running server. No built-in tool takes longer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(900);
@@ -38,17 +38,17 @@ pub(super) struct RemoteServer<'a> {
     /// URL of the server's MCP endpoint.
     pub(super) url: &'a str,
     /// The caller's API key for the server, if there is one.
-    key: Option<RemoteKey>,
+    key: Option<RemoteServerKey>,
 }
 
 /// The caller's API key for a running server, and the environment variable that contains it.
-struct RemoteKey {
+struct RemoteServerKey {
     value: String,
     variable: String,
 }
 
 /// A JSON-RPC request to a running server.
-struct RemoteRequest<'a> {
+struct RemoteServerRequest<'a> {
     method: &'static str,
     /// Name of the called tool, which a header repeats.
     name: Option<&'a str>,
@@ -83,7 +83,7 @@ impl RemoteKeyArgs {
             (None, None) => None,
             (None, Some(name)) => bail!("the variable {name} of --key-env is not set"),
             (Some((_, value)), _) => match value.into_string() {
-                Ok(value) => Some(RemoteKey { value, variable: variable.to_owned() }),
+                Ok(value) => Some(RemoteServerKey { value, variable: variable.to_owned() }),
                 Err(_) => bail!("the value of {variable} is not a valid key"),
             },
         };
@@ -98,14 +98,14 @@ pub(super) async fn call_remote_tool(
     remote: &RemoteServer<'_>,
     tool: &str,
     input: Value,
-    follow: Option<&WorkDisplay>,
+    follow: Option<&ProgressDisplay>,
 ) -> anyhow::Result<Result<ToolOutput, String>> {
     // MCP folds tool ids. Any other name is sent unchanged.
     let name = ToolId::foreign(tool)
         .map_or_else(|| tool.to_owned(), |id| fold_name(id.as_str()).into_owned());
     let RemoteServer { url, key } = remote;
     let endpoint = parse_server_url(url)?;
-    let request = RemoteRequest {
+    let request = RemoteServerRequest {
         method: "tools/call",
         name: Some(&name),
         params: vec![("name", json!(name)), ("arguments", input)],
@@ -128,7 +128,7 @@ pub(super) async fn list_remote_tools(remote: &RemoteServer<'_>) -> anyhow::Resu
     let mut cursor: Option<Value> = None;
     for _ in 0..PAGES_MAX {
         let params = cursor.take().map(|cursor| ("cursor", cursor)).into_iter().collect();
-        let request = RemoteRequest { method: "tools/list", name: None, params };
+        let request = RemoteServerRequest { method: "tools/list", name: None, params };
         let answer =
             timeout(ANSWER_TIME_MAX, send_request(&endpoint, key.as_ref(), request, None)).await;
         let answer = answer.with_context(|| format!("{url} did not respond in time"))??;
@@ -163,11 +163,11 @@ pub(super) async fn check_health(url: &str) -> anyhow::Result<()> {
 }
 
 /// Converts the failure of a request to `server`.
-pub(super) fn not_answered(failure: HttpFailure, server: &str) -> anyhow::Error {
+pub(super) fn not_answered(failure: HttpRequestFailure, server: &str) -> anyhow::Error {
     match failure {
-        HttpFailure::NotSent(why) => anyhow!(why)
+        HttpRequestFailure::NotSent(why) => anyhow!(why)
             .context(format!("cannot connect to {server}; is `toolgate serve` running?")),
-        HttpFailure::Lost(why) => anyhow!(why).context("the server closed the connection"),
+        HttpRequestFailure::Lost(why) => anyhow!(why).context("the server closed the connection"),
     }
 }
 
@@ -185,9 +185,9 @@ pub(super) fn parse_server_url(url: &str) -> anyhow::Result<HttpUrl> {
 /// Sends one request to the server at `url` and returns the JSON-RPC message that answers it.
 async fn send_request(
     url: &HttpUrl,
-    key: Option<&RemoteKey>,
-    request: RemoteRequest<'_>,
-    follow: Option<&WorkDisplay>,
+    key: Option<&RemoteServerKey>,
+    request: RemoteServerRequest<'_>,
+    follow: Option<&ProgressDisplay>,
 ) -> anyhow::Result<Value> {
     let request = http_request(url, key, request, follow.is_some())?;
     let server = url.authority();
@@ -200,7 +200,7 @@ async fn send_request(
                 "{server} needs a credential; set the variable {KEY_VARIABLE} to your key or \
                  token, or name another variable with --key-env"
             ),
-            Some(RemoteKey { variable, .. }) => {
+            Some(RemoteServerKey { variable, .. }) => {
                 bail!(
                     "{server} refused the credential in {variable}: it is unknown, revoked or expired. \
                      The server's operator can list keys with `toolgate key list` and create one with \
@@ -239,12 +239,12 @@ async fn send_request(
 /// progress and log lines.
 fn http_request(
     url: &HttpUrl,
-    key: Option<&RemoteKey>,
-    request: RemoteRequest<'_>,
+    key: Option<&RemoteServerKey>,
+    request: RemoteServerRequest<'_>,
     with_progress: bool,
 ) -> anyhow::Result<Request<Full<Bytes>>> {
-    let RemoteRequest { method, name, params: fields } = request;
-    let revision = Revision::newest(ProtocolEra::Stateless).name;
+    let RemoteServerRequest { method, name, params: fields } = request;
+    let revision = McpRevision::newest(SessionModel::Stateless).name;
     let mut meta = json!({
         "io.modelcontextprotocol/protocolVersion": revision,
         "io.modelcontextprotocol/clientInfo": {
@@ -252,7 +252,7 @@ fn http_request(
             "version": env!("CARGO_PKG_VERSION"),
         },
         "io.modelcontextprotocol/clientCapabilities": {},
-        META_RESULTS: ResultForm::Both,
+        META_RESULTS: ToolResultForm::Both,
     });
     if with_progress {
         meta["progressToken"] = json!(PROGRESS_TOKEN);
@@ -275,7 +275,7 @@ fn http_request(
     };
     let request = match key {
         None => request,
-        Some(RemoteKey { value, variable }) => {
+        Some(RemoteServerKey { value, variable }) => {
             let credential = HeaderValue::try_from(format!("Bearer {value}"));
             let credential =
                 credential.map_err(|_| anyhow!("the value of {variable} is not a valid key"))?;
@@ -291,7 +291,7 @@ fn http_request(
 /// event. Shows the notifications before it on the display.
 async fn last_event(
     body: &mut Limited<Incoming>,
-    follow: Option<&WorkDisplay>,
+    follow: Option<&ProgressDisplay>,
 ) -> anyhow::Result<(Option<Value>, String)> {
     let mut events = SseParser::new(ANSWER_BYTES_MAX);
     let mut last = None;
@@ -315,12 +315,12 @@ async fn last_event(
 }
 
 /// Converts an MCP notification into an update for the display.
-fn update_from_notification(message: &Value) -> Option<WorkUpdate> {
+fn update_from_notification(message: &Value) -> Option<ProgressUpdate> {
     let params = message.get("params")?;
     match message.get("method")?.as_str()? {
         "notifications/progress" if params["progressToken"] == PROGRESS_TOKEN => {
             let message = params["message"].as_str().map(str::to_owned);
-            Some(WorkUpdate::progress(
+            Some(ProgressUpdate::progress(
                 params["progress"].as_f64()?,
                 params["total"].as_f64(),
                 message,
@@ -330,7 +330,7 @@ fn update_from_notification(message: &Value) -> Option<WorkUpdate> {
             let level = serde_json::from_value(params["level"].clone()).ok()?;
             let data = &params["data"];
             let message = data.as_str().map_or_else(|| data.to_string(), str::to_owned);
-            Some(WorkUpdate::Log { level, message })
+            Some(ProgressUpdate::Log { level, message })
         }
         _ => None,
     }

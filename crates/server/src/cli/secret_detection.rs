@@ -26,7 +26,7 @@ const NO_SECRET: &str = "[/";
 
 /// A secret inside a text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct FoundSecret {
+pub(super) struct DetectedSecret {
     pub(super) range: Range<usize>,
     /// Name of the secret. Empty if only its form shows that it is a secret.
     pub(super) name: String,
@@ -77,15 +77,15 @@ fn looks_secret(text: &str) -> bool {
 
 /// Returns the secrets in `word`, a URL or a command-line argument. `before` is the argument before
 /// it, such as a flag.
-pub(super) fn secrets_in_word(word: &str, before: &str) -> Vec<FoundSecret> {
+pub(super) fn secrets_in_word(word: &str, before: &str) -> Vec<DetectedSecret> {
     let whole =
-        |name: &str| vec![FoundSecret { range: value_range(word, 0), name: name.to_owned() }];
+        |name: &str| vec![DetectedSecret { range: value_range(word, 0), name: name.to_owned() }];
     let is_value = !word.starts_with('-') && !before.contains('=');
     if is_value && is_secret_flag(before) {
         return only_literal(word, whole(before.trim_start_matches('-')));
     }
     if let Some((name, at)) = named_secret(word) {
-        return only_literal(word, vec![FoundSecret { range: value_range(word, at), name }]);
+        return only_literal(word, vec![DetectedSecret { range: value_range(word, at), name }]);
     }
     let found = only_literal(word, secrets_in_url(word));
     let mut rest = word.to_owned();
@@ -97,9 +97,9 @@ pub(super) fn secrets_in_word(word: &str, before: &str) -> Vec<FoundSecret> {
 }
 
 /// Removes found secrets that are empty or already refer to a variable.
-fn only_literal(word: &str, found: Vec<FoundSecret>) -> Vec<FoundSecret> {
+fn only_literal(word: &str, found: Vec<DetectedSecret>) -> Vec<DetectedSecret> {
     let is_literal =
-        |part: &FoundSecret| !part.range.is_empty() && !word[part.range.clone()].contains("${");
+        |part: &DetectedSecret| !part.range.is_empty() && !word[part.range.clone()].contains("${");
     found.into_iter().filter(is_literal).collect()
 }
 
@@ -127,7 +127,7 @@ fn named_secret(word: &str) -> Option<(String, usize)> {
 }
 
 /// Returns the secrets in a URL: a password, secret parameters, and generated parts of the path.
-fn secrets_in_url(text: &str) -> Vec<FoundSecret> {
+fn secrets_in_url(text: &str) -> Vec<DetectedSecret> {
     let Some(start) = text.find("://").map(|at| at + 3) else { return Vec::new() };
     let mut found = Vec::new();
     let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
@@ -135,7 +135,7 @@ fn secrets_in_url(text: &str) -> Vec<FoundSecret> {
         && let Some((user, password)) = userinfo.split_once(':')
     {
         let at = start + user.len() + 1;
-        found.push(FoundSecret { range: at..at + password.len(), name: "password".to_owned() });
+        found.push(DetectedSecret { range: at..at + password.len(), name: "password".to_owned() });
     }
     let mut at = end;
     for part in text[end..].split_inclusive(['/', '?', '#', '&', ';']) {
@@ -143,7 +143,7 @@ fn secrets_in_url(text: &str) -> Vec<FoundSecret> {
         let (name, value) = trimmed.split_once('=').unwrap_or(("", trimmed));
         let from = at + trimmed.len() - value.len();
         if is_secret_name(name) || is_generated(value) {
-            found.push(FoundSecret { range: from..from + value.len(), name: name.to_owned() });
+            found.push(DetectedSecret { range: from..from + value.len(), name: name.to_owned() });
         }
         at += part.len();
     }
@@ -199,7 +199,7 @@ mod tests {
             ("", "ghp_0123456789abcdefghij", "ghp_0123456789abcdefghij", ""),
         ] {
             let found = secrets_in_word(word, before);
-            let [FoundSecret { range, name: found_name }] = &found[..] else {
+            let [DetectedSecret { range, name: found_name }] = &found[..] else {
                 panic!("{word}: {found:?}")
             };
             assert_eq!((&word[range.clone()], &**found_name), (secret, name), "{word}");

@@ -12,9 +12,9 @@ use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate::assembly::environment;
-use toolgate::assembly::server_prep::ServerPrep;
+use toolgate::assembly::server_prep::PreparedWorkspace;
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate::config::{CallLines, Config, ListenEntry};
+use toolgate::config::{CallLogLines, Config, ListenAddressEntry};
 use toolgate::telemetry::call_lines::print_calls;
 use toolgate::{
     HttpListeners, ListenerSecurity, PreparedServer, config, serve::shutdown, serve_http,
@@ -24,8 +24,8 @@ use toolgate_host::FleetServerKind;
 use toolgate_transports::http::WorkerPool;
 
 use super::envelope_options::EnvelopeOptions;
-use super::{FolderArgs, run_to_end};
-use banner::{Banner, print_stop_hint};
+use super::{WorkspaceFolderArgs, run_to_end};
+use banner::{StartupBanner, print_stop_hint};
 
 #[derive(Clone, clap::Args)]
 #[command(after_help = "\
@@ -45,14 +45,14 @@ pub(super) struct ServeArgs {
     /// Lines about calls on standard error, instead of `log.calls`: one line for each call, its
     /// audit record as JSON, or none
     #[arg(long, value_enum, value_name = "LINES")]
-    log: Option<CallLinesArg>,
+    log: Option<CallLogLinesArg>,
     /// Accept jobs but run none: other servers of the fleet run them
     #[arg(long)]
     no_jobs: bool,
     #[command(flatten)]
     enveloping: EnvelopeOptions,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
@@ -65,7 +65,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         );
     }
     config::check_listen(loaded.config.server.listen, &loaded.config)?;
-    let prep = ServerPrep::prepare(&args.path, &loaded.config)?;
+    let prep = PreparedWorkspace::prepare(&args.path, &loaded.config)?;
     let unconfined = prep.confine_server(&loaded.config)?;
     environment::report(&loaded.config, unconfined);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -94,7 +94,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         let stop = shutdown::on_server_signal(drain, || {})?;
         let scheme = url_scheme(&loaded.config);
         let shared_addr = shared.as_ref().map(TcpListener::local_addr).transpose()?;
-        let banner = Banner {
+        let banner = StartupBanner {
             workspace: &workspace,
             config: &loaded.config,
             root: &args.path,
@@ -130,18 +130,18 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 
 /// Form of the lines about calls, as an option of the command line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(super) enum CallLinesArg {
+pub(super) enum CallLogLinesArg {
     Calls,
     Quiet,
     Json,
 }
 
-impl From<CallLinesArg> for CallLines {
-    fn from(lines: CallLinesArg) -> Self {
+impl From<CallLogLinesArg> for CallLogLines {
+    fn from(lines: CallLogLinesArg) -> Self {
         match lines {
-            CallLinesArg::Calls => Self::Calls,
-            CallLinesArg::Quiet => Self::Quiet,
-            CallLinesArg::Json => Self::Json,
+            CallLogLinesArg::Calls => Self::Calls,
+            CallLogLinesArg::Quiet => Self::Quiet,
+            CallLogLinesArg::Json => Self::Json,
         }
     }
 }
@@ -185,7 +185,7 @@ async fn dedicated_listeners(
     config: &Config,
 ) -> anyhow::Result<Vec<(TcpListener, Arc<dyn Dialect>)>> {
     let mut listeners = Vec::new();
-    for ListenEntry { addr, dialect: name } in &config.listen {
+    for ListenAddressEntry { addr, dialect: name } in &config.listen {
         config::check_listen(*addr, config)?;
         if name == "zyra" && config.contracts.zyra_off {
             tracing::warn!(

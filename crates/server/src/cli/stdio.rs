@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use toolgate::assembly::environment;
-use toolgate::assembly::server_prep::ServerPrep;
+use toolgate::assembly::server_prep::PreparedWorkspace;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate::config::Config;
-use toolgate::serve::ready::ReadyFile;
+use toolgate::serve::ready::ServerReadyFile;
 use toolgate::{PreparedServer, serve::shutdown, serve_stdio};
 
-use self::status::StatusStyle;
+use self::status::StatusReportStyle;
 use super::envelope_options::EnvelopeOptions;
-use super::{FolderArgs, complain, run_to_end, small_runtime};
+use super::{WorkspaceFolderArgs, complain, run_to_end, small_runtime};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -39,21 +39,21 @@ pub(super) struct StdioArgs {
     #[command(flatten)]
     enveloping: EnvelopeOptions,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 /// A server that is ready to read its first line.
-struct OpenedServer {
+struct OpenedStdioServer {
     config: Config,
     workspace: ServedWorkspace,
     served: PreparedServer,
     stop: CancellationToken,
     /// The ready file, which tells others that the server is ready, once it has been written.
-    ready: Arc<OnceLock<ReadyFile>>,
+    ready: Arc<OnceLock<ServerReadyFile>>,
 }
 
 pub(super) fn run(args: &StdioArgs) -> anyhow::Result<ExitCode> {
-    let status = StatusStyle::for_dialect(&args.dialect);
+    let status = StatusReportStyle::for_dialect(&args.dialect);
     status.hold_log();
     let prepared = match prepare(args, status) {
         Ok(prepared) => prepared,
@@ -64,7 +64,7 @@ pub(super) fn run(args: &StdioArgs) -> anyhow::Result<ExitCode> {
             Ok(opened) => opened,
             Err(err) => return status.report_failure(err),
         };
-        let OpenedServer { config, workspace, served, stop, ready } = opened;
+        let OpenedStdioServer { config, workspace, served, stop, ready } = opened;
         status.report_ready(&args.path, &config, &ready);
         if std::io::stdin().is_terminal() {
             complain(
@@ -89,23 +89,29 @@ pub(super) fn run(args: &StdioArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Prepares the server for the options `args` and confines this process.
-fn prepare(args: &StdioArgs, status: StatusStyle) -> anyhow::Result<(Config, ServerPrep)> {
+fn prepare(
+    args: &StdioArgs,
+    status: StatusReportStyle,
+) -> anyhow::Result<(Config, PreparedWorkspace)> {
     let mut config = args.folder.load_to_serve(&args.path)?.config;
     args.enveloping.apply(&mut config);
     status.prepare_config(&mut config)?;
-    let prep = ServerPrep::prepare(&args.path, &config)?;
+    let prep = PreparedWorkspace::prepare(&args.path, &config)?;
     let unconfined = prep.confine_server(&config)?;
     environment::report(&config, unconfined);
     Ok((config, prep))
 }
 
 /// Opens the workspace and the dialect, before the first message is read.
-fn open(args: &StdioArgs, (config, prep): (Config, ServerPrep)) -> anyhow::Result<OpenedServer> {
+fn open(
+    args: &StdioArgs,
+    (config, prep): (Config, PreparedWorkspace),
+) -> anyhow::Result<OpenedStdioServer> {
     let workspace = ServedWorkspace::open_prepared(prep, &config)?;
     let served = workspace.server();
     // An unknown dialect must fail before the terminal message.
     served.dialect(&args.dialect)?;
-    let ready = Arc::new(OnceLock::<ReadyFile>::new());
+    let ready = Arc::new(OnceLock::<ServerReadyFile>::new());
     let ready_at_exit = ready.clone();
     let drain = Duration::from_millis(config.server.drain_ms);
     let stop = shutdown::on_server_signal(drain, move || {
@@ -113,5 +119,5 @@ fn open(args: &StdioArgs, (config, prep): (Config, ServerPrep)) -> anyhow::Resul
             file.remove();
         }
     })?;
-    Ok(OpenedServer { config, workspace, served, stop, ready })
+    Ok(OpenedStdioServer { config, workspace, served, stop, ready })
 }

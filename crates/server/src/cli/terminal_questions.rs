@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Map, Value};
 use toolgate_contract::printable::{escape_line, escape_lines};
 use toolgate_contract::{
-    Asker, BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, PersonChoice,
-    QuestionSender, QuestionSupport, ToolError, exact_json, fold_name,
+    BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer,
+    QuestionAsker, QuestionSender, QuestionSupport, ToolError, exact_json, fold_name,
 };
 use toolgate_toolsets::ci::OWN_REGISTRY_QUESTION;
 
-use super::follow::{ProgressView, WorkDisplay};
+use super::follow::{ProgressDisplay, ProgressView};
 
 /// The tool that restores the dependencies of a project.
 const CI_RESTORE: &str = "ci_restore";
@@ -29,18 +29,18 @@ pub(super) struct TerminalUser {
 
 impl TerminalUser {
     /// Returns the person at the terminal who calls `tool`, or `None` if there is no terminal.
-    pub(super) fn at_terminal(tool: &str, follow: Option<&WorkDisplay>) -> Option<Self> {
+    pub(super) fn at_terminal(tool: &str, follow: Option<&ProgressDisplay>) -> Option<Self> {
         is_at_terminal().then(|| Self {
-            bar: follow.and_then(WorkDisplay::bar),
+            bar: follow.and_then(ProgressDisplay::bar),
             has_declined: Arc::default(),
             is_restore: fold_name(tool) == CI_RESTORE,
         })
     }
 
     /// Returns an asker that asks this person the questions of a call.
-    pub(super) fn asker(&self) -> Asker {
+    pub(super) fn asker(&self) -> QuestionAsker {
         let can = QuestionSupport { form: true, visit: true, ..QuestionSupport::default() };
-        Asker::during_call(can, Arc::new(self.clone()))
+        QuestionAsker::during_call(can, Arc::new(self.clone()))
     }
 
     /// Returns true if the person has declined a question.
@@ -54,7 +54,7 @@ impl QuestionSender for TerminalUser {
         Box::pin(async move {
             // The bar would be drawn over the question.
             let _aside = self.bar.as_ref().map(ProgressView::hide);
-            let line = OpenPromptLine;
+            let line = UnansweredPrompt;
             let is_restore = self.is_restore;
             // A read from a terminal cannot be cancelled. Only the end of the program ends it.
             let asking = tokio::task::spawn_blocking(move || {
@@ -64,13 +64,13 @@ impl QuestionSender for TerminalUser {
                     let choice = terminal.answer(&key, &question, is_restore);
                     (key, choice)
                 });
-                choices.collect::<Vec<(String, PersonChoice)>>()
+                choices.collect::<Vec<(String, ElicitationAnswer)>>()
             });
             let choices = asking
                 .await
                 .map_err(|err| ToolError::with_cause("the question could not be asked", err))?;
             std::mem::forget(line);
-            if choices.iter().any(|(_, choice)| !matches!(choice, PersonChoice::Accepted(_))) {
+            if choices.iter().any(|(_, choice)| !matches!(choice, ElicitationAnswer::Accepted(_))) {
                 self.has_declined.store(true, Ordering::Relaxed);
             }
             let answers =
@@ -91,13 +91,13 @@ pub(super) fn ask_yes_no(question: &str) -> Option<bool> {
         return None;
     }
     let mut terminal = TerminalPrompt { input: std::io::stdin().lock(), out: std::io::stderr() };
-    Some(matches!(terminal.agree(question, Map::new()), PersonChoice::Accepted(_)))
+    Some(matches!(terminal.agree(question, Map::new()), ElicitationAnswer::Accepted(_)))
 }
 
 /// An unanswered prompt on the terminal. Dropping it starts a new line.
-struct OpenPromptLine;
+struct UnansweredPrompt;
 
-impl Drop for OpenPromptLine {
+impl Drop for UnansweredPrompt {
     fn drop(&mut self) {
         write_flushed(&mut std::io::stderr(), "\n");
     }
@@ -112,15 +112,20 @@ struct TerminalPrompt<I, O> {
 impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
     /// Answers the question with the key `key`. Does not ask whether `ci.restore` may reach the
     /// person's own registry.
-    fn answer(&mut self, key: &str, question: &ClientQuestion, is_restore: bool) -> PersonChoice {
+    fn answer(
+        &mut self,
+        key: &str,
+        question: &ClientQuestion,
+        is_restore: bool,
+    ) -> ElicitationAnswer {
         match key {
             // The person has named the registry. An upstream chooses the keys of its own questions.
-            OWN_REGISTRY_QUESTION if is_restore => PersonChoice::Accepted(Map::new()),
+            OWN_REGISTRY_QUESTION if is_restore => ElicitationAnswer::Accepted(Map::new()),
             _ => self.ask(question),
         }
     }
 
-    fn ask(&mut self, question: &ClientQuestion) -> PersonChoice {
+    fn ask(&mut self, question: &ClientQuestion) -> ElicitationAnswer {
         match question {
             // The message contains the question already.
             ClientQuestion::Form { message, .. } if question.is_for_consent() => {
@@ -134,11 +139,11 @@ impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
                 self.agree(&format!("{message}\n  {url}\nDid you open this page? "), Map::new())
             }
             // The asker does not offer these capabilities.
-            ClientQuestion::Sample(_) | ClientQuestion::Roots => PersonChoice::Declined,
+            ClientQuestion::Sample(_) | ClientQuestion::Roots => ElicitationAnswer::Declined,
         }
     }
 
-    fn fill_in(&mut self, message: &str, schema: &Value) -> PersonChoice {
+    fn fill_in(&mut self, message: &str, schema: &Value) -> ElicitationAnswer {
         write_flushed(&mut self.out, &format!("{}\n", escape_lines(message)));
         let mut content = Map::new();
         let fields = schema.get("properties").and_then(Value::as_object);
@@ -149,7 +154,7 @@ impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
             let choices = field.get("enum").map(|all| format!(" one of {all}")).unwrap_or_default();
             let prompt = format!("  {name}{about}{choices}: ");
             let Some(line) = self.read(&escape_line(&prompt)) else {
-                return PersonChoice::Canceled;
+                return ElicitationAnswer::Canceled;
             };
             if let Some(value) = parse_field(field, line.trim()) {
                 content.insert(name.clone(), value);
@@ -158,15 +163,15 @@ impl<I: BufRead, O: Write> TerminalPrompt<I, O> {
         if content.is_empty() {
             self.agree("Continue? ", content)
         } else {
-            PersonChoice::Accepted(content)
+            ElicitationAnswer::Accepted(content)
         }
     }
 
-    fn agree(&mut self, question: &str, content: Map<String, Value>) -> PersonChoice {
+    fn agree(&mut self, question: &str, content: Map<String, Value>) -> ElicitationAnswer {
         match self.read(&format!("{question}[y/N] ")).map(|line| is_yes(line.trim())) {
-            Some(true) => PersonChoice::Accepted(content),
-            Some(false) => PersonChoice::Declined,
-            None => PersonChoice::Canceled,
+            Some(true) => ElicitationAnswer::Accepted(content),
+            Some(false) => ElicitationAnswer::Declined,
+            None => ElicitationAnswer::Canceled,
         }
     }
 
@@ -215,7 +220,7 @@ mod tests {
     use super::*;
 
     /// Answers `question` with `typed`. Returns the text on the terminal and the choice.
-    fn ask(question: &ClientQuestion, typed: &str) -> (String, PersonChoice) {
+    fn ask(question: &ClientQuestion, typed: &str) -> (String, ElicitationAnswer) {
         let mut terminal = TerminalPrompt { input: typed.as_bytes(), out: Vec::new() };
         let choice = terminal.ask(question);
         (String::from_utf8(terminal.out).expect("text"), choice)
@@ -239,7 +244,7 @@ mod tests {
         for is_restore in [true, false] {
             let mut terminal = TerminalPrompt { input: &b"n\n"[..], out: Vec::new() };
             let choice = terminal.answer(OWN_REGISTRY_QUESTION, &consent("?"), is_restore);
-            assert_eq!(choice == PersonChoice::Accepted(Map::new()), is_restore, "{choice:?}");
+            assert_eq!(choice == ElicitationAnswer::Accepted(Map::new()), is_restore, "{choice:?}");
             assert_eq!(terminal.out.is_empty(), is_restore);
         }
     }
@@ -253,16 +258,20 @@ mod tests {
     #[test]
     fn only_a_form_of_yes_accepts() {
         for yes in ["y\n", "Y\n", "yes\n", "YES\n", " Yes \r\n", "y"] {
-            assert_eq!(ask(&consent("?"), yes).1, PersonChoice::Accepted(Map::new()), "{yes:?}");
+            assert_eq!(
+                ask(&consent("?"), yes).1,
+                ElicitationAnswer::Accepted(Map::new()),
+                "{yes:?}"
+            );
         }
         for no in ["\n", "n\n", "yess\n", "ja\n"] {
-            assert_eq!(ask(&consent("?"), no).1, PersonChoice::Declined, "{no:?}");
+            assert_eq!(ask(&consent("?"), no).1, ElicitationAnswer::Declined, "{no:?}");
         }
     }
 
     #[test]
     fn the_end_of_input_cancels_and_starts_a_new_line() {
-        let ended = ("Should it? [y/N] \n".to_owned(), PersonChoice::Canceled);
+        let ended = ("Should it? [y/N] \n".to_owned(), ElicitationAnswer::Canceled);
         assert_eq!(ask(&consent("Should it?"), ""), ended);
     }
 
@@ -274,7 +283,7 @@ mod tests {
         let form = ClientQuestion::Form { message: "Tea?".to_owned(), schema };
         let (shown, choice) = ask(&form, "YES\n\n");
         assert_eq!(shown, "Tea?\n  milk:   sugar (Lumps): ");
-        let PersonChoice::Accepted(content) = choice else { panic!("{choice:?}") };
+        let ElicitationAnswer::Accepted(content) = choice else { panic!("{choice:?}") };
         assert_eq!(Value::Object(content), json!({ "milk": true, "sugar": 1 }));
     }
 }

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{Caller, Effects, ToolSpec, fold_name};
 use toolgate_dialects::mcp::model_text;
-use toolgate_host::{ExplainedTool, Host, estimate_tokens};
+use toolgate_host::{ExplainedToolMatch, Host, estimate_tokens};
 
 use super::schema_fields::{SchemaField, fields};
-use super::{FolderArgs, complain, print, remote, run_to_end, small_runtime};
+use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runtime};
 
 /// Maximum number of tools that `--why` shows.
 const FOUND_MAX: usize = 10;
@@ -59,7 +59,7 @@ pub(super) struct ToolsArgs {
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 /// A tool in the list of `toolgate tools`.
@@ -144,7 +144,7 @@ fn show_search(host: &Host, caller: &Caller, question: &str) -> anyhow::Result<E
     if found.is_empty() {
         bail!("no tool contains a word of `{question}`; `toolgate tools` lists the tools");
     }
-    for ExplainedTool { name, score, words } in found {
+    for ExplainedToolMatch { name, score, words } in found {
         let words = words.iter().map(|it| format!("{} {:.2}", it.word, it.score));
         let words = words.collect::<Vec<_>>().join(", ");
         print(&format!("{score:>6.2} {name:<24} {words}\n"))?;

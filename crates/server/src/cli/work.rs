@@ -7,15 +7,15 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate::assembly::environment;
-use toolgate::assembly::server_prep::ServerPrep;
+use toolgate::assembly::server_prep::PreparedWorkspace;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate::config::Config;
 use toolgate::serve::shutdown;
 use toolgate::telemetry::call_lines::print_calls;
 use toolgate_host::FleetServerKind;
 
-use super::serve::CallLinesArg;
-use super::{FolderArgs, run_to_end};
+use super::serve::CallLogLinesArg;
+use super::{WorkspaceFolderArgs, run_to_end};
 
 /// Time for stopped jobs and their programs to end, after the time for which jobs may continue.
 const STOP_TIME: Duration = Duration::from_secs(10);
@@ -36,9 +36,9 @@ pub(super) struct WorkArgs {
     /// Lines about calls on standard error, instead of `log.calls`: one line for each call, its
     /// audit record as JSON, or none
     #[arg(long, value_enum, value_name = "LINES")]
-    log: Option<CallLinesArg>,
+    log: Option<CallLogLinesArg>,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 pub(super) fn run(args: &WorkArgs) -> anyhow::Result<ExitCode> {
@@ -53,7 +53,7 @@ pub(super) fn run(args: &WorkArgs) -> anyhow::Result<ExitCode> {
     if loaded.config.jobs.to == "off" {
         bail!("jobs are off (jobs.to), so a worker has nothing to do");
     }
-    let prep = ServerPrep::prepare(&args.path, &loaded.config)?;
+    let prep = PreparedWorkspace::prepare(&args.path, &loaded.config)?;
     let unconfined = prep.confine_server(&loaded.config)?;
     environment::report(&loaded.config, unconfined);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -20,8 +20,8 @@ pub struct AuditSection {
     /// Number of rotated log files to keep. The log file is rotated at 32 MiB.
     pub keep: u32,
     /// Arguments in the records: `none` (only their hash), `subject` (the path, command line,
-    /// repository or URI, and the error message) or `redacted` (all arguments, with long texts cut).
-    /// Secrets are redacted.
+    /// repository or URI, and the error message) or `redacted` (all arguments, with long texts
+    /// cut). Secrets are redacted.
     pub arguments: ArgumentRecording,
 }
 

@@ -7,13 +7,13 @@ use std::ops::Deref;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use toolgate_host::OutputCheck;
+use toolgate_host::OutputSchemaCheck;
 
 use super::setting::SettingSpec;
 use super::{ApiKey, Config};
 
 /// The value that an environment variable of a contract sets.
-enum VariableTarget {
+enum ContractVariableTarget {
     /// Setting `section.name`, parsed like the setting's own environment variable.
     Setting(&'static str),
     /// Function that applies a value which is not a single setting.
@@ -23,10 +23,10 @@ enum VariableTarget {
     ApplyToZyra(fn(&mut Config, &str) -> anyhow::Result<()>),
 }
 
-use VariableTarget::{Apply, ApplyToZyra, Setting as The};
+use ContractVariableTarget::{Apply, ApplyToZyra, Setting as The};
 
 /// All environment variables of the contracts that toolgate implements.
-const VARIABLES: &[(&str, VariableTarget)] = &[
+const VARIABLES: &[(&str, ContractVariableTarget)] = &[
     // Synesthetic
     ("MCP_READY_FILE", Apply(ready_file)),
     ("MCP_ENDPOINT", Apply(endpoint)),
@@ -76,9 +76,9 @@ fn endpoint(config: &mut Config, endpoint: &str) -> anyhow::Result<()> {
 
 fn envelope_validation(config: &mut Config, mode: &str) -> anyhow::Result<()> {
     config.envelope.validation = match mode.trim().to_ascii_lowercase().as_str() {
-        "off" => OutputCheck::Off,
-        "shadow" => OutputCheck::Shadow,
-        "enforce" => OutputCheck::Enforce,
+        "off" => OutputSchemaCheck::Off,
+        "shadow" => OutputSchemaCheck::Shadow,
+        "enforce" => OutputSchemaCheck::Enforce,
         other => bail!("`{other}` is invalid; write off, shadow or enforce"),
     };
     Ok(())
@@ -176,7 +176,7 @@ pub(super) fn apply_others(
 /// Returns the contract variables that are set in the environment.
 fn set_variables<'a>(
     env: &'a [(&str, &str)],
-) -> impl Iterator<Item = (&'static str, &'static VariableTarget, &'a str)> {
+) -> impl Iterator<Item = (&'static str, &'static ContractVariableTarget, &'a str)> {
     VARIABLES.iter().filter_map(|(variable, target)| {
         let (_, value) = env.iter().find(|(name, value)| name == variable && !value.is_empty())?;
         Some((*variable, target, *value))

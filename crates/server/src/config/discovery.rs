@@ -11,7 +11,7 @@ pub struct DiscoverySection {
     /// the tools that find and call all others (`tools_search`, `tools_call`, `tools_read`). `auto`
     /// lists all tools while those of upstreams have at most `budget_tokens`. Above that, clients
     /// find them by search. Claude Code, VS Code and Windsurf have limits of their own.
-    pub mode: DiscoveryMode,
+    pub mode: ToolDiscoveryMode,
     /// Maximum number of tokens of all upstreams' tools in a list, if `mode` is `auto`. The name,
     /// description and arguments of each tool are counted. The number of tokens is estimated from
     /// their characters. Once folded, a caller's lists stay folded down to 70 % of this number.
@@ -26,13 +26,13 @@ pub struct DiscoverySection {
     /// later searches. `session` keeps the queries until the session ends, `caller` until the
     /// server stops, and `off` keeps none. With `shared`, the queries of all callers rank tools for
     /// all callers, so trust them. Nothing is written to disk.
-    pub memory: DiscoveryMemory,
+    pub memory: ToolDiscoveryMemory,
 }
 
 /// Rule for the tool lists of MCP clients: all tools, or few tools and a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum DiscoveryMode {
+pub enum ToolDiscoveryMode {
     /// Lists contain all tools.
     Off,
     /// Lists contain all tools, unless those of upstreams need more tokens than the budget.
@@ -44,7 +44,7 @@ pub enum DiscoveryMode {
 /// Memory of the queries of tool search that led to a successful call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum DiscoveryMemory {
+pub enum ToolDiscoveryMemory {
     /// No query is remembered.
     Off,
     /// Queries are remembered until their session ends.
@@ -58,11 +58,11 @@ pub enum DiscoveryMemory {
 impl Default for DiscoverySection {
     fn default() -> Self {
         Self {
-            mode: DiscoveryMode::Auto,
+            mode: ToolDiscoveryMode::Auto,
             budget_tokens: 10_000,
             favourites: Vec::new(),
             read_tool: true,
-            memory: DiscoveryMemory::Session,
+            memory: ToolDiscoveryMemory::Session,
         }
     }
 }

@@ -20,8 +20,8 @@ pub struct FleetSection {
     pub url: Option<String>,
     /// Environment variable with the password of the database.
     pub password_env: String,
-    /// Name of the workspace in the database. By default, the name is the path of the served folder.
-    /// Servers that serve the same files under different paths need the same name.
+    /// Name of the workspace in the database. By default, the name is the path of the served
+    /// folder. Servers that serve the same files under different paths need the same name.
     pub workspace: Option<String>,
     /// Time in milliseconds after which other servers take over the jobs of a server that no longer
     /// reaches the database. Only jobs that wait, or whose tools are idempotent, run again.
@@ -80,8 +80,8 @@ impl FleetSection {
         self.password = password.map(DatabasePassword::from).unwrap_or_default();
     }
 
-    /// Returns the settings of the job store for the workspace at the resolved path `root`, or `None`
-    /// if there is no database.
+    /// Returns the settings of the job store for the workspace at the resolved path `root`, or
+    /// `None` if there is no database.
     ///
     /// # Errors
     /// The URL is invalid.

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use toolgate_world::root::EntryStamp;
+use toolgate_world::root::EntryFingerprint;
 
 use super::keys::check_all;
 use super::{ApiKey, ServerSection, state_folder};
-use crate::owned_files::{self, LinkPolicy};
+use crate::owned_files::{self, FileLinkPolicy};
 
 /// Comment that toolgate writes at the top of the key file.
 const HEADING: &str = "\
@@ -59,8 +59,8 @@ pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
 ///
 /// # Errors
 /// The file cannot be read or parsed, or other users could have written it.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(KeyFileContent, EntryStamp)>> {
-    let (text, stamp) = match owned_files::read_owned(path, LinkPolicy::Refused) {
+pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(KeyFileContent, EntryFingerprint)>> {
+    let (text, stamp) = match owned_files::read_owned(path, FileLinkPolicy::Refused) {
         Ok(read) => read,
         Err(err) if is_missing(&err) => return Ok(None),
         Err(err) => return Err(err.context("cannot read the keys of server.keys_file")),

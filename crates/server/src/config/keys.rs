@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::Config;
 
 /// SHA-256 digest of an API key.
-pub(crate) type KeyDigest = [u8; 32];
+pub(crate) type ApiKeyDigest = [u8; 32];
 
 /// Longest name of a caller, in characters.
 const NAME_CHARS_MAX: usize = 64;
@@ -57,13 +57,13 @@ impl ApiKey {
     }
 
     /// Parses the key's digest. Returns `None` if it is invalid.
-    pub(crate) fn digest_key(&self) -> Option<KeyDigest> {
+    pub(crate) fn digest_key(&self) -> Option<ApiKeyDigest> {
         parse_digest(&self.sha256)
     }
 }
 
 /// Parses the 64 hexadecimal digits of a digest. Returns `None` if `text` is not a digest.
-pub(crate) fn parse_digest(text: &str) -> Option<KeyDigest> {
+pub(crate) fn parse_digest(text: &str) -> Option<ApiKeyDigest> {
     HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?.try_into().ok()
 }
 
@@ -77,7 +77,7 @@ pub(super) fn configured_keys<'de, D: Deserializer<'de>>(keys: D) -> Result<Vec<
 }
 
 /// Returns the SHA-256 digest of the API key `key`.
-pub(crate) fn digest(key: &[u8]) -> KeyDigest {
+pub(crate) fn digest(key: &[u8]) -> ApiKeyDigest {
     Sha256::digest(key).into()
 }
 
@@ -111,7 +111,7 @@ pub fn check_caller_name(name: &str) -> anyhow::Result<()> {
 
 /// Checks the API keys `keys`. `place` names their source in errors.
 pub(super) fn check_all(keys: &[ApiKey], place: &str) -> anyhow::Result<()> {
-    let mut seen: HashMap<KeyDigest, &str> = HashMap::new();
+    let mut seen: HashMap<ApiKeyDigest, &str> = HashMap::new();
     for key in keys {
         let name = key.name.as_str();
         if !is_word(name) {

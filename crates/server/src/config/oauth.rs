@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use toolgate_net::HttpUrl;
 
 use super::keys::is_word;
-use super::{Config, EffectsMax};
+use super::{Config, EffectLimit};
 
 /// OAuth issuer whose tokens are accepted from callers over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct IssuerEntry {
+pub struct OAuthIssuerEntry {
     /// URL of the issuer, exactly as in the `iss` claim of its tokens.
     pub issuer: String,
     /// Accepted values of the tokens' `aud` claim. At least one must match exactly. The default is
@@ -34,7 +34,7 @@ pub struct IssuerEntry {
 /// Tools that a scope of tokens allows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ScopeEntry {
+pub struct OAuthScopeEntry {
     /// Name of the scope in tokens, such as `files:read`.
     pub name: String,
     /// Patterns of tools that the scope allows, such as `files.*` (or `files_*`). By default, all
@@ -43,18 +43,18 @@ pub struct ScopeEntry {
     pub tools: Vec<String>,
     /// Highest effect of the tools that the scope allows: `reads`, `adds`, `changes` or `runs`.
     #[serde(default = "runs")]
-    pub effects: EffectsMax,
+    pub effects: EffectLimit,
 }
 
 fn all_tools() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-fn runs() -> EffectsMax {
-    EffectsMax::Runs
+fn runs() -> EffectLimit {
+    EffectLimit::Runs
 }
 
-impl IssuerEntry {
+impl OAuthIssuerEntry {
     /// Returns the prefix of the names of callers with tokens of this issuer.
     pub(crate) fn alias(&self) -> &str {
         match &self.alias {

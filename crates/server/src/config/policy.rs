@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use toolgate_contract::Effects;
 use toolgate_host::{PolicyEffect, PolicyRule};
 
-use super::EffectsMax;
+use super::EffectLimit;
 
 /// Rules that allow, deny or confirm calls by caller, tool and input. They cannot loosen
 /// `tools.deny` or `tools.confirm`. See docs/guide/policy.md.
@@ -14,7 +14,7 @@ use super::EffectsMax;
 #[serde(default, deny_unknown_fields)]
 pub struct PolicySection {
     /// Decision for calls that no rule matches: `allow`, `deny` or `confirm`.
-    pub default: RuleEffect,
+    pub default: PolicyRuleEffect,
     /// Rules in order, with one `[[policy.rules]]` table for each. The first rule that matches a
     /// call decides.
     pub rules: Vec<PolicyRuleEntry>,
@@ -22,7 +22,7 @@ pub struct PolicySection {
 
 impl Default for PolicySection {
     fn default() -> Self {
-        Self { default: RuleEffect::Allow, rules: Vec::new() }
+        Self { default: PolicyRuleEffect::Allow, rules: Vec::new() }
     }
 }
 
@@ -33,7 +33,7 @@ pub struct PolicyRuleEntry {
     /// Name of the rule in audit records and in `toolgate policy explain`.
     pub name: String,
     /// Decision: `allow`, `deny`, or `confirm` to ask a person first.
-    pub effect: RuleEffect,
+    pub effect: PolicyRuleEffect,
     /// Patterns for callers' names, such as `ci` or `okta:*`. At least one must match the caller's
     /// name. `*` matches any text and `?` one character.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
@@ -47,7 +47,7 @@ pub struct PolicyRuleEntry {
     pub tools: Vec<String>,
     /// Effects: `reads`, `adds`, `changes`, `runs`. The tool must have one of them.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
-    pub effects: Vec<EffectsMax>,
+    pub effects: Vec<EffectLimit>,
     /// CEL expression over `caller`, `tool` and `input` that must be true, such as
     /// `under(input.path, "infra")`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T
 /// Decision of a policy rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum RuleEffect {
+pub enum PolicyRuleEffect {
     /// Allow the call.
     Allow,
     /// Deny the call.
@@ -78,12 +78,12 @@ pub enum RuleEffect {
     Confirm,
 }
 
-impl From<RuleEffect> for PolicyEffect {
-    fn from(effect: RuleEffect) -> Self {
+impl From<PolicyRuleEffect> for PolicyEffect {
+    fn from(effect: PolicyRuleEffect) -> Self {
         match effect {
-            RuleEffect::Allow => Self::Allow,
-            RuleEffect::Deny => Self::Deny,
-            RuleEffect::Confirm => Self::Confirm,
+            PolicyRuleEffect::Allow => Self::Allow,
+            PolicyRuleEffect::Deny => Self::Deny,
+            PolicyRuleEffect::Confirm => Self::Confirm,
         }
     }
 }
@@ -93,10 +93,10 @@ impl From<&PolicyRuleEntry> for PolicyRule {
         let PolicyRuleEntry { name, effect, callers, roles, tools, effects, when, message } =
             rule.clone();
         let effects = effects.into_iter().map(|effects| match effects {
-            EffectsMax::Reads => Effects::Reads,
-            EffectsMax::Adds => Effects::Adds,
-            EffectsMax::Changes => Effects::Changes,
-            EffectsMax::Runs => Effects::Runs,
+            EffectLimit::Reads => Effects::Reads,
+            EffectLimit::Adds => Effects::Adds,
+            EffectLimit::Changes => Effects::Changes,
+            EffectLimit::Runs => Effects::Runs,
         });
         let effects = effects.collect();
         Self { name, effect: effect.into(), callers, roles, tools, effects, when, message }

@@ -13,12 +13,12 @@ const IPV4_BITS: u32 = 32;
 
 /// Range of IP addresses, such as `10.0.0.0/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AddressRange {
+pub(crate) struct IpAddressRange {
     first: u128,
     prefix_bits: u32,
 }
 
-impl AddressRange {
+impl IpAddressRange {
     /// Parses an IP address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (address, prefix) = match text.split_once('/') {
@@ -52,9 +52,9 @@ fn address_number(address: IpAddr) -> u128 {
 ///
 /// # Errors
 /// When one is not an address or a network.
-pub(crate) fn trusted_ranges(server: &ServerSection) -> anyhow::Result<Vec<AddressRange>> {
+pub(crate) fn trusted_ranges(server: &ServerSection) -> anyhow::Result<Vec<IpAddressRange>> {
     let ranges = server.trusted_proxies.iter().map(|text| {
-        AddressRange::parse(text).with_context(|| {
+        IpAddressRange::parse(text).with_context(|| {
             format!(
                 "`{text}` in server.trusted_proxies is not an address; write an address such as \
                  `127.0.0.1`, or a network such as `10.0.0.0/8`"
@@ -91,7 +91,7 @@ mod tests {
             ("::1", "::1", "127.0.0.1"),
             ("::/0", "127.0.0.1", ""),
         ] {
-            let parsed = AddressRange::parse(range).expect(range);
+            let parsed = IpAddressRange::parse(range).expect(range);
             let contains = |text: &str| text.parse().is_ok_and(|address| parsed.contains(address));
             assert_eq!((contains(inside), contains(outside)), (true, false), "{range}");
         }
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_text_that_is_no_address_or_network_is_refused() {
         for text in ["", "10.0.0.0/33", "::1/129", "10.0.0/8", "proxy.example", "10.0.0.1/", "/8"] {
-            assert_eq!(AddressRange::parse(text), None, "{text}");
+            assert_eq!(IpAddressRange::parse(text), None, "{text}");
         }
         let refusal = |server: ServerSection| check(&server).expect_err("refused").to_string();
         let odd = ServerSection { trusted_proxies: vec!["nginx".into()], ..Default::default() };

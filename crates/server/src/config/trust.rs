@@ -19,7 +19,7 @@ use toolgate_toolsets::files;
 
 use super::load::FILE_BYTES_MAX;
 use super::state_folder;
-use crate::owned_files::{self, LinkPolicy};
+use crate::owned_files::{self, FileLinkPolicy};
 
 /// Settings that can only restrict tools, and so apply even if the user does not trust the settings
 /// file. Only the owner may decide all other settings. `files.protected` needs no trust if no entry
@@ -34,7 +34,7 @@ const NARROWING: [(&str, &str); 5] = [
 
 /// A setting in a settings file that only the owner may decide, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnerSetting {
+pub struct OwnerOnlySetting {
     /// Name of the setting, such as `sandbox.profile`, `command."a.b"` or `upstream.NAME` for a
     /// named table, or `keys` for one table of a list.
     pub name: String,
@@ -63,7 +63,7 @@ pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// Lists the first of `settings` with their lines, and counts the others.
-pub fn list_settings(settings: &[OwnerSetting]) -> String {
+pub fn list_settings(settings: &[OwnerOnlySetting]) -> String {
     const SHOWN: usize = 5;
     let shown = settings.iter().take(SHOWN);
     let mut shown: Vec<_> = shown.map(|it| format!("`{}` in line {}", it.name, it.line)).collect();
@@ -75,14 +75,14 @@ pub fn list_settings(settings: &[OwnerSetting]) -> String {
 
 /// Returns the settings in `text`, a settings file, that only the owner may decide, in order of
 /// lines. Each named table and each table of a list is a setting of its own.
-pub fn owner_settings(text: &str) -> Vec<OwnerSetting> {
+pub fn owner_settings(text: &str) -> Vec<OwnerOnlySetting> {
     let Ok(table) = DeTable::parse(text) else { return Vec::new() };
     let line = |at: usize| text[..at].matches('\n').count() + 1;
     let mut owned = Vec::new();
     let mut add = |name: String, key_start: usize, value: &Spanned<DeValue<'_>>| {
         let starts = table_starts(value).unwrap_or_else(|| vec![key_start]);
         owned.extend(
-            starts.into_iter().map(|at| OwnerSetting { name: name.clone(), line: line(at) }),
+            starts.into_iter().map(|at| OwnerOnlySetting { name: name.clone(), line: line(at) }),
         );
     };
     for (section, body) in table.get_ref() {
@@ -141,7 +141,7 @@ fn narrows(section: &str, setting: &str, value: &Spanned<DeValue<'_>>) -> bool {
 /// # Errors
 /// The file is not a regular file, is too large, or is not UTF-8.
 pub fn read_settings_text(file: &Path) -> anyhow::Result<String> {
-    owned_files::read_text(file, LinkPolicy::Refused, FILE_BYTES_MAX)
+    owned_files::read_text(file, FileLinkPolicy::Refused, FILE_BYTES_MAX)
 }
 
 /// Returns true if the user has trusted `file` with exactly the content `text`.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use maud::html;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, Caller, ClientAnswer, ClientQuestion, EndedJobAnswer, HostAnswer,
-    HostRequest, PersonChoice, Reply, ResultText, ToolError, ToolId, ToolOutput,
+    CallEnding, CallError, Caller, ClientAnswer, ClientQuestion, ElicitationAnswer, EndedJobAnswer,
+    HostAnswer, HostRequest, Reply, ResultText, ToolError, ToolId, ToolOutput,
 };
 use toolgate_host::IncomingRequest;
 
@@ -146,14 +146,14 @@ async fn answer_question(
     };
     let choice = match (form.get("choice"), question) {
         (Some("accept"), ClientQuestion::Form { schema, .. }) => match form.arguments(schema) {
-            Ok(values) => PersonChoice::Accepted(values),
+            Ok(values) => ElicitationAnswer::Accepted(values),
             Err(why) => return problem(400, &why),
         },
         (Some("accept"), ClientQuestion::Visit { .. }) => {
-            PersonChoice::Accepted(serde_json::Map::new())
+            ElicitationAnswer::Accepted(serde_json::Map::new())
         }
         (Some("decline"), ClientQuestion::Form { .. } | ClientQuestion::Visit { .. }) => {
-            PersonChoice::Declined
+            ElicitationAnswer::Declined
         }
         _ => return problem(400, "A person cannot answer this question."),
     };
@@ -180,8 +180,8 @@ async fn answer_call(
         return problem(403, "This question cannot be answered at this console.");
     }
     let (word, choice) = match form.get("choice") {
-        Some("allow") => ("allow", PersonChoice::Accepted(serde_json::Map::new())),
-        Some("refuse") => ("refuse", PersonChoice::Declined),
+        Some("allow") => ("allow", ElicitationAnswer::Accepted(serde_json::Map::new())),
+        Some("refuse") => ("refuse", ElicitationAnswer::Declined),
         _ => return problem(400, "Choose to allow or to refuse the call."),
     };
     let AskingCall { caller, subject } = &waiting.call;

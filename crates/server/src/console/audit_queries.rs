@@ -28,7 +28,7 @@ const LIFETIME: Duration = Duration::from_millis(900);
 const NICE: i32 = 10;
 
 /// Queries of the index of the audit log, which is opened when it is first needed.
-pub(crate) struct AuditQueries {
+pub(crate) struct AuditIndexQueries {
     log: Option<PathBuf>,
     /// Queue of the thread that owns the audit index. The thread ends when this value is dropped.
     thread: Mutex<Option<SyncSender<IndexQuery>>>,
@@ -46,7 +46,7 @@ struct IndexThread {
     results: HashMap<String, (Instant, Arc<dyn Any + Send + Sync>)>,
 }
 
-impl AuditQueries {
+impl AuditIndexQueries {
     pub(crate) fn new(log: Option<PathBuf>) -> Self {
         Self { log, thread: Mutex::default() }
     }

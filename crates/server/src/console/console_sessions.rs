@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use data_encoding::HEXLOWER;
-use toolgate_contract::{Caller, FrameHead};
+use toolgate_contract::{Caller, FrameMetadata};
 
-use crate::config::KeyDigest;
+use crate::config::ApiKeyDigest;
 use crate::sessions::waiting_questions::{AskingCall, WaitingQuestion};
 use crate::sync::lock_mutex;
 
@@ -52,7 +52,7 @@ pub(crate) struct ConsoleSession {
     /// Token that each form of the session repeats, and that other sites cannot know.
     pub(crate) csrf: String,
     /// Digest of the key or token with which the person signed in.
-    pub(crate) credential: Option<KeyDigest>,
+    pub(crate) credential: Option<ApiKeyDigest>,
     opened: Instant,
     last_used: Mutex<Instant>,
 }
@@ -96,7 +96,7 @@ impl ConsoleSessions {
         &self,
         caller: Caller,
         role: ConsoleRole,
-        credential: Option<KeyDigest>,
+        credential: Option<ApiKeyDigest>,
     ) -> anyhow::Result<String> {
         let cookie = random_token()?;
         let now = Instant::now();
@@ -117,7 +117,7 @@ impl ConsoleSessions {
 
     /// Returns the console session of the request `head`. `is_use` is false for requests that the
     /// page makes by itself, which do not keep a session open.
-    pub(crate) fn find(&self, head: &FrameHead, is_use: bool) -> Option<Arc<ConsoleSession>> {
+    pub(crate) fn find(&self, head: &FrameMetadata, is_use: bool) -> Option<Arc<ConsoleSession>> {
         let hash = blake3::hash(session_cookie(head)?.as_bytes());
         let mut sessions = lock_mutex(&self.0);
         let session = sessions.get(&hash)?.clone();
@@ -133,7 +133,7 @@ impl ConsoleSessions {
     }
 
     /// Ends the console session of the request `head`.
-    pub(crate) fn end(&self, head: &FrameHead) {
+    pub(crate) fn end(&self, head: &FrameMetadata) {
         if let Some(cookie) = session_cookie(head) {
             lock_mutex(&self.0).remove(&blake3::hash(cookie.as_bytes()));
         }
@@ -150,7 +150,7 @@ pub(crate) fn cookie_header(value: &str, is_secure: bool) -> String {
 
 /// Returns the value of the console's session cookie. Several cookies of that name are refused,
 /// because one of them may come from another server on the same host.
-fn session_cookie(head: &FrameHead) -> Option<&str> {
+fn session_cookie(head: &FrameMetadata) -> Option<&str> {
     let mut values = head
         .header("cookie")
         .filter_map(|value| std::str::from_utf8(value).ok())
@@ -177,11 +177,11 @@ mod tests {
     use super::*;
     use crate::config::digest;
 
-    fn head(cookie: &str) -> FrameHead {
+    fn head(cookie: &str) -> FrameMetadata {
         let mut headers = HeaderMap::new();
         headers.insert("cookie", HeaderValue::from_str(cookie).expect("a header"));
         let path = "/".to_owned();
-        FrameHead::Http { method: Method::GET, path, query: String::new(), headers }
+        FrameMetadata::Http { method: Method::GET, path, query: String::new(), headers }
     }
 
     #[test]

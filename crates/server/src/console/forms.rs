@@ -47,7 +47,7 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 /// Kind of HTML form field for an argument.
-enum FieldKind {
+enum FormFieldKind {
     Text,
     LongText,
     Number,
@@ -56,7 +56,7 @@ enum FieldKind {
     Json,
 }
 
-impl FieldKind {
+impl FormFieldKind {
     fn for_property(name: &str, property: &Value) -> Self {
         if let Some(choices) = property.get("enum").and_then(Value::as_array) {
             let texts: Option<Vec<_>> =
@@ -88,11 +88,13 @@ fn parse_argument(
     text: Option<&str>,
 ) -> Result<Option<Value>, String> {
     let given = text.filter(|text| !text.is_empty());
-    Ok(match FieldKind::for_property(name, property) {
+    Ok(match FormFieldKind::for_property(name, property) {
         // A form does not contain an unchecked box.
-        FieldKind::Checkbox => given.map(|_| Value::Bool(true)),
-        FieldKind::Text | FieldKind::LongText | FieldKind::Choice(_) => given.map(Value::from),
-        FieldKind::Number | FieldKind::Json => match given {
+        FormFieldKind::Checkbox => given.map(|_| Value::Bool(true)),
+        FormFieldKind::Text | FormFieldKind::LongText | FormFieldKind::Choice(_) => {
+            given.map(Value::from)
+        }
+        FormFieldKind::Number | FormFieldKind::Json => match given {
             None => None,
             Some(text) => {
                 let value = serde_json::from_str(text.trim());
@@ -126,27 +128,27 @@ fn argument_field(at: usize, name: &str, property: &Value, required: bool) -> Ma
     html! {
         div .field {
             label for=(id) { (name) @if required { " (required)" } }
-            @match FieldKind::for_property(name, property) {
-                FieldKind::Text => {
+            @match FormFieldKind::for_property(name, property) {
+                FormFieldKind::Text => {
                     input #(id) name=(field) required[required] aria-describedby=(hint);
                 }
-                FieldKind::LongText => {
+                FormFieldKind::LongText => {
                     textarea #(id) name=(field) rows="5" aria-describedby=(hint) {}
                 }
-                FieldKind::Number => {
+                FormFieldKind::Number => {
                     input #(id) name=(field) inputmode="decimal" required[required]
                         aria-describedby=(hint);
                 }
-                FieldKind::Checkbox => {
+                FormFieldKind::Checkbox => {
                     input #(id) name=(field) type="checkbox" value="true" aria-describedby=(hint);
                 }
-                FieldKind::Choice(choices) => {
+                FormFieldKind::Choice(choices) => {
                     select #(id) name=(field) required[required] aria-describedby=(hint) {
                         option value="" { "" }
                         @for choice in &choices { option { (choice) } }
                     }
                 }
-                FieldKind::Json => {
+                FormFieldKind::Json => {
                     textarea #(id) name=(field) rows="2" aria-describedby=(hint)
                         placeholder="JSON" required[required] {}
                 }

@@ -28,19 +28,19 @@ pub(crate) fn changes_digest(text: &str) -> String {
 }
 
 /// Function that compares the known tools of all upstreams with their pins.
-pub(crate) type PinCheck = Arc<dyn Fn() -> anyhow::Result<Vec<ChangedUpstream>> + Send + Sync>;
+pub(crate) type PinCheckFn = Arc<dyn Fn() -> anyhow::Result<Vec<ChangedUpstream>> + Send + Sync>;
 
 /// Result of comparing tools with their pins. The error is for people.
 pub(crate) type PinCheckResult = Result<Vec<ChangedUpstream>, String>;
 
 /// Comparison of the tools of upstreams with their pins, reused for a few seconds.
 pub(crate) struct PinChanges {
-    check: PinCheck,
+    check: PinCheckFn,
     last: Mutex<Option<(Instant, Arc<PinCheckResult>)>>,
 }
 
 impl PinChanges {
-    pub(crate) fn new(check: PinCheck) -> Self {
+    pub(crate) fn new(check: PinCheckFn) -> Self {
         Self { check, last: Mutex::default() }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use toolgate_contract::fold_name;
-use toolgate_host::{AuditIndex, CallGroup, CallStatistics, RecordFilter};
+use toolgate_host::{AuditIndex, AuditRecordFilter, CallGrouping, CallStatistics};
 use toolgate_upstream::{UpstreamHealth, UpstreamState};
 
 use super::Console;
@@ -64,8 +64,8 @@ pub(crate) async fn report(console: &Console) -> UpstreamReport {
     // Statistics are counted by the hour.
     let hour = Timestamp::now().as_second().div_euclid(3600) - 1;
     let since = Timestamp::from_second(hour * 3600).ok();
-    let filter = RecordFilter { since, ..RecordFilter::default() };
-    let count = move |index: &AuditIndex| index.statistics(&[CallGroup::Tool], &filter);
+    let filter = AuditRecordFilter { since, ..AuditRecordFilter::default() };
+    let count = move |index: &AuditIndex| index.statistics(&[CallGrouping::Tool], &filter);
     let called = match states.is_empty() {
         true => Err(String::new()),
         false => console.audit.run("calls of tools".to_owned(), count).await,

@@ -3,7 +3,7 @@
 
 use http::Method;
 use serde::Serialize;
-use toolgate_contract::{FrameHead, Reply};
+use toolgate_contract::{FrameMetadata, Reply};
 
 use crate::config::Config;
 
@@ -65,8 +65,9 @@ impl TokenChallenge {
     }
 
     /// Returns the OAuth metadata document, or 405 for methods other than GET and HEAD.
-    pub(super) fn metadata_reply(&self, head: &FrameHead) -> Reply {
-        let is_read = matches!(head, FrameHead::Http { method: Method::GET | Method::HEAD, .. });
+    pub(super) fn metadata_reply(&self, head: &FrameMetadata) -> Reply {
+        let is_read =
+            matches!(head, FrameMetadata::Http { method: Method::GET | Method::HEAD, .. });
         if !is_read {
             return Reply::empty(405).with_header("allow", "GET, HEAD");
         }
@@ -82,7 +83,7 @@ impl TokenChallenge {
     }
 
     /// Adds the location of the OAuth metadata to a `reply` that demands a token.
-    pub(super) fn add_challenge(&self, mut reply: Reply, head: &FrameHead) -> Reply {
+    pub(super) fn add_challenge(&self, mut reply: Reply, head: &FrameMetadata) -> Reply {
         if !matches!(reply.status, 400 | 401 | 403) {
             return reply;
         }
@@ -105,7 +106,7 @@ impl TokenChallenge {
     }
 
     /// Returns the URL under which clients reach the endpoint that needs a token.
-    fn resource_url(&self, head: &FrameHead) -> String {
+    fn resource_url(&self, head: &FrameMetadata) -> String {
         match &self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => format!("{}{ENDPOINT_PATH}", self.request_origin(head)),
@@ -113,7 +114,7 @@ impl TokenChallenge {
     }
 
     /// Returns the URL under which clients reach the OAuth metadata.
-    fn metadata_url(&self, head: &FrameHead) -> String {
+    fn metadata_url(&self, head: &FrameMetadata) -> String {
         match &self.url {
             Some(url) => {
                 let path = path_of(url);
@@ -126,7 +127,7 @@ impl TokenChallenge {
 
     /// Returns the origin (scheme and host) of the client's request. The `Host` header was checked
     /// before.
-    fn request_origin(&self, head: &FrameHead) -> String {
+    fn request_origin(&self, head: &FrameMetadata) -> String {
         let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok());
         format!("{}://{}", self.scheme, host.unwrap_or("localhost"))
     }
@@ -144,23 +145,23 @@ mod tests {
     use toolgate_contract::ReplyBody;
 
     use super::*;
-    use crate::config::oauth::{IssuerEntry, ScopeEntry};
+    use crate::config::oauth::{OAuthIssuerEntry, OAuthScopeEntry};
 
     fn challenge(url: Option<&str>, scopes: &[&str]) -> TokenChallenge {
-        let issuer: IssuerEntry = toml::from_str("issuer = \"https://id.example\"").unwrap();
+        let issuer: OAuthIssuerEntry = toml::from_str("issuer = \"https://id.example\"").unwrap();
         let scopes = scopes
             .iter()
-            .map(|name| toml::from_str::<ScopeEntry>(&format!("name = \"{name}\"")).unwrap());
+            .map(|name| toml::from_str::<OAuthScopeEntry>(&format!("name = \"{name}\"")).unwrap());
         let mut config =
             Config { oauth: vec![issuer], scopes: scopes.collect(), ..Config::default() };
         config.server.url = url.map(str::to_owned);
         TokenChallenge::from_config(&config).unwrap()
     }
 
-    fn head() -> FrameHead {
+    fn head() -> FrameMetadata {
         let mut headers = HeaderMap::new();
         headers.insert("host", http::HeaderValue::from_static("localhost:8000"));
-        FrameHead::Http {
+        FrameMetadata::Http {
             method: Method::GET,
             path: METADATA_PATH.into(),
             query: String::new(),

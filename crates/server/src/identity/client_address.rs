@@ -2,17 +2,17 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use toolgate_contract::FrameHead;
+use toolgate_contract::FrameMetadata;
 
 use crate::config::ServerSection;
-use crate::config::proxies::{AddressRange, trusted_ranges};
+use crate::config::proxies::{IpAddressRange, trusted_ranges};
 
 /// The header `Forwarded` of RFC 7239, whose values have parameters.
 const FORWARDED: &str = "forwarded";
 
 /// Trusted reverse proxies, and the header in which they send the client's address.
 pub(super) struct TrustedProxies {
-    ranges: Vec<AddressRange>,
+    ranges: Vec<IpAddressRange>,
     /// Name of the header with the client's address, in lower case.
     header: String,
 }
@@ -31,7 +31,7 @@ impl TrustedProxies {
     ///
     /// Each proxy appends the address from which it was called. So the last address that is not a
     /// trusted proxy is the client's address. A client may invent earlier addresses.
-    pub(super) fn client_address(&self, peer: IpAddr, head: &FrameHead) -> IpAddr {
+    pub(super) fn client_address(&self, peer: IpAddr, head: &FrameMetadata) -> IpAddr {
         let mut address = peer;
         if !self.trusts(address) {
             return address;
@@ -93,7 +93,7 @@ mod tests {
         let name: HeaderName = header.parse().expect("a name");
         let values = values.iter().map(|value| HeaderValue::from_str(value).expect("a value"));
         let headers: HeaderMap = values.map(|value| (name.clone(), value)).collect();
-        let head = FrameHead::Http {
+        let head = FrameMetadata::Http {
             method: Method::POST,
             path: "/mcp".to_owned(),
             query: String::new(),

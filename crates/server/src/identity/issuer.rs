@@ -32,13 +32,13 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Token issuer with its cached signing keys.
 pub(super) struct TokenIssuer {
-    pub(super) settings: oauth::IssuerEntry,
+    pub(super) settings: oauth::OAuthIssuerEntry,
     fetch: HttpFetcher,
-    state: Mutex<IssuerState>,
+    state: Mutex<TokenIssuerState>,
 }
 
 #[derive(Default)]
-struct IssuerState {
+struct TokenIssuerState {
     cached: Option<CachedKeySet>,
     /// Time of the last fetch of keys, if it failed.
     failed_at: Option<Instant>,
@@ -56,13 +56,13 @@ struct CachedKeySet {
 
 /// The part of an OAuth issuer's metadata that toolgate uses.
 #[derive(Deserialize)]
-struct IssuerMetadata {
+struct TokenIssuerMetadata {
     issuer: String,
     jwks_uri: String,
 }
 
 impl TokenIssuer {
-    pub(super) fn new(settings: oauth::IssuerEntry, fetch: HttpFetcher) -> Arc<Self> {
+    pub(super) fn new(settings: oauth::OAuthIssuerEntry, fetch: HttpFetcher) -> Arc<Self> {
         Arc::new(Self { settings, fetch, state: Mutex::default() })
     }
 
@@ -96,7 +96,7 @@ impl TokenIssuer {
     ///
     /// The fetch runs in a separate task, because the request that started it may end while others
     /// wait.
-    fn start_fetch(self: &Arc<Self>, state: &mut IssuerState) -> Option<watch::Receiver<()>> {
+    fn start_fetch(self: &Arc<Self>, state: &mut TokenIssuerState) -> Option<watch::Receiver<()>> {
         if let Some(fetch) = &state.running_fetch {
             return Some(fetch.clone());
         }
@@ -166,7 +166,7 @@ impl TokenIssuer {
                     continue;
                 }
             };
-            let metadata: IssuerMetadata =
+            let metadata: TokenIssuerMetadata =
                 serde_json::from_slice(strip_byte_order_mark_bytes(&json))
                     .map_err(|err| format!("its metadata is invalid: {err}"))?;
             // Without this check, another server could present its own keys.

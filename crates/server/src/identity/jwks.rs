@@ -5,13 +5,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use toolgate_contract::strip_byte_order_mark_bytes;
 
-use super::jws::{JwsAlgorithm, PublicKeyMaterial, UnverifiedToken, VerificationKey};
+use super::jws::{JwsAlgorithm, PublicKeyMaterial, TokenVerificationKey, UnverifiedToken};
 
 /// Maximum number of signing keys of one issuer.
 const KEYS_MAX: usize = 100;
 
 /// Signing keys of a token issuer.
-pub(super) struct JwkSet(Vec<VerificationKey>);
+pub(super) struct JwkSet(Vec<TokenVerificationKey>);
 
 #[derive(Deserialize)]
 struct JwkSetDocument {
@@ -42,7 +42,8 @@ impl JwkSet {
         if document.keys.len() > KEYS_MAX {
             return Err(format!("it has more than {KEYS_MAX} keys"));
         }
-        let keys: Vec<VerificationKey> = document.keys.into_iter().filter_map(parse_key).collect();
+        let keys: Vec<TokenVerificationKey> =
+            document.keys.into_iter().filter_map(parse_key).collect();
         if keys.is_empty() {
             return Err("it has no usable signing key".to_owned());
         }
@@ -57,7 +58,7 @@ impl JwkSet {
     /// Returns true if one of the keys signed `token`. Returns `None` if no key matches the token's
     /// key id and algorithm.
     pub(super) fn verify(&self, token: &UnverifiedToken<'_>) -> Option<bool> {
-        let fits = |key: &&VerificationKey| {
+        let fits = |key: &&TokenVerificationKey| {
             // A token without a key id is accepted only if the issuer has a single key.
             let has_id = match &token.kid {
                 Some(kid) => key.kid.as_ref() == Some(kid),
@@ -72,7 +73,7 @@ impl JwkSet {
 }
 
 /// Parses one signing key (JWK). Returns `None` if it is not a supported signature key.
-fn parse_key(document: serde_json::Value) -> Option<VerificationKey> {
+fn parse_key(document: serde_json::Value) -> Option<TokenVerificationKey> {
     let document: JwkDocument = serde_json::from_value(document).ok()?;
     let JwkDocument { kty, kid, alg, purpose, key_ops, crv, n, e, x, y } = document;
     if purpose.is_some_and(|purpose| purpose != "sig")
@@ -106,7 +107,7 @@ fn parse_key(document: serde_json::Value) -> Option<VerificationKey> {
         }
         (_, _) => return None,
     };
-    Some(VerificationKey { kid, algorithm, public })
+    Some(TokenVerificationKey { kid, algorithm, public })
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ impl<'t> UnverifiedToken<'t> {
     }
 
     /// Returns true if the token's signature is valid under `key`.
-    pub(super) fn is_signed_with(&self, key: &VerificationKey) -> bool {
+    pub(super) fn is_signed_with(&self, key: &TokenVerificationKey) -> bool {
         let Self { algorithm, signed_bytes: signed, signature, .. } = self;
         let plain = |by: &'static dyn VerificationAlgorithm, public: &[u8]| {
             UnparsedPublicKey::new(by, public).verify(signed, signature).is_ok()
@@ -165,7 +165,7 @@ fn is_access_token(typ: &str) -> bool {
 }
 
 /// Public half of a token issuer's signing key.
-pub(super) struct VerificationKey {
+pub(super) struct TokenVerificationKey {
     pub(super) kid: Option<String>,
     /// The only signature algorithm that the key allows, if it names one.
     pub(super) algorithm: Option<JwsAlgorithm>,
@@ -180,7 +180,7 @@ pub(super) enum PublicKeyMaterial {
     Ed25519(Vec<u8>),
 }
 
-impl VerificationKey {
+impl TokenVerificationKey {
     /// Returns true if the signing key may verify signatures of `algorithm`.
     pub(super) fn supports(&self, algorithm: JwsAlgorithm) -> bool {
         let fits = match (&self.public, algorithm) {

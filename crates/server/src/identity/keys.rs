@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use jiff::Timestamp;
 use toolgate_contract::Caller;
-use toolgate_world::root::EntryStamp;
+use toolgate_world::root::EntryFingerprint;
 
 use crate::config::key_file::KeyFileContent;
-use crate::config::{ApiKey, Config, KeyDigest, key_file, parse_digest};
+use crate::config::{ApiKey, ApiKeyDigest, Config, key_file, parse_digest};
 use crate::owned_files;
 use crate::sync::lock_mutex;
 
@@ -21,10 +21,10 @@ use crate::sync::lock_mutex;
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// All API keys that the server knows.
-pub(super) struct KeyRing {
+pub(super) struct ApiKeyRing {
     file: Option<PathBuf>,
-    known: Mutex<Arc<KnownKeys>>,
-    last_check: Mutex<KeyFileCheck>,
+    known: Mutex<Arc<KnownApiKeys>>,
+    last_check: Mutex<KeyFileCheckState>,
     /// True once any key or key file existed. It stays true, so that deleting the file does not
     /// open the server to everyone.
     required: AtomicBool,
@@ -32,17 +32,17 @@ pub(super) struct KeyRing {
 
 /// API keys by their source: the settings and the key file.
 #[derive(Clone, Default)]
-struct KnownKeys {
-    configured: Vec<KnownKey>,
-    from_file: Vec<KnownKey>,
+struct KnownApiKeys {
+    configured: Vec<KnownApiKey>,
+    from_file: Vec<KnownApiKey>,
     /// Digests of API keys that were valid once.
-    revoked: HashSet<KeyDigest>,
+    revoked: HashSet<ApiKeyDigest>,
 }
 
 /// API keys of a changed configuration, checked but not in force yet.
-pub(super) struct NextKeys(Vec<KnownKey>);
+pub(super) struct ReloadedKeys(Vec<KnownApiKey>);
 
-impl NextKeys {
+impl ReloadedKeys {
     /// Parses the API keys of `config`.
     ///
     /// # Errors
@@ -53,38 +53,39 @@ impl NextKeys {
 }
 
 /// Time of the last check of the key file, and the stamp of the content that was read.
-struct KeyFileCheck {
+struct KeyFileCheckState {
     checked_at: Instant,
-    stamp: Option<EntryStamp>,
+    stamp: Option<EntryFingerprint>,
 }
 
 /// An API key with its caller.
 #[derive(Clone)]
-struct KnownKey {
-    digest: KeyDigest,
+struct KnownApiKey {
+    digest: ApiKeyDigest,
     caller: Caller,
     expires: Option<Timestamp>,
 }
 
 /// Result of looking up an API key.
-pub(super) enum KeyLookup {
+pub(super) enum ApiKeyLookup {
     Owner(Caller),
     /// The API key is known, but was revoked or has expired.
     NotValidNow,
     Unknown,
 }
 
-impl KeyRing {
+impl ApiKeyRing {
     pub(super) fn from_config(config: &Config) -> anyhow::Result<Self> {
         let file = key_file::path(&config.server)?;
         let content = file.as_deref().map(key_file::read).transpose()?.flatten();
         let stamp = content.as_ref().map(|(_, stamp)| *stamp);
-        let mut known = KnownKeys { configured: parse_keys(&config.keys)?, ..KnownKeys::default() };
+        let mut known =
+            KnownApiKeys { configured: parse_keys(&config.keys)?, ..KnownApiKeys::default() };
         if let Some((content, _)) = content {
             known.replace_file_keys(&content)?;
         }
         let required = AtomicBool::new(!known.configured.is_empty() || stamp.is_some());
-        let last_check = Mutex::new(KeyFileCheck { checked_at: Instant::now(), stamp });
+        let last_check = Mutex::new(KeyFileCheckState { checked_at: Instant::now(), stamp });
         Ok(Self { file, known: Mutex::new(Arc::new(known)), last_check, required })
     }
 
@@ -96,9 +97,9 @@ impl KeyRing {
 
     /// Uses `next` as the API keys of the settings from now on. Keys that were removed count as
     /// revoked.
-    pub(super) fn replace_configured(&self, next: NextKeys) {
+    pub(super) fn replace_configured(&self, next: ReloadedKeys) {
         let mut known = lock_mutex(&self.known);
-        let mut changed = KnownKeys::clone(&known);
+        let mut changed = KnownApiKeys::clone(&known);
         changed.revoked.extend(known.configured.iter().map(|key| key.digest));
         changed.configured = next.0;
         let has_keys = !changed.configured.is_empty();
@@ -116,11 +117,11 @@ impl KeyRing {
 
     /// Finds the caller of the key with this `digest`. Compares every key in full, in constant
     /// time.
-    pub(super) fn find(&self, digest: &KeyDigest) -> KeyLookup {
+    pub(super) fn find(&self, digest: &ApiKeyDigest) -> ApiKeyLookup {
         let known = lock_mutex(&self.known).clone();
         let mut found = match known.revoked.contains(digest) {
-            true => KeyLookup::NotValidNow,
-            false => KeyLookup::Unknown,
+            true => ApiKeyLookup::NotValidNow,
+            false => ApiKeyLookup::Unknown,
         };
         for key in known.configured.iter().chain(&known.from_file) {
             let pairs = key.digest.iter().zip(digest);
@@ -148,7 +149,7 @@ impl KeyRing {
         let read = key_file::read(file).and_then(|content| {
             let stamp = content.as_ref().map(|(_, stamp)| *stamp);
             let mut known = lock_mutex(&self.known);
-            let mut changed = KnownKeys::clone(&known);
+            let mut changed = KnownApiKeys::clone(&known);
             changed.replace_file_keys(&content.map(|(keys, _)| keys).unwrap_or_default())?;
             let count = changed.from_file.len();
             *known = Arc::new(changed);
@@ -172,7 +173,7 @@ impl KeyRing {
     }
 }
 
-impl KnownKeys {
+impl KnownApiKeys {
     /// Replaces the API keys that came from the key file by the keys in `content`. Keys that were
     /// removed count as revoked.
     fn replace_file_keys(&mut self, content: &KeyFileContent) -> anyhow::Result<()> {
@@ -184,23 +185,23 @@ impl KnownKeys {
     }
 }
 
-impl KnownKey {
-    fn lookup(&self) -> KeyLookup {
+impl KnownApiKey {
+    fn lookup(&self) -> ApiKeyLookup {
         match self.expires.is_none_or(|until| Timestamp::now() < until) {
-            true => KeyLookup::Owner(self.caller.clone()),
-            false => KeyLookup::NotValidNow,
+            true => ApiKeyLookup::Owner(self.caller.clone()),
+            false => ApiKeyLookup::NotValidNow,
         }
     }
 }
 
-fn parse_keys(keys: &[ApiKey]) -> anyhow::Result<Vec<KnownKey>> {
+fn parse_keys(keys: &[ApiKey]) -> anyhow::Result<Vec<KnownApiKey>> {
     let known = keys.iter().map(|key| {
         let digest = key
             .digest_key()
             .with_context(|| format!("the key `{}` has no valid digest", key.name))?;
         let roles: Vec<Arc<str>> = key.roles.iter().map(|role| role.as_str().into()).collect();
         let caller = Caller { roles: roles.into(), ..Caller::with_key(&key.name) };
-        Ok(KnownKey { digest, caller, expires: key.expires })
+        Ok(KnownApiKey { digest, caller, expires: key.expires })
     });
     known.collect()
 }

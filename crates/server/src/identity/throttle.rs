@@ -18,9 +18,9 @@ const ADDRESSES_MAX: usize = 4096;
 /// Times of the last [`FAILURES_MAX`] failed authentications of each client address. A valid
 /// credential is always accepted, even after failed attempts from its address.
 #[derive(Default)]
-pub(super) struct GuessThrottle(HashMap<IpAddr, VecDeque<Instant>>);
+pub(super) struct AuthFailureThrottle(HashMap<IpAddr, VecDeque<Instant>>);
 
-impl GuessThrottle {
+impl AuthFailureThrottle {
     /// Records a failed authentication from the address `peer`. Returns the number of recent
     /// failures, up to [`FAILURES_MAX`] + 1.
     pub(super) fn record_failure(&mut self, peer: IpAddr, now: Instant) -> usize {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn failures_count_per_address_and_expire_after_a_minute() {
-        let mut wrong = GuessThrottle::default();
+        let mut wrong = AuthFailureThrottle::default();
         let begun = Instant::now();
         for nth in 1..=12 {
             let counted = wrong.record_failure(peer(1), begun + Duration::from_secs(nth));
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_ipv6_network_count_as_one() {
-        let mut wrong = GuessThrottle::default();
+        let mut wrong = AuthFailureThrottle::default();
         let begun = Instant::now();
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         wrong.record_failure(address("2001:db8::1"), begun);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_addresses_silent_for_longest_are_forgotten_beyond_the_limit() {
-        let mut wrong = GuessThrottle::default();
+        let mut wrong = AuthFailureThrottle::default();
         let begun = Instant::now();
         let limit = u32::try_from(ADDRESSES_MAX).expect("few");
         for nth in 0..limit + 10 {

@@ -11,10 +11,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
-use toolgate_world::root::EntryStamp;
+use toolgate_world::root::EntryFingerprint;
 
 use crate::config::ServerSection;
-use crate::owned_files::{self, LinkPolicy};
+use crate::owned_files::{self, FileLinkPolicy};
 use crate::sync::lock_mutex;
 
 /// Shortest time between two checks whether the TLS files have changed. A check occurs when a
@@ -33,7 +33,7 @@ pub(crate) fn tls_config(server: &ServerSection) -> anyhow::Result<Option<Arc<Se
     let key = PathBuf::from(key);
     let provider = Arc::new(ring::default_provider());
     let resolver =
-        CertificateResolver::read(CertificateFiles { certificate, key }, provider.clone())?;
+        CertificateResolver::read(TlsCertificateFiles { certificate, key }, provider.clone())?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
@@ -45,27 +45,27 @@ pub(crate) fn tls_config(server: &ServerSection) -> anyhow::Result<Option<Arc<Se
 /// Resolver that returns the server's current TLS certificate.
 #[derive(Debug)]
 struct CertificateResolver {
-    files: CertificateFiles,
+    files: TlsCertificateFiles,
     provider: Arc<CryptoProvider>,
     current: Mutex<Arc<CertifiedKey>>,
-    last_check: Mutex<CertificateCheck>,
+    last_check: Mutex<CertificateCheckState>,
 }
 
 #[derive(Debug)]
-struct CertificateFiles {
+struct TlsCertificateFiles {
     certificate: PathBuf,
     key: PathBuf,
 }
 
 /// Time of the last check of the TLS files, and the stamps of the files that were read.
 #[derive(Debug)]
-struct CertificateCheck {
+struct CertificateCheckState {
     checked_at: Instant,
-    stamps: [Option<EntryStamp>; 2],
+    stamps: [Option<EntryFingerprint>; 2],
 }
 
 impl CertificateResolver {
-    fn read(files: CertificateFiles, provider: Arc<CryptoProvider>) -> anyhow::Result<Self> {
+    fn read(files: TlsCertificateFiles, provider: Arc<CryptoProvider>) -> anyhow::Result<Self> {
         let (key, stamps) = files.read(&provider)?;
         if owned_files::is_world_readable(&files.key) {
             let shown = files.key.display();
@@ -73,7 +73,7 @@ impl CertificateResolver {
                 "{shown}, the key of server.tls_key, can be read by every user; run `chmod o-r {shown}`"
             );
         }
-        let check = CertificateCheck { checked_at: Instant::now(), stamps };
+        let check = CertificateCheckState { checked_at: Instant::now(), stamps };
         Ok(Self { files, provider, current: Mutex::new(key), last_check: Mutex::new(check) })
     }
 
@@ -110,18 +110,18 @@ impl ResolvesServerCert for CertificateResolver {
     }
 }
 
-impl CertificateFiles {
-    fn stamps(&self) -> [Option<EntryStamp>; 2] {
+impl TlsCertificateFiles {
+    fn stamps(&self) -> [Option<EntryFingerprint>; 2] {
         [&self.certificate, &self.key].map(|path| owned_files::stamp_of(path))
     }
 
     fn read(
         &self,
         provider: &CryptoProvider,
-    ) -> anyhow::Result<(Arc<CertifiedKey>, [Option<EntryStamp>; 2])> {
-        let (chain, first) = owned_files::read_owned(&self.certificate, LinkPolicy::Followed)
+    ) -> anyhow::Result<(Arc<CertifiedKey>, [Option<EntryFingerprint>; 2])> {
+        let (chain, first) = owned_files::read_owned(&self.certificate, FileLinkPolicy::Followed)
             .context("in server.tls_certificate")?;
-        let (key, second) = owned_files::read_owned(&self.key, LinkPolicy::Followed)
+        let (key, second) = owned_files::read_owned(&self.key, FileLinkPolicy::Followed)
             .context("in server.tls_key")?;
         let shown = self.certificate.display();
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&chain)

@@ -13,7 +13,7 @@ use toolgate_world::HttpFetcher;
 use super::issuer::TokenIssuer;
 use super::jwks::JwkSet;
 use super::jws::{UnverifiedToken, is_present};
-use crate::config::{Config, KeyDigest};
+use crate::config::{ApiKeyDigest, Config};
 use crate::sync::lock_mutex;
 
 /// Difference between the clocks of the token issuer and this server that is tolerated, in seconds.
@@ -31,12 +31,12 @@ const WORD_BYTES_MAX: usize = 128;
 
 /// Validator of tokens from all configured issuers.
 pub(super) struct TokenValidator {
-    issuers: Vec<AcceptedIssuer>,
-    cache: Mutex<HashMap<KeyDigest, CachedToken>>,
+    issuers: Vec<AcceptedTokenIssuer>,
+    cache: Mutex<HashMap<ApiKeyDigest, CachedToken>>,
 }
 
 /// Token issuer with the audiences that its tokens may have.
-struct AcceptedIssuer {
+struct AcceptedTokenIssuer {
     issuer: Arc<TokenIssuer>,
     /// Accepted values of the tokens' `aud` claim.
     audience: Vec<String>,
@@ -59,7 +59,7 @@ impl CachedToken {
 }
 
 /// Result of examining the token of a request.
-pub(super) enum TokenVerdict {
+pub(super) enum TokenCheckResult {
     /// The token is valid and belongs to this caller.
     Valid(Caller),
     /// The token has expired or is not valid yet. Sending it does not count as guessing a
@@ -135,7 +135,10 @@ impl TokenValidator {
                 ([], Some(url)) => vec![url.trim_end_matches('/').to_owned()],
                 (audience, _) => audience.to_vec(),
             };
-            AcceptedIssuer { issuer: TokenIssuer::new(settings.clone(), fetch.clone()), audience }
+            AcceptedTokenIssuer {
+                issuer: TokenIssuer::new(settings.clone(), fetch.clone()),
+                audience,
+            }
         });
         Some(Self { issuers: issuers.collect(), cache: Mutex::default() })
     }
@@ -148,36 +151,44 @@ impl TokenValidator {
 
     /// Examines the token `text`, whose digest is `digest`. `fetched` is true if the issuer's keys
     /// were already fetched for this token.
-    pub(super) fn judge(&self, text: &[u8], digest: &KeyDigest, fetched: bool) -> TokenVerdict {
+    pub(super) fn judge(
+        &self,
+        text: &[u8],
+        digest: &ApiKeyDigest,
+        fetched: bool,
+    ) -> TokenCheckResult {
         if let Some(known) = lock_mutex(&self.cache).get(digest)
             && known.is_current()
         {
-            return TokenVerdict::Valid(known.caller.clone());
+            return TokenCheckResult::Valid(known.caller.clone());
         }
-        self.validate(text, digest, fetched).unwrap_or_else(TokenVerdict::Rejected)
+        self.validate(text, digest, fetched).unwrap_or_else(TokenCheckResult::Rejected)
     }
 
     fn validate(
         &self,
         text: &[u8],
-        digest: &KeyDigest,
+        digest: &ApiKeyDigest,
         fetched: bool,
-    ) -> Result<TokenVerdict, &'static str> {
+    ) -> Result<TokenCheckResult, &'static str> {
         let token = UnverifiedToken::parse(text)?;
         let claims: TokenClaims =
             serde_json::from_slice(&token.claims).map_err(|_| "its claims are invalid")?;
         // Nothing is verified yet: the issuer claim only selects the keys for verification.
         let accepted =
             self.issuers.iter().find(|accepted| accepted.issuer.settings.issuer == claims.iss);
-        let AcceptedIssuer { issuer, audience } = accepted.ok_or("its issuer is not accepted")?;
+        let AcceptedTokenIssuer { issuer, audience } =
+            accepted.ok_or("its issuer is not accepted")?;
         let Some(keys) = issuer.keys() else {
-            let pending = || TokenVerdict::NeedsKeys(PendingToken(issuer.clone()));
-            return Ok(if fetched { TokenVerdict::KeysUnavailable } else { pending() });
+            let pending = || TokenCheckResult::NeedsKeys(PendingToken(issuer.clone()));
+            return Ok(if fetched { TokenCheckResult::KeysUnavailable } else { pending() });
         };
         match keys.verify(&token) {
             Some(true) => {}
             Some(false) => return Err("its signature is invalid"),
-            None if !fetched => return Ok(TokenVerdict::NeedsKeys(PendingToken(issuer.clone()))),
+            None if !fetched => {
+                return Ok(TokenCheckResult::NeedsKeys(PendingToken(issuer.clone())));
+            }
             None => return Err("its issuer has no such key"),
         }
         let is_for_us =
@@ -191,17 +202,17 @@ impl TokenValidator {
         let expires = claims.exp.filter(|exp| exp.is_finite()).ok_or("it has no expiry")?;
         let now = Timestamp::now().as_duration().as_secs_f64();
         if now >= expires + LEEWAY_S || claims.nbf.is_some_and(|from| now < from - LEEWAY_S) {
-            return Ok(TokenVerdict::NotValidNow);
+            return Ok(TokenCheckResult::NotValidNow);
         }
         let caller = token_caller(&issuer.settings, &claims, &token.claims)?;
         let remaining = Duration::try_from_secs_f64(expires + LEEWAY_S - now).unwrap_or_default();
         let until = Instant::now() + remaining.min(CACHE_TIME);
         let known = CachedToken { caller: caller.clone(), until, issuer: issuer.clone(), keys };
         self.remember(*digest, known);
-        Ok(TokenVerdict::Valid(caller))
+        Ok(TokenCheckResult::Valid(caller))
     }
 
-    fn remember(&self, digest: KeyDigest, known: CachedToken) {
+    fn remember(&self, digest: ApiKeyDigest, known: CachedToken) {
         let mut cache = lock_mutex(&self.cache);
         if cache.len() >= CACHED_TOKENS_MAX {
             cache.retain(|_, known| known.is_current());
@@ -217,7 +228,7 @@ impl TokenValidator {
 /// The name of the caller is the issuer's alias, a colon and the subject. Names of keys cannot
 /// contain a colon, so the two never collide.
 fn token_caller(
-    issuer: &crate::config::oauth::IssuerEntry,
+    issuer: &crate::config::oauth::OAuthIssuerEntry,
     claims: &TokenClaims,
     json: &[u8],
 ) -> Result<Caller, &'static str> {
@@ -267,7 +278,7 @@ fn distinct_words<'w>(words: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<st
 #[cfg(any(fuzzing, test))]
 pub(super) fn check_claims(json: &[u8]) {
     let Ok(claims) = serde_json::from_slice::<TokenClaims>(json) else { return };
-    let issuer = crate::config::oauth::IssuerEntry {
+    let issuer = crate::config::oauth::OAuthIssuerEntry {
         issuer: "https://issuer.example".to_owned(),
         audience: Vec::new(),
         alias: None,

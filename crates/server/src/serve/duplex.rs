@@ -14,7 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{Caller, Reply};
 use toolgate_transports::http::{OutgoingResponse, ServerSentEvent};
 
-use crate::serve::lines::LineBounds;
+use crate::serve::lines::LineStreamLimits;
 use crate::sessions::client::ConnectedClient;
 use crate::sessions::session::ClientSession;
 use crate::sync::lock_mutex;
@@ -38,7 +38,7 @@ impl DuplexConversations {
         id: String,
         session: Arc<ClientSession>,
         first: ServerSentEvent,
-        bounds: &LineBounds,
+        bounds: &LineStreamLimits,
     ) -> OutgoingResponse {
         let closing = session.closing_token();
         let (client, queue) = ConnectedClient::new(session, bounds.in_flight_max);

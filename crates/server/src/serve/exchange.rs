@@ -18,32 +18,32 @@ use http::{HeaderMap, Method};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use toolgate_contract::{
-    BoxFuture, Caller, FrameHead, HostRequest, MessageFrame, Reply, ReplyBody,
+    BoxFuture, Caller, FrameMetadata, HostRequest, MessageFrame, Reply, ReplyBody,
 };
 use toolgate_dialects::{
-    AnswerForm, Dialect, DuplexHalf, FrameReading, FrameRefusal, OnDisconnect, PendingRequest,
-    SocketUpgrade,
+    AcceptedAnswerForm, Dialect, DisconnectEffect, DuplexRequestKind, FrameRefusal, ParsedFrame,
+    PendingRequest, WebSocketPurpose,
 };
 use toolgate_transports::http::{
-    HttpApplication, OutgoingResponse, ReceivedRequest, RequestSender, ServerSentEvent,
-    UnreadReason,
+    HttpApplication, OutgoingResponse, ReceivedRequest, RequestSenderIdentity, ServerSentEvent,
+    UnreadMessageReason,
 };
 
 use crate::identity::Authenticator;
 use crate::serve::duplex::DuplexConversations;
-use crate::serve::lines::LineBounds;
+use crate::serve::lines::LineStreamLimits;
 use crate::serve::routes::DialectRoutes;
-use crate::serve::sockets::{ConversationSocket, JobWatchSocket, RejectionSocket};
-use crate::sessions::client::{PresenceGuard, random_id};
+use crate::serve::sockets::{ConversationWebSocket, JobWatchWebSocket, RejectionWebSocket};
+use crate::sessions::client::{ClientPresenceGuard, random_id};
 use crate::sessions::detachable::DetachableWork;
-use crate::sessions::frame_actions::{FrameAction, FrameCalls, FrameStream};
+use crate::sessions::frame_actions::{FrameAction, FrameCalls, RequestedFrameStream};
 use crate::sessions::server_state::ServerState;
 use crate::sessions::session::{
-    AcceptedCall, CallAnswer, ClientSession, OutboundChannel, StreamItem,
+    AcceptedCall, CallAnswer, CallEventDestination, ClientSession, EventStreamItem,
 };
 use crate::sessions::streams::notification_event;
 use crate::sync::lock_mutex;
-use call_event_stream::{CallEventStream, WorkState};
+use call_event_stream::{CallEventStream, CallWorkState};
 pub(crate) use server_pages::ServerPages;
 pub(crate) use session_ids::{SESSION_KEY_BYTES, SessionSealer};
 
@@ -52,13 +52,13 @@ const EVENTS_WAITING_MAX: usize = 64;
 
 /// Limits of sessions over HTTP.
 #[derive(Debug, Clone)]
-pub struct SessionBounds {
+pub struct HttpSessionLimits {
     /// Maximum number of open sessions at once.
     pub sessions_max: usize,
     /// Time after which a client that accepts streams gets a call's answer as a stream.
     pub stream_after: Duration,
     /// Limits of a conversation over a WebSocket.
-    pub socket: LineBounds,
+    pub socket: LineStreamLimits,
 }
 
 /// HTTP endpoints of the dialects, and their open sessions.
@@ -69,7 +69,7 @@ pub struct HttpEndpoints {
     sessions: Mutex<HashMap<String, SessionSlot>>,
     duplexes: DuplexConversations,
     sealer: Arc<SessionSealer>,
-    bounds: SessionBounds,
+    bounds: HttpSessionLimits,
     pages: ServerPages,
 }
 
@@ -86,7 +86,7 @@ impl HttpEndpoints {
         dialects: Vec<Arc<dyn Dialect>>,
         identity: Arc<Authenticator>,
         sealer: Arc<SessionSealer>,
-        bounds: SessionBounds,
+        bounds: HttpSessionLimits,
     ) -> Self {
         Self::with_routes(server, DialectRoutes::new(dialects), (identity, sealer), bounds)
     }
@@ -97,7 +97,7 @@ impl HttpEndpoints {
         dialect: Arc<dyn Dialect>,
         identity: Arc<Authenticator>,
         sealer: Arc<SessionSealer>,
-        bounds: SessionBounds,
+        bounds: HttpSessionLimits,
     ) -> Self {
         let routes = DialectRoutes::with_paths(vec![dialect], |dialect| dialect.own_paths());
         Self::with_routes(server, routes, (identity, sealer), bounds)
@@ -107,7 +107,7 @@ impl HttpEndpoints {
         server: Arc<ServerState>,
         routes: DialectRoutes,
         (identity, sealer): (Arc<Authenticator>, Arc<SessionSealer>),
-        bounds: SessionBounds,
+        bounds: HttpSessionLimits,
     ) -> Self {
         let sessions = Mutex::default();
         let duplexes = DuplexConversations::default();
@@ -127,16 +127,16 @@ impl HttpEndpoints {
         };
         let reject = |refusal| self.answer_rejected(dialect, frame, *upgrade, refusal);
         let caller = match sender {
-            RequestSender::Known(caller) => caller.clone(),
-            RequestSender::Anonymous => Caller::anonymous(),
-            RequestSender::Unauthenticated { had_credential } => {
+            RequestSenderIdentity::Known(caller) => caller.clone(),
+            RequestSenderIdentity::Anonymous => Caller::anonymous(),
+            RequestSenderIdentity::Unauthenticated { had_credential } => {
                 return reject(FrameRefusal::Unauthorized { had_credential: *had_credential })
                     .await;
             }
-            RequestSender::MultipleCredentials => {
+            RequestSenderIdentity::MultipleCredentials => {
                 return reject(FrameRefusal::SeveralCredentials).await;
             }
-            RequestSender::Throttled { retry_after } => {
+            RequestSenderIdentity::Throttled { retry_after } => {
                 return reject(FrameRefusal::Throttled { retry_after: *retry_after }).await;
             }
         };
@@ -144,8 +144,8 @@ impl HttpEndpoints {
             return self.open_socket(dialect, dialect.upgrade(&frame.head), caller);
         }
         match dialect.duplex(&frame.head) {
-            Some(DuplexHalf::Open) => return self.open_duplex(dialect, caller),
-            Some(DuplexHalf::Message { id }) => {
+            Some(DuplexRequestKind::Open) => return self.open_duplex(dialect, caller),
+            Some(DuplexRequestKind::Message { id }) => {
                 let reply = self.duplexes.receive(&id, &caller, frame.body.clone()).await;
                 return OutgoingResponse::Single(reply.unwrap_or_else(|| dialect.unknown_duplex()));
             }
@@ -180,7 +180,7 @@ impl HttpEndpoints {
             return self.open_socket(dialect, upgrade, Caller::anonymous());
         }
         match dialect.reject_frame(frame, &refusal) {
-            FrameReading::Request(request) => {
+            ParsedFrame::Request(request) => {
                 OutgoingResponse::Single(self.refuse_unrecorded(dialect, request, &refusal))
             }
             reading => {
@@ -218,7 +218,7 @@ impl HttpEndpoints {
     /// Takes the action that a dialect's `reading` demands. `id` is the id of an existing session.
     async fn act(
         &self,
-        reading: FrameReading,
+        reading: ParsedFrame,
         (id, frame): (Option<String>, Option<&MessageFrame>),
         session: Arc<ClientSession>,
         caller: &Caller,
@@ -243,23 +243,23 @@ impl HttpEndpoints {
                 self.run_call(&session, request, caller).await
             }
             FrameAction::Run(batch) => {
-                let pending = batch.begin(&session, &OutboundChannel::Discard, caller);
+                let pending = batch.begin(&session, &CallEventDestination::Discard, caller);
                 let work = tokio::spawn(async move { pending.answer(&session).await });
                 OutgoingResponse::Single(batch_reply(work.await))
             }
-            FrameAction::Stream(FrameStream::Job(job)) => {
+            FrameAction::Stream(RequestedFrameStream::Job(job)) => {
                 let (out, messages) = mpsc::channel(EVENTS_WAITING_MAX);
                 session.watch_job(job, out);
                 event_feed(messages, ServerSentEvent::plain)
             }
-            FrameAction::Stream(FrameStream::Changes(subscription)) => {
+            FrameAction::Stream(RequestedFrameStream::Changes(subscription)) => {
                 let (out, messages) = mpsc::channel(EVENTS_WAITING_MAX);
                 match session.listen(subscription, out, None, caller) {
                     Ok(()) => event_feed(messages, ServerSentEvent::message),
                     Err(refusal) => OutgoingResponse::Single(refusal),
                 }
             }
-            FrameAction::Stream(FrameStream::Notifications { after }) => {
+            FrameAction::Stream(RequestedFrameStream::Notifications { after }) => {
                 notification_response(&session, after.as_deref())
             }
         }
@@ -269,7 +269,7 @@ impl HttpEndpoints {
     fn open_socket(
         &self,
         dialect: &Arc<dyn Dialect>,
-        upgrade: Result<SocketUpgrade, Reply>,
+        upgrade: Result<WebSocketPurpose, Reply>,
         caller: Caller,
     ) -> OutgoingResponse {
         let upgrade = match upgrade {
@@ -287,11 +287,13 @@ impl HttpEndpoints {
             session.set_id(&id);
         }
         OutgoingResponse::Socket(match upgrade {
-            SocketUpgrade::Converse => {
-                Box::new(ConversationSocket { session, bounds: self.bounds.socket.clone() })
+            WebSocketPurpose::Converse => {
+                Box::new(ConversationWebSocket { session, bounds: self.bounds.socket.clone() })
             }
-            SocketUpgrade::Watch(job) => Box::new(JobWatchSocket { session, job }),
-            SocketUpgrade::Close(message, code) => Box::new(RejectionSocket { message, code }),
+            WebSocketPurpose::Watch(job) => Box::new(JobWatchWebSocket { session, job }),
+            WebSocketPurpose::Close(message, code) => {
+                Box::new(RejectionWebSocket { message, code })
+            }
         })
     }
 
@@ -307,21 +309,21 @@ impl HttpEndpoints {
         let on_disconnect = request.on_disconnect;
         let answer_form = request.answer_form;
         let AcceptedCall { work, cancel } =
-            match session.begin_call(request, OutboundChannel::Stream(out), caller) {
+            match session.begin_call(request, CallEventDestination::Stream(out), caller) {
                 Ok(call) => call,
                 Err(refusal) => return OutgoingResponse::Single(refusal),
             };
-        let presence = PresenceGuard::new(on_disconnect, cancel);
+        let presence = ClientPresenceGuard::new(on_disconnect, cancel);
         let mut work = match DetachableWork::start(work).await {
             Ok(answer) => return finished_response(session, answer.reply, events, answer_form),
             Err(work) => work,
         };
         let first = match answer_form {
-            AnswerForm::Message => {
+            AcceptedAnswerForm::Message => {
                 let reply = (&mut work).await.and_then(|answer| answer.reply);
                 return OutgoingResponse::Single(reply_or_accepted(reply));
             }
-            AnswerForm::Stream | AnswerForm::Resumable => tokio::select! {
+            AcceptedAnswerForm::Stream | AcceptedAnswerForm::Resumable => tokio::select! {
                 biased;
                 answer = &mut work => {
                     let reply = answer.and_then(|answer| answer.reply);
@@ -332,11 +334,11 @@ impl HttpEndpoints {
             },
         };
         match (answer_form, on_disconnect) {
-            (AnswerForm::Resumable, OnDisconnect::Continues) => {
-                resumable_response(session, first, events, WorkState::Running(work.detach()))
+            (AcceptedAnswerForm::Resumable, DisconnectEffect::Continues) => {
+                resumable_response(session, first, events, CallWorkState::Running(work.detach()))
             }
             _ => {
-                let state = WorkState::Running(work.detach());
+                let state = CallWorkState::Running(work.detach());
                 stream_response(CallEventStream { first, events, state, _presence: Some(presence) })
             }
         }
@@ -384,9 +386,9 @@ impl HttpApplication for HttpEndpoints {
 
     fn authenticate<'a>(
         &'a self,
-        head: &'a FrameHead,
+        head: &'a FrameMetadata,
         peer: SocketAddr,
-    ) -> BoxFuture<'a, RequestSender> {
+    ) -> BoxFuture<'a, RequestSenderIdentity> {
         Box::pin(async move {
             if let Some(sender) = self.pages.authenticate(&self.identity, head, peer.ip()).await {
                 return sender;
@@ -399,7 +401,7 @@ impl HttpApplication for HttpEndpoints {
                 Some(dialect) => {
                     self.identity.authenticate(Some(dialect.as_ref()), head, peer.ip()).await
                 }
-                None => RequestSender::Anonymous,
+                None => RequestSenderIdentity::Anonymous,
             }
         })
     }
@@ -430,22 +432,22 @@ impl HttpApplication for HttpEndpoints {
 
     fn answer_unread<'a>(
         &'a self,
-        head: &'a FrameHead,
-        reason: &'a UnreadReason,
+        head: &'a FrameMetadata,
+        reason: &'an UnreadMessageReason,
     ) -> BoxFuture<'a, Option<Reply>> {
         Box::pin(async move {
             let dialect = self.routes.for_request(head)?;
             let reading = match reason {
-                UnreadReason::TooLarge { limit } => {
+                UnreadMessageReason::TooLarge { limit } => {
                     let frame = MessageFrame { head: head.clone(), body: Bytes::new() };
                     dialect.reject_frame(&frame, &FrameRefusal::TooLarge { limit: *limit })
                 }
-                UnreadReason::TimedOut
-                | UnreadReason::Incomplete
-                | UnreadReason::Unsupported(_) => {
+                UnreadMessageReason::TimedOut
+                | UnreadMessageReason::Incomplete
+                | UnreadMessageReason::Unsupported(_) => {
                     dialect.reject_unreadable(head, &reason.message())?
                 }
-                UnreadReason::TooManyStreams | UnreadReason::NoBodyRoom => {
+                UnreadMessageReason::TooManyStreams | UnreadMessageReason::NoBodyRoom => {
                     return Some(dialect.refuse(&FrameRefusal::Busy { message: reason.message() }));
                 }
             };
@@ -466,7 +468,7 @@ impl HttpApplication for HttpEndpoints {
     }
 
     fn answers_health(&self) -> bool {
-        let head = FrameHead::Http {
+        let head = FrameMetadata::Http {
             method: Method::GET,
             path: "/healthz".to_owned(),
             query: String::new(),
@@ -480,21 +482,21 @@ impl HttpApplication for HttpEndpoints {
 fn finished_response(
     session: &ClientSession,
     reply: Option<Reply>,
-    mut events: mpsc::Receiver<StreamItem>,
-    answer_form: AnswerForm,
+    mut events: mpsc::Receiver<EventStreamItem>,
+    answer_form: AcceptedAnswerForm,
 ) -> OutgoingResponse {
     match (events.try_recv(), reply) {
         (Err(_), Some(reply)) => OutgoingResponse::Single(reply),
-        (_, reply) if answer_form == AnswerForm::Message => {
+        (_, reply) if answer_form == AcceptedAnswerForm::Message => {
             OutgoingResponse::Single(reply_or_accepted(reply))
         }
         // The client cancelled the call, so a waiting request gets a stream that just ends.
         (first, reply) => {
             let first = first.ok();
-            let state = WorkState::Finished(reply.and_then(json_body));
+            let state = CallWorkState::Finished(reply.and_then(json_body));
             match answer_form {
-                AnswerForm::Resumable => resumable_response(session, first, events, state),
-                AnswerForm::Message | AnswerForm::Stream => {
+                AcceptedAnswerForm::Resumable => resumable_response(session, first, events, state),
+                AcceptedAnswerForm::Message | AcceptedAnswerForm::Stream => {
                     stream_response(CallEventStream { first, events, state, _presence: None })
                 }
             }
@@ -509,9 +511,9 @@ const NOTIFICATION_GRACE: Duration = Duration::from_secs(60);
 /// client disconnects.
 fn resumable_response(
     session: &ClientSession,
-    first: Option<StreamItem>,
-    events: mpsc::Receiver<StreamItem>,
-    state: WorkState,
+    first: Option<EventStreamItem>,
+    events: mpsc::Receiver<EventStreamItem>,
+    state: CallWorkState,
 ) -> OutgoingResponse {
     let log = session.streams.open();
     let events_read = log.read_after(0);
@@ -519,8 +521,8 @@ fn resumable_response(
         let mut stream = CallEventStream { first, events, state, _presence: None };
         while let Some(item) = std::future::poll_fn(|cx| stream.poll_item(cx)).await {
             match item {
-                StreamItem::Message(message) => log.push(message),
-                StreamItem::Disconnect => log.disconnect_reader(),
+                EventStreamItem::Message(message) => log.push(message),
+                EventStreamItem::Disconnect => log.disconnect_reader(),
             }
         }
         log.end();

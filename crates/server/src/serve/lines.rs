@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::Caller;
 use toolgate_dialects::{Dialect, FrameRefusal};
-use toolgate_transports::stdio::{InputLine, read_lines, write_lines};
+use toolgate_transports::stdio::{StdioInputLine, read_lines, write_lines};
 
 use crate::sessions::client::ConnectedClient;
 use crate::sessions::server_state::ServerState;
@@ -18,7 +18,7 @@ use crate::sessions::session::ClientSession;
 
 /// Limits of a client on a line-based stream.
 #[derive(Debug, Clone)]
-pub struct LineBounds {
+pub struct LineStreamLimits {
     /// Longest line that the client may send, in bytes.
     pub line_bytes_max: usize,
     /// Maximum number of the client's calls in flight. At this limit, the server stops reading the
@@ -44,7 +44,7 @@ pub async fn serve_lines(
     state: Arc<ServerState>,
     dialect: Arc<dyn Dialect>,
     (input, output): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin + Send + 'static),
-    bounds: LineBounds,
+    bounds: LineStreamLimits,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let session = ClientSession::with_transport("stdio", state, dialect, Caller::local());
@@ -56,8 +56,8 @@ pub async fn serve_lines(
         let client = client.clone();
         async move {
             match line {
-                InputLine::Whole(bytes) => client.receive(bytes).await,
-                InputLine::TooLong => {
+                StdioInputLine::Whole(bytes) => client.receive(bytes).await,
+                StdioInputLine::TooLong => {
                     client.answer_refused(&FrameRefusal::TooLarge { limit }).await;
                 }
             }

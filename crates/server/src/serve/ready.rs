@@ -13,13 +13,13 @@ use jiff::Timestamp;
 use rustix::fs::OFlags;
 
 /// File that exists while this process is ready to serve. Dropping this value removes the file.
-pub struct ReadyFile {
+pub struct ServerReadyFile {
     path: PathBuf,
     /// Content of the ready file: process id and creation time.
     line: String,
 }
 
-impl ReadyFile {
+impl ServerReadyFile {
     /// Writes the ready file at `path` atomically. Replaces a file that another server left.
     ///
     /// A symbolic link at `path` is replaced, not followed.
@@ -68,7 +68,7 @@ impl ReadyFile {
     }
 }
 
-impl Drop for ReadyFile {
+impl Drop for ServerReadyFile {
     fn drop(&mut self) {
         self.remove();
     }
@@ -94,7 +94,7 @@ mod tests {
     fn the_file_has_the_process_and_the_time_and_is_removed_on_drop() {
         let folder = folder();
         let path = folder.path().join("deep/er/mcp.ready");
-        let ready = ReadyFile::create(&path).expect("a file");
+        let ready = ServerReadyFile::create(&path).expect("a file");
         let text = fs::read_to_string(&path).expect("the file");
         let (pid, when) = text.trim_end().split_once(' ').expect("two words");
         assert_eq!(pid, std::process::id().to_string());
@@ -112,7 +112,7 @@ mod tests {
         let other = folder.path().join("precious");
         fs::write(&other, "precious").expect("a file");
         symlink(&other, &path).expect("a link");
-        let ready = ReadyFile::create(&path).expect("a file");
+        let ready = ServerReadyFile::create(&path).expect("a file");
         assert!(!fs::symlink_metadata(&path).expect("the file").is_symlink());
         fs::remove_file(&path).expect("ours");
         symlink(&other, &path).expect("a link");
@@ -128,7 +128,7 @@ mod tests {
     fn the_file_of_another_server_is_not_removed() {
         let folder = folder();
         let path = folder.path().join("mcp.ready");
-        let first = ReadyFile::create(&path).expect("a file");
+        let first = ServerReadyFile::create(&path).expect("a file");
         fs::write(&path, "1 2026-11-22T10:00:00+00:00\n").expect("another's");
         drop(first);
         assert!(path.exists());
@@ -139,7 +139,7 @@ mod tests {
         let folder = folder();
         let path = folder.path().join("mcp.ready");
         fs::create_dir(&path).expect("a folder");
-        assert!(ReadyFile::create(&path).is_err());
+        assert!(ServerReadyFile::create(&path).is_err());
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
     }
 }

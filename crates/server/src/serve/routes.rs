@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use toolgate_contract::FrameHead;
+use toolgate_contract::FrameMetadata;
 use toolgate_dialects::Dialect;
 
 /// Longest requested path that is compared with the served paths to suggest one, in bytes.
@@ -58,7 +58,7 @@ impl DialectRoutes {
 
     /// Returns the dialect of a request: the first dialect that claims it, or the dialect at its
     /// path.
-    pub(crate) fn for_request(&self, head: &FrameHead) -> Option<&Arc<dyn Dialect>> {
+    pub(crate) fn for_request(&self, head: &FrameMetadata) -> Option<&Arc<dyn Dialect>> {
         self.dialects
             .iter()
             .find(|dialect| dialect.claims(head))

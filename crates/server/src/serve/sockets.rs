@@ -9,10 +9,10 @@ use toolgate_budget::InputMemoryFull;
 use toolgate_contract::BoxFuture;
 use toolgate_dialects::{FrameRefusal, JobWatchRequest};
 use toolgate_transports::http::websocket::{
-    CloseReason, SocketConversation, SocketHandle, SocketOutbox,
+    WebSocketApplication, WebSocketCloseReason, WebSocketHandle, WebSocketOutbox,
 };
 
-use crate::serve::lines::LineBounds;
+use crate::serve::lines::LineStreamLimits;
 use crate::sessions::client::ConnectedClient;
 use crate::sessions::session::ClientSession;
 
@@ -20,35 +20,38 @@ use crate::sessions::session::ClientSession;
 const WATCH_EVENTS_MAX: usize = 2;
 
 /// WebSocket client that holds a conversation.
-pub(crate) struct ConversationSocket {
+pub(crate) struct ConversationWebSocket {
     pub(crate) session: Arc<ClientSession>,
-    pub(crate) bounds: LineBounds,
+    pub(crate) bounds: LineStreamLimits,
 }
 
 /// WebSocket client that watches one job.
-pub(crate) struct JobWatchSocket {
+pub(crate) struct JobWatchWebSocket {
     pub(crate) session: Arc<ClientSession>,
     pub(crate) job: JobWatchRequest,
 }
 
 /// WebSocket client that gets one message and is then disconnected.
-pub(crate) struct RejectionSocket {
+pub(crate) struct RejectionWebSocket {
     pub(crate) message: Bytes,
     pub(crate) code: u16,
 }
 
-impl SocketConversation for RejectionSocket {
-    fn run(self: Box<Self>, socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
+impl WebSocketApplication for RejectionWebSocket {
+    fn run(self: Box<Self>, socket: WebSocketHandle) -> BoxFuture<'static, WebSocketCloseReason> {
         Box::pin(async move {
             // The client may have left already.
             let _ = socket.outbox.send(self.message).await;
-            CloseReason { code: self.code, reason: String::new() }
+            WebSocketCloseReason { code: self.code, reason: String::new() }
         })
     }
 }
 
-impl SocketConversation for ConversationSocket {
-    fn run(self: Box<Self>, mut socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
+impl WebSocketApplication for ConversationWebSocket {
+    fn run(
+        self: Box<Self>,
+        mut socket: WebSocketHandle,
+    ) -> BoxFuture<'static, WebSocketCloseReason> {
         Box::pin(async move {
             let Self { session, bounds } = *self;
             let (client, queue) = ConnectedClient::new(session, bounds.in_flight_max);
@@ -74,7 +77,11 @@ impl SocketConversation for ConversationSocket {
             drop(client);
             // Ends with its queue, or sooner if the client has left.
             let _ = writing.await;
-            if stopped { CloseReason::going_away(why) } else { CloseReason::normal() }
+            if stopped {
+                WebSocketCloseReason::going_away(why)
+            } else {
+                WebSocketCloseReason::normal()
+            }
         })
     }
 }
@@ -85,8 +92,11 @@ fn no_memory() -> FrameRefusal {
     FrameRefusal::Busy { message }
 }
 
-impl SocketConversation for JobWatchSocket {
-    fn run(self: Box<Self>, mut socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
+impl WebSocketApplication for JobWatchWebSocket {
+    fn run(
+        self: Box<Self>,
+        mut socket: WebSocketHandle,
+    ) -> BoxFuture<'static, WebSocketCloseReason> {
         Box::pin(async move {
             let Self { session, job } = *self;
             let (sender, queue) = mpsc::channel(WATCH_EVENTS_MAX);
@@ -99,9 +109,9 @@ impl SocketConversation for JobWatchSocket {
             };
             let forwarding = async {
                 tokio::select! {
-                    () = forward_messages(queue, socket.outbox.clone()) => CloseReason::normal(),
-                    () = left.cancelled() => CloseReason::normal(),
-                    () = socket.stopping.cancelled() => CloseReason::going_away("the server is stopping"),
+                    () = forward_messages(queue, socket.outbox.clone()) => WebSocketCloseReason::normal(),
+                    () = left.cancelled() => WebSocketCloseReason::normal(),
+                    () = socket.stopping.cancelled() => WebSocketCloseReason::going_away("the server is stopping"),
                 }
             };
             let mut forwarding = std::pin::pin!(forwarding);
@@ -116,7 +126,7 @@ impl SocketConversation for JobWatchSocket {
 }
 
 /// Sends the messages of `queue` to a WebSocket client until the queue ends or the client leaves.
-async fn forward_messages(mut queue: mpsc::Receiver<Bytes>, outbox: SocketOutbox) {
+async fn forward_messages(mut queue: mpsc::Receiver<Bytes>, outbox: WebSocketOutbox) {
     while let Some(message) = queue.recv().await {
         if outbox.send(message).await.is_err() {
             return;

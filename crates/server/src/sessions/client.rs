@@ -10,16 +10,16 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolgate_contract::{
-    CallError, Caller, HostRequest, MessageFrame, Reply, ReplyBody, ToolError, ToolFault,
+    CallError, Caller, HostRequest, MessageFrame, Reply, ReplyBody, ToolError, ToolErrorKind,
 };
 use toolgate_dialects::{
-    ChangeSubscription, FrameReading, FrameRefusal, OnDisconnect, PendingRequest,
+    ChangeSubscription, DisconnectEffect, FrameRefusal, ParsedFrame, PendingRequest,
 };
 use toolgate_transports::http::websocket::MessageMemory;
 
-use crate::sessions::detachable::{WorkProgress, run_or_spawn};
-use crate::sessions::frame_actions::{FrameAction, FrameCalls, FrameStream};
-use crate::sessions::session::{CallAnswer, ClientSession, OutboundChannel};
+use crate::sessions::detachable::{DetachableWorkState, run_or_spawn};
+use crate::sessions::frame_actions::{FrameAction, FrameCalls, RequestedFrameStream};
+use crate::sessions::session::{CallAnswer, CallEventDestination, ClientSession};
 use crate::sync::lock_mutex;
 
 /// Maximum number of messages that wait to be written to a client. At this number, calls wait
@@ -100,7 +100,7 @@ impl ConnectedClient {
 
     /// Takes the action that the dialect's `reading` of a message demands. Calls hold the `memory`
     /// reserved for the message.
-    async fn act(self: Arc<Self>, reading: FrameReading, caller: &Caller, memory: MessageMemory) {
+    async fn act(self: Arc<Self>, reading: ParsedFrame, caller: &Caller, memory: MessageMemory) {
         match self.session.handle(reading) {
             FrameAction::Reply(reply) | FrameAction::CloseSession(reply) => self.send(reply).await,
             FrameAction::ReplyAll(replies) => {
@@ -119,14 +119,14 @@ impl ConnectedClient {
                 Ok(permit) => self.start_work(calls, permit, memory, caller).await,
                 Err(refusal) => self.send_if_any(refusal).await,
             },
-            FrameAction::Stream(FrameStream::Job(job)) => {
+            FrameAction::Stream(RequestedFrameStream::Job(job)) => {
                 self.session.watch_job(job, self.outbox.clone());
             }
-            FrameAction::Stream(FrameStream::Changes(subscription)) => {
+            FrameAction::Stream(RequestedFrameStream::Changes(subscription)) => {
                 self.listen(subscription, caller).await;
             }
             // A connected client gets notifications anyway.
-            FrameAction::Stream(FrameStream::Notifications { .. }) => {}
+            FrameAction::Stream(RequestedFrameStream::Notifications { .. }) => {}
         }
     }
 
@@ -138,7 +138,7 @@ impl ConnectedClient {
         memory: MessageMemory,
         caller: &Caller,
     ) {
-        let out = OutboundChannel::Connected(self.outbox.clone(), permit.clone());
+        let out = CallEventDestination::Connected(self.outbox.clone(), permit.clone());
         let pending = calls.begin(&self.session, &out, caller);
         let client = self.clone();
         let work = async move {
@@ -151,7 +151,7 @@ impl ConnectedClient {
             drop(memory);
         };
         let running = run_or_spawn(Box::pin(self.running_work.track_future(work))).await;
-        if let WorkProgress::Spawned(work) = running
+        if let DetachableWorkState::Spawned(work) = running
             && self.session.dialect.answers_in_order()
         {
             // This dialect needs answers in order, so the next message waits.
@@ -274,12 +274,12 @@ impl AsRef<[u8]> for UnwrittenAnswer {
 /// A call returns its permit while it waits for the client's answer. Otherwise all calls in flight
 /// could wait for answers that nobody reads, because the reader waits for a permit.
 pub(crate) struct InFlightPermit {
-    state: Mutex<PermitState>,
+    state: Mutex<InFlightPermitState>,
     call_permits: Arc<Semaphore>,
     waiting_permits: Arc<Semaphore>,
 }
 
-enum PermitState {
+enum InFlightPermitState {
     /// The call in flight holds its permit.
     Held(#[allow(dead_code, reason = "taken until it is dropped")] OwnedSemaphorePermit),
     /// The call returned its permit while it waits for the client's answer.
@@ -295,7 +295,7 @@ impl InFlightPermit {
         waiting_permits: &Arc<Semaphore>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(PermitState::Held(permit)),
+            state: Mutex::new(InFlightPermitState::Held(permit)),
             call_permits: call_permits.clone(),
             waiting_permits: waiting_permits.clone(),
         })
@@ -308,43 +308,45 @@ impl InFlightPermit {
     /// Too many questions to this client are open.
     pub(crate) fn release_while_waiting(&self) -> Result<OwnedSemaphorePermit, ToolError> {
         let mut state = lock_mutex(&self.state);
-        if let PermitState::Held(_) = &*state {
-            *state = PermitState::Returned;
+        if let InFlightPermitState::Held(_) = &*state {
+            *state = InFlightPermitState::Returned;
         }
         self.waiting_permits.clone().try_acquire_owned().map_err(|_| {
             let message =
                 "too many open questions for this client; call again after some are answered";
-            ToolError::new(ToolFault::Unavailable, message)
+            ToolError::new(ToolErrorKind::Unavailable, message)
         })
     }
 
     /// Takes the in-flight permit again, and waits for it if necessary.
     pub(crate) async fn reacquire(&self) {
-        if !matches!(&*lock_mutex(&self.state), PermitState::Returned) {
+        if !matches!(&*lock_mutex(&self.state), InFlightPermitState::Returned) {
             return;
         }
         let Ok(permit) = self.call_permits.clone().acquire_owned().await else { return };
         let mut state = lock_mutex(&self.state);
-        if let PermitState::Returned = &*state {
-            *state = PermitState::Held(permit);
+        if let InFlightPermitState::Returned = &*state {
+            *state = InFlightPermitState::Held(permit);
         }
     }
 
     /// Releases the in-flight permit permanently, even if the tool keeps a reference to it.
     fn release(&self) {
-        *lock_mutex(&self.state) = PermitState::Released;
+        *lock_mutex(&self.state) = InFlightPermitState::Released;
     }
 }
 
 /// Guard that stands for a connected client. Dropping it cancels the client's call, if the dialect
 /// requires that.
-pub(crate) struct PresenceGuard(#[allow(dead_code, reason = "cancels on drop")] Option<DropGuard>);
+pub(crate) struct ClientPresenceGuard(
+    #[allow(dead_code, reason = "cancels on drop")] Option<DropGuard>,
+);
 
-impl PresenceGuard {
-    pub(crate) fn new(on_disconnect: OnDisconnect, cancel: CancellationToken) -> Self {
+impl ClientPresenceGuard {
+    pub(crate) fn new(on_disconnect: DisconnectEffect, cancel: CancellationToken) -> Self {
         Self(match on_disconnect {
-            OnDisconnect::Cancels => Some(cancel.drop_guard()),
-            OnDisconnect::Continues => None,
+            DisconnectEffect::Cancels => Some(cancel.drop_guard()),
+            DisconnectEffect::Continues => None,
         })
     }
 }

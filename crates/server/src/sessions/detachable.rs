@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use toolgate_contract::BoxFuture;
 
 /// Work of a call that is either finished or runs in its own task.
-pub(crate) enum WorkProgress<T> {
+pub(crate) enum DetachableWorkState<T> {
     /// Finished work with its result.
     Done(T),
     /// Task that continues the work.
@@ -22,10 +22,10 @@ pub(crate) enum WorkProgress<T> {
 /// no task.
 pub(crate) async fn run_or_spawn<T: Send + 'static>(
     mut work: BoxFuture<'static, T>,
-) -> WorkProgress<T> {
+) -> DetachableWorkState<T> {
     match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
-        Poll::Ready(done) => WorkProgress::Done(done),
-        Poll::Pending => WorkProgress::Spawned(tokio::spawn(work)),
+        Poll::Ready(done) => DetachableWorkState::Done(done),
+        Poll::Pending => DetachableWorkState::Spawned(tokio::spawn(work)),
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use toolgate_contract::{BoxFuture, Caller, Reply, ReplyBody};
-use toolgate_dialects::{ChangeSubscription, FrameReading, JobWatchRequest, PendingRequest};
+use toolgate_dialects::{ChangeSubscription, JobWatchRequest, ParsedFrame, PendingRequest};
 
-use crate::sessions::session::{CallAnswer, ClientSession, OutboundChannel};
+use crate::sessions::session::{CallAnswer, CallEventDestination, ClientSession};
 
 /// The action that a transport must take for a client's frame.
 #[allow(clippy::large_enum_variant, reason = "a call is the usual case and needs no allocation")]
@@ -24,7 +24,7 @@ pub(crate) enum FrameAction {
     /// Begin the calls of the frame, and send their answer.
     Run(FrameCalls),
     /// Send the stream of messages that the frame requests.
-    Stream(FrameStream),
+    Stream(RequestedFrameStream),
 }
 
 /// Calls that one frame of a client requests.
@@ -33,11 +33,11 @@ pub(crate) enum FrameCalls {
     /// A single call.
     Single(PendingRequest),
     /// Several messages of a batch, whose replies are joined to one answer.
-    Batch(Vec<FrameReading>),
+    Batch(Vec<ParsedFrame>),
 }
 
 /// A stream of messages that a client's message requests.
-pub(crate) enum FrameStream {
+pub(crate) enum RequestedFrameStream {
     /// A stream of the events of a job.
     Job(JobWatchRequest),
     /// A stream of the changes to which the frame subscribes.
@@ -49,35 +49,35 @@ pub(crate) enum FrameStream {
 impl ClientSession {
     /// Applies the dialect's reading of a frame to the session. Returns the action that the
     /// transport must take.
-    pub(crate) fn handle(&self, reading: FrameReading) -> FrameAction {
+    pub(crate) fn handle(&self, reading: ParsedFrame) -> FrameAction {
         match reading {
-            FrameReading::Reply(reply) => FrameAction::Reply(self.redact_reply(reply)),
-            FrameReading::Replies(replies) => {
+            ParsedFrame::Reply(reply) => FrameAction::Reply(self.redact_reply(reply)),
+            ParsedFrame::Replies(replies) => {
                 let redacted = replies.into_iter().map(|reply| self.redact_reply(reply));
                 FrameAction::ReplyAll(redacted.collect())
             }
-            FrameReading::OpenSession(reply) => FrameAction::OpenSession(reply),
-            FrameReading::CloseSession(reply) => FrameAction::CloseSession(reply),
-            FrameReading::Cancel { key, reply } => {
+            ParsedFrame::OpenSession(reply) => FrameAction::OpenSession(reply),
+            ParsedFrame::CloseSession(reply) => FrameAction::CloseSession(reply),
+            ParsedFrame::Cancel { key, reply } => {
                 self.cancel(&key);
                 FrameAction::Reply(reply)
             }
-            FrameReading::Unwatch { uri, reply } => {
+            ParsedFrame::Unwatch { uri, reply } => {
                 self.unsubscribe(&uri);
                 FrameAction::Reply(reply)
             }
-            FrameReading::Response { id, heard: response, reply } => {
+            ParsedFrame::Response { id, heard: response, reply } => {
                 self.receive_answer(&id, &response);
                 FrameAction::Reply(reply)
             }
-            FrameReading::Request(request) => FrameAction::Run(FrameCalls::Single(request)),
-            FrameReading::Batch(readings) => FrameAction::Run(FrameCalls::Batch(readings)),
-            FrameReading::Watch(job) => FrameAction::Stream(FrameStream::Job(job)),
-            FrameReading::Subscribe(subscription) => {
-                FrameAction::Stream(FrameStream::Changes(subscription))
+            ParsedFrame::Request(request) => FrameAction::Run(FrameCalls::Single(request)),
+            ParsedFrame::Batch(readings) => FrameAction::Run(FrameCalls::Batch(readings)),
+            ParsedFrame::Watch(job) => FrameAction::Stream(RequestedFrameStream::Job(job)),
+            ParsedFrame::Subscribe(subscription) => {
+                FrameAction::Stream(RequestedFrameStream::Changes(subscription))
             }
-            FrameReading::OpenNotifications { after } => {
-                FrameAction::Stream(FrameStream::Notifications { after })
+            ParsedFrame::OpenNotifications { after } => {
+                FrameAction::Stream(RequestedFrameStream::Notifications { after })
             }
         }
     }
@@ -99,39 +99,39 @@ impl FrameCalls {
     pub(crate) fn begin(
         self,
         session: &Arc<ClientSession>,
-        out: &OutboundChannel,
+        out: &CallEventDestination,
         caller: &Caller,
-    ) -> PendingAnswer {
+    ) -> PendingFrameAnswer {
         match self {
             Self::Single(request) => match session.begin_call(request, out.clone(), caller) {
-                Ok(call) => PendingAnswer::Work(call.work),
-                Err(refusal) => PendingAnswer::Ready(refusal),
+                Ok(call) => PendingFrameAnswer::Work(call.work),
+                Err(refusal) => PendingFrameAnswer::Ready(refusal),
             },
             Self::Batch(readings) => {
                 let begin = |reading| match session.handle(reading) {
                     FrameAction::Reply(reply)
                     | FrameAction::OpenSession(reply)
-                    | FrameAction::CloseSession(reply) => PendingAnswer::Ready(reply),
+                    | FrameAction::CloseSession(reply) => PendingFrameAnswer::Ready(reply),
                     FrameAction::Run(calls) => calls.begin(session, out, caller),
                     // No dialect of ours streams, or answers several times, within a batch.
                     FrameAction::ReplyAll(_) | FrameAction::Stream(_) => {
-                        PendingAnswer::Ready(Reply::empty(202))
+                        PendingFrameAnswer::Ready(Reply::empty(202))
                     }
                 };
-                PendingAnswer::Batch(readings.into_iter().map(begin).collect())
+                PendingFrameAnswer::Batch(readings.into_iter().map(begin).collect())
             }
         }
     }
 }
 
 /// The answer to a frame, which is ready or still being computed.
-pub(crate) enum PendingAnswer {
+pub(crate) enum PendingFrameAnswer {
     Ready(Reply),
     Work(BoxFuture<'static, CallAnswer>),
-    Batch(Vec<PendingAnswer>),
+    Batch(Vec<PendingFrameAnswer>),
 }
 
-impl PendingAnswer {
+impl PendingFrameAnswer {
     /// Waits for all calls of the frame and returns the answer.
     pub(crate) async fn answer(self, session: &ClientSession) -> CallAnswer {
         match self {

@@ -8,8 +8,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use toolgate_contract::{
-    CallError, CallMetadata, Caller, ChangeFilter, HostAnswer, HostRequest, JobEvent, JobEventKind,
-    JobEventStream, JobSnapshot, JobStreamItem, ServerChange, WatchGuard,
+    ActivityGuard, CallError, CallMetadata, Caller, ChangeFilter, HostAnswer, HostRequest,
+    JobEvent, JobEventKind, JobEventStream, JobSnapshot, JobStreamItem, ServerChange,
 };
 use toolgate_dialects::ChangeEncoder;
 use toolgate_host::{Host, IncomingRequest};
@@ -77,7 +77,7 @@ async fn watch_resources(
     host: &Host,
     caller: &Caller,
     interest: &mut ChangeFilter,
-) -> Vec<WatchGuard> {
+) -> Vec<ActivityGuard> {
     let mut holds = Vec::new();
     let mut watched = interest.uris.clone();
     for uri in &interest.uris {
@@ -190,7 +190,7 @@ async fn send_some(out: &mpsc::Sender<Bytes>, message: Option<Bytes>) -> Option<
 }
 
 /// Change subscriptions of a session: resources, and the lists that the client has requested.
-pub(crate) struct Subscriptions {
+pub(crate) struct SessionSubscriptions {
     resources: Mutex<SubscribedResources>,
     interest: watch::Sender<ChangeFilter>,
 }
@@ -199,12 +199,12 @@ pub(crate) struct Subscriptions {
 /// the notifications.
 #[derive(Default)]
 struct SubscribedResources {
-    holds: HashMap<String, Option<WatchGuard>>,
+    holds: HashMap<String, Option<ActivityGuard>>,
     /// Number of receivers of the session's notifications.
     receivers: usize,
 }
 
-impl Default for Subscriptions {
+impl Default for SessionSubscriptions {
     fn default() -> Self {
         // Changes of the tool list are always sent: they cost no watcher.
         let interest = ChangeFilter { tools: true, ..ChangeFilter::default() };
@@ -212,7 +212,7 @@ impl Default for Subscriptions {
     }
 }
 
-impl Subscriptions {
+impl SessionSubscriptions {
     /// Adds the list of prompts or resources to the session's subscriptions.
     pub(crate) fn add_lists(&self, prompts: bool, resources: bool) {
         self.interest.send_if_modified(|interest| {
@@ -228,7 +228,11 @@ impl Subscriptions {
     ///
     /// # Errors
     /// The session has too many subscriptions.
-    pub(crate) fn subscribe(&self, uri: String, hold: WatchGuard) -> Result<HostAnswer, CallError> {
+    pub(crate) fn subscribe(
+        &self,
+        uri: String,
+        hold: ActivityGuard,
+    ) -> Result<HostAnswer, CallError> {
         let mut resources = lock_mutex(&self.resources);
         if resources.holds.len() >= WATCHED_MAX && !resources.holds.contains_key(&uri) {
             let message = format!(
@@ -312,10 +316,10 @@ impl Subscriptions {
 }
 
 /// Receiver of a session's notifications. While one exists, subscribed resources are watched.
-struct SubscriptionReceiver<'s>(&'s Subscriptions);
+struct SubscriptionReceiver<'s>(&'s SessionSubscriptions);
 
 impl<'s> SubscriptionReceiver<'s> {
-    fn register(subscriptions: &'s Subscriptions) -> Self {
+    fn register(subscriptions: &'s SessionSubscriptions) -> Self {
         lock_mutex(&subscriptions.resources).receivers += 1;
         Self(subscriptions)
     }
@@ -323,7 +327,7 @@ impl<'s> SubscriptionReceiver<'s> {
     /// Watches the resources to which the session is subscribed and that have no watcher yet.
     async fn watch_resources(&self, host: &Host, caller: &Caller, session: Option<Arc<str>>) {
         let unwatched =
-            |(uri, hold): (&String, &Option<WatchGuard>)| hold.is_none().then(|| uri.clone());
+            |(uri, hold): (&String, &Option<ActivityGuard>)| hold.is_none().then(|| uri.clone());
         let resources = &self.0.resources;
         let uris: Vec<_> = lock_mutex(resources).holds.iter().filter_map(unwatched).collect();
         for uri in uris {
@@ -358,16 +362,16 @@ mod tests {
 
     #[test]
     fn a_subscription_beyond_the_limit_is_refused() {
-        let subscriptions = Subscriptions::default();
+        let subscriptions = SessionSubscriptions::default();
         let uri = |number: usize| format!("a://{number}");
         for number in 0..WATCHED_MAX {
-            assert!(subscriptions.subscribe(uri(number), WatchGuard::none()).is_ok());
+            assert!(subscriptions.subscribe(uri(number), ActivityGuard::none()).is_ok());
         }
-        assert!(subscriptions.subscribe(uri(0), WatchGuard::none()).is_ok());
-        let refusal = subscriptions.subscribe(uri(WATCHED_MAX), WatchGuard::none());
+        assert!(subscriptions.subscribe(uri(0), ActivityGuard::none()).is_ok());
+        let refusal = subscriptions.subscribe(uri(WATCHED_MAX), ActivityGuard::none());
         assert!(matches!(refusal, Err(CallError::NotAllowed { .. })));
         subscriptions.unsubscribe(&uri(1));
-        assert!(subscriptions.subscribe(uri(WATCHED_MAX), WatchGuard::none()).is_ok());
+        assert!(subscriptions.subscribe(uri(WATCHED_MAX), ActivityGuard::none()).is_ok());
         let change = |number| ServerChange::Resource(uri(number).into());
         assert!(
             subscriptions.includes(&change(WATCHED_MAX)) && !subscriptions.includes(&change(1))
@@ -376,10 +380,12 @@ mod tests {
 
     #[test]
     fn a_resource_is_watched_only_while_a_receiver_exists() {
-        let subscriptions = Subscriptions::default();
+        let subscriptions = SessionSubscriptions::default();
         let hold = Arc::new(());
         let subscribe = |uri: &str| {
-            assert!(subscriptions.subscribe(uri.to_owned(), WatchGuard::new(hold.clone())).is_ok());
+            assert!(
+                subscriptions.subscribe(uri.to_owned(), ActivityGuard::new(hold.clone())).is_ok()
+            );
         };
         subscribe("a://1");
         assert_eq!(Arc::strong_count(&hold), 1);

@@ -7,24 +7,24 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, PersonChoice,
-    QuestionSender, ToolError, ToolFault,
+    BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer,
+    QuestionSender, ToolError, ToolErrorKind,
 };
 use toolgate_dialects::{AnswerEncoder, ClientResponse};
 
-use crate::sessions::session::OutboundChannel;
+use crate::sessions::session::CallEventDestination;
 use crate::sessions::waiting_questions::{AskingCall, WaitingEntry, WaitingQuestions};
 use crate::sync::lock_mutex;
 
 /// Open questions of running calls to one client.
 pub(crate) struct SessionQuestions {
     /// Unanswered questions to the client by id. `None` once no more answers can arrive.
-    open: Mutex<Option<HashMap<String, OpenQuestion>>>,
+    open: Mutex<Option<HashMap<String, UnansweredQuestion>>>,
     serial: AtomicU64,
 }
 
 /// Question to a client that is not answered yet.
-struct OpenQuestion {
+struct UnansweredQuestion {
     question: ClientQuestion,
     encoder: Arc<dyn AnswerEncoder>,
     answer: oneshot::Sender<Result<ClientAnswer, String>>,
@@ -39,7 +39,7 @@ impl SessionQuestions {
     /// Passes the client's response to the question `id`, so that the asking call goes on. Unknown
     /// ids are ignored.
     pub(crate) fn receive_answer(&self, id: &str, response: &ClientResponse) {
-        if let Some(OpenQuestion { question, encoder, answer }) = self.remove(id) {
+        if let Some(UnansweredQuestion { question, encoder, answer }) = self.remove(id) {
             // The call may have ended, and then nobody receives it.
             let _ = answer.send(encoder.parse_answer(&question, response));
         }
@@ -48,8 +48,15 @@ impl SessionQuestions {
     /// Answers the question `id` in place of the client with the `choice` of a person at the
     /// console, and withdraws the question from the client. Returns false if it was answered
     /// already.
-    fn receive_choice(&self, id: &str, choice: PersonChoice, out: &OutboundChannel) -> bool {
-        let Some(OpenQuestion { encoder, answer, .. }) = self.remove(id) else { return false };
+    fn receive_choice(
+        &self,
+        id: &str,
+        choice: ElicitationAnswer,
+        out: &CallEventDestination,
+    ) -> bool {
+        let Some(UnansweredQuestion { encoder, answer, .. }) = self.remove(id) else {
+            return false;
+        };
         if let Some(message) = encoder.encode_withdrawal(id) {
             out.try_send(message);
         }
@@ -62,7 +69,7 @@ impl SessionQuestions {
     }
 
     /// Stores `question` until the client answers it. Returns false if no more answers can arrive.
-    fn insert(&self, id: String, question: OpenQuestion) -> bool {
+    fn insert(&self, id: String, question: UnansweredQuestion) -> bool {
         match &mut *lock_mutex(&self.open) {
             Some(open) => {
                 open.insert(id, question);
@@ -72,32 +79,32 @@ impl SessionQuestions {
         }
     }
 
-    fn remove(&self, id: &str) -> Option<OpenQuestion> {
+    fn remove(&self, id: &str) -> Option<UnansweredQuestion> {
         lock_mutex(&self.open).as_mut()?.remove(id)
     }
 }
 
 /// Sender of a running call's questions to its client.
-pub(crate) struct SessionAsker {
+pub(crate) struct SessionQuestionSender {
     pub(crate) questions: Arc<SessionQuestions>,
     /// Questions of all sessions that wait for an answer, for the console.
     pub(crate) waiting: Arc<WaitingQuestions>,
     pub(crate) call: AskingCall,
     pub(crate) encoder: Arc<dyn AnswerEncoder>,
-    pub(crate) out: OutboundChannel,
+    pub(crate) out: CallEventDestination,
     /// A token that is cancelled when the asking call is cancelled.
     pub(crate) cancel: CancellationToken,
     /// A token that is cancelled when shutdown starts and no more answers are read.
     pub(crate) closing: CancellationToken,
 }
 
-impl QuestionSender for SessionAsker {
+impl QuestionSender for SessionQuestionSender {
     fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
         Box::pin(async move {
             let answers = match self.out.release_permit() {
                 Ok(_permit) => tokio::select! {
                     answers = self.ask_all(questions) => answers,
-                    () = self.cancel.cancelled() => Err(ToolError::new(ToolFault::Canceled, "cancelled")),
+                    () = self.cancel.cancelled() => Err(ToolError::new(ToolErrorKind::Canceled, "cancelled")),
                     () = self.closing.cancelled() => Err(no_answer_error()),
                 },
                 Err(error) => Err(error),
@@ -106,7 +113,7 @@ impl QuestionSender for SessionAsker {
             // go on if its client cannot be asked.
             let may_continue = match &answers {
                 Ok(_) => true,
-                Err(err) => matches!(err.fault, ToolFault::CannotAsk(_)),
+                Err(err) => matches!(err.fault, ToolErrorKind::CannotAsk(_)),
             };
             if may_continue {
                 self.out.reacquire_permit().await;
@@ -116,7 +123,7 @@ impl QuestionSender for SessionAsker {
     }
 }
 
-impl SessionAsker {
+impl SessionQuestionSender {
     /// Sends all `questions` to the client and waits for every answer.
     async fn ask_all(&self, questions: ClientQuestions) -> Result<ClientAnswers, ToolError> {
         let mut pending = Vec::with_capacity(questions.len());
@@ -137,16 +144,17 @@ impl SessionAsker {
         &self,
         key: &str,
         question: ClientQuestion,
-    ) -> Result<PendingQuestion, ToolError> {
+    ) -> Result<PendingQuestionGuard, ToolError> {
         let id = format!("toolgate-{}", self.questions.serial.fetch_add(1, Ordering::Relaxed));
         let message = self.encoder.encode_question(&id, key, &question);
         let message = message.ok_or_else(|| ToolError::cannot_ask(question.kind()))?;
         let (sender, answer) = oneshot::channel();
         let entry = self.show_question(&id, &question);
-        let open = OpenQuestion { question, encoder: self.encoder.clone(), answer: sender };
+        let open = UnansweredQuestion { question, encoder: self.encoder.clone(), answer: sender };
         let questions = self.questions.clone();
         let out = self.out.clone();
-        let pending = PendingQuestion { questions, id: id.clone(), out, answer, _entry: entry };
+        let pending =
+            PendingQuestionGuard { questions, id: id.clone(), out, answer, _entry: entry };
         if self.questions.insert(id, open) && self.out.send(message).await {
             Ok(pending)
         } else {
@@ -165,16 +173,16 @@ impl SessionAsker {
 
 /// A question that waits for the client's answer. Dropping it withdraws the question from the
 /// client.
-struct PendingQuestion {
+struct PendingQuestionGuard {
     questions: Arc<SessionQuestions>,
     id: String,
-    out: OutboundChannel,
+    out: CallEventDestination,
     answer: oneshot::Receiver<Result<ClientAnswer, String>>,
     /// Entry of the question in the list that the console shows.
     _entry: WaitingEntry,
 }
 
-impl Drop for PendingQuestion {
+impl Drop for PendingQuestionGuard {
     fn drop(&mut self) {
         let unanswered = self.questions.remove(&self.id);
         if let Some(message) = unanswered.and_then(|open| open.encoder.encode_withdrawal(&self.id))

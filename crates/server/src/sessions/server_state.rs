@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 use toolgate_host::Host;
 
 use crate::sessions::idle_tracker::IdleTracker;
-use crate::sessions::streams::EndedStreams;
+use crate::sessions::streams::EndedEventStreams;
 use crate::sessions::waiting_questions::WaitingQuestions;
 
 /// State that all sessions of a server share.
@@ -24,7 +24,7 @@ pub struct ServerState {
     /// All running work of the server, including calls of disconnected clients.
     pub(super) running: TaskTracker,
     /// Ended event streams that clients may still resume.
-    pub(super) ended_streams: Arc<EndedStreams>,
+    pub(super) ended_streams: Arc<EndedEventStreams>,
     /// Tracker of recent requests, which releases memory while the server is idle.
     pub(crate) idle_tracker: IdleTracker,
     /// Questions to connected clients that wait for an answer.

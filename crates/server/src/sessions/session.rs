@@ -11,24 +11,24 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Asker, BoxFuture, CallError, CallEvent, CallMetadata, Caller, EventSink, HostAnswer,
-    HostRequest, MessageFrame, Reply, ToolError,
+    BoxFuture, CallError, CallEvent, CallEventSink, CallMetadata, Caller, HostAnswer, HostRequest,
+    MessageFrame, QuestionAsker, Reply, ToolError,
 };
 use toolgate_dialects::{
-    AnswerEncoder, AnswerForm, ChangeSubscription, ClientResponse, Conversation, Dialect,
-    FrameReading, FrameRefusal, JobWatchRequest, JobWatchSchedule, PendingRequest, QuestionMode,
-    RequestKey,
+    AcceptedAnswerForm, AnswerEncoder, ChangeSubscription, ClientResponse, Conversation, Dialect,
+    FrameRefusal, InFlightRequestKey, JobWatchRequest, JobWatchSchedule, ParsedFrame,
+    PendingRequest, QuestionChannel,
 };
 use toolgate_host::IncomingRequest;
 
 use crate::sessions::client::InFlightPermit;
 use crate::sessions::job_streams;
 use crate::sessions::notifications;
-use crate::sessions::notifications::Subscriptions;
+use crate::sessions::notifications::SessionSubscriptions;
 use crate::sessions::pending_envelope::PendingEnvelope;
-use crate::sessions::questions::{SessionAsker, SessionQuestions};
+use crate::sessions::questions::{SessionQuestionSender, SessionQuestions};
 use crate::sessions::server_state::ServerState;
-use crate::sessions::streams::SessionStreams;
+use crate::sessions::streams::SessionEventStreams;
 use crate::sessions::waiting_questions::AskingCall;
 use crate::sync::lock_mutex;
 
@@ -47,44 +47,44 @@ pub(crate) struct ClientSession {
     /// Name of the session in audit records, which is set once the session has an id.
     record_name: OnceLock<Arc<str>>,
     conversation: Mutex<Box<dyn Conversation>>,
-    in_flight: Mutex<CallsInFlight>,
+    in_flight: Mutex<InFlightCalls>,
     serial: AtomicU64,
     /// Questions to the client that it has not answered.
     questions: LazyLock<Arc<SessionQuestions>>,
     /// Changes about which the client receives notifications.
-    subscriptions: LazyLock<Subscriptions>,
+    subscriptions: LazyLock<SessionSubscriptions>,
     /// Event streams that the client can resume.
-    pub(crate) streams: SessionStreams,
+    pub(crate) streams: SessionEventStreams,
     /// A token that is cancelled when the session has ended and no more notifications may be sent.
     ended: CancellationToken,
 }
 
 /// Destination of the events of a running call.
 #[derive(Clone)]
-pub(crate) enum OutboundChannel {
+pub(crate) enum CallEventDestination {
     /// No destination: the client gets only the answer to the call.
     Discard,
     /// Connected client, with the in-flight permit of the call.
     Connected(mpsc::Sender<Bytes>, Arc<InFlightPermit>),
     /// Event stream that answers the call's HTTP request.
-    Stream(mpsc::Sender<StreamItem>),
+    Stream(mpsc::Sender<EventStreamItem>),
 }
 
 /// Item on an event stream.
-pub(crate) enum StreamItem {
+pub(crate) enum EventStreamItem {
     /// Message for the client.
     Message(Bytes),
     /// Request to close the connection. The client may resume the stream later.
     Disconnect,
 }
 
-impl OutboundChannel {
+impl CallEventDestination {
     /// Sends an event to the client, or drops it if the client does not keep up.
     pub(crate) fn try_send(&self, message: Bytes) {
         match self {
             Self::Discard => {}
             Self::Connected(out, _) => drop(out.try_send(message)),
-            Self::Stream(out) => drop(out.try_send(StreamItem::Message(message))),
+            Self::Stream(out) => drop(out.try_send(EventStreamItem::Message(message))),
         }
     }
 
@@ -93,7 +93,7 @@ impl OutboundChannel {
         match self {
             Self::Discard => false,
             Self::Connected(out, _) => out.send(message).await.is_ok(),
-            Self::Stream(out) => out.send(StreamItem::Message(message)).await.is_ok(),
+            Self::Stream(out) => out.send(EventStreamItem::Message(message)).await.is_ok(),
         }
     }
 
@@ -108,7 +108,8 @@ impl OutboundChannel {
         }
     }
 
-    /// Takes the in-flight permit again, after [`OutboundChannel::release_permit`] returned it.
+    /// Takes the in-flight permit again, after [`CallEventDestination::release_permit`] returned
+    /// it.
     pub(crate) async fn reacquire_permit(&self) {
         match self {
             Self::Discard | Self::Stream(_) => {}
@@ -118,15 +119,15 @@ impl OutboundChannel {
 
     fn request_disconnect(&self) {
         if let Self::Stream(out) = self {
-            drop(out.try_send(StreamItem::Disconnect));
+            drop(out.try_send(EventStreamItem::Disconnect));
         }
     }
 }
 
 /// Calls of a session that are in flight, by the key of their request.
 #[derive(Default)]
-struct CallsInFlight {
-    calls: HashMap<RequestKey, InFlightCall>,
+struct InFlightCalls {
+    calls: HashMap<InFlightRequestKey, InFlightCall>,
     /// Reason why no more calls of the session begin, if it has ended.
     end_reason: Option<&'static str>,
 }
@@ -176,7 +177,7 @@ impl ClientSession {
         caller: Caller,
     ) -> Arc<Self> {
         let conversation = Mutex::new(dialect.start_conversation(&caller));
-        let streams = SessionStreams::new(server.ended_streams.clone());
+        let streams = SessionEventStreams::new(server.ended_streams.clone());
         Arc::new(Self {
             server,
             dialect,
@@ -188,7 +189,7 @@ impl ClientSession {
             serial: AtomicU64::new(0),
             // Created on demand: most sessions are one request without questions or subscriptions.
             questions: LazyLock::new(|| Arc::new(SessionQuestions::new())),
-            subscriptions: LazyLock::new(Subscriptions::default),
+            subscriptions: LazyLock::new(SessionSubscriptions::default),
             streams,
             ended: CancellationToken::new(),
         })
@@ -202,13 +203,13 @@ impl ClientSession {
     }
 
     /// Parses one message of the client.
-    pub(crate) fn read(&self, frame: &MessageFrame) -> FrameReading {
+    pub(crate) fn read(&self, frame: &MessageFrame) -> ParsedFrame {
         lock_mutex(&self.conversation).read(frame)
     }
 
     /// Parses one message of the client, on a thread of its own if it is long, so that no other
     /// call waits.
-    pub(crate) async fn read_frame(self: &Arc<Self>, frame: &MessageFrame) -> FrameReading {
+    pub(crate) async fn read_frame(self: &Arc<Self>, frame: &MessageFrame) -> ParsedFrame {
         if frame.body.len() <= DIRECT_FRAME_BYTES_MAX {
             return self.read(frame);
         }
@@ -233,7 +234,7 @@ impl ClientSession {
     pub(crate) fn begin_call(
         self: &Arc<Self>,
         mut request: PendingRequest,
-        out: OutboundChannel,
+        out: CallEventDestination,
         caller: &Caller,
     ) -> Result<AcceptedCall, Reply> {
         self.server.idle_tracker.note_activity();
@@ -314,21 +315,22 @@ impl ClientSession {
     /// Returns the way in which the call can ask its client questions.
     fn asker(
         &self,
-        question_mode: QuestionMode,
+        question_mode: QuestionChannel,
         encoder: &Arc<dyn AnswerEncoder>,
         cancel: &CancellationToken,
-        out: OutboundChannel,
+        out: CallEventDestination,
         call: AskingCall,
-    ) -> (Asker, Option<String>) {
+    ) -> (QuestionAsker, Option<String>) {
         match (question_mode, out) {
-            (QuestionMode::Nobody, _) | (QuestionMode::DuringCall(_), OutboundChannel::Discard) => {
-                (Asker::none(), None)
+            (QuestionChannel::Nobody, _)
+            | (QuestionChannel::DuringCall(_), CallEventDestination::Discard) => {
+                (QuestionAsker::none(), None)
             }
-            (QuestionMode::OnRepeat { can, given, state }, _) => {
-                (Asker::on_repeat(can, given), state)
+            (QuestionChannel::OnRepeat { can, given, state }, _) => {
+                (QuestionAsker::on_repeat(can, given), state)
             }
-            (QuestionMode::DuringCall(can), out) => {
-                let asker = SessionAsker {
+            (QuestionChannel::DuringCall(can), out) => {
+                let asker = SessionQuestionSender {
                     questions: self.questions.clone(),
                     waiting: self.server.waiting_questions.clone(),
                     call,
@@ -337,7 +339,7 @@ impl ClientSession {
                     cancel: cancel.clone(),
                     closing: self.server.closing.clone(),
                 };
-                (Asker::during_call(can, Arc::new(asker)), None)
+                (QuestionAsker::during_call(can, Arc::new(asker)), None)
             }
         }
     }
@@ -444,7 +446,7 @@ impl ClientSession {
     }
 
     /// Cancels the call `key` if it is in flight. The call gets no answer.
-    pub(crate) fn cancel(&self, key: &RequestKey) {
+    pub(crate) fn cancel(&self, key: &InFlightRequestKey) {
         if let Some(call) = lock_mutex(&self.in_flight).calls.remove(key) {
             call.cancel.cancel();
         }
@@ -482,7 +484,7 @@ impl ClientSession {
         lock_mutex(&self.in_flight).end_reason.unwrap_or("the server is stopping")
     }
 
-    fn register_call(&self, key: &RequestKey, call: InFlightCall) -> Result<(), Reply> {
+    fn register_call(&self, key: &InFlightRequestKey, call: InFlightCall) -> Result<(), Reply> {
         let mut in_flight = lock_mutex(&self.in_flight);
         if in_flight.end_reason.is_some() {
             return Err(self.dialect.unknown_session());
@@ -498,7 +500,7 @@ impl ClientSession {
 /// Entry of a call in the session's list of calls in flight. Dropping it removes the entry.
 struct InFlightGuard {
     session: Arc<ClientSession>,
-    key: RequestKey,
+    key: InFlightRequestKey,
     serial: u64,
 }
 
@@ -522,23 +524,23 @@ impl Drop for InFlightGuard {
 }
 
 /// Gate that lets a call's events pass to the client. It closes once the call is answered.
-struct EventGate(Option<Arc<Mutex<Option<OutboundChannel>>>>);
+struct CallEventGate(Option<Arc<Mutex<Option<CallEventDestination>>>>);
 
 fn open_event_gate(
     encoder: &Arc<dyn AnswerEncoder>,
-    answer_form: AnswerForm,
-    out: &OutboundChannel,
-) -> (EventSink, EventGate) {
+    answer_form: AcceptedAnswerForm,
+    out: &CallEventDestination,
+) -> (CallEventSink, CallEventGate) {
     // Resumable streams need the sink even if the client wants no events, to receive requests to
     // close.
-    if answer_form != AnswerForm::Resumable && !encoder.encodes_events() {
-        return (EventSink::none(), EventGate(None));
+    if answer_form != AcceptedAnswerForm::Resumable && !encoder.encodes_events() {
+        return (CallEventSink::none(), CallEventGate(None));
     }
     let open = Arc::new(Mutex::new(Some(out.clone())));
-    let gate = EventGate(Some(open.clone()));
+    let gate = CallEventGate(Some(open.clone()));
     let log_level = encoder.log_level();
     let encoder = encoder.clone();
-    let events = EventSink::new(move |event: CallEvent| {
+    let events = CallEventSink::new(move |event: CallEvent| {
         // The lock is held while sending, so that no event follows the close.
         let open = lock_mutex(&open);
         let Some(out) = &*open else { return };
@@ -551,7 +553,7 @@ fn open_event_gate(
     (events.with_log_level(log_level), gate)
 }
 
-impl EventGate {
+impl CallEventGate {
     /// Closes the gate and drops the channel to the client, because a tool may keep its event sink
     /// for longer.
     fn close(&self) {

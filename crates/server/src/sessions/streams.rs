@@ -40,27 +40,27 @@ const NOTIFICATION_STREAM: u64 = 0;
 
 /// Event streams of a session, which its client can resume.
 #[derive(Default)]
-pub(crate) struct SessionStreams {
-    list: Mutex<SessionStreamList>,
-    ended_streams: Arc<EndedStreams>,
+pub(crate) struct SessionEventStreams {
+    list: Mutex<SessionEventStreamList>,
+    ended_streams: Arc<EndedEventStreams>,
 }
 
 /// The ended event streams of all sessions, oldest first, with a common size limit.
 #[derive(Default)]
-pub(crate) struct EndedStreams(Mutex<EndedStreamList>);
+pub(crate) struct EndedEventStreams(Mutex<EndedEventStreamList>);
 
 #[derive(Default)]
-struct EndedStreamList {
+struct EndedEventStreamList {
     /// Ended event streams, each with its size in bytes when it ended.
-    logs: VecDeque<(Weak<StreamLog>, usize)>,
+    logs: VecDeque<(Weak<EventStreamLog>, usize)>,
     bytes: usize,
 }
 
-impl EndedStreams {
+impl EndedEventStreams {
     /// Adds the ended stream `log`, and empties the oldest streams if the common limit is exceeded.
-    fn add(&self, log: &Arc<StreamLog>) {
+    fn add(&self, log: &Arc<EventStreamLog>) {
         let mut list = lock_mutex(&self.0);
-        let EndedStreamList { logs, bytes } = &mut *list;
+        let EndedEventStreamList { logs, bytes } = &mut *list;
         let log_bytes = log.bytes();
         logs.push_back((Arc::downgrade(log), log_bytes));
         *bytes += log_bytes;
@@ -80,47 +80,47 @@ impl EndedStreams {
 }
 
 #[derive(Default)]
-struct SessionStreamList {
+struct SessionEventStreamList {
     /// Number of the session's newest event stream.
     last_number: u64,
     /// Event streams of the session, the oldest first.
-    logs: VecDeque<Arc<StreamLog>>,
-    notifications: Option<Arc<StreamLog>>,
+    logs: VecDeque<Arc<EventStreamLog>>,
+    notifications: Option<Arc<EventStreamLog>>,
 }
 
-impl SessionStreams {
+impl SessionEventStreams {
     /// Creates the event streams of a new session. Streams that end are also added to
     /// `ended_streams`.
-    pub(crate) fn new(ended_streams: Arc<EndedStreams>) -> Self {
+    pub(crate) fn new(ended_streams: Arc<EndedEventStreams>) -> Self {
         Self { list: Mutex::default(), ended_streams }
     }
 
     /// Opens a new event stream of the session.
-    pub(crate) fn open(&self) -> Arc<StreamLog> {
+    pub(crate) fn open(&self) -> Arc<EventStreamLog> {
         let mut list = lock_mutex(&self.list);
         list.last_number += 1;
-        let log = StreamLog::new(list.last_number, 0, &self.ended_streams);
+        let log = EventStreamLog::new(list.last_number, 0, &self.ended_streams);
         list.drop_excess();
         list.logs.push_back(log.clone());
         log
     }
 
     /// Returns the session's notification stream, and true if it is new.
-    pub(crate) fn notifications(&self) -> (Arc<StreamLog>, bool) {
+    pub(crate) fn notifications(&self) -> (Arc<EventStreamLog>, bool) {
         let mut list = lock_mutex(&self.list);
         if let Some(log) = list.notifications.as_ref().filter(|log| !log.has_ended()) {
             return (log.clone(), false);
         }
         // Numbering continues, so that event ids stay unique.
         let last = list.notifications.as_ref().map_or(0, |log| log.last());
-        let log = StreamLog::new(NOTIFICATION_STREAM, last, &self.ended_streams);
+        let log = EventStreamLog::new(NOTIFICATION_STREAM, last, &self.ended_streams);
         list.notifications = Some(log.clone());
         (log, true)
     }
 
     /// Returns the stream that contains the event with the id `id`, and the event's number in it.
     /// Returns `None` for an unknown stream and for the notification stream.
-    pub(crate) fn find_event(&self, id: &str) -> Option<(Arc<StreamLog>, u64)> {
+    pub(crate) fn find_event(&self, id: &str) -> Option<(Arc<EventStreamLog>, u64)> {
         let (stream, event) = parse_event_id(id)?;
         let list = lock_mutex(&self.list);
         let mut logs = list.logs.iter().filter(|log| !log.is_cleared());
@@ -148,7 +148,7 @@ pub(crate) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
     Some((number(stream)?, number(event)?))
 }
 
-impl SessionStreamList {
+impl SessionEventStreamList {
     /// Drops the session's oldest ended event streams beyond the limits.
     fn drop_excess(&mut self) {
         let mut ended = 0;
@@ -183,16 +183,16 @@ impl SessionStreamList {
 }
 
 /// The stored events of one event stream.
-pub(crate) struct StreamLog {
+pub(crate) struct EventStreamLog {
     number: u64,
-    events: Mutex<LoggedEvents>,
-    state: watch::Sender<StreamState>,
+    events: Mutex<LoggedStreamEvents>,
+    state: watch::Sender<EventStreamState>,
     /// The ended event streams of all sessions.
-    ended_streams: Arc<EndedStreams>,
+    ended_streams: Arc<EndedEventStreams>,
 }
 
 #[derive(Default)]
-struct LoggedEvents {
+struct LoggedStreamEvents {
     events: VecDeque<(u64, Bytes)>,
     bytes: usize,
     /// True once the stream's events were dropped to free memory.
@@ -201,7 +201,7 @@ struct LoggedEvents {
 
 /// The state of an event stream, which its readers watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct StreamState {
+struct EventStreamState {
     /// Number of the newest event in the stream.
     last: u64,
     /// True if no more events follow in the stream.
@@ -216,10 +216,10 @@ struct StreamState {
     readers: usize,
 }
 
-impl StreamLog {
+impl EventStreamLog {
     /// Creates an empty event log whose events are numbered from `last` + 1.
-    fn new(number: u64, last: u64, ended_streams: &Arc<EndedStreams>) -> Arc<Self> {
-        let state = watch::Sender::new(StreamState { last, ..StreamState::default() });
+    fn new(number: u64, last: u64, ended_streams: &Arc<EndedEventStreams>) -> Arc<Self> {
+        let state = watch::Sender::new(EventStreamState { last, ..EventStreamState::default() });
         let ended_streams = ended_streams.clone();
         Arc::new(Self { number, events: Mutex::default(), state, ended_streams })
     }
@@ -260,7 +260,7 @@ impl StreamLog {
     fn clear(&self) {
         if !self.has_reader() {
             *lock_mutex(&self.events) =
-                LoggedEvents { is_cleared: true, ..LoggedEvents::default() };
+                LoggedStreamEvents { is_cleared: true, ..LoggedStreamEvents::default() };
         }
     }
 
@@ -310,7 +310,7 @@ impl StreamLog {
         });
         let state = self.state.subscribe();
         let log = self.clone();
-        let reader = StreamReader { log, state, reader_number, after, has_started: false };
+        let reader = EventStreamReader { log, state, reader_number, after, has_started: false };
         Box::pin(unfold(reader, |mut reader| async move {
             let event = reader.next().await?;
             Some((event, reader))
@@ -324,9 +324,9 @@ impl StreamLog {
 }
 
 /// Reader of an event stream, for one connection.
-struct StreamReader {
-    log: Arc<StreamLog>,
-    state: watch::Receiver<StreamState>,
+struct EventStreamReader {
+    log: Arc<EventStreamLog>,
+    state: watch::Receiver<EventStreamState>,
     /// Number of this reader among all readers of the stream.
     reader_number: u64,
     /// Number of the last event that this reader received.
@@ -334,7 +334,7 @@ struct StreamReader {
     has_started: bool,
 }
 
-impl StreamReader {
+impl EventStreamReader {
     async fn next(&mut self) -> Option<ServerSentEvent> {
         if !std::mem::replace(&mut self.has_started, true) {
             let id = Some(self.id());
@@ -373,7 +373,7 @@ impl StreamReader {
     }
 }
 
-impl Drop for StreamReader {
+impl Drop for EventStreamReader {
     fn drop(&mut self) {
         self.log.state.send_modify(|state| state.readers -= 1);
     }
@@ -392,7 +392,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_reconnects_gets_each_missed_event_once() {
-        let log = SessionStreams::default().open();
+        let log = SessionEventStreams::default().open();
         let mut first = log.read_after(0);
         assert_eq!(
             id_and_text(&first.next().await.expect("it begins")),
@@ -411,7 +411,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_new_reader_replaces_the_previous_one() {
-        let log = SessionStreams::default().open();
+        let log = SessionEventStreams::default().open();
         let mut first = log.read_after(0);
         first.next().await.expect("it begins");
         let mut second = log.read_after(0);
@@ -423,7 +423,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_disconnected_reader_gets_earlier_events_and_can_reconnect() {
-        let log = SessionStreams::default().open();
+        let log = SessionEventStreams::default().open();
         let first = log.read_after(0);
         log.push("a".into());
         log.disconnect_reader();
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn the_newest_event_is_kept_when_a_log_is_full() {
-        let log = SessionStreams::default().open();
+        let log = SessionEventStreams::default().open();
         for number in 0..1000 {
             log.push(format!("{number}").into());
         }
@@ -448,7 +448,7 @@ mod tests {
 
     #[tokio::test]
     async fn open_streams_are_kept_and_old_ended_ones_dropped() {
-        let streams = SessionStreams::default();
+        let streams = SessionEventStreams::default();
         let open = streams.open();
         let unread = streams.open();
         unread.end();
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn the_newest_ended_stream_is_kept_whatever_its_size() {
-        let streams = SessionStreams::default();
+        let streams = SessionEventStreams::default();
         let log = streams.open();
         log.push(Bytes::from(vec![b'x'; 2 * ENDED_BYTES_MAX]));
         log.end();
@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn a_new_notification_stream_continues_the_event_numbers() {
-        let streams = SessionStreams::default();
+        let streams = SessionEventStreams::default();
         let (first, is_new) = streams.notifications();
         first.push("a".into());
         first.end();
@@ -492,9 +492,9 @@ mod tests {
 
     #[test]
     fn the_oldest_ended_stream_is_emptied_beyond_the_common_limit() {
-        let ended = Arc::new(EndedStreams::default());
+        let ended = Arc::new(EndedEventStreams::default());
         let answer = Bytes::from(vec![b'x'; ALL_ENDED_BYTES_MAX / 4]);
-        let sessions: Vec<_> = (0..8).map(|_| SessionStreams::new(ended.clone())).collect();
+        let sessions: Vec<_> = (0..8).map(|_| SessionEventStreams::new(ended.clone())).collect();
         for session in &sessions {
             let log = session.open();
             log.push(answer.clone());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
-use toolgate_contract::{Caller, ClientQuestion, HostRequest, PersonChoice};
+use toolgate_contract::{Caller, ClientQuestion, ElicitationAnswer, HostRequest};
 
 use crate::sync::lock_mutex;
 
@@ -46,7 +46,7 @@ pub(crate) struct WaitingQuestion {
 
 /// Function that passes a person's choice to the asking call. It returns false if the question was
 /// answered already.
-type AnswerQuestion = Arc<dyn Fn(PersonChoice) -> bool + Send + Sync>;
+type AnswerQuestion = Arc<dyn Fn(ElicitationAnswer) -> bool + Send + Sync>;
 
 /// Questions of all sessions of a server that wait for an answer, oldest first.
 pub(crate) struct WaitingQuestions {
@@ -107,7 +107,7 @@ impl WaitingQuestions {
 
     /// Answers the question with the number `number` with `choice`. Returns false if it no longer
     /// waits, or if only the client can answer it.
-    pub(crate) fn answer(&self, number: u64, choice: PersonChoice) -> bool {
+    pub(crate) fn answer(&self, number: u64, choice: ElicitationAnswer) -> bool {
         let answer = match lock_mutex(&self.entries).get(&number) {
             Some((waiting, answer)) if waiting.question.is_for_consent() => answer.clone(),
             Some(_) | None => return false,
@@ -137,16 +137,16 @@ mod tests {
         let consent = questions.add(
             call(),
             form(json!({ "type": "object", "properties": {} })),
-            Arc::new(|choice| choice == PersonChoice::Declined),
+            Arc::new(|choice| choice == ElicitationAnswer::Declined),
         );
         let fields = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
         let filled = questions.add(call(), form(fields), Arc::new(|_| true));
         assert_eq!(questions.oldest(1).1, 2);
-        assert!(questions.answer(consent.number, PersonChoice::Declined));
-        assert!(!questions.answer(filled.number, PersonChoice::Accepted(Map::new())));
+        assert!(questions.answer(consent.number, ElicitationAnswer::Declined));
+        assert!(!questions.answer(filled.number, ElicitationAnswer::Accepted(Map::new())));
         let number = consent.number;
         drop(consent);
         assert!(questions.find(number).is_none());
-        assert!(!questions.answer(number, PersonChoice::Declined));
+        assert!(!questions.answer(number, ElicitationAnswer::Declined));
     }
 }

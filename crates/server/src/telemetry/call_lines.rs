@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use toolgate_contract::printable::escape_line;
-use toolgate_host::{CallRecord, Host};
+use toolgate_host::{Host, ParsedAuditRecord};
 
 use super::print_line;
-use crate::config::CallLines;
+use crate::config::CallLogLines;
 
 /// Maximum number of lines about calls that are printed in one second. Further calls are only
 /// counted.
@@ -22,8 +22,8 @@ const TOOL_WIDTH: usize = 18;
 
 /// Prints lines about the calls of `host` in the form `lines`, until the returned future is
 /// dropped.
-pub fn print_calls(host: &Host, lines: CallLines) -> impl Future<Output = ()> + Send + use<> {
-    let records = (lines != CallLines::Quiet).then(|| host.audit().subscribe());
+pub fn print_calls(host: &Host, lines: CallLogLines) -> impl Future<Output = ()> + Send + use<> {
+    let records = (lines != CallLogLines::Quiet).then(|| host.audit().subscribe());
     async move {
         match records {
             Some(records) => print_records(records, lines).await,
@@ -32,8 +32,8 @@ pub fn print_calls(host: &Host, lines: CallLines) -> impl Future<Output = ()> + 
     }
 }
 
-async fn print_records(mut records: Receiver<Arc<str>>, form: CallLines) {
-    let mut budget = LineBudget::new();
+async fn print_records(mut records: Receiver<Arc<str>>, form: CallLogLines) {
+    let mut budget = LogLineBudget::new();
     loop {
         let next = match budget.omitted {
             0 => Some(records.recv().await),
@@ -48,10 +48,10 @@ async fn print_records(mut records: Receiver<Arc<str>>, form: CallLines) {
         }
         match next {
             Some(Ok(_)) if !budget.take() => {}
-            Some(Ok(record)) if form == CallLines::Json => print_line(&record),
+            Some(Ok(record)) if form == CallLogLines::Json => print_line(&record),
             Some(Ok(record)) => {
-                if let Some(record) = CallRecord::parse(record.as_bytes()) {
-                    print_line(&call_line(&record, TimeStyle::Clock));
+                if let Some(record) = ParsedAuditRecord::parse(record.as_bytes()) {
+                    print_line(&call_line(&record, LogTimeStyle::Clock));
                 }
             }
             Some(Err(RecvError::Lagged(missed))) => {
@@ -64,13 +64,13 @@ async fn print_records(mut records: Receiver<Arc<str>>, form: CallLines) {
 }
 
 /// Lines about calls that may still be printed in the current second.
-struct LineBudget {
+struct LogLineBudget {
     since: Instant,
     printed: usize,
     omitted: usize,
 }
 
-impl LineBudget {
+impl LogLineBudget {
     fn new() -> Self {
         Self { since: Instant::now(), printed: 0, omitted: 0 }
     }
@@ -97,7 +97,7 @@ impl LineBudget {
 
 /// Form of the time at the start of a line about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimeStyle {
+pub enum LogTimeStyle {
     /// Time of day in UTC, without the date.
     Clock,
     /// Date and time in UTC.
@@ -106,10 +106,10 @@ pub enum TimeStyle {
 
 /// Returns a line for people about the call `record`: time, caller, tool, subject, outcome and
 /// duration.
-pub fn call_line(record: &CallRecord, style: TimeStyle) -> String {
+pub fn call_line(record: &ParsedAuditRecord, style: LogTimeStyle) -> String {
     let time = match style {
-        TimeStyle::Clock => record.ts.strftime("%H:%M:%S"),
-        TimeStyle::Date => record.ts.strftime("%Y-%m-%d %H:%M:%S"),
+        LogTimeStyle::Clock => record.ts.strftime("%H:%M:%S"),
+        LogTimeStyle::Date => record.ts.strftime("%Y-%m-%d %H:%M:%S"),
     };
     let caller = escape_line(&record.caller);
     let tool = escape_line(&record.tool);
@@ -145,11 +145,11 @@ mod tests {
 
     #[test]
     fn a_line_shows_the_subject_and_the_reason_without_control_characters() {
-        let record = CallRecord::parse(
+        let record = ParsedAuditRecord::parse(
             br#"{"ts":"2026-01-02T03:04:05Z","caller":"ada","tool":"exec_run","subject":"rm\u001b[2J x",
             "decision":"deny","rule":"no-rm","outcome":"not_allowed","duration_us":1500}"#,
         );
-        let line = call_line(&record.expect("a record"), TimeStyle::Clock);
+        let line = call_line(&record.expect("a record"), LogTimeStyle::Clock);
         assert!(line.starts_with("03:04:05  ada         exec_run            rm"), "{line}");
         assert!(line.ends_with("  not_allowed (rule no-rm)  1 ms"), "{line}");
         assert!(!line.contains('\u{1b}'), "{line}");

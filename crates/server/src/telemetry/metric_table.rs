@@ -1,7 +1,7 @@
 //! All metrics of the server, one row each.
 
 use prometheus_client::registry::Unit;
-use toolgate_host::{HostGauges, PoolGauge};
+use toolgate_host::{CallPoolGauge, HostLoadGauges};
 use toolgate_upstream::UpstreamState;
 
 use super::metrics::ConnectionCounts;
@@ -9,18 +9,18 @@ use super::traces::SpanCounts;
 
 /// A metric of the server. Its full name starts with `toolgate_`. The name of a counter ends with
 /// `_total`.
-pub(super) struct MetricRow {
+pub(super) struct MetricDefinition {
     pub(super) name: &'static str,
     /// Unit of the metric, which also ends its full name.
     pub(super) unit: Option<Unit>,
     /// Description of the metric, without a full stop.
     pub(super) help: &'static str,
     pub(super) labels: &'static [&'static str],
-    pub(super) source: MetricSource,
+    pub(super) source: MetricValueSource,
 }
 
 /// Origin of a metric's values.
-pub(super) enum MetricSource {
+pub(super) enum MetricValueSource {
     /// Counter of calls that have ended.
     Calls,
     /// Counter of calls that have ended, by caller.
@@ -29,9 +29,9 @@ pub(super) enum MetricSource {
     CallDurations,
     /// Gauge that is computed from the current load of the server. A metric without samples is left
     /// out.
-    Gauge(fn(&CurrentLoad) -> Vec<MetricSample>),
+    Gauge(fn(&ServerLoad) -> Vec<MetricSample>),
     /// Counter that is computed from the current load of the server.
-    Counter(fn(&CurrentLoad) -> Vec<MetricSample>),
+    Counter(fn(&ServerLoad) -> Vec<MetricSample>),
 }
 
 /// A value of a metric, with the value of the metric's label if it has one.
@@ -41,10 +41,10 @@ pub(super) struct MetricSample {
 }
 
 /// Load of the server at the time of a request for metrics.
-pub(super) struct CurrentLoad {
+pub(super) struct ServerLoad {
     /// Time at which this process started, in seconds since the Unix epoch.
     pub(super) started_at_s: u64,
-    pub(super) host: HostGauges,
+    pub(super) host: HostLoadGauges,
     pub(super) connections: ConnectionCounts,
     pub(super) spans: SpanCounts,
     /// State of each upstream, by name.
@@ -57,41 +57,41 @@ const UPSTREAM: &[&str] = &["upstream"];
 const NO_LABELS: &[&str] = &[];
 
 /// Every metric, in the order of the metrics page.
-pub(super) const METRICS: &[MetricRow] = &[
-    MetricRow {
+pub(super) const METRICS: &[MetricDefinition] = &[
+    MetricDefinition {
         name: "build_info",
         unit: None,
         help: "Version of the server; the value is always 1",
         labels: &["version"],
-        source: MetricSource::Gauge(|_| vec![labeled(env!("CARGO_PKG_VERSION"), 1)]),
+        source: MetricValueSource::Gauge(|_| vec![labeled(env!("CARGO_PKG_VERSION"), 1)]),
     },
-    MetricRow {
+    MetricDefinition {
         name: "start_time",
         unit: Some(Unit::Seconds),
         help: "Start of the process, in seconds since the epoch",
         labels: NO_LABELS,
-        source: MetricSource::Gauge(|load| one(load.started_at_s)),
+        source: MetricValueSource::Gauge(|load| one(load.started_at_s)),
     },
-    MetricRow {
+    MetricDefinition {
         name: "calls",
         unit: None,
         help: "Ended calls by tool, dialect and outcome",
         labels: &["tool", "dialect", "outcome"],
-        source: MetricSource::Calls,
+        source: MetricValueSource::Calls,
     },
-    MetricRow {
+    MetricDefinition {
         name: "caller_calls",
         unit: None,
         help: "Ended calls by caller and result (`ok` or `failed`); callers after the first 100 are `_others`",
         labels: &["caller", "result"],
-        source: MetricSource::CallerCalls,
+        source: MetricValueSource::CallerCalls,
     },
-    MetricRow {
+    MetricDefinition {
         name: "call_duration",
         unit: Some(Unit::Seconds),
         help: "Duration of calls, from reading the request to the end of the call",
         labels: &["tool"],
-        source: MetricSource::CallDurations,
+        source: MetricValueSource::CallDurations,
     },
     gauge("calls_running", "Calls that hold a slot", POOL, |load| {
         of_pools(load, |pool| pool.running)
@@ -171,18 +171,18 @@ const fn gauge(
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
-    read: fn(&CurrentLoad) -> Vec<MetricSample>,
-) -> MetricRow {
-    MetricRow { name, unit: None, help, labels, source: MetricSource::Gauge(read) }
+    read: fn(&ServerLoad) -> Vec<MetricSample>,
+) -> MetricDefinition {
+    MetricDefinition { name, unit: None, help, labels, source: MetricValueSource::Gauge(read) }
 }
 
 const fn counter(
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
-    read: fn(&CurrentLoad) -> Vec<MetricSample>,
-) -> MetricRow {
-    MetricRow { name, unit: None, help, labels, source: MetricSource::Counter(read) }
+    read: fn(&ServerLoad) -> Vec<MetricSample>,
+) -> MetricDefinition {
+    MetricDefinition { name, unit: None, help, labels, source: MetricValueSource::Counter(read) }
 }
 
 fn one(value: u64) -> Vec<MetricSample> {
@@ -197,11 +197,11 @@ fn wide(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-fn of_pools(load: &CurrentLoad, count: fn(&PoolGauge) -> usize) -> Vec<MetricSample> {
+fn of_pools(load: &ServerLoad, count: fn(&CallPoolGauge) -> usize) -> Vec<MetricSample> {
     load.host.pools.iter().map(|pool| labeled(pool.name, wide(count(pool)))).collect()
 }
 
-fn of_upstreams(load: &CurrentLoad, wanted: UpstreamState) -> Vec<MetricSample> {
+fn of_upstreams(load: &ServerLoad, wanted: UpstreamState) -> Vec<MetricSample> {
     let upstreams = load.upstreams.iter();
     upstreams.map(|(name, state)| labeled(name, u64::from(*state == wanted))).collect()
 }

@@ -20,10 +20,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use toolgate_contract::ToolId;
-use toolgate_host::{CallStart, CallTarget, HostGauges};
+use toolgate_host::{CallTarget, HostLoadGauges, ObservedCallStart};
 use toolgate_upstream::Upstreams;
 
-use super::metric_table::{CurrentLoad, METRICS, MetricRow, MetricSample, MetricSource};
+use super::metric_table::{METRICS, MetricDefinition, MetricSample, MetricValueSource, ServerLoad};
 use super::traces::SpanCounts;
 
 /// Media type of the text with all metrics.
@@ -41,41 +41,45 @@ const OTHER_CALLERS: &str = "_others";
 /// Metrics of the server's calls.
 pub(crate) struct CallMetrics {
     registry: Registry,
-    calls: Family<CallLabels, Counter>,
-    caller_calls: Family<CallerLabels, Counter>,
+    calls: Family<CallMetricLabels, Counter>,
+    caller_calls: Family<CallerMetricLabels, Counter>,
     /// Names of callers that have their own label in metrics.
     callers: RwLock<HashSet<Arc<str>>>,
-    durations: Family<ToolLabels, Histogram, fn() -> Histogram>,
+    durations: Family<ToolMetricLabels, Histogram, fn() -> Histogram>,
     started_at_s: u64,
     upstreams: Option<Upstreams>,
-    load: LastLoad,
+    load: SharedServerLoad,
 }
 
 /// Load of the server that the metrics collectors encode. It is set right before.
-type LastLoad = Arc<Mutex<Option<CurrentLoad>>>;
+type SharedServerLoad = Arc<Mutex<Option<ServerLoad>>>;
 
 /// Collector of a metric that is computed from the current load of the server.
-struct LoadCollector {
-    row: &'static MetricRow,
-    load: LastLoad,
+struct ServerLoadCollector {
+    row: &'static MetricDefinition,
+    load: SharedServerLoad,
 }
 
-impl fmt::Debug for LoadCollector {
+impl fmt::Debug for ServerLoadCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LoadCollector").field(&self.row.name).finish()
+        f.debug_tuple("ServerLoadCollector").field(&self.row.name).finish()
     }
 }
 
-impl Collector for LoadCollector {
+impl Collector for ServerLoadCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(load) = &*load else { return Ok(()) };
         match self.row.source {
-            MetricSource::Calls | MetricSource::CallerCalls | MetricSource::CallDurations => Ok(()),
-            MetricSource::Gauge(read) => encode_samples(encoder, self.row, &read(load), |value| {
-                ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
-            }),
-            MetricSource::Counter(read) => {
+            MetricValueSource::Calls
+            | MetricValueSource::CallerCalls
+            | MetricValueSource::CallDurations => Ok(()),
+            MetricValueSource::Gauge(read) => {
+                encode_samples(encoder, self.row, &read(load), |value| {
+                    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
+                })
+            }
+            MetricValueSource::Counter(read) => {
                 encode_samples(encoder, self.row, &read(load), ConstCounter::new)
             }
         }
@@ -84,7 +88,7 @@ impl Collector for LoadCollector {
 
 fn encode_samples<M: EncodeMetric>(
     mut encoder: DescriptorEncoder<'_>,
-    row: &MetricRow,
+    row: &MetricDefinition,
     samples: &[MetricSample],
     metric: impl Fn(u64) -> M,
 ) -> Result<(), Error> {
@@ -118,41 +122,41 @@ pub(crate) struct ConnectionCounts {
 /// Measurement of a running call for the metrics. The call is counted when it ends.
 pub(super) struct CallMeasurement {
     caller: Arc<str>,
-    tool: ToolLabel,
-    dialect: DialectLabel,
+    tool: ToolMetricLabel,
+    dialect: DialectMetricLabel,
     started_at: Instant,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CallLabels {
-    tool: ToolLabel,
-    dialect: DialectLabel,
+struct CallMetricLabels {
+    tool: ToolMetricLabel,
+    dialect: DialectMetricLabel,
     outcome: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CallerLabels {
+struct CallerMetricLabels {
     caller: Arc<str>,
     result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ToolLabels {
-    tool: ToolLabel,
+struct ToolMetricLabels {
+    tool: ToolMetricLabel,
 }
 
-type DialectLabel = std::borrow::Cow<'static, str>;
+type DialectMetricLabel = std::borrow::Cow<'static, str>;
 
 /// Tool label of a call in metrics. Special values start with `_`, which no tool id does.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum ToolLabel {
+enum ToolMetricLabel {
     Tool(ToolId),
     Unknown,
     Resources,
     Prompts,
 }
 
-impl EncodeLabelValue for ToolLabel {
+impl EncodeLabelValue for ToolMetricLabel {
     fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), Error> {
         encoder.write_str(match self {
             Self::Tool(id) => id.as_str(),
@@ -166,26 +170,28 @@ impl EncodeLabelValue for ToolLabel {
 impl CallMetrics {
     pub(super) fn new(upstreams: Option<&Upstreams>) -> Self {
         let mut registry = Registry::with_prefix("toolgate");
-        let calls = Family::<CallLabels, Counter>::default();
-        let caller_calls = Family::<CallerLabels, Counter>::default();
+        let calls = Family::<CallMetricLabels, Counter>::default();
+        let caller_calls = Family::<CallerMetricLabels, Counter>::default();
         let histogram: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS_S);
-        let durations = Family::<ToolLabels, Histogram, _>::new_with_constructor(histogram);
-        let load = LastLoad::default();
+        let durations = Family::<ToolMetricLabels, Histogram, _>::new_with_constructor(histogram);
+        let load = SharedServerLoad::default();
         for row in METRICS {
             match (&row.source, row.unit.clone()) {
-                (MetricSource::Calls, _) => registry.register(row.name, row.help, calls.clone()),
-                (MetricSource::CallerCalls, _) => {
+                (MetricValueSource::Calls, _) => {
+                    registry.register(row.name, row.help, calls.clone())
+                }
+                (MetricValueSource::CallerCalls, _) => {
                     registry.register(row.name, row.help, caller_calls.clone());
                 }
-                (MetricSource::CallDurations, Some(unit)) => {
+                (MetricValueSource::CallDurations, Some(unit)) => {
                     registry.register_with_unit(row.name, row.help, unit, durations.clone());
                 }
-                (MetricSource::CallDurations, None) => {
+                (MetricValueSource::CallDurations, None) => {
                     registry.register(row.name, row.help, durations.clone());
                 }
-                (MetricSource::Gauge(_) | MetricSource::Counter(_), _) => {
+                (MetricValueSource::Gauge(_) | MetricValueSource::Counter(_), _) => {
                     let load = load.clone();
-                    registry.register_collector(Box::new(LoadCollector { row, load }));
+                    registry.register_collector(Box::new(ServerLoadCollector { row, load }));
                 }
             }
         }
@@ -196,13 +202,13 @@ impl CallMetrics {
     }
 
     /// Starts the measurement of a call for the metrics.
-    pub(super) fn begin_call(&self, call: &CallStart<'_>) -> CallMeasurement {
+    pub(super) fn begin_call(&self, call: &ObservedCallStart<'_>) -> CallMeasurement {
         let tool = match call.target {
-            CallTarget::Tool(id) => ToolLabel::Tool(id.clone()),
-            CallTarget::Resource(guard) => ToolLabel::Tool(guard.clone()),
-            CallTarget::UnknownTool => ToolLabel::Unknown,
-            CallTarget::UnknownResource => ToolLabel::Resources,
-            CallTarget::Prompt(_) => ToolLabel::Prompts,
+            CallTarget::Tool(id) => ToolMetricLabel::Tool(id.clone()),
+            CallTarget::Resource(guard) => ToolMetricLabel::Tool(guard.clone()),
+            CallTarget::UnknownTool => ToolMetricLabel::Unknown,
+            CallTarget::UnknownResource => ToolMetricLabel::Resources,
+            CallTarget::Prompt(_) => ToolMetricLabel::Prompts,
         };
         let caller = self.caller_label(&call.caller.name);
         CallMeasurement { caller, tool, dialect: call.dialect.clone(), started_at: Instant::now() }
@@ -227,23 +233,25 @@ impl CallMetrics {
         let seconds = call.started_at.elapsed().as_secs_f64();
         let CallMeasurement { caller, tool, dialect, .. } = call;
         let result = if outcome == "ok" { "ok" } else { "failed" };
-        self.caller_calls.get_or_create(&CallerLabels { caller: caller.clone(), result }).inc();
+        self.caller_calls
+            .get_or_create(&CallerMetricLabels { caller: caller.clone(), result })
+            .inc();
         let tool = tool.clone();
         let dialect = dialect.clone();
-        self.durations.get_or_create(&ToolLabels { tool: tool.clone() }).observe(seconds);
-        self.calls.get_or_create(&CallLabels { tool, dialect, outcome }).inc();
+        self.durations.get_or_create(&ToolMetricLabels { tool: tool.clone() }).observe(seconds);
+        self.calls.get_or_create(&CallMetricLabels { tool, dialect, outcome }).inc();
     }
 
     /// Returns all metrics as text in the OpenMetrics format.
     pub(crate) fn openmetrics_text(
         &self,
-        host: HostGauges,
+        host: HostLoadGauges,
         connections: ConnectionCounts,
         spans: SpanCounts,
     ) -> String {
         let upstreams = self.upstreams.as_ref().map(Upstreams::states).unwrap_or_default();
         let started_at_s = self.started_at_s;
-        let load = CurrentLoad { started_at_s, host, connections, spans, upstreams };
+        let load = ServerLoad { started_at_s, host, connections, spans, upstreams };
         *self.load.lock().unwrap_or_else(PoisonError::into_inner) = Some(load);
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -262,11 +270,11 @@ pub fn metrics_reference() -> String {
     );
     for row in METRICS {
         let (kind, end) = match row.source {
-            MetricSource::Calls | MetricSource::CallerCalls | MetricSource::Counter(_) => {
-                ("counter", "_total")
-            }
-            MetricSource::CallDurations => ("histogram", ""),
-            MetricSource::Gauge(_) => ("gauge", ""),
+            MetricValueSource::Calls
+            | MetricValueSource::CallerCalls
+            | MetricValueSource::Counter(_) => ("counter", "_total"),
+            MetricValueSource::CallDurations => ("histogram", ""),
+            MetricValueSource::Gauge(_) => ("gauge", ""),
         };
         let unit = row.unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
         let labels: Vec<_> = row.labels.iter().map(|label| format!("`{label}`")).collect();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use http::Method;
-use toolgate_contract::{FrameHead, Reply};
+use toolgate_contract::{FrameMetadata, Reply};
 use toolgate_host::Host;
-use toolgate_transports::http::{OccupancyCounter, RequestSender};
+use toolgate_transports::http::{OccupancyCounter, RequestSenderIdentity};
 
 use super::metrics::{ConnectionCounts, MEDIA_TYPE};
 use super::sinks::TelemetrySinks;
@@ -32,22 +32,22 @@ impl MetricsPage {
     /// open sessions.
     pub(crate) fn answer(
         &self,
-        head: &FrameHead,
-        sender: &RequestSender,
+        head: &FrameMetadata,
+        sender: &RequestSenderIdentity,
         sessions: usize,
     ) -> Reply {
         match sender {
-            RequestSender::Known(_) => {}
-            RequestSender::Anonymous | RequestSender::Unauthenticated { .. } => {
+            RequestSenderIdentity::Known(_) => {}
+            RequestSenderIdentity::Anonymous | RequestSenderIdentity::Unauthenticated { .. } => {
                 return Reply::empty(401).with_header("www-authenticate", "Bearer");
             }
-            RequestSender::MultipleCredentials => return Reply::empty(400),
-            RequestSender::Throttled { retry_after } => {
+            RequestSenderIdentity::MultipleCredentials => return Reply::empty(400),
+            RequestSenderIdentity::Throttled { retry_after } => {
                 let wait = retry_after.as_secs().max(1).to_string();
                 return Reply::empty(429).with_header("retry-after", wait);
             }
         }
-        if !matches!(head, FrameHead::Http { method: Method::GET | Method::HEAD, .. }) {
+        if !matches!(head, FrameMetadata::Http { method: Method::GET | Method::HEAD, .. }) {
             return Reply::empty(405).with_header("allow", "GET, HEAD");
         }
         let Some(metrics) = &self.telemetry.metrics else { return Reply::empty(404) };

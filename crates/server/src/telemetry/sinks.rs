@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_contract::TraceContext;
-use toolgate_host::{CallEnd, CallObserver, CallSpan, CallStart};
+use toolgate_host::{CallObserver, CallSpan, ObservedCallEnd, ObservedCallStart};
 use toolgate_upstream::Upstreams;
 
 use super::metrics::{CallMeasurement, CallMetrics};
-use super::span::OpenSpan;
+use super::span::RunningCallSpan;
 use super::traces::{SpanCounts, TraceExporter};
 use crate::config;
 
@@ -57,15 +57,15 @@ impl TelemetrySinks {
 }
 
 /// A running call that metrics or traces observe.
-struct ObservedCall {
+struct TelemetryCall {
     sinks: TelemetrySinks,
     measurement: Option<CallMeasurement>,
-    span: Option<OpenSpan>,
+    span: Option<RunningCallSpan>,
 }
 
 impl CallObserver for TelemetrySinks {
-    fn begin_call(&self, call: &CallStart<'_>) -> Box<dyn CallSpan> {
-        Box::new(ObservedCall {
+    fn begin_call(&self, call: &ObservedCallStart<'_>) -> Box<dyn CallSpan> {
+        Box::new(TelemetryCall {
             sinks: self.clone(),
             measurement: self.metrics.as_ref().map(|metrics| metrics.begin_call(call)),
             span: self.traces.as_ref().and_then(|traces| traces.begin_span(call)),
@@ -73,12 +73,12 @@ impl CallObserver for TelemetrySinks {
     }
 }
 
-impl CallSpan for ObservedCall {
+impl CallSpan for TelemetryCall {
     fn trace(&self) -> Option<TraceContext> {
-        self.span.as_ref().map(OpenSpan::trace_context)
+        self.span.as_ref().map(RunningCallSpan::trace_context)
     }
 
-    fn end(self: Box<Self>, how: &CallEnd<'_>) {
+    fn end(self: Box<Self>, how: &ObservedCallEnd<'_>) {
         let Self { sinks, measurement, span } = *self;
         if let (Some(metrics), Some(measurement)) = (&sinks.metrics, measurement) {
             metrics.end_call(&measurement, how.outcome);

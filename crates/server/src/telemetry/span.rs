@@ -6,7 +6,7 @@ use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use toolgate_contract::TraceContext;
-use toolgate_host::{CallEnd, CallStart, CallTarget};
+use toolgate_host::{CallTarget, ObservedCallEnd, ObservedCallStart};
 
 /// Kind of a server's span in OTLP: `SPAN_KIND_SERVER`.
 const KIND_SERVER: u8 = 2;
@@ -16,7 +16,7 @@ const STATUS_ERROR: u8 = 2;
 const NAME_CHARS_MAX: usize = 100;
 
 /// Trace span of a running call.
-pub(super) struct OpenSpan {
+pub(super) struct RunningCallSpan {
     trace: String,
     id: String,
     /// Id of the parent span, if the client sent one.
@@ -25,28 +25,28 @@ pub(super) struct OpenSpan {
     baggage: Option<String>,
     started_at: Timestamp,
     started: Instant,
-    target: SpanTarget,
+    target: CallSpanTarget,
     attributes: Vec<(&'static str, Value)>,
 }
 
 /// Kind of a traced call, with its tool, prompt or other target.
-enum SpanTarget {
+enum CallSpanTarget {
     Tool(Option<String>),
     Resource,
     Prompt(String),
 }
 
 /// Trace span of a call that has ended.
-pub(super) struct FinishedSpan {
-    open: OpenSpan,
+pub(super) struct FinishedCallSpan {
+    open: RunningCallSpan,
     duration: Duration,
     outcome: &'static str,
     decision: Option<(&'static str, String)>,
 }
 
-impl OpenSpan {
+impl RunningCallSpan {
     /// Opens the trace span of a new `call`. Returns `None` if the client's trace is not sampled.
-    pub(super) fn for_call(call: &CallStart<'_>) -> Option<Self> {
+    pub(super) fn for_call(call: &ObservedCallStart<'_>) -> Option<Self> {
         let received = call.metadata.trace.as_ref();
         let parts: Vec<_> = received.map_or_else(Vec::new, |it| it.parent.split('-').collect());
         let mut bits = [0; 24];
@@ -59,11 +59,11 @@ impl OpenSpan {
             _ => (HEXLOWER.encode(&bits[..16]), None),
         };
         let target = match call.target {
-            CallTarget::Tool(id) => SpanTarget::Tool(Some(id.to_string())),
-            CallTarget::UnknownTool => SpanTarget::Tool(None),
-            CallTarget::Resource(_) | CallTarget::UnknownResource => SpanTarget::Resource,
+            CallTarget::Tool(id) => CallSpanTarget::Tool(Some(id.to_string())),
+            CallTarget::UnknownTool => CallSpanTarget::Tool(None),
+            CallTarget::Resource(_) | CallTarget::UnknownResource => CallSpanTarget::Resource,
             CallTarget::Prompt(name) => {
-                SpanTarget::Prompt(name.chars().take(NAME_CHARS_MAX).collect())
+                CallSpanTarget::Prompt(name.chars().take(NAME_CHARS_MAX).collect())
             }
         };
         let mut attributes = vec![("toolgate.dialect", json!(call.dialect))];
@@ -113,14 +113,14 @@ impl OpenSpan {
     }
 
     /// Ends the trace span with the result of its call.
-    pub(super) fn finish(self, how: &CallEnd<'_>) -> FinishedSpan {
+    pub(super) fn finish(self, how: &ObservedCallEnd<'_>) -> FinishedCallSpan {
         let decision = how.decision.map(|(decision, rule)| (decision, rule.to_owned()));
         let duration = self.started.elapsed();
-        FinishedSpan { open: self, duration, outcome: how.outcome, decision }
+        FinishedCallSpan { open: self, duration, outcome: how.outcome, decision }
     }
 }
 
-impl SpanTarget {
+impl CallSpanTarget {
     /// Returns the MCP method that a traced call of this kind has.
     fn mcp_method(&self) -> &'static str {
         match self {
@@ -131,25 +131,25 @@ impl SpanTarget {
     }
 }
 
-impl FinishedSpan {
+impl FinishedCallSpan {
     /// Returns the trace span in OTLP's JSON encoding.
     pub(super) fn to_otlp(&self) -> Value {
         let Self { open, duration, outcome, decision } = self;
         let mut name = open.target.mcp_method().to_owned();
         let mut attributes = open.attributes.clone();
         match &open.target {
-            SpanTarget::Tool(Some(id)) => {
+            CallSpanTarget::Tool(Some(id)) => {
                 name = format!("{name} {id}");
                 attributes.push(("gen_ai.tool.name", json!(id)));
                 attributes.push(("gen_ai.operation.name", json!("execute_tool")));
             }
-            SpanTarget::Tool(None) => {
+            CallSpanTarget::Tool(None) => {
                 attributes.push(("gen_ai.operation.name", json!("execute_tool")));
             }
-            SpanTarget::Resource => {}
+            CallSpanTarget::Resource => {}
             // The name of an unknown prompt is arbitrary input, so it is left out.
-            SpanTarget::Prompt(_) if *outcome == "not_found" => {}
-            SpanTarget::Prompt(prompt) => {
+            CallSpanTarget::Prompt(_) if *outcome == "not_found" => {}
+            CallSpanTarget::Prompt(prompt) => {
                 name = format!("{name} {prompt}");
                 attributes.push(("gen_ai.prompt.name", json!(prompt)));
             }

@@ -12,12 +12,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
-use toolgate_host::{CallEnd, CallStart};
-use toolgate_net::{Backoff, HttpUrl, parse_retry_after};
+use toolgate_host::{ObservedCallEnd, ObservedCallStart};
+use toolgate_net::{HttpUrl, RetryBackoff, parse_retry_after};
 use toolgate_world::HttpFetcher;
-use toolgate_world::fetch::JsonPost;
+use toolgate_world::fetch::JsonPostRequest;
 
-use super::span::{FinishedSpan, OpenSpan, otlp_attribute};
+use super::span::{FinishedCallSpan, RunningCallSpan, otlp_attribute};
 
 /// Maximum number of trace spans that wait to be sent.
 const QUEUE_SPANS_MAX: usize = 4096;
@@ -39,7 +39,7 @@ const PATH: &str = "/v1/traces";
 
 /// Sender of trace spans to a collector.
 pub(super) struct TraceExporter {
-    queue: mpsc::Sender<ExportItem>,
+    queue: mpsc::Sender<SpanExportItem>,
     counts: Arc<SpanCounters>,
     /// True once [`TraceExporter::close`] was called.
     is_closed: AtomicBool,
@@ -60,8 +60,8 @@ struct SpanCounters {
     is_closing: AtomicBool,
 }
 
-enum ExportItem {
-    Span(Box<FinishedSpan>),
+enum SpanExportItem {
+    Span(Box<FinishedCallSpan>),
     /// Request to be notified once all earlier trace spans are sent.
     Flush(oneshot::Sender<()>),
 }
@@ -77,7 +77,7 @@ impl TraceExporter {
             .map_err(|why| anyhow::anyhow!("telemetry.otlp is `{url}`, which {why}"))?;
         let (queue, items) = mpsc::channel(QUEUE_SPANS_MAX);
         let counts = Arc::<SpanCounters>::default();
-        let sender = SpanSender {
+        let sender = SpanSenderThread {
             target,
             fetch: HttpFetcher::default(),
             counts: counts.clone(),
@@ -92,13 +92,13 @@ impl TraceExporter {
     }
 
     /// Opens the trace span of a call. Returns `None` if the client's trace is not sampled.
-    pub(super) fn begin_span(&self, call: &CallStart<'_>) -> Option<OpenSpan> {
-        OpenSpan::for_call(call)
+    pub(super) fn begin_span(&self, call: &ObservedCallStart<'_>) -> Option<RunningCallSpan> {
+        RunningCallSpan::for_call(call)
     }
 
     /// Ends the trace span of a call and queues it, or drops it if the queue is full.
-    pub(super) fn end_span(&self, span: OpenSpan, how: &CallEnd<'_>) {
-        if self.queue.try_send(ExportItem::Span(Box::new(span.finish(how)))).is_err() {
+    pub(super) fn end_span(&self, span: RunningCallSpan, how: &ObservedCallEnd<'_>) {
+        if self.queue.try_send(SpanExportItem::Span(Box::new(span.finish(how)))).is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -118,7 +118,7 @@ impl TraceExporter {
         self.counts.is_closing.store(true, Ordering::Relaxed);
         let (done, is_done) = oneshot::channel();
         let flushed = async {
-            if self.queue.send(ExportItem::Flush(done)).await.is_ok() {
+            if self.queue.send(SpanExportItem::Flush(done)).await.is_ok() {
                 let _ = is_done.await;
             }
         };
@@ -129,7 +129,7 @@ impl TraceExporter {
 }
 
 /// Thread that sends the queued trace spans to the collector.
-struct SpanSender {
+struct SpanSenderThread {
     target: HttpUrl,
     fetch: HttpFetcher,
     counts: Arc<SpanCounters>,
@@ -140,27 +140,27 @@ struct SpanSender {
 /// Trace collector's answer to an export request.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct ExportResponse {
-    partial_success: Option<PartialSuccess>,
+struct TraceExportResponse {
+    partial_success: Option<TracePartialSuccess>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct PartialSuccess {
+struct TracePartialSuccess {
     /// Number of spans that the collector rejected. The JSON form of protocol buffers writes this
     /// number as a string.
     rejected_spans: Value,
 }
 
 /// Failure to send trace spans to the collector.
-enum ExportFailure {
+enum TraceExportFailure {
     /// A temporary failure: the pause that the collector requested, and the reason.
     Retryable(Option<Duration>, String),
     Permanent(String),
 }
 
-impl SpanSender {
-    async fn run(mut self, mut items: mpsc::Receiver<ExportItem>) {
+impl SpanSenderThread {
+    async fn run(mut self, mut items: mpsc::Receiver<SpanExportItem>) {
         let mut batch = Vec::new();
         let mut waiting = Vec::new();
         while let Some(item) = items.recv().await {
@@ -188,20 +188,20 @@ impl SpanSender {
 
     fn collect(
         &self,
-        item: ExportItem,
+        item: SpanExportItem,
         batch: &mut Vec<Value>,
         waiting: &mut Vec<oneshot::Sender<()>>,
     ) {
         match item {
-            ExportItem::Span(span) => batch.push(span.to_otlp()),
-            ExportItem::Flush(done) => waiting.push(done),
+            SpanExportItem::Span(span) => batch.push(span.to_otlp()),
+            SpanExportItem::Flush(done) => waiting.push(done),
         }
     }
 
     /// Sends `spans` to the trace collector, with up to three retries.
     async fn send_batch(&mut self, spans: &[Value]) {
         let json = export_request(spans);
-        let mut backoff = Backoff::new(RETRY_PAUSE, SEND_TIMEOUT);
+        let mut backoff = RetryBackoff::new(RETRY_PAUSE, SEND_TIMEOUT);
         let mut tried = 0;
         loop {
             let why = match self.try_send(&json).await {
@@ -212,7 +212,7 @@ impl SpanSender {
                     self.failing = false;
                     return;
                 }
-                Err(ExportFailure::Retryable(wait, why)) => {
+                Err(TraceExportFailure::Retryable(wait, why)) => {
                     let is_closing = self.counts.is_closing.load(Ordering::Relaxed);
                     if tried < RETRIES_MAX && !is_closing {
                         tried += 1;
@@ -222,7 +222,7 @@ impl SpanSender {
                     }
                     why
                 }
-                Err(ExportFailure::Permanent(why)) => why,
+                Err(TraceExportFailure::Permanent(why)) => why,
             };
             self.counts.dropped.fetch_add(spans.len() as u64, Ordering::Relaxed);
             // Logged once per outage, not once per batch.
@@ -235,20 +235,20 @@ impl SpanSender {
 
     /// Sends one request to the trace collector. Returns the number of spans that the collector
     /// rejected.
-    async fn try_send(&self, json: &[u8]) -> Result<u64, ExportFailure> {
+    async fn try_send(&self, json: &[u8]) -> Result<u64, TraceExportFailure> {
         let json = json.to_owned();
         let answer_bytes_max = ANSWER_BYTES_MAX;
-        let post = JsonPost { json, key: None, timeout: SEND_TIMEOUT, answer_bytes_max };
+        let post = JsonPostRequest { json, key: None, timeout: SEND_TIMEOUT, answer_bytes_max };
         let answer = self.fetch.post_request(&self.target, post).await;
-        let answer = answer.map_err(|why| ExportFailure::Retryable(None, why))?;
+        let answer = answer.map_err(|why| TraceExportFailure::Retryable(None, why))?;
         let why = format!("the answer was {}", answer.response.status);
         match answer.response.status {
             200..300 => Ok(rejected_spans(&answer.response.body)),
             429 | 502 | 503 | 504 => {
                 let wait = answer.retry_after.as_deref().and_then(parse_retry_after);
-                Err(ExportFailure::Retryable(wait, why))
+                Err(TraceExportFailure::Retryable(wait, why))
             }
-            _ => Err(ExportFailure::Permanent(why)),
+            _ => Err(TraceExportFailure::Permanent(why)),
         }
     }
 }
@@ -267,7 +267,7 @@ fn export_request(spans: &[Value]) -> Vec<u8> {
 
 /// Parses the number of rejected spans from the trace collector's successful answer.
 fn rejected_spans(body: &[u8]) -> u64 {
-    let response: ExportResponse = serde_json::from_slice(body).unwrap_or_default();
+    let response: TraceExportResponse = serde_json::from_slice(body).unwrap_or_default();
     let rejected = response.partial_success.unwrap_or_default().rejected_spans;
     rejected.as_u64().or_else(|| rejected.as_str()?.parse().ok()).unwrap_or_default()
 }

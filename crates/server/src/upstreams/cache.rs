@@ -13,7 +13,7 @@ use toolgate_contract::AnyTool;
 use toolgate_host::Host;
 use toolgate_upstream::pins::{PinLock, PinMismatchReaction, PinPolicy};
 use toolgate_upstream::{UpstreamHost, UpstreamListing, UpstreamSettings, UpstreamTables};
-use toolgate_world::root::EntryStamp;
+use toolgate_world::root::EntryFingerprint;
 
 use super::log_refused_tools;
 use crate::owned_files::stamp_of;
@@ -26,7 +26,7 @@ pub(crate) struct UpstreamCache {
     /// Path of the lock file with the approved tools.
     lock_file: PathBuf,
     /// Result of the last read of the lock file with approved tools, with the file's stamp.
-    last_read: Mutex<Option<(EntryStamp, LockFileResult)>>,
+    last_read: Mutex<Option<(EntryFingerprint, PinLockReadResult)>>,
     /// True once the lock file with the approved tools existed. `lock_file_is_readable` is true
     /// while the file can be read.
     had_lock_file: AtomicBool,
@@ -109,11 +109,11 @@ impl UpstreamHost for UpstreamCache {
 
 /// Result of reading the lock file with approved tools: its content, `None` if the file is missing,
 /// or an error.
-type LockFileResult = Result<Option<Arc<PinLock>>, String>;
+type PinLockReadResult = Result<Option<Arc<PinLock>>, String>;
 
 impl UpstreamCache {
     /// Returns the approved tools of upstreams. Reads their lock file only if it has changed.
-    fn read_lock_file(&self) -> LockFileResult {
+    fn read_lock_file(&self) -> PinLockReadResult {
         let mut last_read = lock_mutex(&self.last_read);
         // The stamp is taken before reading, so that a concurrent write is noticed next time.
         let stamp = stamp_of(&self.lock_file);

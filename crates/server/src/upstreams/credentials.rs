@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use toolgate_contract::WatchGuard;
+use toolgate_contract::ActivityGuard;
 
 use crate::config::state_folder;
 
@@ -68,7 +68,7 @@ impl CredentialStore {
     }
 
     /// Locks the stored credential `name`, and waits up to 30 s for other processes.
-    pub(super) async fn lock(&self, name: &str) -> Result<WatchGuard, String> {
+    pub(super) async fn lock(&self, name: &str) -> Result<ActivityGuard, String> {
         let file = self.create_folder()?.join(format!("{name}.lock"));
         let failure = |err: std::io::Error| format!("cannot lock {}: {err}", file.display());
         let mut options = OpenOptions::new();
@@ -77,7 +77,7 @@ impl CredentialStore {
         let since = Instant::now();
         loop {
             match lock.try_lock() {
-                Ok(()) => return Ok(WatchGuard::new(lock)),
+                Ok(()) => return Ok(ActivityGuard::new(lock)),
                 Err(TryLockError::Error(err)) => return Err(failure(err)),
                 Err(TryLockError::WouldBlock) if since.elapsed() > LOCK_WAIT_MAX => {
                     return Err(format!("another process holds the lock {}", file.display()));

@@ -1,4 +1,5 @@
-//! Shares sign-ins to upstreams among the servers of a fleet, because a refresh token works only once.
+//! Shares sign-ins to upstreams among the servers of a fleet, because a refresh token works only
+//! once.
 //!
 //! They are in the database of the fleet, encrypted with a key that is derived from the servers'
 //! session key.
@@ -9,7 +10,7 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use toolgate_host::{FleetCredential, FleetCredentialLock, FleetCredentials};
 
 use crate::config::Config;
-use crate::owned_files::{self, LinkPolicy};
+use crate::owned_files::{self, FileLinkPolicy};
 
 /// Purpose of the derived key.
 const KEY_CONTEXT: &str = "toolgate 2026-11-28 sign-ins to upstreams that servers share";
@@ -30,7 +31,8 @@ impl SharedCredentials {
         let database = config.fleet.job_store(root).ok().flatten()?;
         let path = config.server.session_key.as_ref()?;
         // A key that cannot be used stops the server elsewhere.
-        let (secret, _) = owned_files::read_owned(Path::new(path), LinkPolicy::Followed).ok()?;
+        let (secret, _) =
+            owned_files::read_owned(Path::new(path), FileLinkPolicy::Followed).ok()?;
         let sealer = CredentialSealer::new(&secret);
         Some(Self { stored: FleetCredentials::new(database), sealer })
     }

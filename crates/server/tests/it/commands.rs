@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use toolgate_contract::{
-    AnyTool, CallEvent, Caller, EventSink, ProducedFile, ToolContext, ToolError, ToolOutput,
+    AnyTool, CallEvent, CallEventSink, Caller, ProducedFile, ToolContext, ToolError, ToolOutput,
 };
 use toolgate_toolsets::{commands, exec};
 use toolgate_world::{ProcessRunner, Root};
@@ -58,7 +58,7 @@ impl PackTestBench {
     ) -> (Result<ToolOutput, ToolError>, Vec<ProducedFile>) {
         let files = Arc::new(Mutex::new(Vec::new()));
         let sink = files.clone();
-        let events = EventSink::new(move |event| {
+        let events = CallEventSink::new(move |event| {
             if let CallEvent::FileProduced(file) = event {
                 sink.lock().unwrap().push(file);
             }

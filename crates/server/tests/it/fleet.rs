@@ -1,4 +1,5 @@
-//! Servers and workers of a fleet that run each other's jobs, with their jobs in a PostgreSQL database.
+//! Servers and workers of a fleet that run each other's jobs, with their jobs in a PostgreSQL
+//! database.
 
 use std::collections::VecDeque;
 use std::process::Command;
@@ -50,7 +51,8 @@ fn wait_for_starts(workspace: &Workspace, name: &str, count: usize) {
     });
 }
 
-/// Runs `toolgate fleet` with these arguments. Returns its exit code, and what it printed or its error.
+/// Runs `toolgate fleet` with these arguments. Returns its exit code, and what it printed or its
+/// error.
 fn fleet(workspace: &Workspace, database: &Database, args: &[&str]) -> (Option<i32>, String) {
     let home = TempDir::new().unwrap();
     let mut command = Command::new(binary());

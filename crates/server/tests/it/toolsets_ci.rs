@@ -113,8 +113,8 @@ enum NpmSettingsOwner {
     Project,
 }
 
-/// Answers each request with 404, until the test process ends. Returns the port, and the first line of
-/// each request.
+/// Answers each request with 404, until the test process ends. Returns the port, and the first line
+/// of each request.
 fn serve_empty_registry() -> (u16, mpsc::Receiver<String>) {
     let registry = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = registry.local_addr().unwrap().port();
@@ -242,7 +242,8 @@ fn all_programs_use_the_cache_of_a_successful_restore() {
     }
 }
 
-/// Serves one package whose archive is at another host, until the test process ends. Returns the port.
+/// Serves one package whose archive is at another host, until the test process ends. Returns the
+/// port.
 fn serve_package_with_archive_elsewhere() -> u16 {
     let registry = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = registry.local_addr().unwrap().port();

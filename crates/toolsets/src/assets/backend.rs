@@ -22,7 +22,7 @@ pub struct AssetBackend {
 }
 
 /// The backend's answer to an asset that was sent to it.
-pub(super) enum SendOutcome {
+pub(super) enum AssetBackendAnswer {
     /// The backend stored the asset and identifies it by `id`.
     Stored { id: String },
     /// The backend refused the asset, or was unreachable.
@@ -47,13 +47,13 @@ impl AssetBackend {
         &self,
         ctx: &ToolContext,
         asset: &Value,
-    ) -> Result<SendOutcome, ToolError> {
+    ) -> Result<AssetBackendAnswer, ToolError> {
         let (unreachable_status, unreachable) = UNREACHABLE_RESPONSE;
         let target = match &self.target {
             Ok(target) => target,
             Err(why) => {
                 let detail = format!("the backend's URL is unusable: it {why}");
-                return Ok(SendOutcome::Refused { status: unreachable_status, detail });
+                return Ok(AssetBackendAnswer::Refused { status: unreachable_status, detail });
             }
         };
         let json = serde_json::to_vec(asset)
@@ -64,14 +64,18 @@ impl AssetBackend {
         };
         Ok(match response {
             Ok(HttpResponse { status: 200..=299, body }) => {
-                SendOutcome::Stored { id: response_id(&body) }
+                AssetBackendAnswer::Stored { id: response_id(&body) }
             }
-            Ok(HttpResponse { status, body }) => {
-                SendOutcome::Refused { status, detail: String::from_utf8_lossy(&body).into_owned() }
-            }
+            Ok(HttpResponse { status, body }) => AssetBackendAnswer::Refused {
+                status,
+                detail: String::from_utf8_lossy(&body).into_owned(),
+            },
             Err(why) => {
                 tracing::warn!("the backend {} is unreachable: {why}", self.url);
-                SendOutcome::Refused { status: unreachable_status, detail: unreachable.to_owned() }
+                AssetBackendAnswer::Refused {
+                    status: unreachable_status,
+                    detail: unreachable.to_owned(),
+                }
             }
         })
     }

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::{Effects, Tool, ToolContext, ToolError, exact_json};
 
-use super::patch::{PatchOperation, patch_between};
+use super::patch::{JsonPatchOperation, patch_between};
 use super::snapshot::AssetSnapshot;
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 /// The `assets.diff_assets` tool.
 pub struct DiffAssets {
@@ -35,7 +35,7 @@ pub struct DiffAssetsOutput {
     /// Constant `true`.
     ok: bool,
     /// A JSON Patch (RFC 6902) from `base` to `new`, in order of path.
-    patch: Vec<PatchOperation>,
+    patch: Vec<JsonPatchOperation>,
 }
 
 impl DiffAssets {
@@ -62,7 +62,7 @@ impl Tool for DiffAssets {
         ctx: &ToolContext,
         DiffAssetsInput { base, new }: DiffAssetsInput,
     ) -> Result<DiffAssetsOutput, ToolError> {
-        let work = move |_: &Root, watch: &WorkMonitor| patch_between(&base, new, watch);
+        let work = move |_: &Root, watch: &DiskWorkMonitor| patch_between(&base, new, watch);
         Ok(DiffAssetsOutput { ok: true, patch: self.assets.root().run_blocking(ctx, work).await? })
     }
 }

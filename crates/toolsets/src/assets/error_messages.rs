@@ -9,24 +9,24 @@ use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::paths::Location;
 use serde_json::{Value, json};
-use toolgate_budget::BoundedValidator;
+use toolgate_budget::BoundedSchemaValidator;
 use toolgate_contract::exact_json;
 
 use super::outcome::AssetError;
 use super::python::{PythonRepr, PythonString};
-use super::validators::SchemaDocuments;
+use super::validators::AssetSchemaDocuments;
 
 /// The maximum number of errors reported for one asset.
 const ERRORS_MAX: usize = 10_000;
 /// The maximum number of bytes of all paths and messages in the errors of one asset.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Describes the errors `found` in `asset`, unsorted. Beyond a limit, one last error states that more
-/// exist. Calls `check` before each error, and stops if that fails.
+/// Describes the errors `found` in `asset`, unsorted. Beyond a limit, one last error states that
+/// more exist. Calls `check` before each error, and stops if that fails.
 pub(super) fn collect_errors<'v, E>(
     found: impl Iterator<Item = ValidationError<'v>>,
     asset: &Value,
-    documents: &Arc<SchemaDocuments>,
+    documents: &Arc<AssetSchemaDocuments>,
     mut check: impl FnMut() -> Result<(), E>,
 ) -> Result<Vec<AssetError>, E> {
     let mut collector = AssetErrorCollector {
@@ -55,12 +55,12 @@ pub(super) fn collect_errors<'v, E>(
 
 struct AssetErrorCollector<'a> {
     asset: &'a Value,
-    documents: &'a Arc<SchemaDocuments>,
+    documents: &'a Arc<AssetSchemaDocuments>,
     /// Errors that are already reported as a whole, by keyword location and value path. The
     /// validator reports each of them in several parts.
     reported: HashSet<(String, String)>,
     /// Validators for the items of each `contains`, by the URI of the schema around it.
-    contains_validators: HashMap<String, Option<BoundedValidator>>,
+    contains_validators: HashMap<String, Option<BoundedSchemaValidator>>,
     errors: Vec<AssetError>,
     /// The total bytes of the paths and messages in `errors`.
     bytes: usize,

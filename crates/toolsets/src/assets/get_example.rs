@@ -10,24 +10,24 @@ use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
 use super::schema_names::schema_of_example;
 use super::snapshot::AssetSnapshot;
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 /// The `assets.get_example` tool.
-pub struct GetExample {
+pub struct GetAssetExample {
     assets: Arc<AssetSnapshot>,
 }
 
 /// The path of the example to read.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct GetExampleInput {
+pub struct GetAssetExampleInput {
     /// Path as `assets_list_examples` lists it, or relative to the folder of examples.
     path: String,
 }
 
 /// An example asset, as its file contains it.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct GetExampleOutput {
+pub struct GetAssetExampleOutput {
     /// Constant `true`.
     ok: bool,
     /// The example.
@@ -39,29 +39,29 @@ pub struct GetExampleOutput {
     validated: bool,
 }
 
-impl GetExample {
+impl GetAssetExample {
     /// Creates the tool for the examples in `assets`.
     pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
         Self { assets: assets.clone() }
     }
 }
 
-impl Tool for GetExample {
+impl Tool for GetAssetExample {
     const NAME: &'static str = "assets.get_example";
     const TITLE: &'static str = "Get example";
     const DESCRIPTION: &'static str = "Return one example asset by its path, with the name of its schema and whether it is valid.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = GetExampleInput;
-    type Output = GetExampleOutput;
+    type Input = GetAssetExampleInput;
+    type Output = GetAssetExampleOutput;
 
     async fn run(
         &self,
         ctx: &ToolContext,
-        GetExampleInput { path }: GetExampleInput,
-    ) -> Result<GetExampleOutput, ToolError> {
+        GetAssetExampleInput { path }: GetAssetExampleInput,
+    ) -> Result<GetAssetExampleOutput, ToolError> {
         let assets = self.assets.clone();
-        let work = move |_: &Root, watch: &WorkMonitor| {
+        let work = move |_: &Root, watch: &DiskWorkMonitor| {
             let found = assets.example(&path).ok_or_else(|| {
                 let message =
                     format!("there is no example at `{path}`; assets_list_examples lists them");
@@ -70,7 +70,7 @@ impl Tool for GetExample {
             let example = found.document()?;
             let schema = schema_of_example(&example, found.file_name());
             let validated = assets.validate_untrusted(&example, &schema, watch)?.is_empty();
-            Ok(GetExampleOutput { ok: true, example, schema, validated })
+            Ok(GetAssetExampleOutput { ok: true, example, schema, validated })
         };
         self.assets.root().run_blocking(ctx, work).await
     }

@@ -10,21 +10,21 @@ use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
 use super::snapshot::AssetSnapshot;
 
 /// The `assets.get_schema` tool.
-pub struct GetSchema {
+pub struct GetAssetSchema {
     assets: Arc<AssetSnapshot>,
 }
 
 /// The name of the schema to read.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct GetSchemaInput {
+pub struct GetAssetSchemaInput {
     /// Name, as `assets_list_schemas` lists it.
     name: String,
 }
 
 /// A schema for assets, as its file contains it.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct GetSchemaOutput {
+pub struct GetAssetSchemaOutput {
     /// Constant `true`.
     ok: bool,
     /// The schema.
@@ -33,32 +33,36 @@ pub struct GetSchemaOutput {
     version: String,
 }
 
-impl GetSchema {
+impl GetAssetSchema {
     /// Creates the tool for the schemas in `assets`.
     pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
         Self { assets: assets.clone() }
     }
 }
 
-impl Tool for GetSchema {
+impl Tool for GetAssetSchema {
     const NAME: &'static str = "assets.get_schema";
     const TITLE: &'static str = "Get schema";
     const DESCRIPTION: &'static str = "Return one JSON Schema by its name.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = GetSchemaInput;
-    type Output = GetSchemaOutput;
+    type Input = GetAssetSchemaInput;
+    type Output = GetAssetSchemaOutput;
 
     async fn run(
         &self,
         ctx: &ToolContext,
-        GetSchemaInput { name }: GetSchemaInput,
-    ) -> Result<GetSchemaOutput, ToolError> {
+        GetAssetSchemaInput { name }: GetAssetSchemaInput,
+    ) -> Result<GetAssetSchemaOutput, ToolError> {
         self.assets.load(ctx).await?;
         let schema = self.assets.schema(&name).ok_or_else(|| {
             let message = format!("unknown schema `{name}`; assets_list_schemas lists them");
             ToolError::not_found(message)
         })?;
-        Ok(GetSchemaOutput { ok: true, schema: schema.fields(), version: schema.read_version() })
+        Ok(GetAssetSchemaOutput {
+            ok: true,
+            schema: schema.fields(),
+            version: schema.read_version(),
+        })
     }
 }

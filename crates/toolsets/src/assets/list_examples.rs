@@ -9,14 +9,14 @@ use toolgate_contract::{Effects, Tool, ToolContext, ToolError};
 use super::snapshot::AssetSnapshot;
 
 /// The `assets.list_examples` tool.
-pub struct ListExamples {
+pub struct ListAssetExamples {
     assets: Arc<AssetSnapshot>,
 }
 
 /// The component whose examples are listed.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ListExamplesInput {
+pub struct ListAssetExamplesInput {
     /// The component: a file name up to its first dot. `all`, `*` or nothing lists every component.
     #[serde(default)]
     component: Option<String>,
@@ -24,58 +24,58 @@ pub struct ListExamplesInput {
 
 /// The example assets of a workspace, in order of component and path.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ListExamplesOutput {
+pub struct ListAssetExamplesOutput {
     /// Constant `true`.
     ok: bool,
     /// The examples.
-    examples: Vec<ListedExample>,
+    examples: Vec<ListedAssetExample>,
 }
 
 /// An example asset in the list.
 #[derive(Debug, Serialize, JsonSchema)]
-struct ListedExample {
+struct ListedAssetExample {
     /// The file name up to the first dot.
     component: String,
     /// Path, as `assets_get_example` takes it.
     path: String,
 }
 
-impl ListExamples {
+impl ListAssetExamples {
     /// Creates the tool for the examples in `assets`.
     pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
         Self { assets: assets.clone() }
     }
 }
 
-impl Tool for ListExamples {
+impl Tool for ListAssetExamples {
     const NAME: &'static str = "assets.list_examples";
     const TITLE: &'static str = "List examples";
     const DESCRIPTION: &'static str = "List the example assets, all or those of one component.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = ListExamplesInput;
-    type Output = ListExamplesOutput;
+    type Input = ListAssetExamplesInput;
+    type Output = ListAssetExamplesOutput;
 
     async fn run(
         &self,
         ctx: &ToolContext,
-        ListExamplesInput { component }: ListExamplesInput,
-    ) -> Result<ListExamplesOutput, ToolError> {
+        ListAssetExamplesInput { component }: ListAssetExamplesInput,
+    ) -> Result<ListAssetExamplesOutput, ToolError> {
         self.assets.load(ctx).await?;
         let wanted = match component.as_deref().map(str::trim) {
             None | Some("" | "*" | "all") => None,
             Some(component) => Some(component),
         };
-        let mut examples: Vec<ListedExample> = self
+        let mut examples: Vec<ListedAssetExample> = self
             .assets
             .examples()
             .filter(|example| wanted.is_none_or(|wanted| example.component() == wanted))
-            .map(|example| ListedExample {
+            .map(|example| ListedAssetExample {
                 component: example.component().to_owned(),
                 path: example.listed_path.clone(),
             })
             .collect();
         examples.sort_by(|a, b| (&a.component, &a.path).cmp(&(&b.component, &b.path)));
-        Ok(ListExamplesOutput { ok: true, examples })
+        Ok(ListAssetExamplesOutput { ok: true, examples })
     }
 }

@@ -9,22 +9,22 @@ use toolgate_contract::{Effects, NoInput, Tool, ToolContext, ToolError};
 use super::snapshot::AssetSnapshot;
 
 /// The `assets.list_schemas` tool.
-pub struct ListSchemas {
+pub struct ListAssetSchemas {
     assets: Arc<AssetSnapshot>,
 }
 
 /// The schemas of a workspace, in order of name, version and path.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ListSchemasOutput {
+pub struct ListAssetSchemasOutput {
     /// Constant `true`.
     ok: bool,
     /// The schemas.
-    schemas: Vec<ListedSchema>,
+    schemas: Vec<ListedAssetSchema>,
 }
 
 /// A schema for assets in the list.
 #[derive(Debug, Serialize, JsonSchema)]
-struct ListedSchema {
+struct ListedAssetSchema {
     /// Name for `assets_get_schema` and `assets_validate_asset`.
     name: String,
     /// The schema's `version`, or empty.
@@ -33,38 +33,38 @@ struct ListedSchema {
     path: String,
 }
 
-impl ListSchemas {
+impl ListAssetSchemas {
     /// Creates the tool for the schemas in `assets`.
     pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
         Self { assets: assets.clone() }
     }
 }
 
-impl Tool for ListSchemas {
+impl Tool for ListAssetSchemas {
     const NAME: &'static str = "assets.list_schemas";
     const TITLE: &'static str = "List schemas";
     const DESCRIPTION: &'static str = "List the JSON Schemas that assets can be validated against.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = NoInput;
-    type Output = ListSchemasOutput;
+    type Output = ListAssetSchemasOutput;
 
     async fn run(
         &self,
         ctx: &ToolContext,
         _input: NoInput,
-    ) -> Result<ListSchemasOutput, ToolError> {
+    ) -> Result<ListAssetSchemasOutput, ToolError> {
         self.assets.load(ctx).await?;
-        let mut schemas: Vec<ListedSchema> = self
+        let mut schemas: Vec<ListedAssetSchema> = self
             .assets
             .schemas()
-            .map(|schema| ListedSchema {
+            .map(|schema| ListedAssetSchema {
                 name: schema.name.clone(),
                 version: schema.read_version(),
                 path: schema.listed_path.clone(),
             })
             .collect();
         schemas.sort_by(|a, b| (&a.name, &a.version, &a.path).cmp(&(&b.name, &b.version, &b.path)));
-        Ok(ListSchemasOutput { ok: true, schemas })
+        Ok(ListAssetSchemasOutput { ok: true, schemas })
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// Reason why an asset was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum RejectionReason {
+pub(super) enum AssetRejectionReason {
     /// The asset is invalid.
     ValidationFailed,
     /// The backend refused the asset, or was unreachable.

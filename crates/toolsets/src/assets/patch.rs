@@ -9,10 +9,10 @@ use std::io::{self, Write};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::pointer::push_step;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 /// The maximum size of a JSON Patch, in bytes. Each operation contains its whole path, so long keys
 /// with many children can make a patch far larger than both documents.
@@ -22,8 +22,8 @@ const CHECK_INTERVAL: usize = 1_000;
 
 /// One operation of a JSON Patch.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub(super) struct PatchOperation {
-    op: PatchOperationKind,
+pub(super) struct JsonPatchOperation {
+    op: JsonPatchOperationKind,
     /// JSON Pointer to the changed value (RFC 6901).
     path: String,
     /// New value; absent for `remove`.
@@ -34,7 +34,7 @@ pub(super) struct PatchOperation {
 /// The type of a patch operation. Operations at the same path are sorted in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum PatchOperationKind {
+enum JsonPatchOperationKind {
     Remove,
     Add,
     Replace,
@@ -44,9 +44,9 @@ enum PatchOperationKind {
 pub(super) fn patch_between(
     base: &Value,
     new: Value,
-    watch: &WorkMonitor,
-) -> Result<Vec<PatchOperation>, ToolError> {
-    let mut patch = PatchBuilder { operations: Vec::new(), bytes: 0, compared: 0, watch };
+    watch: &DiskWorkMonitor,
+) -> Result<Vec<JsonPatchOperation>, ToolError> {
+    let mut patch = JsonPatchBuilder { operations: Vec::new(), bytes: 0, compared: 0, watch };
     patch.compare(&mut String::new(), base, new)?;
     let mut operations = patch.operations;
     operations.sort_by(|a, b| (&a.path, a.op).cmp(&(&b.path, b.op)));
@@ -54,20 +54,20 @@ pub(super) fn patch_between(
 }
 
 /// A JSON Patch while it is computed.
-struct PatchBuilder<'w> {
-    operations: Vec<PatchOperation>,
+struct JsonPatchBuilder<'w> {
+    operations: Vec<JsonPatchOperation>,
     /// The size of the patch as JSON, without the escaping of its paths.
     bytes: usize,
     compared: usize,
-    watch: &'w WorkMonitor,
+    watch: &'w DiskWorkMonitor,
 }
 
-impl PatchBuilder<'_> {
+impl JsonPatchBuilder<'_> {
     fn compare(&mut self, path: &mut String, base: &Value, new: Value) -> Result<(), ToolError> {
         match (base, new) {
             (Value::Object(base), Value::Object(new)) => self.compare_fields(path, base, new),
             (base, new) if *base == new => Ok(()),
-            (_, new) => self.add(PatchOperationKind::Replace, path, Some(new)),
+            (_, new) => self.add(JsonPatchOperationKind::Replace, path, Some(new)),
         }
     }
 
@@ -81,7 +81,7 @@ impl PatchBuilder<'_> {
         for key in base.keys().filter(|key| !new.contains_key(*key)) {
             self.check_cancelled()?;
             push_step(path, key);
-            self.add(PatchOperationKind::Remove, path, None)?;
+            self.add(JsonPatchOperationKind::Remove, path, None)?;
             path.truncate(above);
         }
         for (key, new) in new {
@@ -89,7 +89,7 @@ impl PatchBuilder<'_> {
             push_step(path, &key);
             match base.get(&key) {
                 Some(base) => self.compare(path, base, new)?,
-                None => self.add(PatchOperationKind::Add, path, Some(new))?,
+                None => self.add(JsonPatchOperationKind::Add, path, Some(new))?,
             }
             path.truncate(above);
         }
@@ -98,11 +98,11 @@ impl PatchBuilder<'_> {
 
     fn add(
         &mut self,
-        op: PatchOperationKind,
+        op: JsonPatchOperationKind,
         path: &str,
         value: Option<Value>,
     ) -> Result<(), ToolError> {
-        let mut value_bytes = WriteCounter(0);
+        let mut value_bytes = PatchByteCounter(0);
         if let Some(value) = &value {
             serde_json::to_writer(&mut value_bytes, value)
                 .map_err(|err| ToolError::with_cause("the patch cannot be written as JSON", err))?;
@@ -113,9 +113,9 @@ impl PatchBuilder<'_> {
                 "the patch has more than {PATCH_BYTES_MAX} bytes; compare the assets in parts, or use \
                  the whole new asset"
             );
-            return Err(ToolError::new(ToolFault::TooLarge, message));
+            return Err(ToolError::new(ToolErrorKind::TooLarge, message));
         }
-        self.operations.push(PatchOperation { op, path: path.to_owned(), value });
+        self.operations.push(JsonPatchOperation { op, path: path.to_owned(), value });
         Ok(())
     }
 
@@ -129,9 +129,9 @@ impl PatchBuilder<'_> {
 }
 
 /// A writer that only counts bytes.
-struct WriteCounter(usize);
+struct PatchByteCounter(usize);
 
-impl Write for WriteCounter {
+impl Write for PatchByteCounter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())
@@ -150,11 +150,11 @@ pub(crate) fn check(bytes: &[u8]) {
     let mut next = || serde_json::from_slice::<Value>(parts.next()?).ok();
     let (Some(base), Some(new)) = (next(), next()) else { return };
     let patch =
-        patch_between(&base, new.clone(), &WorkMonitor::default()).expect("the patch is short");
+        patch_between(&base, new.clone(), &DiskWorkMonitor::default()).expect("the patch is short");
     // The result must not depend on the order of operations.
     for operations in [patch.iter().collect::<Vec<_>>(), patch.iter().rev().collect()] {
         let mut patched = base.clone();
-        for PatchOperation { op, path, value } in operations {
+        for JsonPatchOperation { op, path, value } in operations {
             match path.rsplit_once('/') {
                 None => patched = value.clone().expect("a whole document is replaced, not removed"),
                 Some((above, key)) => {
@@ -165,7 +165,7 @@ pub(crate) fn check(bytes: &[u8]) {
                         Some(value) => above.insert(key, value.clone()),
                         None => above.remove(&key),
                     };
-                    assert_eq!(before.is_none(), *op == PatchOperationKind::Add, "{path}");
+                    assert_eq!(before.is_none(), *op == JsonPatchOperationKind::Add, "{path}");
                 }
             }
         }
@@ -180,8 +180,8 @@ mod tests {
 
     use super::*;
 
-    fn patch_of(base: &Value, new: Value) -> Vec<PatchOperation> {
-        patch_between(base, new, &WorkMonitor::default()).unwrap()
+    fn patch_of(base: &Value, new: Value) -> Vec<JsonPatchOperation> {
+        patch_between(base, new, &DiskWorkMonitor::default()).unwrap()
     }
 
     #[track_caller]
@@ -200,8 +200,8 @@ mod tests {
         let some = json!({ &long: inner(many, 0) });
         let others = json!({ &long: inner(many, 1) });
         for (base, new) in [(&none, &some), (&some, &none), (&some, &others)] {
-            let err = patch_between(base, new.clone(), &WorkMonitor::default()).unwrap_err();
-            assert_eq!(err.fault, ToolFault::TooLarge);
+            let err = patch_between(base, new.clone(), &DiskWorkMonitor::default()).unwrap_err();
+            assert_eq!(err.fault, ToolErrorKind::TooLarge);
             assert!(err.message.contains("more than 4194304 bytes"), "{}", err.message);
         }
         let few = json!({ &long: inner(40, 0) });
@@ -213,9 +213,9 @@ mod tests {
     fn a_patch_with_a_too_long_value_is_refused() {
         let value = |bytes: usize| json!({ "a": "x".repeat(bytes) });
         assert_eq!(patch_of(&json!({}), value(4_000_000)).len(), 1);
-        let err =
-            patch_between(&json!({}), value(PATCH_BYTES_MAX), &WorkMonitor::default()).unwrap_err();
-        assert_eq!(err.fault, ToolFault::TooLarge);
+        let err = patch_between(&json!({}), value(PATCH_BYTES_MAX), &DiskWorkMonitor::default())
+            .unwrap_err();
+        assert_eq!(err.fault, ToolErrorKind::TooLarge);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Builds JSON Pointers (RFC 6901) step by step.
 
 use serde_json::Value;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 /// The maximum number of bytes of the JSON Pointers to all values in an asset together.
 const POINTERS_BYTES_MAX: usize = 64 << 20;
@@ -31,7 +31,7 @@ pub(super) fn check_pointers(asset: &Value) -> Result<(), ToolError> {
         "the JSON Pointers to the asset's values have more than {POINTERS_BYTES_MAX} bytes in \
          total; shorten keys that have many values beneath them, or validate the asset in parts"
     );
-    Err(ToolError::new(ToolFault::TooLarge, message))
+    Err(ToolError::new(ToolErrorKind::TooLarge, message))
 }
 
 /// Subtracts the lengths of the JSON Pointers to all parts of `value` from `left`. Returns `false`

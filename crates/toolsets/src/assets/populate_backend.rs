@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::{Effects, Tool, ToolContext, ToolError, exact_json};
 
-use super::backend::{AssetBackend, SendOutcome};
-use super::outcome::{AssetError, RejectionReason};
+use super::backend::{AssetBackend, AssetBackendAnswer};
+use super::outcome::{AssetError, AssetRejectionReason};
 use super::schema_names::schema_of_example;
 use super::snapshot::AssetSnapshot;
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 /// The assumed file name of an asset that does not name its schema.
 const DEFAULT_FILE_NAME: &str = "example.json";
@@ -49,7 +49,7 @@ pub struct PopulateBackendOutput {
     backend_url: Option<String>,
     /// Reason why the asset was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<RejectionReason>,
+    reason: Option<AssetRejectionReason>,
     /// Errors, if the asset is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Vec<AssetError>>,
@@ -87,7 +87,7 @@ impl Tool for PopulateBackend {
         let PopulateBackendInput { asset, validate_first } = input;
         let Some(backend) = &self.backend else {
             return Ok(PopulateBackendOutput {
-                reason: Some(RejectionReason::Unsupported),
+                reason: Some(AssetRejectionReason::Unsupported),
                 detail: Some("backend disabled".to_owned()),
                 ..PopulateBackendOutput::default()
             });
@@ -96,7 +96,7 @@ impl Tool for PopulateBackend {
         if validate_first.unwrap_or(true) {
             let assets = self.assets.clone();
             let asset = asset.clone();
-            let work = move |_: &Root, watch: &WorkMonitor| {
+            let work = move |_: &Root, watch: &DiskWorkMonitor| {
                 assets.validate_untrusted(
                     &asset,
                     &schema_of_example(&asset, DEFAULT_FILE_NAME),
@@ -106,21 +106,21 @@ impl Tool for PopulateBackend {
             let errors = self.assets.root().run_blocking(ctx, work).await?;
             if !errors.is_empty() {
                 return Ok(PopulateBackendOutput {
-                    reason: Some(RejectionReason::ValidationFailed),
+                    reason: Some(AssetRejectionReason::ValidationFailed),
                     errors: Some(errors),
                     ..PopulateBackendOutput::default()
                 });
             }
         }
         Ok(match backend.send(ctx, &asset).await? {
-            SendOutcome::Stored { id } => PopulateBackendOutput {
+            AssetBackendAnswer::Stored { id } => PopulateBackendOutput {
                 ok: true,
                 asset_id: Some(id),
                 backend_url: Some(backend.url().to_owned()),
                 ..PopulateBackendOutput::default()
             },
-            SendOutcome::Refused { status, detail } => PopulateBackendOutput {
-                reason: Some(RejectionReason::BackendError),
+            AssetBackendAnswer::Refused { status, detail } => PopulateBackendOutput {
+                reason: Some(AssetRejectionReason::BackendError),
                 status: Some(status),
                 detail: Some(detail),
                 ..PopulateBackendOutput::default()

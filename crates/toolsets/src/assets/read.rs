@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 use toolgate_contract::{ToolError, count_json_values, strip_byte_order_mark};
 
 use toolgate_world::Root;
-use toolgate_world::root::{EntryKind, TreeWalk, WalkFilter, WalkStart, WorkMonitor};
+use toolgate_world::root::{DiskWorkMonitor, EntryKind, TreeWalk, WalkFilter, WalkStartPoint};
 
 /// The maximum number of bytes of all schemas and examples that are read, together.
 const BYTES_MAX: u64 = 32 << 20;
@@ -20,13 +20,13 @@ const ENTRIES_MAX: usize = 10_000;
 const ASSET_FILTER: WalkFilter = WalkFilter { include_ignored: true, include_hidden: false };
 
 /// The bytes, values and directory entries that may still be read to load assets.
-pub(super) struct ReadBudget {
+pub(super) struct AssetReadBudget {
     bytes: u64,
     values: usize,
     entries: usize,
 }
 
-impl Default for ReadBudget {
+impl Default for AssetReadBudget {
     fn default() -> Self {
         Self { bytes: BYTES_MAX, values: VALUES_MAX, entries: ENTRIES_MAX }
     }
@@ -40,15 +40,15 @@ impl Default for ReadBudget {
 pub(super) fn read_files(
     root: &Root,
     shown: &str,
-    room: &mut ReadBudget,
+    room: &mut AssetReadBudget,
 ) -> Result<BTreeMap<String, Arc<str>>, String> {
     let mut found = BTreeMap::new();
     let unreadable = |err: ToolError| format!("cannot be read: {}", err.message);
     let top = match root.walk_start(".").map_err(unreadable)? {
-        WalkStart::Folder(top) => top,
-        WalkStart::File(_) => return Ok(found),
+        WalkStartPoint::Folder(top) => top,
+        WalkStartPoint::File(_) => return Ok(found),
     };
-    let watch = WorkMonitor::default();
+    let watch = DiskWorkMonitor::default();
     let mut walk = TreeWalk::new(root, top, ASSET_FILTER, None, &watch).map_err(unreadable)?;
     let mut skipped = 0_u64;
     while let Some(entry) = walk.next_entry().map_err(unreadable)? {
@@ -91,12 +91,12 @@ pub(super) fn read_files(
 pub(super) fn read_text(
     root: &Root,
     inner: &str,
-    room: &mut ReadBudget,
+    room: &mut AssetReadBudget,
 ) -> Result<Option<Arc<str>>, ToolError> {
     let file = root.open_file(inner)?;
     let size = file.meta().size();
     let Some(left) = room.bytes.checked_sub(size) else { return Ok(None) };
-    let bytes = file.read(0, size, &WorkMonitor::default())?;
+    let bytes = file.read(0, size, &DiskWorkMonitor::default())?;
     let text = String::from_utf8(bytes).map_err(|_| ToolError::failed("it is not UTF-8"))?;
     let values = count_json_values(text.as_bytes());
     let Some(values_left) = room.values.checked_sub(values) else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! Assets as they were when they were read. Later changes of the files have no effect.
 //!
-//! The files are read when a tool first asks for them, so that a server starts without reading them. A
-//! server for Synesthetic reads them at start, as its contract demands.
+//! The files are read when a tool first asks for them, so that a server starts without reading
+//! them. A server for Synesthetic reads them at start, as its contract demands.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,11 +18,11 @@ use toolgate_contract::{ToolContext, ToolError, exact_json};
 use super::AssetSettings;
 use super::outcome::AssetError;
 use super::pointer::check_pointers;
-use super::read::{ReadBudget, read_files};
+use super::read::{AssetReadBudget, read_files};
 use super::settings::{EXAMPLES_FOLDER_DEFAULT, SCHEMAS_FOLDER_DEFAULT};
-use super::validators::{SchemaSource, SchemaValidators};
+use super::validators::{AssetSchemaSource, AssetSchemaValidators};
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 /// The file that states the version of the schemas, in the parent of their folder.
 const VERSION_FILE: &str = "version.json";
@@ -51,7 +51,7 @@ struct AssetFolders {
 struct AssetContent {
     schemas: Vec<AssetSchema>,
     examples: Vec<AssetExample>,
-    validators: SchemaValidators,
+    validators: AssetSchemaValidators,
     files: AssetFiles,
 }
 
@@ -153,7 +153,7 @@ impl AssetSnapshot {
             return Ok(());
         }
         let this = self.clone();
-        let read = move |_: &Root, _: &WorkMonitor| {
+        let read = move |_: &Root, _: &DiskWorkMonitor| {
             this.content();
             Ok(())
         };
@@ -218,7 +218,7 @@ impl AssetSnapshot {
         &self,
         asset: &Value,
         name: &str,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
     ) -> Result<Vec<AssetError>, ToolError> {
         check_pointers(asset)?;
         watch.check_cancelled()?;
@@ -237,7 +237,7 @@ impl AssetSnapshot {
 impl AssetFolders {
     /// Reads the folders of schemas and examples. A folder that cannot be read counts as empty.
     fn read(&self) -> AssetContent {
-        let mut room = ReadBudget::default();
+        let mut room = AssetReadBudget::default();
         let mut read = |folder: &Option<AssetFolder>| {
             let Some(folder) = folder else { return BTreeMap::new() };
             let shown = &folder.configured_path;
@@ -323,8 +323,8 @@ fn open_folder(
 fn parse_schemas(
     folder: Option<&AssetFolder>,
     files: &BTreeMap<String, Arc<str>>,
-) -> (Vec<AssetSchema>, SchemaValidators) {
-    let Some(folder) = folder else { return (Vec::new(), SchemaValidators::default()) };
+) -> (Vec<AssetSchema>, AssetSchemaValidators) {
+    let Some(folder) = folder else { return (Vec::new(), AssetSchemaValidators::default()) };
     let version = folder.parent.as_ref().and_then(version);
     let mut schemas = BTreeMap::new();
     let mut sources = Vec::new();
@@ -332,7 +332,7 @@ fn parse_schemas(
         let Some(document @ Value::Object(_)) = exact_json::parse(text).ok() else { continue };
         let document = Arc::new(document);
         let name = schema_name(inner);
-        sources.push(SchemaSource {
+        sources.push(AssetSchemaSource {
             name: name.to_owned(),
             file: folder.root.path().join(inner),
             relative_path: inner.clone(),
@@ -345,7 +345,7 @@ fn parse_schemas(
             schemas.insert(name.to_owned(), schema);
         }
     }
-    let validators = SchemaValidators::new(sources, version.as_deref());
+    let validators = AssetSchemaValidators::new(sources, version.as_deref());
     (schemas.into_values().collect(), validators)
 }
 
@@ -371,7 +371,8 @@ fn parse_examples(
 
 /// Returns the schema version from the version file in the folder `parent`.
 fn version(parent: &Root) -> Option<String> {
-    let text = super::read::read_text(parent, VERSION_FILE, &mut ReadBudget::default()).ok()??;
+    let text =
+        super::read::read_text(parent, VERSION_FILE, &mut AssetReadBudget::default()).ok()??;
     let content: Value = serde_json::from_str(&text).ok()?;
     Some(content.get("schemaVersion")?.as_str()?.to_owned())
 }

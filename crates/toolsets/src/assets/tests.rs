@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_contract::{
     AnyTool, Caller, CompletionRequest, CompletionTarget, Effects, ResourceContents,
-    ResourceSource, ToolContext, ToolFault,
+    ResourceSource, ToolContext, ToolErrorKind,
 };
 
 use super::{AssetSettings, AssetSnapshot, AssetSource, OwnerAssetSettings, tools};
@@ -66,7 +66,7 @@ async fn call(
     settings: &AssetSettings,
     verb: &str,
     input: Value,
-) -> Result<Value, ToolFault> {
+) -> Result<Value, ToolErrorKind> {
     let tools = tools(&bench.open(settings).unwrap(), settings, &HttpFetcher::default());
     let is_it = |tool: &&Arc<dyn AnyTool>| tool.spec().id.as_str() == format!("assets.{verb}");
     let tool = tools.iter().find(is_it).unwrap();
@@ -164,7 +164,11 @@ async fn schemas_and_examples_are_listed_and_read_by_name() {
     assert_eq!(read, [ResourceContents::text(all[0], "application/json", "[1]")]);
     for uri in ["asset://schemas/out", "asset://schemas/../examples/sub/a%20b", "asset://other/x"] {
         assert!(assets.owns(uri));
-        assert_eq!(assets.read(&ctx(), uri).await.unwrap_err().fault, ToolFault::NotFound, "{uri}");
+        assert_eq!(
+            assets.read(&ctx(), uri).await.unwrap_err().fault,
+            ToolErrorKind::NotFound,
+            "{uri}"
+        );
     }
     assert!(!assets.owns("skill://a"));
 }
@@ -313,7 +317,7 @@ async fn an_example_is_found_by_each_of_its_paths_and_no_other() {
     }
     for path in ["", ".", "Tone", "../examples/Tone.json", "/etc/passwd", "broken.json", "sub"] {
         let given = call(&bench, &both(), "get_example", json!({ "path": path })).await;
-        assert_eq!(given, Err(ToolFault::NotFound), "{path}");
+        assert_eq!(given, Err(ToolErrorKind::NotFound), "{path}");
     }
 }
 
@@ -439,7 +443,7 @@ fn long_work_runs_on_a_blocking_thread_and_ends_when_cancelled() {
             busy.await.unwrap().unwrap_err();
             ctx.cancel.cancel();
             let err = tool.run(&ctx, input).await.expect_err("the call is cancelled");
-            assert_eq!(err.fault, ToolFault::Canceled, "{verb}");
+            assert_eq!(err.fault, ToolErrorKind::Canceled, "{verb}");
         }
     });
 }
@@ -451,7 +455,7 @@ async fn a_patch_that_is_too_long_is_refused() {
     let long = "k".repeat(200_000);
     let input = json!({ "base": { &long: {} }, "new": { &long: new } });
     assert!(input.to_string().len() < 500_000);
-    assert_eq!(call(&bench, &both(), "diff_assets", input).await, Err(ToolFault::TooLarge));
+    assert_eq!(call(&bench, &both(), "diff_assets", input).await, Err(ToolErrorKind::TooLarge));
 }
 
 #[tokio::test]
@@ -498,7 +502,7 @@ async fn an_asset_with_too_long_pointers_is_refused() {
     let asset = |parts: usize| json!({ "k".repeat(100_000): vec![0; parts] });
     let input = json!({ "asset": asset(1_000), "schema": "tone" });
     let given = call(&bench, &both(), "validate_asset", input).await;
-    assert_eq!(given, Err(ToolFault::TooLarge));
+    assert_eq!(given, Err(ToolErrorKind::TooLarge));
     let input = json!({ "asset": asset(100), "schema": "tone" });
     assert_eq!(call(&bench, &both(), "validate_asset", input).await.unwrap()["ok"], true);
 }

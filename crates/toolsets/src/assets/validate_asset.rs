@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::{Effects, Tool, ToolContext, ToolError, exact_json};
 
-use super::outcome::{AssetError, RejectionReason};
+use super::outcome::{AssetError, AssetRejectionReason};
 use super::snapshot::AssetSnapshot;
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 /// The `assets.validate_asset` tool.
 pub struct ValidateAsset {
@@ -36,7 +36,7 @@ pub struct ValidateAssetOutput {
     ok: bool,
     /// Reason why the asset was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<RejectionReason>,
+    reason: Option<AssetRejectionReason>,
     /// Errors, in order of path and message; empty if the asset is valid.
     errors: Vec<AssetError>,
 }
@@ -65,13 +65,14 @@ impl Tool for ValidateAsset {
         ValidateAssetInput { asset, schema }: ValidateAssetInput,
     ) -> Result<ValidateAssetOutput, ToolError> {
         let assets = self.assets.clone();
-        let work =
-            move |_: &Root, watch: &WorkMonitor| assets.validate_untrusted(&asset, &schema, watch);
+        let work = move |_: &Root, watch: &DiskWorkMonitor| {
+            assets.validate_untrusted(&asset, &schema, watch)
+        };
         let errors = self.assets.root().run_blocking(ctx, work).await?;
         let ok = errors.is_empty();
         Ok(ValidateAssetOutput {
             ok,
-            reason: (!ok).then_some(RejectionReason::ValidationFailed),
+            reason: (!ok).then_some(AssetRejectionReason::ValidationFailed),
             errors,
         })
     }

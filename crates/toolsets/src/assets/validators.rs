@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use jsonschema::{Draft, Retrieve, Uri, uri};
 use serde_json::Value;
-use toolgate_budget::{BoundedValidator, MemoryAccount, SchemaSize};
+use toolgate_budget::{BoundedSchemaValidator, MemoryBudget, SchemaSize};
 
 use super::outcome::AssetError;
 use super::schema_names::resolve_alias;
@@ -31,13 +31,13 @@ pub(super) const ERRORS_ESTIMATED_MAX: u64 = 1_000_000;
 
 /// All schemas that assets are validated against.
 #[derive(Default)]
-pub(super) struct SchemaValidators {
-    by_name: BTreeMap<String, CompiledSchema>,
-    documents: Arc<SchemaDocuments>,
+pub(super) struct AssetSchemaValidators {
+    by_name: BTreeMap<String, CompiledAssetSchema>,
+    documents: Arc<AssetSchemaDocuments>,
 }
 
 /// A schema file to compile.
-pub(super) struct SchemaSource {
+pub(super) struct AssetSchemaSource {
     pub(super) name: String,
     /// The absolute path of the schema's file.
     pub(super) file: PathBuf,
@@ -46,23 +46,23 @@ pub(super) struct SchemaSource {
     pub(super) document: Arc<Value>,
 }
 
-struct CompiledSchema {
+struct CompiledAssetSchema {
     base_uri: String,
     document: Arc<Value>,
-    validator: OnceLock<Result<BoundedValidator, String>>,
+    validator: OnceLock<Result<BoundedSchemaValidator, String>>,
 }
 
 /// Schemas, and their parts that have an `$id`, by URI.
 #[derive(Clone)]
-pub(super) struct SchemaDocuments {
+pub(super) struct AssetSchemaDocuments {
     parts: HashMap<String, SchemaDocumentPart>,
     /// The account of the memory that compiled schemas take.
-    memory: MemoryAccount,
+    memory: MemoryBudget,
 }
 
-impl Default for SchemaDocuments {
+impl Default for AssetSchemaDocuments {
     fn default() -> Self {
-        Self { parts: HashMap::new(), memory: MemoryAccount::new(SCHEMA_BYTES_MAX) }
+        Self { parts: HashMap::new(), memory: MemoryBudget::new(SCHEMA_BYTES_MAX) }
     }
 }
 
@@ -73,20 +73,20 @@ struct SchemaDocumentPart {
     pointer: String,
 }
 
-impl SchemaValidators {
+impl AssetSchemaValidators {
     /// Prepares validation against `sources`, which are published as `version`. If two schemas have
     /// the same name, the one in a `.schema.json` file is used.
-    pub(super) fn new(sources: Vec<SchemaSource>, version: Option<&str>) -> Self {
-        let documents = Arc::new(SchemaDocuments::new(&sources, version));
+    pub(super) fn new(sources: Vec<AssetSchemaSource>, version: Option<&str>) -> Self {
+        let documents = Arc::new(AssetSchemaDocuments::new(&sources, version));
         let mut by_name = BTreeMap::new();
         for source in sources {
             let is_marked = source.relative_path.ends_with(".schema.json");
             if is_marked || !by_name.contains_key(&source.name) {
                 let base = source.base_uri();
-                let SchemaSource { name, document, .. } = source;
+                let AssetSchemaSource { name, document, .. } = source;
                 by_name.insert(
                     name,
-                    CompiledSchema { base_uri: base, document, validator: OnceLock::new() },
+                    CompiledAssetSchema { base_uri: base, document, validator: OnceLock::new() },
                 );
             }
         }
@@ -154,7 +154,7 @@ fn without_reference(asset: &Value) -> Cow<'_, Value> {
     }
 }
 
-impl SchemaSource {
+impl AssetSchemaSource {
     /// Returns the base URI of references in the schema if it has no `$id`.
     fn base_uri(&self) -> String {
         format!(
@@ -164,8 +164,8 @@ impl SchemaSource {
     }
 }
 
-impl SchemaDocuments {
-    fn new(sources: &[SchemaSource], version: Option<&str>) -> Self {
+impl AssetSchemaDocuments {
+    fn new(sources: &[AssetSchemaSource], version: Option<&str>) -> Self {
         let mut documents = Self::default();
         for source in sources {
             let whole =
@@ -232,7 +232,7 @@ impl SchemaDocuments {
         self: &Arc<Self>,
         schema: &Value,
         base: &str,
-    ) -> Result<BoundedValidator, String> {
+    ) -> Result<BoundedSchemaValidator, String> {
         let schema = without_draft(schema);
         let documents = self
             .parts
@@ -242,9 +242,9 @@ impl SchemaDocuments {
         let options = jsonschema::options()
             .with_draft(Draft::Draft202012)
             .with_base_uri(base)
-            .with_retriever(DocumentRetriever(self.clone()))
+            .with_retriever(SchemaRetriever(self.clone()))
             .should_validate_formats(false);
-        BoundedValidator::compile(&schema, &size, options, &self.memory)
+        BoundedSchemaValidator::compile(&schema, &size, options, &self.memory)
     }
 
     /// Returns the part at `pointer` of the document with the URI `uri`.
@@ -255,9 +255,9 @@ impl SchemaDocuments {
 }
 
 /// A resolver of schema references that knows only the schemas that were read.
-struct DocumentRetriever(Arc<SchemaDocuments>);
+struct SchemaRetriever(Arc<AssetSchemaDocuments>);
 
-impl Retrieve for DocumentRetriever {
+impl Retrieve for SchemaRetriever {
     fn retrieve(&self, uri: &Uri<String>) -> Result<Value, Box<dyn Error + Send + Sync>> {
         let found = self.0.part(uri.as_str(), "").ok_or("no schema of this folder has that URI")?;
         Ok(without_draft(found))

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use toolgate_contract::{ToolContext, ToolError, ToolFault};
+use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
 
 use super::CiContext;
 use super::build_tool::{BuildTool, ProjectAction};
-use super::output_parsers::OutputReader;
+use super::output_parsers::OutputParserState;
 use super::project_input::ProjectInput;
 use super::projects::{Project, find_nearest, join};
-use super::registry::{RegistryAccess, host_sources};
-use super::report::{CiCounts, CiFailure, CiReport, FailureSeverity, fit_failures};
-use crate::exec::{self, InputFields, OFFLINE_VARIABLES, StartFailureCause, TIMEOUT_MS_MAX};
+use super::registry::{PackageRegistryAccess, host_sources};
+use super::report::{CiFailure, CiReport, CiTestCounts, FailureSeverity, fit_failures};
+use crate::exec::{self, OFFLINE_VARIABLES, ProgramInputFields, StartFailureCause, TIMEOUT_MS_MAX};
 use toolgate_world::Root;
 use toolgate_world::root::quoted_path;
 
@@ -178,7 +178,7 @@ impl CiContext {
         &self,
         ctx: &ToolContext,
         run: &ProjectCommand<'_>,
-    ) -> Result<(exec::RunResult, OutputReader), ToolError> {
+    ) -> Result<(exec::ProgramRunResult, OutputParserState), ToolError> {
         let ProjectCommand { verb, project, argv, .. } = *run;
         let mut access = match verb {
             ProjectAction::Restore => self.registry_access(ctx, project, argv).await?,
@@ -204,8 +204,8 @@ impl CiContext {
         &self,
         ctx: &ToolContext,
         run: &ProjectCommand<'_>,
-        access: Option<&RegistryAccess>,
-    ) -> Result<(exec::RunResult, OutputReader), ToolError> {
+        access: Option<&PackageRegistryAccess>,
+    ) -> Result<(exec::ProgramRunResult, OutputParserState), ToolError> {
         let ProjectCommand { verb, project, argv, timeout_ms, output_bytes } = *run;
         let (program, rest) = argv
             .split_first()
@@ -226,7 +226,7 @@ impl CiContext {
             timeout_ms: Some(timeout_ms),
             max_output_bytes: Some(output_bytes),
         };
-        let start = self.programs.prepare(ctx, run_input, InputFields::Project).await;
+        let start = self.programs.prepare(ctx, run_input, ProgramInputFields::Project).await;
         let mut start = start.map_err(|err| unavailable_program(program, err))?;
         if let Some(confinement) = &mut start.confinement {
             let has_network = access.is_some() || confinement.has_network();
@@ -237,11 +237,12 @@ impl CiContext {
                 confinement.limit_to_hosts(&access.hosts);
             }
         }
-        let reader = Mutex::new(OutputReader::new(project.kind, verb, FAILURES_MAX, output_bytes));
+        let reader =
+            Mutex::new(OutputParserState::new(project.kind, verb, FAILURES_MAX, output_bytes));
         let lock = || reader.lock().unwrap_or_else(PoisonError::into_inner);
         let show = |stream, bytes: &[u8]| lock().read(stream, bytes);
         let to_error = |cause, message: String| match cause {
-            StartFailureCause::Program => ToolError::new(ToolFault::Unavailable, message),
+            StartFailureCause::Program => ToolError::new(ToolErrorKind::Unavailable, message),
             StartFailureCause::Arguments => ToolError::invalid("/args", message),
         };
         let outcome = self.programs.run_filtered(ctx, start, to_error, &show).await?;
@@ -282,8 +283,13 @@ const OFFLINE_ADVICE: &str = "the program ran without a network; the server's op
 /// Returns `true` if a test runner reports that no test matched the filter.
 ///
 /// Most test runners treat that as a success.
-fn is_filter_unmatched(kind: BuildTool, exit_code: i32, summary: &CiCounts, output: &str) -> bool {
-    let CiCounts { passed, failed, skipped, .. } = *summary;
+fn is_filter_unmatched(
+    kind: BuildTool,
+    exit_code: i32,
+    summary: &CiTestCounts,
+    output: &str,
+) -> bool {
+    let CiTestCounts { passed, failed, skipped, .. } = *summary;
     let none_ran = passed.unwrap_or(0) + failed.unwrap_or(0) == 0;
     let none_skipped = skipped.unwrap_or(0) == 0;
     match kind {
@@ -356,9 +362,9 @@ fn choose_project(
 /// Rephrases the refusal of a program that the project chose, not the caller.
 fn unavailable_program(program: &str, err: ToolError) -> ToolError {
     match err.fault {
-        ToolFault::Invalid { .. } => {
+        ToolErrorKind::Invalid { .. } => {
             let message = format!("the project needs `{program}`: {}", err.message);
-            ToolError::new(ToolFault::Unavailable, message)
+            ToolError::new(ToolErrorKind::Unavailable, message)
         }
         _ => err,
     }
@@ -399,8 +405,12 @@ mod tests {
 
     #[test]
     fn a_run_in_which_no_test_matched_is_recognized() {
-        let counts =
-            |passed, failed, skipped| CiCounts { passed, failed, skipped, ..CiCounts::default() };
+        let counts = |passed, failed, skipped| CiTestCounts {
+            passed,
+            failed,
+            skipped,
+            ..CiTestCounts::default()
+        };
         let unmatched =
             |kind, exit_code, summary| is_filter_unmatched(kind, exit_code, &summary, "");
         assert!(unmatched(BuildTool::Cargo, 0, counts(Some(0), Some(0), Some(0))));
@@ -410,12 +420,12 @@ mod tests {
         assert!(!unmatched(BuildTool::Go, 0, counts(Some(1), None, None)));
         assert!(unmatched(BuildTool::Pytest, 5, counts(None, None, Some(3))));
         let printed = "ERROR: not found: /w/test_a.py::test_b";
-        assert!(is_filter_unmatched(BuildTool::Pytest, 4, &CiCounts::default(), printed));
-        assert!(!is_filter_unmatched(BuildTool::Pytest, 4, &CiCounts::default(), "usage"));
+        assert!(is_filter_unmatched(BuildTool::Pytest, 4, &CiTestCounts::default(), printed));
+        assert!(!is_filter_unmatched(BuildTool::Pytest, 4, &CiTestCounts::default(), "usage"));
         assert!(unmatched(BuildTool::Npm, 0, counts(Some(0), Some(0), Some(2))));
         assert!(!unmatched(BuildTool::Npm, 0, counts(None, None, None)));
         assert!(!unmatched(BuildTool::Npm, 1, counts(Some(0), Some(1), None)));
         let printed = "No test matches the given testcase filter `x` in t.dll";
-        assert!(is_filter_unmatched(BuildTool::Dotnet, 0, &CiCounts::default(), printed));
+        assert!(is_filter_unmatched(BuildTool::Dotnet, 0, &CiTestCounts::default(), printed));
     }
 }

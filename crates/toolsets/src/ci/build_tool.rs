@@ -45,7 +45,7 @@ pub(super) enum ProjectAction {
 
 /// The properties of a project that determine its command lines.
 #[derive(Debug, Default)]
-pub(super) struct ProjectFacts {
+pub(super) struct ProjectProperties {
     /// The scripts of a `package.json`, or the targets of a makefile.
     pub(super) scripts: Vec<String>,
     /// The reason if the `package.json` cannot be read.
@@ -82,7 +82,7 @@ impl BuildTool {
     pub(super) fn argv(
         self,
         verb: ProjectAction,
-        facts: &ProjectFacts,
+        facts: &ProjectProperties,
     ) -> Result<Vec<String>, String> {
         let words = |line: &str| Ok(line.split(' ').map(str::to_owned).collect());
         let has = |name: &str| facts.names.iter().any(|known| known == name);
@@ -158,7 +158,7 @@ impl BuildTool {
         mut argv: Vec<String>,
         mut args: Vec<String>,
         filter: Option<String>,
-        facts: &ProjectFacts,
+        facts: &ProjectProperties,
     ) -> Result<Vec<String>, String> {
         if let (Self::Cargo, Some(filter)) = (self, &filter) {
             // Arguments after `--` go to the test binary. The filter is for the test binary, too.
@@ -224,7 +224,7 @@ impl ProjectAction {
     }
 }
 
-impl ProjectFacts {
+impl ProjectProperties {
     fn has_script(&self, name: &str) -> bool {
         self.scripts.iter().any(|known| known == name)
     }
@@ -312,21 +312,27 @@ impl ProjectFacts {
 mod tests {
     use super::*;
 
-    fn argv(kind: BuildTool, verb: ProjectAction, facts: &ProjectFacts) -> Result<String, String> {
+    fn argv(
+        kind: BuildTool,
+        verb: ProjectAction,
+        facts: &ProjectProperties,
+    ) -> Result<String, String> {
         kind.argv(verb, facts).map(|argv| argv.join(" "))
     }
 
-    fn names(names: &[&str]) -> ProjectFacts {
-        ProjectFacts {
+    fn names(names: &[&str]) -> ProjectProperties {
+        ProjectProperties {
             names: names.iter().map(|&name| name.to_owned()).collect(),
-            ..ProjectFacts::default()
+            ..ProjectProperties::default()
         }
     }
 
     #[test]
     fn scripts_and_targets_of_a_project_are_run() {
-        let facts =
-            ProjectFacts { scripts: vec!["test".into(), "dev".into()], ..ProjectFacts::default() };
+        let facts = ProjectProperties {
+            scripts: vec!["test".into(), "dev".into()],
+            ..ProjectProperties::default()
+        };
         assert_eq!(argv(BuildTool::Npm, ProjectAction::Test, &facts).unwrap(), "npm run test");
         let missing = argv(BuildTool::Yarn, ProjectAction::Build, &facts).unwrap_err();
         assert!(missing.contains("no script `build`; it has `test`, `dev`"), "{missing}");
@@ -352,7 +358,8 @@ mod tests {
             ("[pytest]\naddopts = -q\n", "python3 -m pytest --color=no"),
             ("[pytest]\n# addopts = -p no:terminal\n", "python3 -m pytest --color=no"),
         ] {
-            let facts = ProjectFacts { python: python.to_owned(), ..ProjectFacts::default() };
+            let facts =
+                ProjectProperties { python: python.to_owned(), ..ProjectProperties::default() };
             let tested = argv(BuildTool::Pytest, ProjectAction::Test, &facts).unwrap();
             assert!(tested.starts_with(expected), "{tested}");
         }
@@ -380,7 +387,10 @@ mod tests {
         let with = |kind: BuildTool, args: &[&str], filter: Option<&str>| {
             let args = args.iter().map(|&arg| arg.to_owned()).collect();
             let argv = ["x".to_owned(), "run".to_owned()].into();
-            let facts = ProjectFacts { test_script: "jest".to_owned(), ..ProjectFacts::default() };
+            let facts = ProjectProperties {
+                test_script: "jest".to_owned(),
+                ..ProjectProperties::default()
+            };
             kind.with_call_args(argv, args, filter.map(str::to_owned), &facts).unwrap().join(" ")
         };
         assert_eq!(with(BuildTool::Cargo, &["--lib"], Some("adds")), "x run --lib -- adds");
@@ -412,7 +422,7 @@ mod tests {
             Vec::new(),
             Vec::new(),
             filter,
-            &ProjectFacts::default(),
+            &ProjectProperties::default(),
         );
         assert!(refused.unwrap_err().contains("`args`"));
     }

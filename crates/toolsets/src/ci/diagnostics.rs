@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use toolgate_contract::{Effects, NoInput, ResultText, Tool, ToolContext, ToolError, ToolFault};
+use toolgate_contract::{
+    Effects, NoInput, ResultText, Tool, ToolContext, ToolError, ToolErrorKind,
+};
 
 use super::CiContext;
-use crate::exec::{self, InputFields, StartFailureCause};
+use crate::exec::{self, ProgramInputFields, StartFailureCause};
 
 /// The build tools to look for: display name, program, and the arguments that print its version.
 const PROGRAMS: [(&str, &str, &[&str]); 14] = [
@@ -155,14 +157,18 @@ impl MachineDiagnostics {
             timeout_ms: Some(TIMEOUT_MS),
             max_output_bytes: Some(4096),
         };
-        let mut start =
-            match self.ci.programs.prepare_unconfirmed(ctx, input, InputFields::Program).await {
-                Ok(start) => start,
-                Err(err) if err.fault == ToolFault::NotAllowed => {
-                    return Ok(DetectedVersion::Forbidden);
-                }
-                Err(_) => return Ok(DetectedVersion::Unknown),
-            };
+        let mut start = match self
+            .ci
+            .programs
+            .prepare_unconfirmed(ctx, input, ProgramInputFields::Program)
+            .await
+        {
+            Ok(start) => start,
+            Err(err) if err.fault == ToolErrorKind::NotAllowed => {
+                return Ok(DetectedVersion::Forbidden);
+            }
+            Err(_) => return Ok(DetectedVersion::Unknown),
+        };
         // A toolchain file in the folder could make rustup download another version just to report
         // it.
         start.env.insert("RUSTUP_AUTO_INSTALL".into(), "0".into());
@@ -176,7 +182,7 @@ impl MachineDiagnostics {
         };
         match self.ci.programs.run_filtered(ctx, start, to_error, &collect).await {
             Ok(outcome) if outcome.exit_code == 0 => {}
-            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
             Ok(_) | Err(_) => return Ok(DetectedVersion::Unknown),
         }
         let printed = printed.into_inner().unwrap_or_default();

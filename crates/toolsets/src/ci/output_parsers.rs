@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use toolgate_contract::OutputStream;
 
 use super::build_tool::{BuildTool, ProjectAction};
-use super::report::{CiCounts, CiFailure};
+use super::report::{CiFailure, CiTestCounts};
 use crate::exec::strip_escapes;
 
 use findings::ParserFindings;
@@ -31,7 +31,7 @@ const PATTERN_CHARACTERS: &str = r"\.+*?()|[]{}^$";
 const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// A parser of the output of one build tool, line by line.
-trait LineParser: Send {
+trait OutputLineParser: Send {
     /// Reads a line of `stream`, without its line break. Returns the text to show for it, if any.
     fn read_line<'l>(
         &mut self,
@@ -45,8 +45,8 @@ trait LineParser: Send {
 }
 
 /// The state of parsing the output of a build tool.
-pub(super) struct OutputReader {
-    reader: Box<dyn LineParser>,
+pub(super) struct OutputParserState {
+    reader: Box<dyn OutputLineParser>,
     found: ParserFindings,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -56,7 +56,7 @@ pub(super) struct OutputReader {
     is_cut: bool,
 }
 
-impl OutputReader {
+impl OutputParserState {
     /// Creates the parser for a program that performs the action `verb` on a project of `kind`.
     pub(super) fn new(
         kind: BuildTool,
@@ -64,7 +64,7 @@ impl OutputReader {
         failures_max: usize,
         output_bytes: usize,
     ) -> Self {
-        let reader: Box<dyn LineParser> = match kind {
+        let reader: Box<dyn OutputLineParser> = match kind {
             BuildTool::Cargo => Box::new(cargo::CargoParser::new(verb)),
             BuildTool::Go => Box::new(go::GoParser::default()),
             BuildTool::Pytest => Box::new(pytest::PytestParser::default()),
@@ -104,7 +104,7 @@ impl OutputReader {
 
     /// Processes the end of the output. Returns the counts, the failures, the number of dropped
     /// failures, the end of the shown text, and `true` if that text is complete.
-    pub(super) fn finish(mut self) -> (CiCounts, Vec<CiFailure>, usize, String, bool) {
+    pub(super) fn finish(mut self) -> (CiTestCounts, Vec<CiFailure>, usize, String, bool) {
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             let rest = match stream {
                 OutputStream::Stdout => std::mem::take(&mut self.stdout),
@@ -174,7 +174,7 @@ mod tests {
         kind: BuildTool,
         verb: ProjectAction,
         printed: &str,
-    ) -> (CiCounts, Vec<CiFailure>, String) {
+    ) -> (CiTestCounts, Vec<CiFailure>, String) {
         let whole = in_pieces(kind, verb, printed, usize::MAX);
         for size in [1, 7, 64] {
             let pieces = in_pieces(kind, verb, printed, size);
@@ -188,8 +188,8 @@ mod tests {
         verb: ProjectAction,
         printed: &str,
         size: usize,
-    ) -> (CiCounts, Vec<CiFailure>, String) {
-        let mut reader = OutputReader::new(kind, verb, 50, 1 << 20);
+    ) -> (CiTestCounts, Vec<CiFailure>, String) {
+        let mut reader = OutputParserState::new(kind, verb, 50, 1 << 20);
         for piece in printed.as_bytes().chunks(size.min(printed.len().max(1))) {
             reader.read(OutputStream::Stdout, piece);
         }
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn cut_output_begins_with_a_whole_line() {
-        let mut reader = OutputReader::new(BuildTool::Make, ProjectAction::Build, 50, 10);
+        let mut reader = OutputParserState::new(BuildTool::Make, ProjectAction::Build, 50, 10);
         reader.read(OutputStream::Stdout, b"one\ntwo\nthr");
         reader.read(OutputStream::Stderr, b"\x1b[31mred\x1b[0m\n");
         let (.., output, is_all) = reader.finish();
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn failures_beyond_the_limit_are_counted() {
-        let mut reader = OutputReader::new(BuildTool::Make, ProjectAction::Build, 2, 1000);
+        let mut reader = OutputParserState::new(BuildTool::Make, ProjectAction::Build, 2, 1000);
         for line in 1..=5 {
             let text = format!("a.c:{line}:1: error: no\n");
             reader.read(OutputStream::Stderr, text.as_bytes());

@@ -1,10 +1,10 @@
-//! The package registries that files of a project name: settings of package managers, lock files and
-//! dependencies by URL.
+//! The package registries that files of a project name: settings of package managers, lock files
+//! and dependencies by URL.
 
 use toolgate_net::{HttpUrl, normalize_host};
 use toolgate_world::Root;
 use toolgate_world::processes::rule_for_url;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 use super::build_tool::BuildTool;
 use super::projects::join;
@@ -78,7 +78,7 @@ pub(super) fn find_hosts(
     root: &Root,
     kind: BuildTool,
     folder: &str,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Vec<ProjectHost> {
     let files: &[HostFile] = match kind {
         BuildTool::Npm | BuildTool::Pnpm | BuildTool::Yarn => &JAVASCRIPT,

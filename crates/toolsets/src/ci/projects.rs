@@ -3,11 +3,11 @@
 use std::ffi::OsStr;
 
 use serde_json::Value;
-use toolgate_contract::{ToolError, ToolFault, strip_byte_order_mark_bytes};
+use toolgate_contract::{ToolError, ToolErrorKind, strip_byte_order_mark_bytes};
 
-use super::build_tool::{BuildTool, ProjectFacts};
+use super::build_tool::{BuildTool, ProjectProperties};
 use toolgate_world::Root;
-use toolgate_world::root::{EntryKind as Entry, WorkMonitor, quoted_path};
+use toolgate_world::root::{DiskWorkMonitor, EntryKind as Entry, quoted_path};
 
 /// The maximum number of entries of a folder that are read to find projects.
 const NAMES_MAX: usize = 10_000;
@@ -31,7 +31,7 @@ pub(super) struct Project {
     pub(super) folder: String,
     /// The name of the file that identified the project.
     pub(super) file: String,
-    pub(super) facts: ProjectFacts,
+    pub(super) facts: ProjectProperties,
 }
 
 /// Finds the projects in `folder`. If there are none, searches the folders around `folder`, then
@@ -39,7 +39,7 @@ pub(super) struct Project {
 pub(super) fn find_nearest(
     root: &Root,
     folder: &str,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<Vec<Project>, ToolError> {
     let folder = &relative_folder(root, folder)?;
     let here = projects_in(root, folder, watch)?;
@@ -60,7 +60,7 @@ pub(super) fn find_nearest(
             return Ok(found);
         }
     }
-    find_below(root, folder, NestedProjects::Skipped, watch)
+    find_below(root, folder, NestedProjectHandling::Skipped, watch)
 }
 
 /// Finds projects like [`find_nearest`], and also all projects below `folder`, including nested
@@ -68,11 +68,11 @@ pub(super) fn find_nearest(
 pub(super) fn find_all(
     root: &Root,
     folder: &str,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<Vec<Project>, ToolError> {
     let mut found = find_nearest(root, folder, watch)?;
     let folder = relative_folder(root, folder)?;
-    let inner = find_below(root, &folder, NestedProjects::Included, watch)?;
+    let inner = find_below(root, &folder, NestedProjectHandling::Included, watch)?;
     let is_known = |known: &[Project], project: &Project| {
         known.iter().any(|it| it.folder == project.folder && it.kind == project.kind)
     };
@@ -109,7 +109,7 @@ fn relative_folder(root: &Root, folder: &str) -> Result<String, ToolError> {
 
 /// The choice to find or to skip projects inside other projects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NestedProjects {
+enum NestedProjectHandling {
     Included,
     Skipped,
 }
@@ -118,8 +118,8 @@ enum NestedProjects {
 fn find_below(
     root: &Root,
     folder: &str,
-    nested: NestedProjects,
-    watch: &WorkMonitor,
+    nested: NestedProjectHandling,
+    watch: &DiskWorkMonitor,
 ) -> Result<Vec<Project>, ToolError> {
     let mut found = Vec::new();
     let mut level = vec![folder.to_owned()];
@@ -135,7 +135,7 @@ fn find_below(
                 let inner = if folder == "." { name } else { format!("{folder}/{name}") };
                 // Unreadable folders are skipped.
                 let Ok(projects) = projects_in(root, &inner, watch) else { continue };
-                if projects.is_empty() || nested == NestedProjects::Included {
+                if projects.is_empty() || nested == NestedProjectHandling::Included {
                     next.push(inner);
                 }
                 found.extend(projects);
@@ -146,9 +146,13 @@ fn find_below(
     Ok(found)
 }
 
-fn subfolders(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<String>, ToolError> {
+fn subfolders(
+    root: &Root,
+    folder: &str,
+    watch: &DiskWorkMonitor,
+) -> Result<Vec<String>, ToolError> {
     let page = match root.list_page(folder, None, NAMES_MAX, watch) {
-        Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+        Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
         Err(_) => return Ok(Vec::new()),
         Ok(page) => page,
     };
@@ -163,7 +167,11 @@ fn subfolders(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<Stri
 }
 
 /// Returns the projects whose files are directly in `folder`.
-fn projects_in(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<Project>, ToolError> {
+fn projects_in(
+    root: &Root,
+    folder: &str,
+    watch: &DiskWorkMonitor,
+) -> Result<Vec<Project>, ToolError> {
     let page = root.list_page(folder, None, NAMES_MAX, watch)?;
     let entries = page.entries.into_iter();
     let names: Vec<String> = entries.filter_map(|(name, _)| name.into_string().ok()).collect();
@@ -172,26 +180,26 @@ fn projects_in(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<Pro
     let first = |known: &[&str]| known.iter().find(|name| has(name)).map(|&name| name.to_owned());
     let text = |name: &str| read_text(root, &join(folder, name), watch);
     let mut found = Vec::new();
-    let mut add = |kind: BuildTool, file: String, facts: ProjectFacts| {
-        let facts = ProjectFacts { names: names.clone(), ..facts };
+    let mut add = |kind: BuildTool, file: String, facts: ProjectProperties| {
+        let facts = ProjectProperties { names: names.clone(), ..facts };
         found.push(Project { kind, folder: folder.to_owned(), file, facts });
     };
     if let Some(file) = first(&["Cargo.toml"]) {
-        add(BuildTool::Cargo, file, ProjectFacts::default());
+        add(BuildTool::Cargo, file, ProjectProperties::default());
     }
     if let Some(file) = first(&["go.mod"]) {
-        add(BuildTool::Go, file, ProjectFacts::default());
+        add(BuildTool::Go, file, ProjectProperties::default());
     }
     let dotnet = ["sln", "slnx", "csproj", "fsproj", "vbproj"].iter().find_map(|end| ends(end));
     if let Some(file) = dotnet {
-        add(BuildTool::Dotnet, file.clone(), ProjectFacts::default());
+        add(BuildTool::Dotnet, file.clone(), ProjectProperties::default());
     }
     let gradle = ["build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"];
     if let Some(file) = first(&gradle) {
-        add(BuildTool::Gradle, file, ProjectFacts::default());
+        add(BuildTool::Gradle, file, ProjectProperties::default());
     }
     if let Some(file) = first(&["pom.xml"]) {
-        add(BuildTool::Maven, file, ProjectFacts::default());
+        add(BuildTool::Maven, file, ProjectProperties::default());
     }
     if let Some(file) = first(&["package.json"]) {
         let package = serde_json::from_str::<Value>(&text(&file));
@@ -211,7 +219,7 @@ fn projects_in(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<Pro
         add(
             kind,
             file,
-            ProjectFacts { scripts, test_script, unreadable, ..ProjectFacts::default() },
+            ProjectProperties { scripts, test_script, unreadable, ..ProjectProperties::default() },
         );
     }
     let python = [
@@ -238,12 +246,12 @@ fn projects_in(root: &Root, folder: &str, watch: &WorkMonitor) -> Result<Vec<Pro
         add(
             BuildTool::Pytest,
             file,
-            ProjectFacts { python, interpreter, ..ProjectFacts::default() },
+            ProjectProperties { python, interpreter, ..ProjectProperties::default() },
         );
     }
     if let Some(file) = first(&["GNUmakefile", "makefile", "Makefile"]) {
         let scripts = make_targets(&text(&file));
-        add(BuildTool::Make, file, ProjectFacts { scripts, ..ProjectFacts::default() });
+        add(BuildTool::Make, file, ProjectProperties { scripts, ..ProjectProperties::default() });
     }
     Ok(found)
 }
@@ -258,7 +266,7 @@ pub(super) fn join(folder: &str, name: &str) -> String {
 }
 
 /// Returns the text of a file without a byte order mark, or an empty text if it is unreadable.
-fn read_text(root: &Root, path: &str, watch: &WorkMonitor) -> String {
+fn read_text(root: &Root, path: &str, watch: &DiskWorkMonitor) -> String {
     let bytes = root.open_file(path).and_then(|file| file.read(0, FILE_BYTES, watch));
     let text =
         |bytes: Vec<u8>| String::from_utf8_lossy(strip_byte_order_mark_bytes(&bytes)).into_owned();
@@ -295,7 +303,7 @@ mod tests {
             std::fs::write(path, "").unwrap();
         }
         let root = Root::open(folder.path()).unwrap();
-        let watch = WorkMonitor::default();
+        let watch = DiskWorkMonitor::default();
         let summary = |found: Vec<Project>| -> Vec<(String, BuildTool)> {
             found.into_iter().map(|project| (project.folder, project.kind)).collect()
         };

@@ -8,7 +8,7 @@ use toolgate_net::addresses::{is_own_host, is_public};
 use toolgate_net::{HostRules, normalize_host};
 use toolgate_world::forwarder::{HostAccess, HostSource, RefusedHost};
 use toolgate_world::root::quoted_path;
-use toolgate_world::sandbox::RestoreAccess;
+use toolgate_world::sandbox::RegistryRestoreAccess;
 
 use super::CiContext;
 use super::build_tool::BuildTool;
@@ -36,15 +36,15 @@ const REFUSED_HOSTS_QUESTION: &str = "restore_hosts";
 const HASH_CHARS: usize = 16;
 
 /// The access that a restore of dependencies has to package registries.
-pub(super) struct RegistryAccess {
+pub(super) struct PackageRegistryAccess {
     /// The hosts that the package manager may reach.
     pub(super) hosts: Arc<HostAccess>,
     /// The hosts that the user's settings name, as questions show them.
     named: String,
 }
 
-/// Returns the package managers whose settings name the hosts of a restore with `command`. There are
-/// none if the package manager cannot be asked, or is told to work offline.
+/// Returns the package managers whose settings name the hosts of a restore with `command`. There
+/// are none if the package manager cannot be asked, or is told to work offline.
 pub(super) fn host_sources(kind: BuildTool, command: &[String]) -> &'static [HostSource] {
     let has = |wanted: &str| command.iter().any(|word| word == wanted);
     let program = command.first().map_or("", String::as_str);
@@ -78,10 +78,10 @@ impl CiContext {
         ctx: &ToolContext,
         project: &Project,
         command: &[String],
-    ) -> Result<Option<RegistryAccess>, ToolError> {
+    ) -> Result<Option<PackageRegistryAccess>, ToolError> {
         let processes = &self.programs.processes;
         let restore = match processes.sandbox().restore_access(RestoreProject::NAME) {
-            None | Some(RestoreAccess::Deny) => return Ok(None),
+            None | Some(RegistryRestoreAccess::Deny) => return Ok(None),
             Some(restore) => restore,
         };
         let mut sources = Vec::new();
@@ -115,7 +115,7 @@ impl CiContext {
         let is_new = |host: &ProjectHost| !reachable.allow(&host.host, host.port);
         let of_project: Vec<ProjectHost> = found.into_iter().filter(is_new).collect();
         let named = own.to_string();
-        if restore == RestoreAccess::Confirm || !of_project.is_empty() {
+        if restore == RegistryRestoreAccess::Confirm || !of_project.is_empty() {
             let question = registry_question(project, &named, &of_project);
             let key = match of_project.is_empty() {
                 true => OWN_REGISTRY_QUESTION.to_owned(),
@@ -133,12 +133,13 @@ impl CiContext {
                 hosts = self.allow_hosts(ctx, project, &hosts, rules).await?;
             }
         }
-        Ok(Some(RegistryAccess { hosts: Arc::new(hosts), named }))
+        Ok(Some(PackageRegistryAccess { hosts: Arc::new(hosts), named }))
     }
 
-    /// Asks a person, if possible, whether a restore of `project` may also reach the hosts that were
-    /// `refused`. Returns the access with these hosts. `None` if no host can be allowed, or if nobody
-    /// agrees.
+    /// Asks a person, if possible, whether a restore of `project` may also reach the hosts that
+    /// were
+    /// `refused`. Returns the access with these hosts. `None` if no host can be allowed, or if
+    /// nobody agrees.
     ///
     /// # Errors
     /// The call was cancelled, or the question ends the call until it is answered.
@@ -146,9 +147,9 @@ impl CiContext {
         &self,
         ctx: &ToolContext,
         project: &Project,
-        access: &RegistryAccess,
+        access: &PackageRegistryAccess,
         refused: &[RefusedHost],
-    ) -> Result<Option<RegistryAccess>, ToolError> {
+    ) -> Result<Option<PackageRegistryAccess>, ToolError> {
         let rules: Vec<String> = refused.iter().filter_map(allowing_rule).collect();
         if rules.is_empty() {
             return Ok(None);
@@ -168,7 +169,7 @@ impl CiContext {
             return Ok(None);
         }
         let hosts = self.allow_hosts(ctx, project, &access.hosts, rules).await?;
-        Ok(Some(RegistryAccess { hosts: Arc::new(hosts), named: named.clone() }))
+        Ok(Some(PackageRegistryAccess { hosts: Arc::new(hosts), named: named.clone() }))
     }
 
     /// Returns `access` with the hosts of `rules`, and remembers that a person allowed them.

@@ -42,7 +42,7 @@ pub(super) struct CiReport {
     /// Run time.
     pub(super) duration_ms: u64,
     /// Counts of tests, errors and warnings.
-    pub(super) summary: CiCounts,
+    pub(super) summary: CiTestCounts,
     /// Failures, in the order of the output.
     pub(super) failures: Vec<CiFailure>,
     /// Number of failures that are not listed.
@@ -70,7 +70,7 @@ pub(super) struct CiReport {
 
 /// Counts of tests, errors and warnings; null if the program reports none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct CiCounts {
+pub(super) struct CiTestCounts {
     /// Tests that passed.
     pub(super) passed: Option<u64>,
     /// Tests that failed.
@@ -133,7 +133,7 @@ pub(super) fn fit_failures(failures: &mut Vec<CiFailure>) -> usize {
     count - fitting
 }
 
-impl CiCounts {
+impl CiTestCounts {
     /// Adds `more` to `count`, which starts at 0 if it is unknown.
     pub(super) fn increase(count: &mut Option<u64>, more: u64) {
         *count = Some(count.unwrap_or(0).saturating_add(more));

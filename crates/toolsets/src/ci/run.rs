@@ -8,7 +8,9 @@ use toolgate_contract::{CallEnding, Effects, ResultText, Tool, ToolContext, Tool
 
 use super::CiContext;
 use super::command_line::{CommandLine, split_words};
-use crate::exec::{self, InputFields, MORE_OUTPUT, RunResult, StartFailureCause, TIMEOUT_MS_MAX};
+use crate::exec::{
+    self, MORE_OUTPUT, ProgramInputFields, ProgramRunResult, StartFailureCause, TIMEOUT_MS_MAX,
+};
 
 /// The `ci.run` tool.
 pub(super) struct RunCommandLine(pub(super) CiContext);
@@ -47,7 +49,7 @@ impl Tool for RunCommandLine {
     const DEADLINE: Option<Duration> = super::DEADLINE;
     const HAS_PREPARE: bool = true;
     type Input = RunCommandLineInput;
-    type Output = RunResult;
+    type Output = ProgramRunResult;
 
     async fn prepare(
         &self,
@@ -60,7 +62,7 @@ impl Tool for RunCommandLine {
         let input = self.program_input(input.clone());
         self.0
             .programs
-            .prepare(ctx, input, InputFields::CommandLine)
+            .prepare(ctx, input, ProgramInputFields::CommandLine)
             .await
             .map(drop)
             .map_err(with_folder_pointer)
@@ -70,11 +72,11 @@ impl Tool for RunCommandLine {
         &self,
         ctx: &ToolContext,
         input: RunCommandLineInput,
-    ) -> Result<RunResult, ToolError> {
+    ) -> Result<ProgramRunResult, ToolError> {
         let start = self
             .0
             .programs
-            .prepare(ctx, self.program_input(input), InputFields::CommandLine)
+            .prepare(ctx, self.program_input(input), ProgramInputFields::CommandLine)
             .await
             .map_err(with_folder_pointer)?;
         let to_error = |cause, message: String| match cause {
@@ -84,11 +86,11 @@ impl Tool for RunCommandLine {
         self.0.programs.run(ctx, start, None, to_error).await
     }
 
-    fn result_text(output: &RunResult) -> ResultText {
+    fn result_text(output: &ProgramRunResult) -> ResultText {
         output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"), MORE_OUTPUT)
     }
 
-    fn ending(output: &RunResult) -> CallEnding {
+    fn ending(output: &ProgramRunResult) -> CallEnding {
         output.ending(&[0])
     }
 }
@@ -125,7 +127,7 @@ impl RunCommandLine {
 fn with_folder_pointer(err: ToolError) -> ToolError {
     let is_cwd = matches!(
         &err.fault,
-        toolgate_contract::ToolFault::Invalid { pointer } if pointer == "/cwd"
+        toolgate_contract::ToolErrorKind::Invalid { pointer } if pointer == "/cwd"
     );
     if is_cwd { err.with_pointer("/path") } else { err }
 }

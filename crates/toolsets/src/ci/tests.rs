@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, ToolOutput};
+use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolErrorKind, ToolOutput};
 
 use super::tools;
 use crate::exec::{self, WorkspacePrograms};
@@ -120,7 +120,7 @@ async fn packages_are_not_installed_without_a_virtual_environment() {
     let bench = CiTestBench::new(&exec::ExecSettings::default());
     bench.put("requirements.txt", "");
     let refused = bench.refused("ci.restore", json!({})).await;
-    assert_eq!(refused.fault, ToolFault::NotFound);
+    assert_eq!(refused.fault, ToolErrorKind::NotFound);
     assert!(refused.message.contains("`python3 -m venv .venv`"), "{refused:?}");
     let output = bench.call("ci.detect", json!({})).await.unwrap();
     assert_eq!(output.value["projects"][0]["restore"], Value::Null);
@@ -142,6 +142,6 @@ async fn a_filter_for_an_unknown_test_runner_is_refused() {
     let bench = CiTestBench::new(&exec::ExecSettings::default());
     bench.put("package.json", r#"{ "scripts": { "test": "node a.js" } }"#);
     let refused = bench.refused("ci.test", json!({ "filter": "adds" })).await;
-    assert_eq!(refused.fault, ToolFault::Invalid { pointer: "/filter".to_owned() });
+    assert_eq!(refused.fault, ToolErrorKind::Invalid { pointer: "/filter".to_owned() });
     assert!(refused.message.contains("`args`"), "{refused:?}");
 }

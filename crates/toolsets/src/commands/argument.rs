@@ -2,24 +2,24 @@
 
 use serde_json::{Map, Value};
 
-use super::table::{DashPolicy, ListStyle};
-use super::type_note::TypeNote;
+use super::table::{LeadingDashPolicy, ListOptionStyle};
+use super::type_note::ArgumentTypeNote;
 
 /// An argument of a declared command.
 #[derive(Debug, Clone)]
 pub(super) struct CommandArgument {
     pub(super) name: String,
     pub(super) about: Option<String>,
-    pub(super) note: TypeNote,
+    pub(super) note: ArgumentTypeNote,
     /// The program's own default for the argument. It is documented in the schema but never passed.
     pub(super) assumed: Option<Value>,
     /// The JSON Schema of the argument, if it has no type note.
     pub(super) schema: Option<Value>,
     pub(super) aliases: Vec<String>,
     pub(super) option: String,
-    pub(super) many: ListStyle,
+    pub(super) many: ListOptionStyle,
     pub(super) joined: bool,
-    pub(super) dash: DashPolicy,
+    pub(super) dash: LeadingDashPolicy,
 }
 
 impl CommandArgument {
@@ -49,12 +49,12 @@ pub(super) fn pointer(name: &str) -> String {
 }
 
 /// The values of a call's arguments, with defaults for those that are absent.
-pub(super) struct ArgumentValues<'c> {
+pub(super) struct CommandArgumentValues<'c> {
     arguments: &'c [CommandArgument],
     input: &'c Map<String, Value>,
 }
 
-impl<'c> ArgumentValues<'c> {
+impl<'c> CommandArgumentValues<'c> {
     pub(super) fn new(arguments: &'c [CommandArgument], input: &'c Map<String, Value>) -> Self {
         Self { arguments, input }
     }

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use globset::{Glob, GlobBuilder, GlobMatcher};
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
-use super::argument::{ArgumentValues, CommandArgument};
-use super::template::{RawPiece, split_pieces, value_text};
+use super::argument::{CommandArgument, CommandArgumentValues};
+use super::template::{RawTemplatePiece, split_pieces, value_text};
 use toolgate_world::Root;
 use toolgate_world::root::{
-    EntryKind, FileTime, WalkFilter, WalkFolder, WalkStart, WorkMonitor, WorkspaceFile, quoted_path,
+    DiskWorkMonitor, EntryKind, FileTime, WalkFilter, WalkFolder, WalkStartPoint, WorkspaceFile,
+    quoted_path,
 };
 
 /// The maximum number of artefacts of one call. Each file stays open until it is collected.
@@ -22,16 +23,16 @@ const OUTPUT_DEVICES: [&str; 3] = ["/dev/stdout", "/dev/stderr", "/dev/null"];
 /// A glob for artefacts of a command, with placeholders for arguments. Argument values are inserted
 /// literally.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ArtefactPattern(Vec<PatternPiece>);
+pub(super) struct ArtefactPattern(Vec<ArtefactPatternPiece>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum PatternPiece {
+enum ArtefactPatternPiece {
     Glob(String),
     Insert(usize),
 }
 
 /// A character of an artefact pattern, and `true` if it is literal instead of glob syntax.
-type PatternChar = (char, bool);
+type ArtefactPatternChar = (char, bool);
 
 /// The folders in which a program may write artefacts, as absolute paths.
 pub(super) struct ArtefactFolders<'f> {
@@ -44,7 +45,7 @@ pub(super) struct ArtefactFolders<'f> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArtefactQuery {
     /// Files in the workspace, or in another folder if there is a `base`.
-    Within { base: Option<PathBuf>, search: FileQuery },
+    Within { base: Option<PathBuf>, search: ArtefactFileQuery },
     /// A path outside all folders of artefacts.
     Outside(String),
     /// A pattern that no artefact can match.
@@ -53,7 +54,7 @@ pub(super) enum ArtefactQuery {
 
 /// A search for files in one folder of artefacts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum FileQuery {
+pub(super) enum ArtefactFileQuery {
     /// A single path, without glob syntax.
     Single(String),
     /// A glob below a folder. `depth` limits the levels to search, unless `deep` is set.
@@ -83,19 +84,19 @@ impl ArtefactPattern {
         let mut pieces = Vec::new();
         for raw in split_pieces(pattern)? {
             pieces.push(match raw {
-                RawPiece::Text(text) => PatternPiece::Glob(text),
-                RawPiece::Insert { name, .. } => {
+                RawTemplatePiece::Text(text) => ArtefactPatternPiece::Glob(text),
+                RawTemplatePiece::Insert { name, .. } => {
                     let index = find(name)?;
-                    if arguments[index].note.kind == super::type_note::ValueKind::Flag {
+                    if arguments[index].note.kind == super::type_note::ArgumentValueKind::Flag {
                         return Err(format!("`{name}` is a flag, not a file"));
                     }
-                    PatternPiece::Insert(index)
+                    ArtefactPatternPiece::Insert(index)
                 }
             });
         }
         let sample = pieces.iter().map(|piece| match piece {
-            PatternPiece::Glob(glob) => glob.as_str(),
-            PatternPiece::Insert(_) => "x",
+            ArtefactPatternPiece::Glob(glob) => glob.as_str(),
+            ArtefactPatternPiece::Insert(_) => "x",
         });
         compile_glob(&sample.collect::<String>())
             .map_err(|err| format!("`{pattern}` is not a valid glob: {err}"))?;
@@ -104,9 +105,9 @@ impl ArtefactPattern {
 
     /// Returns the indexes of the arguments that the pattern names.
     pub(super) fn arguments(&self) -> Vec<usize> {
-        let insert = |piece: &PatternPiece| match piece {
-            PatternPiece::Insert(index) => Some(*index),
-            PatternPiece::Glob(_) => None,
+        let insert = |piece: &ArtefactPatternPiece| match piece {
+            ArtefactPatternPiece::Insert(index) => Some(*index),
+            ArtefactPatternPiece::Glob(_) => None,
         };
         self.0.iter().filter_map(insert).collect()
     }
@@ -115,17 +116,17 @@ impl ArtefactPattern {
     /// value of a list, and none if an argument is absent or clearly not a file.
     pub(super) fn fill(
         &self,
-        given: &ArgumentValues<'_>,
+        given: &CommandArgumentValues<'_>,
         cwd: &str,
         folders: &ArtefactFolders<'_>,
     ) -> Result<Vec<ArtefactQuery>, ToolError> {
-        let mut all: Vec<Vec<PatternChar>> = vec![Vec::new()];
+        let mut all: Vec<Vec<ArtefactPatternChar>> = vec![Vec::new()];
         for piece in &self.0 {
             match piece {
-                PatternPiece::Glob(glob) => {
+                ArtefactPatternPiece::Glob(glob) => {
                     all.iter_mut().for_each(|it| it.extend(glob.chars().map(|c| (c, false))));
                 }
-                PatternPiece::Insert(index) => {
+                ArtefactPatternPiece::Insert(index) => {
                     let pointer = given.argument(*index).pointer();
                     let mut values = Vec::new();
                     for value in given.values(*index) {
@@ -134,7 +135,9 @@ impl ArtefactPattern {
                             values.push(value);
                         }
                     }
-                    let append = |chars: &Vec<PatternChar>, value: &str| -> Vec<PatternChar> {
+                    let append = |chars: &Vec<ArtefactPatternChar>,
+                                  value: &str|
+                     -> Vec<ArtefactPatternChar> {
                         chars.iter().copied().chain(value.chars().map(|c| (c, true))).collect()
                     };
                     all = all
@@ -149,7 +152,11 @@ impl ArtefactPattern {
 }
 
 /// Resolves the pattern `chars` relative to `cwd`, which is relative to the workspace.
-fn resolve_query(chars: &[PatternChar], cwd: &str, folders: &ArtefactFolders<'_>) -> ArtefactQuery {
+fn resolve_query(
+    chars: &[ArtefactPatternChar],
+    cwd: &str,
+    folders: &ArtefactFolders<'_>,
+) -> ArtefactQuery {
     let written = name_text(chars);
     if OUTPUT_DEVICES.contains(&written.as_str()) {
         return ArtefactQuery::Impossible;
@@ -170,10 +177,10 @@ fn resolve_query(chars: &[PatternChar], cwd: &str, folders: &ArtefactFolders<'_>
 }
 
 /// Returns the components of the absolute path that `start` and `chars` form.
-fn absolute_names(start: &str, chars: &[PatternChar]) -> Vec<Vec<PatternChar>> {
-    let all: Vec<PatternChar> =
+fn absolute_names(start: &str, chars: &[ArtefactPatternChar]) -> Vec<Vec<ArtefactPatternChar>> {
+    let all: Vec<ArtefactPatternChar> =
         start.chars().map(|c| (c, true)).chain(chars.iter().copied()).collect();
-    let mut names: Vec<Vec<PatternChar>> = Vec::new();
+    let mut names: Vec<Vec<ArtefactPatternChar>> = Vec::new();
     for part in all.split(|(c, _)| *c == '/') {
         match name_text(part).as_str() {
             "" | "." => {}
@@ -186,7 +193,10 @@ fn absolute_names(start: &str, chars: &[PatternChar]) -> Vec<Vec<PatternChar>> {
 
 /// Returns the components `names` of a path without those of `folder`; `None` if the path is
 /// outside of it.
-fn names_below<'n>(names: &'n [Vec<PatternChar>], folder: &Path) -> Option<&'n [Vec<PatternChar>]> {
+fn names_below<'n>(
+    names: &'n [Vec<ArtefactPatternChar>],
+    folder: &Path,
+) -> Option<&'n [Vec<ArtefactPatternChar>]> {
     let mut rest = names;
     for part in folder.iter().skip(1) {
         let (name, after) = rest.split_first()?;
@@ -198,13 +208,13 @@ fn names_below<'n>(names: &'n [Vec<PatternChar>], folder: &Path) -> Option<&'n [
     Some(rest)
 }
 
-fn name_text(name: &[PatternChar]) -> String {
+fn name_text(name: &[ArtefactPatternChar]) -> String {
     name.iter().map(|(c, _)| c).collect()
 }
 
 /// Returns the search for the path or glob `names`; `None` for the folder itself.
-fn file_query(names: &[Vec<PatternChar>]) -> Option<FileQuery> {
-    let is_plain = |name: &Vec<PatternChar>| {
+fn file_query(names: &[Vec<ArtefactPatternChar>]) -> Option<ArtefactFileQuery> {
+    let is_plain = |name: &Vec<ArtefactPatternChar>| {
         let is_syntax = |c: char| matches!(c, '*' | '?' | '[' | ']' | '{' | '}');
         name.iter().all(|(c, is_literal)| *is_literal || !is_syntax(*c))
     };
@@ -212,11 +222,11 @@ fn file_query(names: &[Vec<PatternChar>]) -> Option<FileQuery> {
     let (folder, rest) = names.split_at(first);
     let folder: Vec<String> = folder.iter().map(|name| name_text(name)).collect();
     if rest.is_empty() {
-        return (!folder.is_empty()).then(|| FileQuery::Single(folder.join("/")));
+        return (!folder.is_empty()).then(|| ArtefactFileQuery::Single(folder.join("/")));
     }
     let folder = if folder.is_empty() { ".".to_owned() } else { folder.join("/") };
-    let glob = |name: &Vec<PatternChar>| -> String {
-        let escaped = |(c, is_literal): &PatternChar| {
+    let glob = |name: &Vec<ArtefactPatternChar>| -> String {
+        let escaped = |(c, is_literal): &ArtefactPatternChar| {
             let c = c.to_string();
             if *is_literal { globset::escape(&c) } else { c }
         };
@@ -224,7 +234,7 @@ fn file_query(names: &[Vec<PatternChar>]) -> Option<FileQuery> {
     };
     let deep = rest.iter().any(|name| name_text(name).contains("**"));
     let glob: Vec<String> = rest.iter().map(glob).collect();
-    Some(FileQuery::Beneath { folder, glob: glob.join("/"), deep, depth: rest.len() })
+    Some(ArtefactFileQuery::Beneath { folder, glob: glob.join("/"), deep, depth: rest.len() })
 }
 
 fn compile_glob(glob: &str) -> Result<Glob, globset::Error> {
@@ -237,7 +247,7 @@ impl CollectedArtefacts {
         workspace: &Root,
         queries: Vec<ArtefactQuery>,
         started: FileTime,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
     ) -> Result<Self, ToolError> {
         let mut collected = Self::default();
         for query in queries {
@@ -293,22 +303,26 @@ struct ArtefactSearch<'s> {
     /// The absolute path of the folder, if it is not the workspace.
     base: Option<&'s Path>,
     started: FileTime,
-    watch: &'s WorkMonitor,
+    watch: &'s DiskWorkMonitor,
 }
 
 impl ArtefactSearch<'_> {
     /// Adds the files that `query` finds to `collected`.
-    fn run(&self, query: &FileQuery, collected: &mut CollectedArtefacts) -> Result<(), ToolError> {
+    fn run(
+        &self,
+        query: &ArtefactFileQuery,
+        collected: &mut CollectedArtefacts,
+    ) -> Result<(), ToolError> {
         match query {
-            FileQuery::Single(path) => match self.root.open_file(path) {
+            ArtefactFileQuery::Single(path) => match self.root.open_file(path) {
                 Ok(file) => collected.add(self.shown_path(path), file, self.started),
-                Err(err) if self.base.is_some() && err.fault != ToolFault::NotFound => {
+                Err(err) if self.base.is_some() && err.fault != ToolErrorKind::NotFound => {
                     collected.leave_out(self.shown_path(path), "cannot be read");
                 }
                 Err(_) => {}
             },
-            FileQuery::Beneath { folder, glob, deep, depth } => {
-                let Ok(WalkStart::Folder(folder)) = self.root.walk_start(folder) else {
+            ArtefactFileQuery::Beneath { folder, glob, deep, depth } => {
+                let Ok(WalkStartPoint::Folder(folder)) = self.root.walk_start(folder) else {
                     return Ok(());
                 };
                 let Ok(glob) = compile_glob(glob) else { return Ok(()) };

@@ -11,7 +11,7 @@ use toolgate_world::forwarder::HostAccess;
 
 use super::argument::CommandArgument;
 use super::artefacts::ArtefactPattern;
-use super::template::ArgvItem;
+use super::template::ArgvTemplateItem;
 
 /// A command that a pack or the configuration declares as a tool.
 #[derive(Debug, Clone)]
@@ -19,11 +19,11 @@ pub struct DeclaredCommand {
     pub(super) id: ToolId,
     /// The id as written in the file, with `-`.
     pub(super) written_id: String,
-    pub(super) place: DeclarationLocation,
+    pub(super) place: CommandDeclarationLocation,
     pub(super) title: String,
     pub(super) about: String,
     pub(super) program: CommandProgram,
-    pub(super) argv: Vec<ArgvItem>,
+    pub(super) argv: Vec<ArgvTemplateItem>,
     pub(super) arguments: Vec<CommandArgument>,
     /// The indexes of the arguments that only `{options}` in `argv` passes.
     pub(super) rest: Vec<usize>,
@@ -46,7 +46,7 @@ pub struct DeclaredCommand {
 
 /// The location of a command's declaration in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DeclarationLocation {
+pub(super) struct CommandDeclarationLocation {
     pub(super) file: PathBuf,
     pub(super) line: usize,
     pub(super) column: usize,
@@ -81,7 +81,7 @@ impl DeclaredCommand {
 
     /// Returns the location of the declaration, as `FILE:LINE:COLUMN`.
     pub fn location(&self) -> String {
-        let DeclarationLocation { file, line, column } = &self.place;
+        let CommandDeclarationLocation { file, line, column } = &self.place;
         format!("{}:{line}:{column}", file.display())
     }
 

@@ -13,16 +13,18 @@ use toml::Spanned;
 use toolgate_contract::fold_name;
 
 use super::CommandSettings;
-use super::declared_command::{DeclarationLocation, DeclaredCommand};
+use super::declared_command::{CommandDeclarationLocation, DeclaredCommand};
 use super::resolve;
-use super::table::{CommandPackFile, CommandTable, ConfiguredCommands, OrderedEntries};
+use super::table::{
+    CommandDeclarationTable, CommandPackFile, ConfiguredCommands, OrderedTableEntries,
+};
 
 /// The maximum size of one command pack file, in bytes.
 const PACK_BYTES_MAX: u64 = 8 << 20;
 
 /// A text that declares commands, with its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeclarationSource {
+pub struct CommandDeclarationSource {
     /// The file. Relative paths of programs start from its folder.
     pub file: PathBuf,
     /// The content of the file.
@@ -31,8 +33,8 @@ pub struct DeclarationSource {
 
 /// An error in the declaration of a command, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{message}", LocationPrefix(file, *line, *column))]
-pub struct LoadError {
+#[error("{}{message}", ErrorLocationPrefix(file, *line, *column))]
+pub struct CommandLoadError {
     /// The file with the error.
     pub file: PathBuf,
     /// The line, from 1; 0 means the whole file.
@@ -43,9 +45,9 @@ pub struct LoadError {
     pub message: String,
 }
 
-struct LocationPrefix<'p>(&'p Path, usize, usize);
+struct ErrorLocationPrefix<'p>(&'p Path, usize, usize);
 
-impl fmt::Display for LocationPrefix<'_> {
+impl fmt::Display for ErrorLocationPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(file, line, column) = self;
         match line {
@@ -57,12 +59,12 @@ impl fmt::Display for LocationPrefix<'_> {
 
 /// An error at a range of bytes in a text that declares commands.
 #[derive(Debug)]
-pub(super) struct DeclarationError {
+pub(super) struct CommandDeclarationError {
     pub(super) span: Range<usize>,
     pub(super) message: String,
 }
 
-impl DeclarationError {
+impl CommandDeclarationError {
     pub(super) fn at<T>(what: &Spanned<T>, message: impl Into<String>) -> Self {
         Self { span: what.span(), message: message.into() }
     }
@@ -74,8 +76,8 @@ impl DeclarationError {
 /// Fails at the first error in a file, and if a file cannot be read.
 pub fn load_commands(
     settings: &CommandSettings,
-    configuration: Option<&DeclarationSource>,
-) -> Result<Vec<DeclaredCommand>, LoadError> {
+    configuration: Option<&CommandDeclarationSource>,
+) -> Result<Vec<DeclaredCommand>, CommandLoadError> {
     let base = base_folder(configuration);
     let programs = absolute_programs(settings, base);
     let mut all = Vec::new();
@@ -96,14 +98,14 @@ pub fn load_commands(
 /// Returns the paths of the packs in `settings`: files, and folders of files.
 pub fn pack_paths(
     settings: &CommandSettings,
-    configuration: Option<&DeclarationSource>,
+    configuration: Option<&CommandDeclarationSource>,
 ) -> impl Iterator<Item = PathBuf> {
     let base = base_folder(configuration).to_owned();
     settings.packs.iter().map(move |pack| base.join(pack))
 }
 
 /// Returns the folder from which relative paths in the configuration start.
-fn base_folder(configuration: Option<&DeclarationSource>) -> &Path {
+fn base_folder(configuration: Option<&CommandDeclarationSource>) -> &Path {
     configuration.and_then(|source| source.file.parent()).unwrap_or(Path::new(""))
 }
 
@@ -125,8 +127,8 @@ pub(super) fn absolute_program(program: &str, base: &Path) -> String {
 
 /// Reads the pack at `path`: one file, or the `*.toml` files of a folder, sorted by name.
 #[allow(clippy::disallowed_methods, reason = "the owner's own files, read once at start")]
-fn read_pack(path: &Path) -> Result<Vec<DeclarationSource>, LoadError> {
-    let unreadable = |path: &Path, err: std::io::Error| LoadError {
+fn read_pack(path: &Path) -> Result<Vec<CommandDeclarationSource>, CommandLoadError> {
+    let unreadable = |path: &Path, err: std::io::Error| CommandLoadError {
         file: path.to_owned(),
         line: 0,
         column: 0,
@@ -143,7 +145,7 @@ fn read_pack(path: &Path) -> Result<Vec<DeclarationSource>, LoadError> {
         files.sort();
     }
     let read = |file: PathBuf| match read_plain_text(&file) {
-        Ok(text) => Ok(DeclarationSource { file, text }),
+        Ok(text) => Ok(CommandDeclarationSource { file, text }),
         Err(err) => Err(unreadable(&file, err)),
     };
     files.into_iter().map(read).collect()
@@ -168,10 +170,10 @@ fn read_plain_text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-fn parse<T: DeserializeOwned>(source: &DeclarationSource) -> Result<T, LoadError> {
+fn parse<T: DeserializeOwned>(source: &CommandDeclarationSource) -> Result<T, CommandLoadError> {
     toml::from_str(&source.text).map_err(|err| {
         let message = with_suggestion(err.message());
-        source.error_at(DeclarationError { span: err.span().unwrap_or_default(), message })
+        source.error_at(CommandDeclarationError { span: err.span().unwrap_or_default(), message })
     })
 }
 
@@ -188,17 +190,20 @@ fn with_suggestion(message: &str) -> String {
 }
 
 fn resolve_commands(
-    source: &DeclarationSource,
-    defaults: Option<Spanned<CommandTable>>,
-    command: OrderedEntries<CommandTable>,
+    source: &CommandDeclarationSource,
+    defaults: Option<Spanned<CommandDeclarationTable>>,
+    command: OrderedTableEntries<CommandDeclarationTable>,
     programs: &BTreeMap<String, String>,
-) -> Result<Vec<DeclaredCommand>, LoadError> {
+) -> Result<Vec<DeclaredCommand>, CommandLoadError> {
     let defaults = resolve::CommandDefaults::new(defaults).map_err(|err| source.error_at(err))?;
     let mut all = Vec::with_capacity(command.0.len());
     for (id, table) in command.0 {
         let place = source.line_column(id.span().start);
-        let found =
-            DeclarationLocation { file: source.file.clone(), line: place.0, column: place.1 };
+        let found = CommandDeclarationLocation {
+            file: source.file.clone(),
+            line: place.0,
+            column: place.1,
+        };
         let declared = resolve::resolve_command(&id, table, &defaults, found, programs);
         all.push(declared.map_err(|err| source.error_at(err))?);
     }
@@ -206,12 +211,12 @@ fn resolve_commands(
 }
 
 /// Refuses two declared commands with the same name in any spelling.
-fn check_distinct(all: &[DeclaredCommand]) -> Result<(), LoadError> {
+fn check_distinct(all: &[DeclaredCommand]) -> Result<(), CommandLoadError> {
     let mut seen: BTreeMap<String, &DeclaredCommand> = BTreeMap::new();
     for declared in all {
-        let DeclarationLocation { file, line, column } = &declared.place;
+        let CommandDeclarationLocation { file, line, column } = &declared.place;
         if let Some(first) = seen.insert(fold_name(declared.id()).into_owned(), declared) {
-            return Err(LoadError {
+            return Err(CommandLoadError {
                 file: file.clone(),
                 line: *line,
                 column: *column,
@@ -229,11 +234,11 @@ fn check_distinct(all: &[DeclaredCommand]) -> Result<(), LoadError> {
     Ok(())
 }
 
-impl DeclarationSource {
-    fn error_at(&self, err: DeclarationError) -> LoadError {
-        let DeclarationError { span, message } = err;
+impl CommandDeclarationSource {
+    fn error_at(&self, err: CommandDeclarationError) -> CommandLoadError {
+        let CommandDeclarationError { span, message } = err;
         let (line, column) = self.line_column(span.start);
-        LoadError { file: self.file.clone(), line, column, message }
+        CommandLoadError { file: self.file.clone(), line, column, message }
     }
 
     /// Returns the line and column of a byte offset in this text, from 1.
@@ -250,7 +255,7 @@ impl DeclarationSource {
 pub(crate) fn check_fuzz_input(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (text, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));
-    let source = DeclarationSource { file: "/packs/a.toml".into(), text: text.to_owned() };
+    let source = CommandDeclarationSource { file: "/packs/a.toml".into(), text: text.to_owned() };
     let read = parse(&source).and_then(|CommandPackFile { defaults, command }| {
         let all = resolve_commands(&source, defaults, command, &BTreeMap::new())?;
         check_distinct(&all).map(|()| all)

@@ -14,14 +14,14 @@ use toolgate_world::forwarder::HostAccess;
 
 use super::argument::CommandArgument;
 use super::artefacts::ArtefactPattern;
-use super::declared_command::{CommandProgram, DeclarationLocation, DeclaredCommand, snake};
-use super::load::{DeclarationError, absolute_program};
+use super::declared_command::{CommandDeclarationLocation, CommandProgram, DeclaredCommand, snake};
+use super::load::{CommandDeclarationError, absolute_program};
 use super::table::{
-    ArgumentDeclaration, ArgumentTable, ArgvElement, CommandTable, DeclaredEffects, OrderedEntries,
-    into_table,
+    ArgumentDeclaration, ArgumentDeclarationTable, CommandDeclarationTable, DeclaredArgvElement,
+    DeclaredEffects, OrderedTableEntries, into_table,
 };
-use super::template::ArgvItem;
-use super::type_note::{TypeNote, ValueCount, ValueKind};
+use super::template::ArgvTemplateItem;
+use super::type_note::{ArgumentTypeNote, ArgumentValueCount, ArgumentValueKind};
 use crate::exec::variable_refusal;
 
 /// The highest limit that a declaration can set for concurrent calls of its command.
@@ -34,7 +34,7 @@ const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Defaults for all commands that one file declares.
 #[derive(Default)]
 pub(super) struct CommandDefaults {
-    table: CommandTable,
+    table: CommandDeclarationTable,
     arguments: Vec<(Spanned<String>, CommandArgument)>,
     env: Vec<(String, String)>,
 }
@@ -42,16 +42,18 @@ pub(super) struct CommandDefaults {
 impl CommandDefaults {
     /// Reads the table `[defaults]` of a file with commands. Refuses settings that only a single
     /// command may have.
-    pub(super) fn new(defaults: Option<Spanned<CommandTable>>) -> Result<Self, DeclarationError> {
+    pub(super) fn new(
+        defaults: Option<Spanned<CommandDeclarationTable>>,
+    ) -> Result<Self, CommandDeclarationError> {
         let Some(defaults) = defaults else { return Ok(Self::default()) };
         let mut table = defaults.into_inner();
         let single =
             |name: &str| format!("`{name}` applies to one command; set it in `[command.…]`");
         if let Some(about) = &table.about {
-            return Err(DeclarationError::at(about, single("about")));
+            return Err(CommandDeclarationError::at(about, single("about")));
         }
         if let Some(argv) = &table.argv {
-            return Err(DeclarationError::at(argv, single("argv")));
+            return Err(CommandDeclarationError::at(argv, single("argv")));
         }
         let arguments = read_arguments(std::mem::take(&mut table.args))?;
         let env = read_variables(std::mem::take(&mut table.env))?;
@@ -62,26 +64,26 @@ impl CommandDefaults {
 /// Resolves the command that `table` declares as `id`.
 pub(super) fn resolve_command(
     id: &Spanned<String>,
-    table: CommandTable,
+    table: CommandDeclarationTable,
     defaults: &CommandDefaults,
-    found: DeclarationLocation,
+    found: CommandDeclarationLocation,
     programs: &BTreeMap<String, String>,
-) -> Result<DeclaredCommand, DeclarationError> {
+) -> Result<DeclaredCommand, CommandDeclarationError> {
     let (tool, stage, name) = split_id(id)?;
     let CommandDefaults { table: defaults, arguments: shared, env: shared_env } = defaults;
     let about = table.about.ok_or_else(|| {
-        DeclarationError::at(id, "the command has no description; add `about = \"…\"`")
+        CommandDeclarationError::at(id, "the command has no description; add `about = \"…\"`")
     })?;
     check_text(&about, "the description", about.get_ref())?;
     let base = found.file.parent().unwrap_or(std::path::Path::new(""));
     let written = table.program.as_ref().or(defaults.program.as_ref()).ok_or_else(|| {
-        DeclarationError::at(
+        CommandDeclarationError::at(
             id,
             "the command names no program; add `program = \"…\"` to it or to `[defaults]`",
         )
     })?;
     if written.get_ref().trim().is_empty() || written.get_ref().contains('\0') {
-        return Err(DeclarationError::at(
+        return Err(CommandDeclarationError::at(
             written,
             "the program's name is empty or contains a NUL character",
         ));
@@ -106,7 +108,7 @@ pub(super) fn resolve_command(
     check_distinct(&arguments, &places)?;
 
     let argv = table.argv.ok_or_else(|| {
-        DeclarationError::at(
+        CommandDeclarationError::at(
             id,
             "the command has no `argv`; `argv = [\"{options}\"]` passes every argument",
         )
@@ -115,7 +117,7 @@ pub(super) fn resolve_command(
     let stdin = table.stdin.as_ref().or(defaults.stdin.as_ref());
     let stdin = stdin.map(|name| {
         let found = find_argument(&arguments, name.get_ref());
-        found.map_err(|reason| DeclarationError::at(name, reason))
+        found.map_err(|reason| CommandDeclarationError::at(name, reason))
     });
     let stdin = stdin.transpose()?;
     let patterns = table.artefacts.as_ref().or(defaults.artefacts.as_ref());
@@ -123,15 +125,16 @@ pub(super) fn resolve_command(
     for pattern in patterns.into_iter().flatten() {
         let find = |name: &str| find_argument(&arguments, name);
         let parsed = ArtefactPattern::parse(pattern.get_ref(), &arguments, find);
-        artefacts.push(parsed.map_err(|reason| DeclarationError::at(pattern, reason))?);
+        artefacts.push(parsed.map_err(|reason| CommandDeclarationError::at(pattern, reason))?);
     }
-    let placed: BTreeSet<usize> = argv.iter().flat_map(ArgvItem::arguments).chain(stdin).collect();
+    let placed: BTreeSet<usize> =
+        argv.iter().flat_map(ArgvTemplateItem::arguments).chain(stdin).collect();
     let rest: Vec<usize> = (0..arguments.len()).filter(|index| !placed.contains(index)).collect();
     let has_rest = argv.iter().any(holds_rest);
     let used: BTreeSet<usize> = artefacts.iter().flat_map(ArtefactPattern::arguments).collect();
     if let Some(index) = rest.iter().find(|index| !has_rest && !used.contains(index)) {
         let name = &arguments[*index].name;
-        return Err(DeclarationError::at(
+        return Err(CommandDeclarationError::at(
             &places[*index],
             format!("`{name}` is not passed on; put `{{--{name}}}` or `{{options}}` into argv"),
         ));
@@ -139,20 +142,23 @@ pub(super) fn resolve_command(
 
     let deadline_ms = table.deadline_ms.as_ref().or(defaults.deadline_ms.as_ref());
     if let Some(ms) = deadline_ms.filter(|ms| !(1..=DEADLINE_MS_MAX).contains(ms.get_ref())) {
-        return Err(DeclarationError::at(
+        return Err(CommandDeclarationError::at(
             ms,
             format!("`deadline_ms` may be 1 to {DEADLINE_MS_MAX} (one day)"),
         ));
     }
     let at_once = table.at_once.as_ref().or(defaults.at_once.as_ref());
     if let Some(zero) = at_once.filter(|at_once| *at_once.get_ref() == 0) {
-        return Err(DeclarationError::at(
+        return Err(CommandDeclarationError::at(
             zero,
             "`at_once` is 0, so the command could never run; deny the tool instead",
         ));
     }
     if let Some(many) = at_once.filter(|at_once| *at_once.get_ref() > AT_ONCE_MAX) {
-        return Err(DeclarationError::at(many, format!("`at_once` may be 1 to {AT_ONCE_MAX}")));
+        return Err(CommandDeclarationError::at(
+            many,
+            format!("`at_once` may be 1 to {AT_ONCE_MAX}"),
+        ));
     }
     let progress = table.progress.as_ref().or(defaults.progress.as_ref());
     let hosts = table.hosts.as_ref().or(defaults.hosts.as_ref());
@@ -195,13 +201,14 @@ pub(super) fn resolve_command(
 fn read_hosts(
     id: &str,
     hosts: &Spanned<Vec<String>>,
-) -> Result<Option<Arc<HostAccess>>, DeclarationError> {
+) -> Result<Option<Arc<HostAccess>>, CommandDeclarationError> {
     let setting = format!("`hosts` of the command `{id}`");
-    HostAccess::parse(hosts.get_ref(), &setting).map_err(|why| DeclarationError::at(hosts, why))
+    HostAccess::parse(hosts.get_ref(), &setting)
+        .map_err(|why| CommandDeclarationError::at(hosts, why))
 }
 
 /// Splits the command id `id` into tool id, stage and name.
-fn split_id(id: &Spanned<String>) -> Result<(ToolId, String, String), DeclarationError> {
+fn split_id(id: &Spanned<String>) -> Result<(ToolId, String, String), CommandDeclarationError> {
     let is_segment = |segment: &str| {
         !segment.is_empty()
             && segment.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
@@ -213,7 +220,7 @@ fn split_id(id: &Spanned<String>) -> Result<(ToolId, String, String), Declaratio
         Some((tool, stage.to_owned(), name.to_owned()))
     });
     tool.ok_or_else(|| {
-        DeclarationError::at(
+        CommandDeclarationError::at(
             id,
             format!(
                 "`{}` is not a command id; write `[command.\"stage.name\"]` in quotes, with a to \
@@ -234,8 +241,8 @@ fn title(stage: &str, name: &str) -> String {
 
 /// Reads the arguments of a command's table, in the order of the file.
 fn read_arguments(
-    args: OrderedEntries<Spanned<ArgumentDeclaration>>,
-) -> Result<Vec<(Spanned<String>, CommandArgument)>, DeclarationError> {
+    args: OrderedTableEntries<Spanned<ArgumentDeclaration>>,
+) -> Result<Vec<(Spanned<String>, CommandArgument)>, CommandDeclarationError> {
     let argument = |(name, arg)| {
         let argument = read_argument(&name, into_table(arg))?;
         check_argument_texts(&name, &argument)?;
@@ -248,22 +255,27 @@ fn read_arguments(
 fn check_argument_texts(
     place: &Spanned<String>,
     argument: &CommandArgument,
-) -> Result<(), DeclarationError> {
+) -> Result<(), CommandDeclarationError> {
     let schema = argument.full_schema();
     let subject = format!("a text of `{}`", argument.name);
     json_texts(&schema).into_iter().try_for_each(|text| check_text(place, &subject, text))
 }
 
 /// Refuses a text that is too long or has a hidden character.
-fn check_text(place: &Spanned<String>, subject: &str, text: &str) -> Result<(), DeclarationError> {
-    check_visible(text, TEXT_BYTES_MAX)
-        .map_err(|fault| DeclarationError::at(place, format!("{subject} {fault}; change the text")))
+fn check_text(
+    place: &Spanned<String>,
+    subject: &str,
+    text: &str,
+) -> Result<(), CommandDeclarationError> {
+    check_visible(text, TEXT_BYTES_MAX).map_err(|fault| {
+        CommandDeclarationError::at(place, format!("{subject} {fault}; change the text"))
+    })
 }
 
 fn read_argument(
     name: &Spanned<String>,
-    arg: ArgumentTable,
-) -> Result<CommandArgument, DeclarationError> {
+    arg: ArgumentDeclarationTable,
+) -> Result<CommandArgument, CommandDeclarationError> {
     let written = name.get_ref();
     let is_name = written.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
         && written.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
@@ -272,12 +284,12 @@ fn read_argument(
             true => "in argv it stands for all other arguments",
             false => "use letters, digits, `_` and `-`",
         };
-        return Err(DeclarationError::at(
+        return Err(CommandDeclarationError::at(
             name,
             format!("`{}` is not a valid argument name; {reason}", written.escape_debug()),
         ));
     }
-    let ArgumentTable {
+    let ArgumentDeclarationTable {
         r#type,
         about,
         default,
@@ -291,20 +303,22 @@ fn read_argument(
         schema,
     } = arg;
     let mut note = match (&r#type, &schema) {
-        (Some(note), None) => {
-            TypeNote::parse(note.get_ref()).map_err(|reason| DeclarationError::at(note, reason))?
-        }
-        (None, Some(_)) => {
-            TypeNote { kind: ValueKind::Any, count: ValueCount::One, required, default: None }
-        }
+        (Some(note), None) => ArgumentTypeNote::parse(note.get_ref())
+            .map_err(|reason| CommandDeclarationError::at(note, reason))?,
+        (None, Some(_)) => ArgumentTypeNote {
+            kind: ArgumentValueKind::Any,
+            count: ArgumentValueCount::One,
+            required,
+            default: None,
+        },
         (Some(_), Some(schema)) => {
-            return Err(DeclarationError::at(
+            return Err(CommandDeclarationError::at(
                 schema,
                 "`type` and `schema` exclude each other; keep one",
             ));
         }
         (None, None) => {
-            return Err(DeclarationError::at(
+            return Err(CommandDeclarationError::at(
                 name,
                 format!("`{written}` has no type; add e.g. `type = \"string\"`"),
             ));
@@ -323,20 +337,20 @@ fn read_argument(
         };
         if let Some(problem) = problem {
             let message = format!("`{written}` cannot have this default: {problem}");
-            return Err(DeclarationError::at(&default, message));
+            return Err(CommandDeclarationError::at(&default, message));
         }
         note.default = Some(default.into_inner());
     }
     if let Some(schema) = &schema
         && !matches!(schema.get_ref(), Value::Object(_))
     {
-        return Err(DeclarationError::at(schema, "`schema` must be a table"));
+        return Err(CommandDeclarationError::at(schema, "`schema` must be a table"));
     }
     if let Some(option) = &option
         && (!option.get_ref().starts_with('-') || option.get_ref().contains(char::is_whitespace))
     {
         let shown = option.get_ref().escape_debug();
-        return Err(DeclarationError::at(
+        return Err(CommandDeclarationError::at(
             option,
             format!("`{shown}` is not an option: it must begin with `-` and have no blanks"),
         ));
@@ -360,7 +374,7 @@ fn read_argument(
 fn check_distinct(
     arguments: &[CommandArgument],
     places: &[Spanned<String>],
-) -> Result<(), DeclarationError> {
+) -> Result<(), CommandDeclarationError> {
     let mut seen = BTreeSet::new();
     for (argument, place) in arguments.iter().zip(places) {
         let aliases = argument.aliases.iter().map(|alias| snake(alias));
@@ -368,7 +382,7 @@ fn check_distinct(
         let names: BTreeSet<String> = aliases.chain([snake(&argument.name)]).collect();
         for name in names {
             if !seen.insert(name.clone()) {
-                return Err(DeclarationError::at(
+                return Err(CommandDeclarationError::at(
                     place,
                     format!("two arguments have the name or alias `{name}`"),
                 ));
@@ -393,20 +407,23 @@ fn find_argument(arguments: &[CommandArgument], name: &str) -> Result<usize, Str
 }
 
 fn parse_argv(
-    elements: &[Spanned<ArgvElement>],
+    elements: &[Spanned<DeclaredArgvElement>],
     arguments: &[CommandArgument],
-) -> Result<Vec<ArgvItem>, DeclarationError> {
-    let item = |word: &str| ArgvItem::parse(word, arguments, |name| find_argument(arguments, name));
+) -> Result<Vec<ArgvTemplateItem>, CommandDeclarationError> {
+    let item = |word: &str| {
+        ArgvTemplateItem::parse(word, arguments, |name| find_argument(arguments, name))
+    };
     let mut items = Vec::new();
     for element in elements {
         match element.get_ref() {
-            ArgvElement::Word(word) => {
-                let item = item(word).map_err(|reason| DeclarationError::at(element, reason))?;
+            DeclaredArgvElement::Word(word) => {
+                let item =
+                    item(word).map_err(|reason| CommandDeclarationError::at(element, reason))?;
                 if let Some(index) =
                     item.required_arguments().into_iter().find(|at| !arguments[*at].has_value())
                 {
                     let name = &arguments[index].name;
-                    return Err(DeclarationError::at(
+                    return Err(CommandDeclarationError::at(
                         element,
                         format!(
                             "`{name}` is optional; write `{{{name}?}}` or put it into an array to \
@@ -416,37 +433,39 @@ fn parse_argv(
                 }
                 items.push(item);
             }
-            ArgvElement::Group(words) => {
+            DeclaredArgvElement::Group(words) => {
                 let mut group = Vec::new();
                 for word in words {
                     let item = item(word.get_ref());
-                    group.push(item.map_err(|reason| DeclarationError::at(word, reason))?);
+                    group.push(item.map_err(|reason| CommandDeclarationError::at(word, reason))?);
                 }
-                items.push(ArgvItem::Group(group));
+                items.push(ArgvTemplateItem::Group(group));
             }
         }
     }
     Ok(items)
 }
 
-fn holds_rest(item: &ArgvItem) -> bool {
+fn holds_rest(item: &ArgvTemplateItem) -> bool {
     match item {
-        ArgvItem::Rest => true,
-        ArgvItem::Group(items) => items.iter().any(holds_rest),
-        ArgvItem::Word { .. } | ArgvItem::Option(_) | ArgvItem::Spread(_) => false,
+        ArgvTemplateItem::Rest => true,
+        ArgvTemplateItem::Group(items) => items.iter().any(holds_rest),
+        ArgvTemplateItem::Word { .. }
+        | ArgvTemplateItem::Option(_)
+        | ArgvTemplateItem::Spread(_) => false,
     }
 }
 
 fn read_variables(
-    env: OrderedEntries<Spanned<String>>,
-) -> Result<Vec<(String, String)>, DeclarationError> {
+    env: OrderedTableEntries<Spanned<String>>,
+) -> Result<Vec<(String, String)>, CommandDeclarationError> {
     let variable = |(name, value): (Spanned<String>, Spanned<String>)| match variable_refusal(
         name.get_ref(),
         value.get_ref(),
     ) {
         Some(reason) => {
             let message = format!("`{}` {reason}", name.get_ref().escape_debug());
-            Err(DeclarationError::at(&name, message))
+            Err(CommandDeclarationError::at(&name, message))
         }
         None => Ok((name.into_inner(), value.into_inner())),
     };
@@ -454,15 +473,15 @@ fn read_variables(
 }
 
 /// Compiles the pattern that reads a program's progress from its output.
-fn compile_progress(pattern: &Spanned<String>) -> Result<RegexMatcher, DeclarationError> {
+fn compile_progress(pattern: &Spanned<String>) -> Result<RegexMatcher, CommandDeclarationError> {
     let matcher = RegexMatcher::new(pattern.get_ref()).map_err(|err| {
         let message = format!("`progress` is not a valid regular expression: {err}");
-        DeclarationError::at(pattern, message)
+        CommandDeclarationError::at(pattern, message)
     })?;
     // The whole match counts as a group too.
     match matcher.capture_count() {
         2 | 3 => Ok(matcher),
-        _ => Err(DeclarationError::at(
+        _ => Err(CommandDeclarationError::at(
             pattern,
             "`progress` needs one group (a percentage, as in `(\\d+)%`) or two (done and total)",
         )),

@@ -9,18 +9,18 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    AnyTool, BoxFuture, Effects, LazySchema, ProducedFile, ToolContext, ToolError, ToolFault,
+    AnyTool, BoxFuture, Effects, LazySchema, ProducedFile, ToolContext, ToolError, ToolErrorKind,
     ToolOutput, ToolSpec, exact_json,
 };
 
-use super::argument::{ArgumentValues, pointer};
+use super::argument::{CommandArgumentValues, pointer};
 use super::artefacts::{ArtefactFolders, ArtefactPattern, ArtefactQuery, CollectedArtefacts};
 use super::declared_command::DeclaredCommand;
 use crate::exec::{
-    ProgressMeter, RunResult, StartFailureCause, TIMEOUT_MS, WorkspacePrograms, bounds,
-    set_trace_variables,
+    OutputProgressParser, ProgramRunResult, StartFailureCause, TIMEOUT_MS, WorkspacePrograms,
+    bounds, set_trace_variables,
 };
-use toolgate_world::processes::ProgramStart;
+use toolgate_world::processes::ProgramStartRequest;
 use toolgate_world::programs::{ProgramLookupError, ResolvedProgram};
 use toolgate_world::root::FileTime;
 
@@ -29,7 +29,7 @@ use toolgate_world::root::FileTime;
 const EXTRA_TIME: Duration = Duration::from_secs(10);
 
 /// The tool of one declared command.
-pub(super) struct CommandTool {
+pub(super) struct DeclaredCommandTool {
     declared: DeclaredCommand,
     programs: WorkspacePrograms,
     spec: ToolSpec,
@@ -39,7 +39,7 @@ pub(super) struct CommandTool {
 #[derive(Debug, Serialize, JsonSchema)]
 struct CommandRunResult {
     #[serde(flatten)]
-    outcome: RunResult,
+    outcome: ProgramRunResult,
     /// The program and its arguments.
     argv: Vec<String>,
     /// Files that the command created or changed.
@@ -50,13 +50,13 @@ struct CommandRunResult {
 }
 
 /// A call of a declared command, with its arguments inserted into the templates.
-struct PreparedCall {
+struct PreparedCommandCall {
     words: Vec<String>,
     stdin: Option<String>,
     artefacts: Vec<ArtefactQuery>,
 }
 
-impl CommandTool {
+impl DeclaredCommandTool {
     pub(super) fn new(declared: DeclaredCommand, programs: &WorkspacePrograms) -> Self {
         let timeout = timeout(&declared);
         let spec = ToolSpec {
@@ -81,15 +81,15 @@ impl CommandTool {
         let Value::Object(input) = self.declared.normalised(input) else {
             return Err(ToolError::invalid("", "the arguments are not an object"));
         };
-        let PreparedCall { words, stdin, artefacts: queries } = self.prepare(&input)?;
+        let PreparedCommandCall { words, stdin, artefacts: queries } = self.prepare(&input)?;
         let start = self.prepare_start(ctx, &words, stdin).await?;
         let mut argv = vec![start.program.path.to_string_lossy().into_owned()];
         argv.extend(words);
         let to_error = |cause, message: String| match cause {
-            StartFailureCause::Program => ToolError::new(ToolFault::Unavailable, message),
+            StartFailureCause::Program => ToolError::new(ToolErrorKind::Unavailable, message),
             StartFailureCause::Arguments => ToolError::invalid("", message),
         };
-        let meter = self.declared.progress.as_ref().and_then(ProgressMeter::new);
+        let meter = self.declared.progress.as_ref().and_then(OutputProgressParser::new);
         let started = FileTime::now();
         let outcome = self.programs.run(ctx, start, meter, to_error).await?;
         let collect =
@@ -114,10 +114,10 @@ impl CommandTool {
     }
 
     /// Fills in the command line, the standard input and the artefact patterns of a call.
-    fn prepare(&self, input: &Map<String, Value>) -> Result<PreparedCall, ToolError> {
+    fn prepare(&self, input: &Map<String, Value>) -> Result<PreparedCommandCall, ToolError> {
         let declared = &self.declared;
         self.check_names(input)?;
-        let given = ArgumentValues::new(&declared.arguments, input);
+        let given = CommandArgumentValues::new(&declared.arguments, input);
         let mut words = Vec::new();
         for item in &declared.argv {
             item.render(&given, &declared.rest, &mut words)?;
@@ -138,7 +138,7 @@ impl CommandTool {
             }
             queries.extend(filled);
         }
-        Ok(PreparedCall { words, stdin, artefacts: queries })
+        Ok(PreparedCommandCall { words, stdin, artefacts: queries })
     }
 
     /// Returns the folders in which the program may write artefacts.
@@ -187,18 +187,18 @@ impl CommandTool {
         ctx: &ToolContext,
         words: &[String],
         stdin: Option<String>,
-    ) -> Result<ProgramStart, ToolError> {
+    ) -> Result<ProgramStartRequest, ToolError> {
         let Self { declared, programs, .. } = self;
         let path = programs.processes.search_path();
         let cwd = declared.cwd.clone().unwrap_or_else(|| ".".to_owned());
         let opened = programs.root.run_blocking(ctx, move |root, _| root.open_dir(&cwd)).await;
         let cwd = opened.map_err(|err| {
-            if err.fault == ToolFault::Canceled {
+            if err.fault == ToolErrorKind::Canceled {
                 return err;
             }
             let at = declared.cwd.as_deref().unwrap_or(".");
             ToolError::new(
-                ToolFault::Unavailable,
+                ToolErrorKind::Unavailable,
                 format!(
                     "the command starts in the directory `{at}`, which cannot be opened: {}",
                     err.message
@@ -219,7 +219,7 @@ impl CommandTool {
                 confinement.limit_to_hosts(access);
             }
         }
-        Ok(ProgramStart {
+        Ok(ProgramStartRequest {
             program,
             args: words.iter().map(OsString::from).collect(),
             cwd,
@@ -236,7 +236,7 @@ impl CommandTool {
 fn check_reachable(
     filled: &[ArtefactQuery],
     pattern: &ArtefactPattern,
-    given: &ArgumentValues<'_>,
+    given: &CommandArgumentValues<'_>,
 ) -> Result<(), ToolError> {
     let outside = filled.iter().find_map(|query| match query {
         ArtefactQuery::Outside(path) => Some(path),
@@ -256,7 +256,7 @@ fn absolute_path(program: &ResolvedProgram) -> Option<PathBuf> {
     Some(program.path.clone()).filter(|path| path.is_absolute())
 }
 
-impl AnyTool for CommandTool {
+impl AnyTool for DeclaredCommandTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -322,6 +322,6 @@ fn find_program(
         let id = declared.id();
         let message =
             format!("`{id}` needs the program `{name}`, which is missing: {reason}{advice}");
-        ToolError::new(ToolFault::Unavailable, message)
+        ToolError::new(ToolErrorKind::Unavailable, message)
     })
 }

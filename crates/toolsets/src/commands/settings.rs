@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use super::table::CommandTable;
+use super::table::CommandDeclarationTable;
 
 /// Files that declare commands, and the locations of their programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -25,21 +25,21 @@ pub struct CommandSettings {
 /// [`load_commands`](super::load_commands) parses them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct CommandTables(toml::Table);
+pub struct UnparsedCommandTables(toml::Table);
 
-impl CommandTables {
+impl UnparsedCommandTables {
     /// Returns `true` if the configuration declares no commands.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl JsonSchema for CommandTables {
+impl JsonSchema for UnparsedCommandTables {
     fn schema_name() -> Cow<'static, str> {
         "Commands".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        BTreeMap::<String, CommandTable>::json_schema(generator)
+        BTreeMap::<String, CommandDeclarationTable>::json_schema(generator)
     }
 }

@@ -16,16 +16,16 @@ use toml::Spanned;
 #[serde(default, deny_unknown_fields)]
 pub(super) struct CommandPackFile {
     /// Defaults for every command in the pack.
-    pub(super) defaults: Option<Spanned<CommandTable>>,
+    pub(super) defaults: Option<Spanned<CommandDeclarationTable>>,
     /// The commands of the pack, by id.
-    pub(super) command: OrderedEntries<CommandTable>,
+    pub(super) command: OrderedTableEntries<CommandDeclarationTable>,
 }
 
 /// The commands of the configuration file. Its other tables are ignored here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ConfiguredCommands {
-    pub(super) command: OrderedEntries<CommandTable>,
+    pub(super) command: OrderedTableEntries<CommandDeclarationTable>,
 }
 
 /// One command, `[command."stage.name"]`, or the defaults of a file, `[defaults]`.
@@ -35,7 +35,7 @@ pub(super) struct ConfiguredCommands {
     deny_unknown_fields,
     expecting = "a table with the name of the command, `[command.\"stage.name\"]`"
 )]
-pub(super) struct CommandTable {
+pub(super) struct CommandDeclarationTable {
     /// Description for the agent.
     #[schemars(with = "Option<String>")]
     pub(super) about: Option<Spanned<String>>,
@@ -47,15 +47,15 @@ pub(super) struct CommandTable {
     /// Arguments of the program, a string each: text, `{name}`, `{name?}`, `{name...}`, `{--name}`,
     /// `{options}`. A nested array is left out completely if an argument in it is absent.
     #[schemars(with = "Option<Vec<Value>>")]
-    pub(super) argv: Option<Spanned<Vec<Spanned<ArgvElement>>>>,
+    pub(super) argv: Option<Spanned<Vec<Spanned<DeclaredArgvElement>>>>,
     /// Arguments of the tool: each a type note such as `"string!"`, or a table.
     #[schemars(with = "BTreeMap<String, Value>")]
-    pub(super) args: OrderedEntries<Spanned<ArgumentDeclaration>>,
+    pub(super) args: OrderedTableEntries<Spanned<ArgumentDeclaration>>,
     /// Directory to start in, inside the workspace. Default: the workspace root.
     pub(super) cwd: Option<String>,
     /// Environment variables to set.
     #[schemars(with = "BTreeMap<String, String>")]
-    pub(super) env: OrderedEntries<Spanned<String>>,
+    pub(super) env: OrderedTableEntries<Spanned<String>>,
     /// Server environment variables to pass on, in addition to `exec.env_keep`.
     pub(super) env_keep: Vec<String>,
     /// Hosts that the program may reach, as in `sandbox.hosts`. With this setting, the program
@@ -102,7 +102,7 @@ pub(super) enum DeclaredEffects {
 
 /// An element of `argv`.
 #[derive(Debug)]
-pub(super) enum ArgvElement {
+pub(super) enum DeclaredArgvElement {
     Word(String),
     Group(Vec<Spanned<String>>),
 }
@@ -110,7 +110,7 @@ pub(super) enum ArgvElement {
 /// The table of an argument in a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct ArgumentTable {
+pub(super) struct ArgumentDeclarationTable {
     /// The argument's type note, such as `"string!"`.
     pub(super) r#type: Option<Spanned<String>>,
     /// The argument's description.
@@ -124,11 +124,11 @@ pub(super) struct ArgumentTable {
     /// The option that passes the argument. Default: `--kebab-name`.
     pub(super) option: Option<Spanned<String>>,
     /// The style in which a list is passed as options.
-    pub(super) many: ListStyle,
+    pub(super) many: ListOptionStyle,
     /// Joins the option and its value into one word, `--name=value`. Default: false.
     pub(super) joined: bool,
     /// Permission for values that begin with `-`.
-    pub(super) dash: DashPolicy,
+    pub(super) dash: LeadingDashPolicy,
     /// Marks a required argument, if `schema` replaces the type note.
     pub(super) required: bool,
     /// The argument's JSON Schema, which replaces the type note.
@@ -138,7 +138,7 @@ pub(super) struct ArgumentTable {
 /// The style in which a list is passed as options.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum ListStyle {
+pub(super) enum ListOptionStyle {
     /// Repeats the option: `--in a --in b`.
     #[default]
     Repeat,
@@ -148,7 +148,7 @@ pub(super) enum ListStyle {
 
 /// Permission for values that begin with `-`, if they are words of their own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum DashPolicy {
+pub(super) enum LeadingDashPolicy {
     /// Not allowed in places where a program could read an option. A number, or `-` alone, is still
     /// allowed after an option.
     #[default]
@@ -161,19 +161,19 @@ pub(super) enum DashPolicy {
 
 /// The entries of a TOML table, in the order of the file.
 #[derive(Debug)]
-pub(super) struct OrderedEntries<T>(pub(super) Vec<(Spanned<String>, T)>);
+pub(super) struct OrderedTableEntries<T>(pub(super) Vec<(Spanned<String>, T)>);
 
-impl<T> Default for OrderedEntries<T> {
+impl<T> Default for OrderedTableEntries<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrderedEntries<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrderedTableEntries<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct DeclarationVisitor<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for DeclarationVisitor<T> {
-            type Value = OrderedEntries<T>;
+            type Value = OrderedTableEntries<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a table")
@@ -182,39 +182,42 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrderedEntries<T> {
             fn visit_map<A: MapAccess<'de>>(
                 self,
                 mut map: A,
-            ) -> Result<OrderedEntries<T>, A::Error> {
+            ) -> Result<OrderedTableEntries<T>, A::Error> {
                 let mut entries: Vec<(Spanned<String>, T)> = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     entries.push(entry);
                 }
                 entries.sort_by_key(|(name, _)| name.span().start);
-                Ok(OrderedEntries(entries))
+                Ok(OrderedTableEntries(entries))
             }
         }
         deserializer.deserialize_map(DeclarationVisitor(PhantomData))
     }
 }
 
-impl<'de> Deserialize<'de> for ArgvElement {
+impl<'de> Deserialize<'de> for DeclaredArgvElement {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct OneOrManyVisitor;
         impl<'de> Visitor<'de> for OneOrManyVisitor {
-            type Value = ArgvElement;
+            type Value = DeclaredArgvElement;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string, or an array of strings, which is left out as a whole")
             }
 
-            fn visit_str<E: Error>(self, word: &str) -> Result<ArgvElement, E> {
-                Ok(ArgvElement::Word(word.to_owned()))
+            fn visit_str<E: Error>(self, word: &str) -> Result<DeclaredArgvElement, E> {
+                Ok(DeclaredArgvElement::Word(word.to_owned()))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut words: A) -> Result<ArgvElement, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(
+                self,
+                mut words: A,
+            ) -> Result<DeclaredArgvElement, A::Error> {
                 let mut group = Vec::new();
                 while let Some(word) = words.next_element()? {
                     group.push(word);
                 }
-                Ok(ArgvElement::Group(group))
+                Ok(DeclaredArgvElement::Group(group))
             }
         }
         deserializer.deserialize_any(OneOrManyVisitor)
@@ -222,12 +225,13 @@ impl<'de> Deserialize<'de> for ArgvElement {
 }
 
 /// Converts an argument's type note or table to a table. The span becomes the location of the note.
-pub(super) fn into_table(arg: Spanned<ArgumentDeclaration>) -> ArgumentTable {
+pub(super) fn into_table(arg: Spanned<ArgumentDeclaration>) -> ArgumentDeclarationTable {
     let span = arg.span();
     match arg.into_inner() {
-        ArgumentDeclaration::Note(note) => {
-            ArgumentTable { r#type: Some(Spanned::new(span, note)), ..ArgumentTable::default() }
-        }
+        ArgumentDeclaration::Note(note) => ArgumentDeclarationTable {
+            r#type: Some(Spanned::new(span, note)),
+            ..ArgumentDeclarationTable::default()
+        },
         ArgumentDeclaration::Table(arg) => *arg,
     }
 }
@@ -236,7 +240,7 @@ pub(super) fn into_table(arg: Spanned<ArgumentDeclaration>) -> ArgumentTable {
 #[derive(Debug)]
 pub(super) enum ArgumentDeclaration {
     Note(String),
-    Table(Box<ArgumentTable>),
+    Table(Box<ArgumentDeclarationTable>),
 }
 
 impl<'de> Deserialize<'de> for ArgumentDeclaration {
@@ -254,7 +258,7 @@ impl<'de> Deserialize<'de> for ArgumentDeclaration {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ArgumentDeclaration, A::Error> {
-                ArgumentTable::deserialize(MapAccessDeserializer::new(map))
+                ArgumentDeclarationTable::deserialize(MapAccessDeserializer::new(map))
                     .map(Box::new)
                     .map(ArgumentDeclaration::Table)
             }
@@ -263,23 +267,23 @@ impl<'de> Deserialize<'de> for ArgumentDeclaration {
     }
 }
 
-impl<'de> Deserialize<'de> for DashPolicy {
+impl<'de> Deserialize<'de> for LeadingDashPolicy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct WholeNumberVisitor;
         impl Visitor<'_> for WholeNumberVisitor {
-            type Value = DashPolicy;
+            type Value = LeadingDashPolicy;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("true, false or \"alone\"")
             }
 
-            fn visit_bool<E: Error>(self, any: bool) -> Result<DashPolicy, E> {
-                Ok(if any { DashPolicy::Any } else { DashPolicy::Never })
+            fn visit_bool<E: Error>(self, any: bool) -> Result<LeadingDashPolicy, E> {
+                Ok(if any { LeadingDashPolicy::Any } else { LeadingDashPolicy::Never })
             }
 
-            fn visit_str<E: Error>(self, word: &str) -> Result<DashPolicy, E> {
+            fn visit_str<E: Error>(self, word: &str) -> Result<LeadingDashPolicy, E> {
                 match word {
-                    "alone" => Ok(DashPolicy::Alone),
+                    "alone" => Ok(LeadingDashPolicy::Alone),
                     other => Err(E::custom(format!("`{other}` is not true, false or \"alone\""))),
                 }
             }

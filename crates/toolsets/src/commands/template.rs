@@ -3,15 +3,15 @@
 use serde_json::{Number, Value};
 use toolgate_contract::{ToolError, exact_json};
 
-use super::argument::{ArgumentValues, CommandArgument};
-use super::table::{DashPolicy, ListStyle};
-use super::type_note::{ValueCount, ValueKind};
+use super::argument::{CommandArgument, CommandArgumentValues};
+use super::table::{LeadingDashPolicy, ListOptionStyle};
+use super::type_note::{ArgumentValueCount, ArgumentValueKind};
 
 /// An element of an `argv` template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ArgvItem {
+pub(super) enum ArgvTemplateItem {
     /// One word, made of text and arguments.
-    Word { pieces: Vec<TemplatePiece>, optional: bool },
+    Word { pieces: Vec<ArgvTemplatePiece>, optional: bool },
     /// `{--name}`: the option of an argument.
     Option(usize),
     /// `{name...}`: one word for each value of a list.
@@ -19,24 +19,24 @@ pub(super) enum ArgvItem {
     /// `{options}`: the options of all arguments that the template does not name.
     Rest,
     /// A group of elements that is left out completely if an argument in it is absent.
-    Group(Vec<ArgvItem>),
+    Group(Vec<ArgvTemplateItem>),
 }
 
 /// A piece of a word in an `argv` template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TemplatePiece {
+pub(super) enum ArgvTemplatePiece {
     Text(String),
     Insert(usize),
 }
 
 /// A piece of an `argv` template, before the argument in braces is looked up.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum RawPiece<'t> {
+pub(super) enum RawTemplatePiece<'t> {
     Text(String),
     Insert { name: &'t str, optional: bool },
 }
 
-impl ArgvItem {
+impl ArgvTemplateItem {
     /// Parses one element of a template. `find` looks up the arguments that it names.
     pub(super) fn parse(
         element: &str,
@@ -53,7 +53,9 @@ impl ArgvItem {
             if let Some(name) = inner.strip_suffix("...") {
                 let index = find(name)?;
                 let note = &arguments[index].note;
-                return if note.count == ValueCount::One && note.kind != ValueKind::Any {
+                return if note.count == ArgumentValueCount::One
+                    && note.kind != ArgumentValueKind::Any
+                {
                     Err(format!("`{name}` is not a list; write `{{{name}}}`"))
                 } else {
                     Ok(Self::Spread(index))
@@ -64,12 +66,12 @@ impl ArgvItem {
         let mut optional = false;
         for raw in split_pieces(element)? {
             pieces.push(match raw {
-                RawPiece::Text(text) => TemplatePiece::Text(text),
-                RawPiece::Insert { name, optional: is_optional } => {
+                RawTemplatePiece::Text(text) => ArgvTemplatePiece::Text(text),
+                RawTemplatePiece::Insert { name, optional: is_optional } => {
                     optional |= is_optional;
                     let index = find(name)?;
                     check_insert(&arguments[index], pieces.last())?;
-                    TemplatePiece::Insert(index)
+                    ArgvTemplatePiece::Insert(index)
                 }
             });
         }
@@ -82,8 +84,8 @@ impl ArgvItem {
             Self::Word { pieces, .. } => pieces
                 .iter()
                 .filter_map(|piece| match piece {
-                    TemplatePiece::Insert(index) => Some(*index),
-                    TemplatePiece::Text(_) => None,
+                    ArgvTemplatePiece::Insert(index) => Some(*index),
+                    ArgvTemplatePiece::Text(_) => None,
                 })
                 .collect(),
             Self::Option(index) | Self::Spread(index) => vec![*index],
@@ -109,7 +111,7 @@ impl ArgvItem {
     /// not name.
     pub(super) fn render(
         &self,
-        given: &ArgumentValues<'_>,
+        given: &CommandArgumentValues<'_>,
         rest: &[usize],
         argv: &mut Vec<String>,
     ) -> Result<(), ToolError> {
@@ -136,7 +138,7 @@ impl ArgvItem {
 }
 
 /// Splits a template into text and braces. `{{` stands for a brace.
-pub(super) fn split_pieces(template: &str) -> Result<Vec<RawPiece<'_>>, String> {
+pub(super) fn split_pieces(template: &str) -> Result<Vec<RawTemplatePiece<'_>>, String> {
     let mut pieces = Vec::new();
     let mut text = String::new();
     let mut rest = template;
@@ -154,7 +156,7 @@ pub(super) fn split_pieces(template: &str) -> Result<Vec<RawPiece<'_>>, String> 
                 format!("`{template}` has a `{{` that is not closed; write `{{{{` for a brace")
             })?;
             if !text.is_empty() {
-                pieces.push(RawPiece::Text(std::mem::take(&mut text)));
+                pieces.push(RawTemplatePiece::Text(std::mem::take(&mut text)));
             }
             let (name, optional) = match inner.strip_suffix('?') {
                 Some(name) => (name, true),
@@ -163,30 +165,34 @@ pub(super) fn split_pieces(template: &str) -> Result<Vec<RawPiece<'_>>, String> 
             if name.starts_with("--") || name.ends_with("...") || name == "options" {
                 return Err(format!("`{{{inner}}}` must be a separate string in the array"));
             }
-            pieces.push(RawPiece::Insert { name, optional });
+            pieces.push(RawTemplatePiece::Insert { name, optional });
             rest = after;
         }
     }
     text.push_str(rest);
     if !text.is_empty() {
-        pieces.push(RawPiece::Text(text));
+        pieces.push(RawTemplatePiece::Text(text));
     }
     Ok(pieces)
 }
 
 /// Refuses to insert a list or a flag into a word. Also refuses a value that would determine the
 /// option's name.
-fn check_insert(argument: &CommandArgument, before: Option<&TemplatePiece>) -> Result<(), String> {
+fn check_insert(
+    argument: &CommandArgument,
+    before: Option<&ArgvTemplatePiece>,
+) -> Result<(), String> {
     let name = &argument.name;
-    if argument.note.count != ValueCount::One {
+    if argument.note.count != ArgumentValueCount::One {
         return Err(format!("`{name}` is a list; write `{{{name}...}}` or `{{--{name}}}`"));
     }
-    if argument.note.kind == ValueKind::Flag {
+    if argument.note.kind == ArgumentValueKind::Flag {
         return Err(format!("`{name}` is a flag; write `{{--{name}}}`"));
     }
-    let is_bounded = matches!(argument.note.kind, ValueKind::Integer | ValueKind::Choice(_));
+    let is_bounded =
+        matches!(argument.note.kind, ArgumentValueKind::Integer | ArgumentValueKind::Choice(_));
     match before {
-        Some(TemplatePiece::Text(text)) if text.bytes().all(|b| b == b'-') && !is_bounded => {
+        Some(ArgvTemplatePiece::Text(text)) if text.bytes().all(|b| b == b'-') && !is_bounded => {
             Err(format!(
                 "`{text}{{{name}}}` would let a call choose the option; write `{{--{name}}}`, or \
                  declare the argument's choices"
@@ -197,12 +203,15 @@ fn check_insert(argument: &CommandArgument, before: Option<&TemplatePiece>) -> R
 }
 
 /// Joins `pieces` of a template, filled with argument values, into a word.
-fn join_word(pieces: &[TemplatePiece], given: &ArgumentValues<'_>) -> Result<String, ToolError> {
+fn join_word(
+    pieces: &[ArgvTemplatePiece],
+    given: &CommandArgumentValues<'_>,
+) -> Result<String, ToolError> {
     let mut word = String::new();
     for piece in pieces {
         match piece {
-            TemplatePiece::Text(text) => word.push_str(text),
-            TemplatePiece::Insert(index) => {
+            ArgvTemplatePiece::Text(text) => word.push_str(text),
+            ArgvTemplatePiece::Insert(index) => {
                 let argument = given.argument(*index);
                 let value = given.value(*index).ok_or_else(|| {
                     ToolError::invalid(argument.pointer(), "the argument is missing")
@@ -212,9 +221,11 @@ fn join_word(pieces: &[TemplatePiece], given: &ArgumentValues<'_>) -> Result<Str
                 let is_first = word.bytes().all(|b| b == b'-');
                 if is_first && text.starts_with('-') {
                     let is_allowed = match argument.dash {
-                        DashPolicy::Any => true,
-                        DashPolicy::Alone => word.is_empty() && text == "-" && pieces.len() == 1,
-                        DashPolicy::Never => false,
+                        LeadingDashPolicy::Any => true,
+                        LeadingDashPolicy::Alone => {
+                            word.is_empty() && text == "-" && pieces.len() == 1
+                        }
+                        LeadingDashPolicy::Never => false,
                     };
                     if !is_allowed {
                         return Err(option_like_error(&argument.pointer(), &text));
@@ -230,7 +241,7 @@ fn join_word(pieces: &[TemplatePiece], given: &ArgumentValues<'_>) -> Result<Str
 /// Appends one word to `argv` for each value of a list argument.
 fn push_values(
     index: usize,
-    given: &ArgumentValues<'_>,
+    given: &CommandArgumentValues<'_>,
     argv: &mut Vec<String>,
 ) -> Result<(), ToolError> {
     let argument = given.argument(index);
@@ -238,9 +249,9 @@ fn push_values(
         let pointer = format!("{}/{at}", argument.pointer());
         let text = value_text(value, &pointer)?;
         let is_allowed = match argument.dash {
-            DashPolicy::Any => true,
-            DashPolicy::Alone => text == "-" || !text.starts_with('-'),
-            DashPolicy::Never => !text.starts_with('-'),
+            LeadingDashPolicy::Any => true,
+            LeadingDashPolicy::Alone => text == "-" || !text.starts_with('-'),
+            LeadingDashPolicy::Never => !text.starts_with('-'),
         };
         if !is_allowed {
             return Err(option_like_error(&pointer, &text));
@@ -253,7 +264,7 @@ fn push_values(
 /// Appends the option that passes an argument, and its values, to `argv`.
 fn push_option(
     index: usize,
-    given: &ArgumentValues<'_>,
+    given: &CommandArgumentValues<'_>,
     argv: &mut Vec<String>,
 ) -> Result<(), ToolError> {
     let argument = given.argument(index);
@@ -269,7 +280,7 @@ fn push_option(
         Value::Array(items) => items.as_slice(),
         one => return push_pair(argument, option, one, &pointer, argv),
     };
-    if argument.many == ListStyle::Repeat {
+    if argument.many == ListOptionStyle::Repeat {
         return items.iter().enumerate().try_for_each(|(at, item)| {
             push_pair(argument, option, item, &format!("{pointer}/{at}"), argv)
         });
@@ -311,7 +322,7 @@ fn option_value(
     let is_allowed = !text.starts_with('-')
         || text == "-"
         || value.is_number()
-        || argument.dash == DashPolicy::Any;
+        || argument.dash == LeadingDashPolicy::Any;
     if is_allowed { Ok(text) } else { Err(option_like_error(pointer, &text)) }
 }
 

@@ -16,10 +16,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 use toolgate_contract::{
-    AnyTool, CallEvent, Caller, EventSink, ToolContext, ToolError, ToolFault, ToolOutput,
+    AnyTool, CallEvent, CallEventSink, Caller, ToolContext, ToolError, ToolErrorKind, ToolOutput,
 };
 
-use super::{CommandSettings, DeclarationSource, DeclaredCommand, LoadError, load_commands, tools};
+use super::{
+    CommandDeclarationSource, CommandLoadError, CommandSettings, DeclaredCommand, load_commands,
+    tools,
+};
 use crate::exec;
 use toolgate_world::sandbox::{SandboxPaths, SandboxProfile, SandboxSettings};
 use toolgate_world::{ProcessRunner, Root, Sandbox};
@@ -32,8 +35,9 @@ struct CommandTestBench {
 }
 
 /// Loads the commands that the configuration `text` declares.
-fn load(text: &str) -> Result<Vec<DeclaredCommand>, LoadError> {
-    let source = DeclarationSource { file: PathBuf::from("toolgate.toml"), text: text.to_owned() };
+fn load(text: &str) -> Result<Vec<DeclaredCommand>, CommandLoadError> {
+    let source =
+        CommandDeclarationSource { file: PathBuf::from("toolgate.toml"), text: text.to_owned() };
     load_commands(&CommandSettings::default(), Some(&source))
 }
 
@@ -98,7 +102,8 @@ impl CommandTestBench {
 
     async fn call(&self, input: Value) -> Result<ToolOutput, ToolError> {
         let recorded = self.events.clone();
-        let events = EventSink::new(move |event| recorded.lock().expect("no panic").push(event));
+        let events =
+            CallEventSink::new(move |event| recorded.lock().expect("no panic").push(event));
         self.tool("x.y").run(&ToolContext { events, ..ctx() }, input).await
     }
 
@@ -137,7 +142,7 @@ fn argv_of(output: &ToolOutput) -> Vec<String> {
 fn refusal(outcome: Result<ToolOutput, ToolError>) -> (String, String) {
     let err = outcome.expect_err("it is refused");
     match err.fault {
-        ToolFault::Invalid { pointer } => (pointer, err.message),
+        ToolErrorKind::Invalid { pointer } => (pointer, err.message),
         other => panic!("{other:?}: {}", err.message),
     }
 }

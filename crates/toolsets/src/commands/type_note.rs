@@ -5,7 +5,7 @@ use toolgate_contract::exact_json;
 
 /// The type of an argument's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ValueKind {
+pub(super) enum ArgumentValueKind {
     /// Any text.
     String,
     /// A file path: text that is not empty.
@@ -24,16 +24,16 @@ pub(super) enum ValueKind {
 
 /// A type note: type, number of values, required or not, and default.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct TypeNote {
-    pub(super) kind: ValueKind,
-    pub(super) count: ValueCount,
+pub(super) struct ArgumentTypeNote {
+    pub(super) kind: ArgumentValueKind,
+    pub(super) count: ArgumentValueCount,
     pub(super) required: bool,
     pub(super) default: Option<Value>,
 }
 
 /// The number of values that an argument takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ValueCount {
+pub(super) enum ArgumentValueCount {
     One,
     /// A list of any length.
     Many,
@@ -43,7 +43,7 @@ pub(super) enum ValueCount {
 
 const KINDS: [&str; 5] = ["string", "path", "integer", "number", "flag"];
 
-impl TypeNote {
+impl ArgumentTypeNote {
     /// Parses `note`: `KIND`, `KIND[]`, `KIND[4]` or `one|other`, optionally followed by `!` or ` =
     /// DEFAULT`.
     pub(super) fn parse(note: &str) -> Result<Self, String> {
@@ -62,7 +62,7 @@ impl TypeNote {
         }
         let (what, count) = Self::parse_count(what, note)?;
         let kind = Self::parse_kind(what, note)?;
-        if kind == ValueKind::Flag && count != ValueCount::One {
+        if kind == ArgumentValueKind::Flag && count != ArgumentValueCount::One {
             return Err(format!("`{note}` is a list of flags; a flag cannot be a list"));
         }
         let mut this = Self { kind, count, required, default: None };
@@ -72,28 +72,28 @@ impl TypeNote {
         Ok(this)
     }
 
-    fn parse_count<'n>(what: &'n str, note: &str) -> Result<(&'n str, ValueCount), String> {
-        let Some(list) = what.strip_suffix(']') else { return Ok((what, ValueCount::One)) };
+    fn parse_count<'n>(what: &'n str, note: &str) -> Result<(&'n str, ArgumentValueCount), String> {
+        let Some(list) = what.strip_suffix(']') else { return Ok((what, ArgumentValueCount::One)) };
         let malformed =
             || format!("`{note}` is not a type note; write `string[]` for a list or `number[4]`");
         let (what, count) = list.rsplit_once('[').ok_or_else(malformed)?;
         let count = match count.trim() {
-            "" => ValueCount::Many,
+            "" => ArgumentValueCount::Many,
             count => match count.parse() {
-                Ok(count) if count > 0 => ValueCount::Exactly(count),
+                Ok(count) if count > 0 => ArgumentValueCount::Exactly(count),
                 Ok(_) | Err(_) => return Err(malformed()),
             },
         };
         Ok((what.trim_end(), count))
     }
 
-    fn parse_kind(what: &str, note: &str) -> Result<ValueKind, String> {
+    fn parse_kind(what: &str, note: &str) -> Result<ArgumentValueKind, String> {
         match what {
-            "string" => return Ok(ValueKind::String),
-            "path" => return Ok(ValueKind::Path),
-            "integer" => return Ok(ValueKind::Integer),
-            "number" => return Ok(ValueKind::Number),
-            "flag" => return Ok(ValueKind::Flag),
+            "string" => return Ok(ArgumentValueKind::String),
+            "path" => return Ok(ArgumentValueKind::Path),
+            "integer" => return Ok(ArgumentValueKind::Integer),
+            "number" => return Ok(ArgumentValueKind::Number),
+            "flag" => return Ok(ArgumentValueKind::Flag),
             _ => {}
         }
         if what.contains('|') {
@@ -101,7 +101,7 @@ impl TypeNote {
             if words.iter().any(String::is_empty) {
                 return Err(format!("`{note}` has an empty choice"));
             }
-            return Ok(ValueKind::Choice(words));
+            return Ok(ArgumentValueKind::Choice(words));
         }
         let suggestion = super::suggestion(what, KINDS);
         Err(format!(
@@ -113,10 +113,11 @@ impl TypeNote {
 
     /// Parses the default value in the type note `note`, which is `text`.
     fn parse_default(&self, text: &str, note: &str) -> Result<Value, String> {
-        let is_plain =
-            matches!(self.kind, ValueKind::String | ValueKind::Path | ValueKind::Choice(_))
-                && self.count == ValueCount::One
-                && !text.starts_with('"');
+        let is_plain = matches!(
+            self.kind,
+            ArgumentValueKind::String | ArgumentValueKind::Path | ArgumentValueKind::Choice(_)
+        ) && self.count == ArgumentValueCount::One
+            && !text.starts_with('"');
         let value = if is_plain {
             Value::from(text)
         } else {
@@ -133,39 +134,41 @@ impl TypeNote {
     /// Returns `true` if `value` has the type and the number of values that this note states.
     pub(super) fn accepts(&self, value: &Value) -> bool {
         match self.count {
-            ValueCount::One => self.kind.accepts(value),
-            ValueCount::Many | ValueCount::Exactly(_) => value.as_array().is_some_and(|items| {
-                items.iter().all(|item| self.kind.accepts(item))
-                    && match self.count {
-                        ValueCount::Exactly(count) => items.len() == count,
-                        ValueCount::One | ValueCount::Many => true,
-                    }
-            }),
+            ArgumentValueCount::One => self.kind.accepts(value),
+            ArgumentValueCount::Many | ArgumentValueCount::Exactly(_) => {
+                value.as_array().is_some_and(|items| {
+                    items.iter().all(|item| self.kind.accepts(item))
+                        && match self.count {
+                            ArgumentValueCount::Exactly(count) => items.len() == count,
+                            ArgumentValueCount::One | ArgumentValueCount::Many => true,
+                        }
+                })
+            }
         }
     }
 
     /// Returns `true` if this note's values are file paths.
     pub(super) fn is_path(&self) -> bool {
-        self.kind == ValueKind::Path
+        self.kind == ArgumentValueKind::Path
     }
 
     /// Returns the JSON Schema for the values that this type note allows.
     pub(super) fn schema(&self) -> Value {
         let item = self.kind.schema();
         match self.count {
-            ValueCount::One => item,
-            ValueCount::Many if self.required => {
+            ArgumentValueCount::One => item,
+            ArgumentValueCount::Many if self.required => {
                 json!({"type": "array", "items": item, "minItems": 1})
             }
-            ValueCount::Many => json!({"type": "array", "items": item}),
-            ValueCount::Exactly(count) => {
+            ArgumentValueCount::Many => json!({"type": "array", "items": item}),
+            ArgumentValueCount::Exactly(count) => {
                 json!({"type": "array", "items": item, "minItems": count, "maxItems": count})
             }
         }
     }
 }
 
-impl ValueKind {
+impl ArgumentValueKind {
     fn accepts(&self, value: &Value) -> bool {
         match self {
             Self::String => value.is_string(),
@@ -197,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_note_gives_type_count_and_default() {
-        let schema = |note| TypeNote::parse(note).map(|note| note.schema());
+        let schema = |note| ArgumentTypeNote::parse(note).map(|note| note.schema());
         assert_eq!(schema("string!"), Ok(json!({"type": "string"})));
         assert_eq!(schema("integer = 10"), Ok(json!({"type": "integer"})));
         assert_eq!(schema("png|svg"), Ok(json!({"type": "string", "enum": ["png", "svg"]})));
@@ -211,7 +214,7 @@ mod tests {
                 "type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1
             }))
         );
-        let default = |note| TypeNote::parse(note).unwrap().default;
+        let default = |note| ArgumentTypeNote::parse(note).unwrap().default;
         assert_eq!(default("integer = 10"), Some(json!(10)));
         assert_eq!(default("png|svg = svg"), Some(json!("svg")));
         assert_eq!(default("string = a = b"), Some(json!("a = b")));
@@ -221,7 +224,7 @@ mod tests {
 
     #[test]
     fn an_invalid_note_gets_an_error_with_a_fix() {
-        let error = |note| TypeNote::parse(note).unwrap_err();
+        let error = |note| ArgumentTypeNote::parse(note).unwrap_err();
         assert!(error("strnig!").contains("did you mean `string`?"), "{}", error("strnig!"));
         assert!(error("string! = x").contains("required and has a default"));
         assert!(error("number[0]").contains("`string[]` for a list"));

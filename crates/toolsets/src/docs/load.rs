@@ -4,14 +4,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    Effects, ResultText, Tool, ToolContext, ToolError, ToolFault, exact_json, strip_byte_order_mark,
+    Effects, ResultText, Tool, ToolContext, ToolError, ToolErrorKind, exact_json,
+    strip_byte_order_mark,
 };
 
 use super::sha256;
 use crate::counted::counted;
 use crate::front_matter;
 use toolgate_world::Root;
-use toolgate_world::root::{WorkMonitor, quoted_path};
+use toolgate_world::root::{DiskWorkMonitor, quoted_path};
 
 /// Largest document, or metadata file, that can be loaded, in bytes. A larger one fills an agent's
 /// context; `files.read` reads a part of it.
@@ -116,7 +117,7 @@ impl Tool for LoadDocument {
 fn load(
     root: &Root,
     input: LoadDocumentInput,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<LoadDocumentOutput, ToolError> {
     let LoadDocumentInput { path, metadata_path, encoding } = input;
     let encoding = DocumentEncoding::parse(&encoding)?;
@@ -140,7 +141,7 @@ fn load(
     Ok(LoadDocumentOutput { document: LoadedDocument { path, content, sha256 }, metadata, stats })
 }
 
-fn read(root: &Root, path: &str, watch: &WorkMonitor) -> Result<Vec<u8>, ToolError> {
+fn read(root: &Root, path: &str, watch: &DiskWorkMonitor) -> Result<Vec<u8>, ToolError> {
     let file = root.open_file(path)?;
     let size = file.meta().size();
     if size > BYTES_MAX {
@@ -149,7 +150,7 @@ fn read(root: &Root, path: &str, watch: &WorkMonitor) -> Result<Vec<u8>, ToolErr
              files_read",
             quoted_path(path)
         );
-        return Err(ToolError::new(ToolFault::TooLarge, message));
+        return Err(ToolError::new(ToolErrorKind::TooLarge, message));
     }
     file.read(0, size, watch)
 }
@@ -158,7 +159,7 @@ fn read(root: &Root, path: &str, watch: &WorkMonitor) -> Result<Vec<u8>, ToolErr
 fn read_metadata(
     root: &Root,
     path: &str,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<Map<String, Value>, ToolError> {
     let invalid =
         |why: String| ToolError::invalid("/metadataPath", format!("{} {why}", quoted_path(path)));

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, exact_json};
 
-use super::template::{TemplateValues, fill_template};
+use super::template::{DocumentTemplateValues, fill_template};
 use super::{sha256, yaml};
 use toolgate_world::Root;
 
@@ -50,14 +50,14 @@ pub struct RenderMarkdownOutput {
     #[schemars(regex(pattern = "^[a-f0-9]{64}$"))]
     content_hash: String,
     /// The values that the text was rendered from.
-    metadata: RenderInputs,
+    metadata: RenderedTextInputs,
 }
 
 /// The values that a text was rendered from.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
-struct RenderInputs {
+struct RenderedTextInputs {
     /// The title.
     title: String,
     /// The front matter, empty if there is none.
@@ -99,7 +99,7 @@ impl Tool for RenderMarkdown {
 fn render(input: RenderMarkdownInput) -> Result<RenderMarkdownOutput, ToolError> {
     let RenderMarkdownInput { title, template, body, front_matter, metadata } = input;
     let metadata = metadata.unwrap_or_default();
-    let names = TemplateValues { title: &title, body: &body, metadata: &metadata };
+    let names = DocumentTemplateValues { title: &title, body: &body, metadata: &metadata };
     let text = fill_template(&template, &names, MARKDOWN_BYTES_MAX)
         .map_err(|why| ToolError::invalid("/template", why))?;
     let markdown = match &front_matter {
@@ -121,6 +121,6 @@ fn render(input: RenderMarkdownInput) -> Result<RenderMarkdownOutput, ToolError>
     Ok(RenderMarkdownOutput {
         markdown,
         content_hash,
-        metadata: RenderInputs { title, front_matter },
+        metadata: RenderedTextInputs { title, front_matter },
     })
 }

@@ -64,14 +64,14 @@ struct DocumentHit {
     /// Rank among the hits, from 1.
     #[schemars(range(min = 1))]
     rank: u64,
-    document: HitDocument,
+    document: MatchedDocument,
 }
 
 /// The document that contains the passage.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
-struct HitDocument {
+struct MatchedDocument {
     /// The first heading, or the file name.
     title: String,
     /// The passage.
@@ -142,7 +142,7 @@ impl DocumentHit {
     fn from_hit(rank: u64, hit: SearchHit) -> Self {
         let SearchHit { id, score, path, title, snippet, .. } = hit;
         let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
-        let document = HitDocument { title: title.unwrap_or(name), snippet, source_path: path };
+        let document = MatchedDocument { title: title.unwrap_or(name), snippet, source_path: path };
         Self { id, score, rank, document }
     }
 }

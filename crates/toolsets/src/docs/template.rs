@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 /// The values for the names in a document template.
-pub(super) struct TemplateValues<'n> {
+pub(super) struct DocumentTemplateValues<'n> {
     pub(super) title: &'n str,
     pub(super) body: &'n str,
     pub(super) metadata: &'n Map<String, Value>,
@@ -17,7 +17,7 @@ pub(super) struct TemplateValues<'n> {
 /// If a name is unknown or not closed, or the text has more than `bytes_max` bytes.
 pub(super) fn fill_template(
     template: &str,
-    names: &TemplateValues<'_>,
+    names: &DocumentTemplateValues<'_>,
     bytes_max: usize,
 ) -> Result<String, String> {
     let too_long = || format!("the result has more than {bytes_max} bytes");
@@ -50,7 +50,7 @@ fn line_of(template: &str, left: usize) -> usize {
     template[..template.len() - left].matches('\n').count() + 1
 }
 
-impl TemplateValues<'_> {
+impl DocumentTemplateValues<'_> {
     fn write_value(&self, name: &str, into: &mut String) -> Result<(), String> {
         match name {
             "title" => into.push_str(self.title),
@@ -102,7 +102,8 @@ mod tests {
         else {
             unreachable!()
         };
-        let names = TemplateValues { title: "T", body: "{{ title }} {{", metadata: &metadata };
+        let names =
+            DocumentTemplateValues { title: "T", body: "{{ title }} {{", metadata: &metadata };
         fill_template(template, &names, 100)
     }
 

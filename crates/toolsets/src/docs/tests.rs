@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault};
+use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolErrorKind};
 
 use super::*;
 use crate::{files, search};
@@ -45,8 +45,8 @@ impl DocsTestBench {
     }
 }
 
-fn invalid(pointer: &str) -> ToolFault {
-    ToolFault::Invalid { pointer: pointer.to_owned() }
+fn invalid(pointer: &str) -> ToolErrorKind {
+    ToolErrorKind::Invalid { pointer: pointer.to_owned() }
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn a_document_is_loaded_with_its_metadata() {
         let input = json!({ "path": "a.md", "metadataPath": metadata_path });
         let err = desk.load(input).await.unwrap_err();
         assert!(
-            err.fault == invalid("/metadataPath") || err.fault == ToolFault::NotAllowed,
+            err.fault == invalid("/metadataPath") || err.fault == ToolErrorKind::NotAllowed,
             "{err:?}"
         );
         assert!(err.message.contains(why), "{}", err.message);
@@ -97,10 +97,10 @@ async fn a_document_is_loaded_with_its_metadata() {
 async fn a_document_that_cannot_be_loaded_gives_the_right_fault() {
     let desk = DocsTestBench::new(&[("big.txt", &vec![b'x'; (1 << 20) + 1]), ("dir/a.txt", b"a")]);
     for (path, fault) in [
-        ("none.md", ToolFault::NotFound),
-        ("big.txt", ToolFault::TooLarge),
-        ("../x", ToolFault::NotAllowed),
-        ("/etc/passwd", ToolFault::NotAllowed),
+        ("none.md", ToolErrorKind::NotFound),
+        ("big.txt", ToolErrorKind::TooLarge),
+        ("../x", ToolErrorKind::NotAllowed),
+        ("/etc/passwd", ToolErrorKind::NotAllowed),
         ("dir", invalid("/path")),
         ("", invalid("/path")),
     ] {

@@ -12,7 +12,7 @@ use super::programs::WorkspacePrograms;
 use crate::confirmation::{ConfirmationRequest, ask_confirmation};
 use crate::counted::counted;
 use toolgate_world::Root;
-use toolgate_world::processes::ProgramStart;
+use toolgate_world::processes::ProgramStartRequest;
 
 /// The prefix of the key of a question whether a program may run.
 const QUESTION_KEY: &str = "exec.confirm";
@@ -26,7 +26,7 @@ const STDIN_CHARS_MAX: usize = 1000;
 pub(super) async fn confirm(
     ctx: &ToolContext,
     WorkspacePrograms { root, settings, .. }: &WorkspacePrograms,
-    start: &ProgramStart,
+    start: &ProgramStartRequest,
     cwd: Option<&str>,
 ) -> Result<(), ToolError> {
     let Some(pattern) = settings.confirm.iter().find(|pattern| matches_pattern(pattern, start))
@@ -73,7 +73,7 @@ fn question_key(question: &str) -> String {
 
 /// Returns `true` if `start` matches `pattern`: a program, optionally followed by its first
 /// arguments.
-fn matches_pattern(pattern: &str, start: &ProgramStart) -> bool {
+fn matches_pattern(pattern: &str, start: &ProgramStartRequest) -> bool {
     let mut words = pattern.split_whitespace();
     let Some(program) = words.next() else { return false };
     let mut args = start.args.iter();
@@ -83,7 +83,7 @@ fn matches_pattern(pattern: &str, start: &ProgramStart) -> bool {
 
 /// Returns `true` if `start` runs `program`, by the name in the call, by its path, or by the file
 /// to which the name or path leads.
-fn is_program(program: &str, start: &ProgramStart) -> bool {
+fn is_program(program: &str, start: &ProgramStartRequest) -> bool {
     let is_one = |path: &Path| match program.contains('/') {
         true => path == Path::new(program),
         false => path.file_name() == Some(OsStr::new(program)),
@@ -94,7 +94,7 @@ fn is_program(program: &str, start: &ProgramStart) -> bool {
 }
 
 /// Formats the program and its arguments, each quoted, with invisible characters escaped.
-fn quoted_argv(start: &ProgramStart) -> String {
+fn quoted_argv(start: &ProgramStartRequest) -> String {
     let program = start.program.path.as_os_str();
     let words = [program].into_iter().chain(start.args.iter().map(|arg| arg.as_os_str()));
     words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" ")

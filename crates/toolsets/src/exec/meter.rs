@@ -5,14 +5,14 @@ use grep_regex::{RegexCaptures, RegexMatcher};
 
 /// Reads progress from a program's output with a pattern that has one group (a percentage) or two
 /// (done and total).
-pub(crate) struct ProgressMeter<'m> {
+pub(crate) struct OutputProgressParser<'m> {
     pattern: &'m RegexMatcher,
     captures: RegexCaptures,
     /// The share of the work that is done (0 to 1), as last read. It never decreases.
     share: f64,
 }
 
-impl<'m> ProgressMeter<'m> {
+impl<'m> OutputProgressParser<'m> {
     /// Creates a meter of a program's progress. A pattern without groups matches but never reads
     /// progress.
     pub(crate) fn new(pattern: &'m RegexMatcher) -> Option<Self> {
@@ -56,7 +56,7 @@ mod tests {
 
     fn check(pattern: &str, texts: &[&str]) -> Vec<Option<(f64, f64)>> {
         let pattern = RegexMatcher::new(pattern).unwrap();
-        let mut meter = ProgressMeter::new(&pattern).unwrap();
+        let mut meter = OutputProgressParser::new(&pattern).unwrap();
         texts.iter().map(|text| meter.read(text)).collect()
     }
 

@@ -1,6 +1,7 @@
-//! Environment variables with which package managers do not wait for a network that they do not have.
+//! Environment variables with which package managers do not wait for a network that they do not
+//! have.
 
-use toolgate_world::sandbox::Confinement;
+use toolgate_world::sandbox::ProgramConfinement;
 
 /// Environment variables with which package managers do not repeat downloads. Without a network,
 /// repetitions only delay the failure, by minutes.
@@ -16,10 +17,11 @@ pub(crate) const OFFLINE_VARIABLES: [(&str, &str); 5] = [
 const PACKAGE_MANAGERS: [&str; 11] =
     ["npm", "npx", "pnpm", "pnpx", "yarn", "pip", "pip3", "uv", "uvx", "cargo", "poetry"];
 
-/// Returns the [`OFFLINE_VARIABLES`] if a program with the confinement `confinement` has no network,
-/// and one of the `words` of its command line names a package manager. Otherwise returns none.
+/// Returns the [`OFFLINE_VARIABLES`] if a program with the confinement `confinement` has no
+/// network, and one of the `words` of its command line names a package manager. Otherwise returns
+/// none.
 pub(super) fn offline_variables<'w>(
-    confinement: Option<&Confinement>,
+    confinement: Option<&ProgramConfinement>,
     words: impl IntoIterator<Item = &'w str>,
 ) -> &'static [(&'static str, &'static str)] {
     let is_offline = confinement.is_some_and(|confinement| !confinement.has_network());

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use toolgate_contract::{CallEnding, ResultText};
 
-use super::output_extent::OutputExtent;
+use super::output_extent::OutputStreamExtent;
 use toolgate_world::forwarder::RefusedHost;
 use toolgate_world::sandbox::{SandboxCoverage, SandboxLayer, SandboxProfile};
 
@@ -42,7 +42,7 @@ const REFUSED_SHOWN_MAX: usize = 8;
 
 /// The result of running a program.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct RunResult {
+pub(crate) struct ProgramRunResult {
     /// Exit code; 128 plus the signal's number if a signal ended it, -1 if it timed out.
     pub(crate) exit_code: i32,
     /// Signal that ended it, e.g. `SIGSEGV`.
@@ -54,11 +54,11 @@ pub(crate) struct RunResult {
     /// Standard output; only its beginning and end if it is too long.
     pub(super) stdout: String,
     /// Length and encoding of `stdout`.
-    pub(super) stdout_extent: OutputExtent,
+    pub(super) stdout_extent: OutputStreamExtent,
     /// Standard error; only its beginning and end if it is too long.
     pub(super) stderr: String,
     /// Length and encoding of `stderr`.
-    pub(super) stderr_extent: OutputExtent,
+    pub(super) stderr_extent: OutputStreamExtent,
     /// Id for exec_output to read the part left out; null if nothing is left out, or if you cannot
     /// call exec_output.
     pub(crate) output_id: Option<String>,
@@ -121,7 +121,7 @@ impl SandboxStatus {
     }
 }
 
-impl RunResult {
+impl ProgramRunResult {
     /// Formats the result as text. `longer` explains how to extend the timeout. `more` explains how
     /// to get more of an output that is cut and that the caller cannot read with `exec_output`; it
     /// may be empty.

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::encoding::{OutputEncoding, encode, whole_chars_len};
-use super::output_store::OutputStore;
+use super::output_store::ProgramOutputStore;
 
 const BYTES_MAX: u32 = 1 << 20;
 
 /// The `exec.output` tool.
 pub(super) struct ReadProgramOutput {
-    store: Arc<OutputStore>,
+    store: Arc<ProgramOutputStore>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -23,7 +23,7 @@ pub(super) struct ReadProgramOutputInput {
     output_id: String,
     /// Output stream.
     #[serde(default)]
-    stream: StreamChoice,
+    stream: OutputStreamChoice,
     /// First byte.
     #[serde(default)]
     offset: u64,
@@ -39,7 +39,7 @@ fn default_max_bytes() -> u32 {
 
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum StreamChoice {
+enum OutputStreamChoice {
     #[default]
     Stdout,
     Stderr,
@@ -62,7 +62,7 @@ pub(super) struct ReadProgramOutputResult {
 }
 
 impl ReadProgramOutput {
-    pub(super) fn new(store: &Arc<OutputStore>) -> Self {
+    pub(super) fn new(store: &Arc<ProgramOutputStore>) -> Self {
         Self { store: store.clone() }
     }
 }
@@ -87,8 +87,8 @@ impl Tool for ReadProgramOutput {
         let ReadProgramOutputInput { output_id, stream, offset, max_bytes } = input;
         let streams = self.store.find(&ctx.caller, &output_id)?;
         let captured = match stream {
-            StreamChoice::Stdout => &streams.stdout,
-            StreamChoice::Stderr => &streams.stderr,
+            OutputStreamChoice::Stdout => &streams.stdout,
+            OutputStreamChoice::Stderr => &streams.stderr,
         };
         let total_bytes = captured.total_bytes;
         if offset > total_bytes {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use toolgate_contract::{OutputStream, ToolContext};
 
 use super::encoding::whole_chars_len;
-use super::meter::ProgressMeter;
+use super::meter::OutputProgressParser;
 
 /// The maximum number of bytes of a program's output in one event.
 const EVENT_BYTES_MAX: usize = 16 << 10;
@@ -25,31 +25,31 @@ const SILENCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Streams a program's output to the listener of a call. It buffers less than one event of each
 /// stream, so the listener decides how much is kept.
-pub(super) struct OutputForwarder<'c> {
+pub(super) struct ProgramOutputForwarder<'c> {
     ctx: &'c ToolContext,
-    meter: Option<ProgressMeter<'c>>,
+    meter: Option<OutputProgressParser<'c>>,
     started: Instant,
     /// The time at which the last progress event was sent.
     last_progress: Instant,
     /// The last stream with output since the last progress event.
     updated_stream: Option<OutputStream>,
-    stdout: StreamBuffer,
-    stderr: StreamBuffer,
+    stdout: OutputStreamBuffer,
+    stderr: OutputStreamBuffer,
 }
 
 /// The buffered output of one stream of a program.
-struct StreamBuffer {
+struct OutputStreamBuffer {
     stream: OutputStream,
     bytes: Vec<u8>,
     /// The end of the output that was already sent.
     tail: String,
 }
 
-impl<'c> OutputForwarder<'c> {
+impl<'c> ProgramOutputForwarder<'c> {
     /// Creates a stream of events to the listener of `ctx`. `meter` reads the progress. Without
     /// one, progress is the elapsed time in seconds.
-    pub(super) fn new(ctx: &'c ToolContext, meter: Option<ProgressMeter<'c>>) -> Self {
-        let buffer = |stream| StreamBuffer { stream, bytes: Vec::new(), tail: String::new() };
+    pub(super) fn new(ctx: &'c ToolContext, meter: Option<OutputProgressParser<'c>>) -> Self {
+        let buffer = |stream| OutputStreamBuffer { stream, bytes: Vec::new(), tail: String::new() };
         let now = Instant::now();
         Self {
             ctx,
@@ -120,7 +120,7 @@ impl<'c> OutputForwarder<'c> {
     }
 }
 
-impl StreamBuffer {
+impl OutputStreamBuffer {
     /// Sends events of whole characters while at least `enough` bytes are buffered. Returns `true`
     /// if any was sent.
     fn send_events(&mut self, ctx: &ToolContext, enough: usize) -> bool {
@@ -191,7 +191,7 @@ mod tests {
 
     use proptest::collection::vec;
     use proptest::prelude::*;
-    use toolgate_contract::{CallEvent, Caller, EventSink};
+    use toolgate_contract::{CallEvent, CallEventSink, Caller};
 
     use super::*;
 
@@ -199,13 +199,13 @@ mod tests {
     fn forwarded_pieces(reads: &[Vec<u8>], ticks: bool) -> Vec<String> {
         let texts = Arc::new(Mutex::new(Vec::new()));
         let sink = texts.clone();
-        let events = EventSink::new(move |event| {
+        let events = CallEventSink::new(move |event| {
             if let CallEvent::ProgramOutput { text, .. } = event {
                 sink.lock().unwrap().push(text);
             }
         });
         let ctx = ToolContext { events, ..ToolContext::detached(Caller::local(), Instant::now()) };
-        let mut forwarder = OutputForwarder::new(&ctx, None);
+        let mut forwarder = ProgramOutputForwarder::new(&ctx, None);
         for read in reads {
             forwarder.buffer(OutputStream::Stdout, read);
             assert!(forwarder.stdout.bytes.len() < EVENT_BYTES_MAX, "less than one event");

@@ -12,37 +12,41 @@ use toolgate_world::processes::CapturedOutput;
 
 /// The most recent outputs that results show only in part. If there are too many, the oldest output
 /// of the caller with the most is dropped.
-pub(super) struct OutputStore {
-    runs: Mutex<VecDeque<StoredRun>>,
+pub(super) struct ProgramOutputStore {
+    runs: Mutex<VecDeque<StoredRunOutput>>,
     runs_max: usize,
     bytes_max: u64,
 }
 
 /// The captured standard output and standard error of one program.
-pub(super) struct CapturedStreams {
+pub(super) struct CapturedProgramOutput {
     pub(super) stdout: CapturedOutput,
     pub(super) stderr: CapturedOutput,
 }
 
-struct StoredRun {
+struct StoredRunOutput {
     id: String,
     caller: Caller,
-    streams: Arc<CapturedStreams>,
+    streams: Arc<CapturedProgramOutput>,
 }
 
-impl OutputStore {
+impl ProgramOutputStore {
     pub(super) fn new(limits: &StoredOutputLimits) -> Self {
         let StoredOutputLimits { stream_bytes_max: _, runs_max, bytes_max } = *limits;
         Self { runs: Mutex::default(), runs_max, bytes_max }
     }
 
     /// Stores `streams` for `caller` under a random id. Returns `None` if they do not fit.
-    pub(super) fn store(&self, caller: &Caller, streams: Arc<CapturedStreams>) -> Option<String> {
+    pub(super) fn store(
+        &self,
+        caller: &Caller,
+        streams: Arc<CapturedProgramOutput>,
+    ) -> Option<String> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
         let id = format!("{:032x}", u128::from_be_bytes(random));
         let mut runs = self.lock_runs();
-        runs.push_back(StoredRun { id: id.clone(), caller: caller.clone(), streams });
+        runs.push_back(StoredRunOutput { id: id.clone(), caller: caller.clone(), streams });
         loop {
             let largest = if stored_bytes(runs.iter()) > self.bytes_max {
                 oldest_of_top_caller(&runs, |runs| stored_bytes(runs))
@@ -61,7 +65,7 @@ impl OutputStore {
         &self,
         caller: &Caller,
         id: &str,
-    ) -> Result<Arc<CapturedStreams>, ToolError> {
+    ) -> Result<Arc<CapturedProgramOutput>, ToolError> {
         let runs = self.lock_runs();
         let run = runs.iter().find(|run| run.id == id && run.caller == *caller);
         run.map(|run| run.streams.clone()).ok_or_else(|| {
@@ -74,7 +78,7 @@ impl OutputStore {
         })
     }
 
-    fn lock_runs(&self) -> MutexGuard<'_, VecDeque<StoredRun>> {
+    fn lock_runs(&self) -> MutexGuard<'_, VecDeque<StoredRunOutput>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,8 +86,8 @@ impl OutputStore {
 /// Returns the index of the oldest stored run of the caller that uses the most, as measured by
 /// `measure`.
 fn oldest_of_top_caller<'r>(
-    runs: &'r VecDeque<StoredRun>,
-    measure: impl Fn(&mut dyn Iterator<Item = &'r StoredRun>) -> u64,
+    runs: &'r VecDeque<StoredRunOutput>,
+    measure: impl Fn(&mut dyn Iterator<Item = &'r StoredRunOutput>) -> u64,
 ) -> usize {
     let usage = |caller: &Caller| measure(&mut runs.iter().filter(|run| run.caller == *caller));
     // `min_by_key` returns the first minimum, so the oldest run goes if callers use the same
@@ -92,6 +96,6 @@ fn oldest_of_top_caller<'r>(
     indexes.min_by_key(|index| Reverse(usage(&runs[*index].caller))).unwrap_or_default()
 }
 
-fn stored_bytes<'r>(runs: impl Iterator<Item = &'r StoredRun>) -> u64 {
+fn stored_bytes<'r>(runs: impl Iterator<Item = &'r StoredRunOutput>) -> u64 {
     runs.map(|run| run.streams.stdout.spooled_bytes() + run.streams.stderr.spooled_bytes()).sum()
 }

@@ -10,12 +10,12 @@ use toolgate_world::programs::{ProgramLookupError, ResolvedProgram, nearest_prog
 
 /// Permission to run scripts with `sh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ScriptPermission {
+pub(super) enum ShellScriptPermission {
     Allowed,
     Refused,
 }
 
-impl ScriptPermission {
+impl ShellScriptPermission {
     pub(super) fn from_settings(settings: &ExecSettings) -> Self {
         let allow = &settings.allow;
         let is_allowed = allow.is_empty() || allow.iter().any(|it| file_name(it) == Some("sh"));
@@ -25,7 +25,7 @@ impl ScriptPermission {
 
 /// The tool input that error messages refer to, so that they suggest fields that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum InputFields {
+pub(crate) enum ProgramInputFields {
     /// The input of `exec.run`: `command`, `args`, `cwd`, `env`, `shell`.
     Program,
     /// The input of a command line, which is split or run by `sh` as needed: `command`, `args`,
@@ -35,7 +35,7 @@ pub(crate) enum InputFields {
     Project,
 }
 
-impl InputFields {
+impl ProgramInputFields {
     /// Returns the name of the input field for the working directory.
     fn folder_field(self) -> &'static str {
         match self {
@@ -45,9 +45,9 @@ impl InputFields {
     }
 
     /// Returns the advice for a program name that contains arguments.
-    fn separate_args_advice(self, scripts: ScriptPermission) -> &'static str {
+    fn separate_args_advice(self, scripts: ShellScriptPermission) -> &'static str {
         match (self, scripts) {
-            (Self::Program, ScriptPermission::Allowed) => {
+            (Self::Program, ShellScriptPermission::Allowed) => {
                 "pass its arguments separately in `args`, or set `shell` to true"
             }
             (Self::Program | Self::Project, _) => "pass its arguments separately in `args`",
@@ -59,7 +59,7 @@ impl InputFields {
     }
 
     /// Returns the advice for the shell builtin `name`, if it is one.
-    fn builtin_advice(self, name: &str, scripts: ScriptPermission) -> Option<String> {
+    fn builtin_advice(self, name: &str, scripts: ShellScriptPermission) -> Option<String> {
         let env = match self {
             Self::Program => "set variables in `env`".to_owned(),
             Self::CommandLine | Self::Project => {
@@ -74,13 +74,12 @@ impl InputFields {
             _ => return None,
         };
         let script = match (self, scripts) {
-            (Self::Program, ScriptPermission::Allowed) => "; for a script, set `shell: true`",
-            (Self::CommandLine, ScriptPermission::Allowed) => {
+            (Self::Program, ShellScriptPermission::Allowed) => "; for a script, set `shell: true`",
+            (Self::CommandLine, ShellScriptPermission::Allowed) => {
                 "; to run a command after it, add `&& COMMAND` to the line"
             }
-            (Self::Program | Self::CommandLine, ScriptPermission::Refused) | (Self::Project, _) => {
-                ""
-            }
+            (Self::Program | Self::CommandLine, ShellScriptPermission::Refused)
+            | (Self::Project, _) => "",
         };
         Some(format!("{instead}{script}"))
     }
@@ -102,18 +101,18 @@ impl InputFields {
 }
 
 /// The rules by which the program for a command name is chosen.
-pub(super) struct ProgramChooser<'c> {
+pub(super) struct ProgramSelectionRules<'c> {
     /// The directory in which the program starts.
     pub(super) cwd: BorrowedFd<'c>,
     /// The folders in which names are looked up, as in `PATH`.
     pub(super) path: &'c str,
-    pub(super) scripts: ScriptPermission,
-    pub(super) fields: InputFields,
+    pub(super) scripts: ShellScriptPermission,
+    pub(super) fields: ProgramInputFields,
     /// Returns `true` if programs can see the file at a path, inside the sandbox.
     pub(super) is_visible: &'c dyn Fn(&Path) -> bool,
 }
 
-impl ProgramChooser<'_> {
+impl ProgramSelectionRules<'_> {
     /// Finds the program that `command` names, if `allow` permits it. An empty list permits any.
     ///
     /// With a list, the file and the name to run come from the list. The spelling in the call only
@@ -220,8 +219,8 @@ fn not_allowed(command: &str, allow: &[String]) -> ToolError {
 fn advice(
     command: &str,
     path: &str,
-    scripts: ScriptPermission,
-    fields: InputFields,
+    scripts: ShellScriptPermission,
+    fields: ProgramInputFields,
 ) -> Option<String> {
     let first = command.split_whitespace().next()?;
     if let Some(instead) = fields.builtin_advice(first, scripts) {
@@ -231,7 +230,7 @@ fn advice(
         return Some(format!("; {}", fields.separate_args_advice(scripts)));
     }
     // A project needs the very program that it names.
-    if command.contains('/') || fields == InputFields::Project {
+    if command.contains('/') || fields == ProgramInputFields::Project {
         return None;
     }
     nearest_program(command, path).map(|name| format!("; did you mean `{name}`?"))

@@ -6,16 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
-use toolgate_contract::{OutputStream, ToolContext, ToolError, ToolFault};
+use toolgate_contract::{OutputStream, ToolContext, ToolError, ToolErrorKind};
 
 use super::ExecSettings;
-use super::meter::ProgressMeter;
-use super::outcome::{RunResult, SandboxStatus, decode_exit};
+use super::meter::OutputProgressParser;
+use super::outcome::{ProgramRunResult, SandboxStatus, decode_exit};
 use super::output_extent::shown_part;
-use super::output_forwarder::OutputForwarder;
-use super::output_store::{CapturedStreams, OutputStore};
-use toolgate_world::processes::{ProgramOutcome, ProgramStart, StopReason};
-use toolgate_world::sandbox::{Confinement, IncompleteSandbox, SetupFailure, SetupStep};
+use super::output_forwarder::ProgramOutputForwarder;
+use super::output_store::{CapturedProgramOutput, ProgramOutputStore};
+use toolgate_world::processes::{ProgramOutcome, ProgramStartRequest, ProgramStopReason};
+use toolgate_world::sandbox::{
+    IncompleteSandbox, ProgramConfinement, SandboxSetupFailure, SandboxSetupStep,
+};
 use toolgate_world::{ProcessRunner, Root};
 
 /// The time for which a program's output is collected before it is sent.
@@ -27,7 +29,7 @@ pub struct WorkspacePrograms {
     pub(crate) root: Root,
     pub(crate) processes: ProcessRunner,
     pub(crate) settings: Arc<ExecSettings>,
-    pub(super) outputs: Arc<OutputStore>,
+    pub(super) outputs: Arc<ProgramOutputStore>,
     /// The id of the tool that runs the programs. It selects the sandbox profile.
     tool: Arc<str>,
     /// `true` if the tool that runs the programs only reads.
@@ -35,7 +37,7 @@ pub struct WorkspacePrograms {
 }
 
 /// A function that returns the text to show for a piece of output.
-type OutputFilter<'s> = &'s (dyn Fn(OutputStream, &[u8]) -> Vec<u8> + Send + Sync);
+type ProgramOutputFilter<'s> = &'s (dyn Fn(OutputStream, &[u8]) -> Vec<u8> + Send + Sync);
 
 /// The part of a call that caused a start failure, although the program was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +55,7 @@ impl WorkspacePrograms {
             root: root.clone(),
             processes: processes.clone(),
             settings: Arc::new(settings.clone()),
-            outputs: Arc::new(OutputStore::new(&settings.stored_output)),
+            outputs: Arc::new(ProgramOutputStore::new(&settings.stored_output)),
             tool: "exec.run".into(),
             only_reads: false,
         }
@@ -75,7 +77,7 @@ impl WorkspacePrograms {
     }
 
     /// Returns the confinement of the next program, if programs are confined.
-    pub(crate) fn confinement(&self) -> Option<Confinement> {
+    pub(crate) fn confinement(&self) -> Option<ProgramConfinement> {
         self.processes.sandbox().confinement_for(&self.tool, self.only_reads, &self.root)
     }
 
@@ -84,10 +86,10 @@ impl WorkspacePrograms {
     pub(crate) async fn run(
         &self,
         ctx: &ToolContext,
-        start: ProgramStart,
-        meter: Option<ProgressMeter<'_>>,
+        start: ProgramStartRequest,
+        meter: Option<OutputProgressParser<'_>>,
         to_error: impl Fn(StartFailureCause, String) -> ToolError,
-    ) -> Result<RunResult, ToolError> {
+    ) -> Result<ProgramRunResult, ToolError> {
         let name = start.program.name.clone();
         let ended = self
             .run_forwarded(ctx, start, meter, None)
@@ -101,10 +103,10 @@ impl WorkspacePrograms {
     pub(crate) async fn run_filtered(
         &self,
         ctx: &ToolContext,
-        start: ProgramStart,
+        start: ProgramStartRequest,
         to_error: impl Fn(StartFailureCause, String) -> ToolError,
-        show: OutputFilter<'_>,
-    ) -> Result<RunResult, ToolError> {
+        show: ProgramOutputFilter<'_>,
+    ) -> Result<ProgramRunResult, ToolError> {
         let name = start.program.name.clone();
         let ended = self.run_forwarded(ctx, start, None, Some(show)).await;
         let ended = ended.map_err(|err| start_error(&name, &err, to_error))?;
@@ -116,14 +118,14 @@ impl WorkspacePrograms {
         &self,
         ctx: &ToolContext,
         ended: ProgramOutcome,
-    ) -> Result<RunResult, ToolError> {
+    ) -> Result<ProgramRunResult, ToolError> {
         ctx.sandbox_report.add_profile(ended.sandbox.summary());
         for refused in &ended.network.refused {
             ctx.sandbox_report.add_refused_host(&refused.host, refused.summary());
         }
         match ended.stop_reason {
-            Some(StopReason::Canceled) => Err(ToolError::canceled()),
-            Some(StopReason::TimedOut) | None => Ok(self.store_outcome(ctx, ended)),
+            Some(ProgramStopReason::Canceled) => Err(ToolError::canceled()),
+            Some(ProgramStopReason::TimedOut) | None => Ok(self.store_outcome(ctx, ended)),
         }
     }
 
@@ -131,9 +133,9 @@ impl WorkspacePrograms {
     async fn run_forwarded(
         &self,
         ctx: &ToolContext,
-        start: ProgramStart,
-        meter: Option<ProgressMeter<'_>>,
-        show: Option<OutputFilter<'_>>,
+        start: ProgramStartRequest,
+        meter: Option<OutputProgressParser<'_>>,
+        show: Option<ProgramOutputFilter<'_>>,
     ) -> io::Result<ProgramOutcome> {
         if !ctx.events.has_receiver() {
             let read = |stream, bytes: &[u8]| {
@@ -143,7 +145,7 @@ impl WorkspacePrograms {
             };
             return self.processes.run(start, &ctx.cancel, &read).await;
         }
-        let forwarder = Mutex::new(OutputForwarder::new(ctx, meter));
+        let forwarder = Mutex::new(ProgramOutputForwarder::new(ctx, meter));
         let forwarder = || forwarder.lock().unwrap_or_else(PoisonError::into_inner);
         let watch = |stream, bytes: &[u8]| match show {
             Some(show) => forwarder().buffer(stream, &show(stream, bytes)),
@@ -165,17 +167,17 @@ impl WorkspacePrograms {
 
     /// Creates the result of a program that has ended, and stores the output that the result leaves
     /// out.
-    fn store_outcome(&self, ctx: &ToolContext, ended: ProgramOutcome) -> RunResult {
+    fn store_outcome(&self, ctx: &ToolContext, ended: ProgramOutcome) -> ProgramRunResult {
         let ProgramOutcome { status, stop_reason, duration, stdout, stderr, sandbox, network } =
             ended;
-        let timed_out = stop_reason == Some(StopReason::TimedOut);
+        let timed_out = stop_reason == Some(ProgramStopReason::TimedOut);
         let (exit_code, signal) = decode_exit(status, timed_out);
         let (stdout_shown, stdout_extent) = shown_part(&stdout);
         let (stderr_shown, stderr_extent) = shown_part(&stderr);
         let is_cut = stdout_extent.cut.is_some() || stderr_extent.cut.is_some();
         let store =
-            || self.outputs.store(&ctx.caller, Arc::new(CapturedStreams { stdout, stderr }));
-        RunResult {
+            || self.outputs.store(&ctx.caller, Arc::new(CapturedProgramOutput { stdout, stderr }));
+        ProgramRunResult {
             exit_code,
             signal,
             timed_out,
@@ -201,25 +203,26 @@ fn inner_error<T: std::error::Error + 'static>(err: &io::Error) -> Option<&T> {
 /// Explains why a program could not be started in the sandbox.
 fn sandbox_start_error(
     name: &str,
-    failed: &SetupFailure,
+    failed: &SandboxSetupFailure,
     to_error: impl Fn(StartFailureCause, String) -> ToolError,
 ) -> ToolError {
     match (failed.step, failed.cause.raw_os_error()) {
-        (SetupStep::Program, Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES)) => to_error(
+        (SandboxSetupStep::Program, Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES)) => to_error(
             StartFailureCause::Program,
             format!(
                 "the sandbox hides `{name}`; the server's operator can add its folder to \
                  `sandbox.read`"
             ),
         ),
-        (SetupStep::Program | SetupStep::Folder, Some(libc::ESTALE | libc::ENOENT)) => {
-            ToolError::new(
-                ToolFault::Unavailable,
-                format!("`{name}` or its folder was replaced while it was starting; try again"),
-            )
-        }
+        (
+            SandboxSetupStep::Program | SandboxSetupStep::Folder,
+            Some(libc::ESTALE | libc::ENOENT),
+        ) => ToolError::new(
+            ToolErrorKind::Unavailable,
+            format!("`{name}` or its folder was replaced while it was starting; try again"),
+        ),
         _ => ToolError::new(
-            ToolFault::Unavailable,
+            ToolErrorKind::Unavailable,
             format!("`{name}` was not run: the sandbox could not be set up ({failed})"),
         ),
     }
@@ -234,14 +237,14 @@ fn start_error(
     let name = name.escape_debug();
     if let Some(incomplete) = inner_error::<IncompleteSandbox>(err) {
         return ToolError::new(
-            ToolFault::Unavailable,
+            ToolErrorKind::Unavailable,
             format!(
                 "`{name}` was not run: {incomplete}; `toolgate doctor` shows details, and the \
                  server's operator can change `sandbox.require`"
             ),
         );
     }
-    if let Some(failed) = inner_error::<SetupFailure>(err) {
+    if let Some(failed) = inner_error::<SandboxSetupFailure>(err) {
         return sandbox_start_error(&name.to_string(), failed, to_error);
     }
     match err.kind() {
@@ -259,7 +262,7 @@ fn start_error(
             format!("the arguments of `{name}` are too long; use `stdin` or a file"),
         ),
         io::ErrorKind::ExecutableFileBusy => ToolError::new(
-            ToolFault::Unavailable,
+            ToolErrorKind::Unavailable,
             format!("`{name}` is still being written; try again later"),
         ),
         io::ErrorKind::TimedOut => {

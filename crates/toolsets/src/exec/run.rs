@@ -9,11 +9,11 @@ use tokio::task::spawn_blocking;
 use toolgate_contract::{CallEnding, Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::confirm::confirm;
-use super::outcome::RunResult;
-use super::program::InputFields;
+use super::outcome::ProgramRunResult;
+use super::program::ProgramInputFields;
 use super::programs::{StartFailureCause, WorkspacePrograms};
 use super::start::prepare_start;
-use toolgate_world::processes::ProgramStart;
+use toolgate_world::processes::ProgramStartRequest;
 
 /// The timeout of a program in milliseconds, if the call sets none. Most programs end sooner, and
 /// an agent that expects a longer run can set a timeout.
@@ -77,17 +77,21 @@ impl Tool for RunProgram {
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
     const HAS_PREPARE: bool = true;
     type Input = RunProgramInput;
-    type Output = RunResult;
+    type Output = ProgramRunResult;
 
     async fn prepare(&self, ctx: &ToolContext, input: &RunProgramInput) -> Result<(), ToolError> {
         if self.programs.settings.confirm.is_empty() {
             return Ok(());
         }
-        self.programs.prepare(ctx, input.clone(), InputFields::Program).await.map(drop)
+        self.programs.prepare(ctx, input.clone(), ProgramInputFields::Program).await.map(drop)
     }
 
-    async fn run(&self, ctx: &ToolContext, input: RunProgramInput) -> Result<RunResult, ToolError> {
-        let start = self.programs.prepare(ctx, input, InputFields::Program).await?;
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: RunProgramInput,
+    ) -> Result<ProgramRunResult, ToolError> {
+        let start = self.programs.prepare(ctx, input, ProgramInputFields::Program).await?;
         let to_error = |cause, message: String| match cause {
             StartFailureCause::Program => ToolError::invalid("/command", message),
             StartFailureCause::Arguments => ToolError::invalid("/args", message),
@@ -95,11 +99,11 @@ impl Tool for RunProgram {
         self.programs.run(ctx, start, None, to_error).await
     }
 
-    fn result_text(output: &RunResult) -> ResultText {
+    fn result_text(output: &ProgramRunResult) -> ResultText {
         output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"), MORE_OUTPUT)
     }
 
-    fn ending(output: &RunResult) -> CallEnding {
+    fn ending(output: &ProgramRunResult) -> CallEnding {
         output.ending(&[0])
     }
 }
@@ -119,8 +123,8 @@ impl WorkspacePrograms {
         &self,
         ctx: &ToolContext,
         input: RunProgramInput,
-        fields: InputFields,
-    ) -> Result<ProgramStart, ToolError> {
+        fields: ProgramInputFields,
+    ) -> Result<ProgramStartRequest, ToolError> {
         let cwd = input.cwd.clone();
         let start = self.prepare_unconfirmed(ctx, input, fields).await?;
         confirm(ctx, self, &start, cwd.as_deref()).await?;
@@ -133,8 +137,8 @@ impl WorkspacePrograms {
         &self,
         ctx: &ToolContext,
         input: RunProgramInput,
-        fields: InputFields,
-    ) -> Result<ProgramStart, ToolError> {
+        fields: ProgramInputFields,
+    ) -> Result<ProgramStartRequest, ToolError> {
         let programs = self.clone();
         let trace = ctx.trace.clone();
         spawn_blocking(move || prepare_start(input, fields, trace.as_ref(), &programs))

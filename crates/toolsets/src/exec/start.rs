@@ -10,11 +10,11 @@ use toolgate_contract::{ToolError, TraceContext};
 
 use super::ExecSettings;
 use super::offline_variables::offline_variables;
-use super::program::{InputFields, ProgramChooser, ScriptPermission};
+use super::program::{ProgramInputFields, ProgramSelectionRules, ShellScriptPermission};
 use super::programs::WorkspacePrograms;
 use super::run::{RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};
 use super::trace_variables::set_trace_variables;
-use toolgate_world::processes::{ProgramStart, RunLimits, refused_variable};
+use toolgate_world::processes::{ProgramRunLimits, ProgramStartRequest, refused_variable};
 
 /// The time between asking a program to stop and killing it. Most programs clean up faster, and a
 /// caller who cancels waits for it.
@@ -32,10 +32,10 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// `trace`.
 pub(super) fn prepare_start(
     input: RunProgramInput,
-    fields: InputFields,
+    fields: ProgramInputFields,
     trace: Option<&TraceContext>,
     programs: &WorkspacePrograms,
-) -> Result<ProgramStart, ToolError> {
+) -> Result<ProgramStartRequest, ToolError> {
     let WorkspacePrograms { root, processes, settings, .. } = programs;
     let RunProgramInput { command, args, shell, cwd, env, stdin, timeout_ms, max_output_bytes } =
         input;
@@ -48,7 +48,7 @@ pub(super) fn prepare_start(
             "the argument contains a NUL character",
         ));
     }
-    let scripts = ScriptPermission::from_settings(settings);
+    let scripts = ShellScriptPermission::from_settings(settings);
     // Skip folders in `PATH` that programs can write to. Otherwise a program could plant a file
     // under an allowed name.
     let search_path = match settings.allow[..] {
@@ -58,18 +58,18 @@ pub(super) fn prepare_start(
     let confinement = programs.confinement();
     // Other tools set the variables of their programs themselves.
     let offline: &[(&str, &str)] = match fields {
-        InputFields::Program => {
+        ProgramInputFields::Program => {
             let words = [command.as_str()].into_iter().chain(args.iter().map(String::as_str));
             offline_variables(confinement.as_ref(), words)
         }
-        InputFields::CommandLine | InputFields::Project => &[],
+        ProgramInputFields::CommandLine | ProgramInputFields::Project => &[],
     };
     let is_visible = |program: &Path| match &confinement {
         None => true,
         // If no sandbox is available, the start itself fails and reports that.
         Some(confinement) => processes.shows_file(confinement, program).unwrap_or(true),
     };
-    let chooser = ProgramChooser {
+    let chooser = ProgramSelectionRules {
         cwd: cwd.as_fd(),
         path: &search_path,
         scripts,
@@ -78,7 +78,7 @@ pub(super) fn prepare_start(
     };
     let (mut program, args) = match shell {
         false => (chooser.find_allowed(&command, &settings.allow)?, args),
-        true if scripts == ScriptPermission::Refused => {
+        true if scripts == ShellScriptPermission::Refused => {
             return Err(ToolError::not_allowed(fields.no_scripts_message()));
         }
         true if command.trim().is_empty() => {
@@ -108,7 +108,7 @@ pub(super) fn prepare_start(
         program.path = real;
         confinement.iter_mut().for_each(|it| it.visible_paths.push(program.path.clone()));
     }
-    Ok(ProgramStart {
+    Ok(ProgramStartRequest {
         program,
         args: args.into_iter().map(OsString::from).collect(),
         cwd,
@@ -124,8 +124,8 @@ pub(crate) fn bounds(
     settings: &ExecSettings,
     timeout: Duration,
     output_bytes: Option<usize>,
-) -> RunLimits {
-    RunLimits {
+) -> ProgramRunLimits {
+    ProgramRunLimits {
         timeout,
         grace: GRACE,
         memory_bytes_max: output_bytes.unwrap_or(OUTPUT_BYTES).clamp(1, OUTPUT_BYTES_MAX),

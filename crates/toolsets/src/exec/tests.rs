@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_contract::{
-    AnyTool, CallEnding, Caller, ResultText, ToolContext, ToolError, ToolFault,
+    AnyTool, CallEnding, Caller, ResultText, ToolContext, ToolError, ToolErrorKind,
 };
 
 use super::{ExecSettings, tools};
@@ -111,18 +111,18 @@ fn ctx() -> ToolContext {
 /// Returns the JSON Pointer of a refusal of the input.
 fn pointer(err: &ToolError) -> Option<&str> {
     match &err.fault {
-        ToolFault::Invalid { pointer } => Some(pointer),
-        ToolFault::NotAllowed
-        | ToolFault::NotFound
-        | ToolFault::Conflict(_)
-        | ToolFault::TooLarge
-        | ToolFault::Limited(_)
-        | ToolFault::Unavailable
-        | ToolFault::Canceled
-        | ToolFault::Asks(_)
-        | ToolFault::CannotAsk(_)
-        | ToolFault::Refused { .. }
-        | ToolFault::Failed => None,
+        ToolErrorKind::Invalid { pointer } => Some(pointer),
+        ToolErrorKind::NotAllowed
+        | ToolErrorKind::NotFound
+        | ToolErrorKind::Conflict(_)
+        | ToolErrorKind::TooLarge
+        | ToolErrorKind::Limited(_)
+        | ToolErrorKind::Unavailable
+        | ToolErrorKind::Canceled
+        | ToolErrorKind::Asks(_)
+        | ToolErrorKind::CannotAsk(_)
+        | ToolErrorKind::Refused { .. }
+        | ToolErrorKind::Failed => None,
     }
 }
 

@@ -10,7 +10,8 @@ use super::FileSettings;
 use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::root::{
-    CopyOptions, CopyTotals, DestinationConflict, EntryScope, ParentPolicy, quoted_path,
+    DestinationConflict, DirectoryOperationScope, EntryCopyOptions, EntryCopyTotals, ParentPolicy,
+    quoted_path,
 };
 
 /// The `files.copy` tool.
@@ -74,8 +75,12 @@ impl Tool for CopyEntry {
         ctx: &ToolContext,
         input: CopyEntryInput,
     ) -> Result<CopyEntryOutput, ToolError> {
-        let options = CopyOptions {
-            scope: if input.recursive { EntryScope::Tree } else { EntryScope::Entry },
+        let options = EntryCopyOptions {
+            scope: if input.recursive {
+                DirectoryOperationScope::Tree
+            } else {
+                DirectoryOperationScope::Entry
+            },
             conflict: if input.overwrite {
                 DestinationConflict::Replace
             } else {
@@ -90,7 +95,7 @@ impl Tool for CopyEntry {
         self.root
             .run_blocking(ctx, move |root, watch| {
                 let CopyEntryInput { source, destination, .. } = input;
-                let CopyTotals { entries, bytes, skipped } =
+                let EntryCopyTotals { entries, bytes, skipped } =
                     root.copy(&source, &destination, options, watch)?;
                 spent.charge(bytes);
                 Ok(CopyEntryOutput { source, destination, entries, bytes, skipped })

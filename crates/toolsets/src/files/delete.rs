@@ -5,14 +5,15 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{
-    Effects, QuestionKind, ResultText, Tool, ToolContext, ToolError, ToolFault,
+    Effects, QuestionKind, ResultText, Tool, ToolContext, ToolError, ToolErrorKind,
 };
 
-use super::{ConfirmFolders, FileSettings};
+use super::{FileSettings, FolderDeleteConfirmation};
 use crate::confirmation::{ConfirmationRequest, ask_confirmation};
 use toolgate_world::Root;
 use toolgate_world::root::{
-    EntryKind, EntryScope, TreeWalk, WalkFilter, WalkStart, WorkMonitor, quoted_path,
+    DirectoryOperationScope, DiskWorkMonitor, EntryKind, TreeWalk, WalkFilter, WalkStartPoint,
+    quoted_path,
 };
 
 /// Key of the question whether to delete a folder.
@@ -63,11 +64,11 @@ impl DeleteEntry {
         let is_answered = || ctx.asker.answers().contains_key(CONFIRMATION_KEY);
         let must_ask = input.recursive
             && match self.settings.confirm_folders {
-                ConfirmFolders::Always => true,
-                ConfirmFolders::WhenAble => {
+                FolderDeleteConfirmation::Always => true,
+                FolderDeleteConfirmation::WhenAble => {
                     ctx.asker.supported().supports(QuestionKind::Form) || is_answered()
                 }
-                ConfirmFolders::Never => false,
+                FolderDeleteConfirmation::Never => false,
             };
         if !must_ask {
             return Ok(());
@@ -98,12 +99,16 @@ impl DeleteEntry {
 }
 
 /// Counts the entries in the directory at `path`. Returns `None` if it is not a directory.
-fn count_entries(root: &Root, path: &str, watch: &WorkMonitor) -> Result<Option<u64>, ToolError> {
+fn count_entries(
+    root: &Root,
+    path: &str,
+    watch: &DiskWorkMonitor,
+) -> Result<Option<u64>, ToolError> {
     // Deleting a symlink never deletes its target.
     if !root.entry_details(path).is_ok_and(|look| look.meta.kind() == EntryKind::Dir) {
         return Ok(None);
     }
-    let WalkStart::Folder(folder) = root.walk_start(path)? else { return Ok(None) };
+    let WalkStartPoint::Folder(folder) = root.walk_start(path)? else { return Ok(None) };
     let everything = WalkFilter { include_ignored: true, include_hidden: true };
     let mut walk = TreeWalk::new(root, folder, everything, None, watch)?;
     let mut entries = 0;
@@ -136,11 +141,15 @@ impl Tool for DeleteEntry {
     ) -> Result<DeleteEntryOutput, ToolError> {
         // The path may have become a folder since `prepare`. A person is still asked only once.
         self.confirm(ctx, &input).await?;
-        let scope = if input.recursive { EntryScope::Tree } else { EntryScope::Entry };
+        let scope = if input.recursive {
+            DirectoryOperationScope::Tree
+        } else {
+            DirectoryOperationScope::Entry
+        };
         self.root
             .run_blocking(ctx, move |root, watch| {
                 let entries = match root.remove(&input.path, scope, watch) {
-                    Err(err) if input.missing_ok && err.fault == ToolFault::NotFound => 0,
+                    Err(err) if input.missing_ok && err.fault == ToolErrorKind::NotFound => 0,
                     removed => removed?,
                 };
                 Ok(DeleteEntryOutput { path: input.path, deleted: entries > 0, entries })

@@ -16,16 +16,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::printable::escape_line;
 use toolgate_contract::{
-    Effects, ResultText, Tool, ToolContext, ToolError, ToolFault, WriteBudget,
+    Effects, ResultText, Tool, ToolContext, ToolError, ToolErrorKind, WriteBudget,
 };
 
 use super::FileSettings;
 use crate::counted::counted;
-use encoded::EncodedText;
+use encoded::EncodedFileText;
 use toolgate_world::Root;
 use toolgate_world::root::{
-    EntryMeta, Etag, ExistingFile, MissingFile, ParentPolicy, WorkMonitor, WriteConditions,
-    quoted_path,
+    DiskWorkMonitor, EntryMeta, Etag, ExistingFilePolicy, FileWriteConditions, MissingFilePolicy,
+    ParentPolicy, quoted_path,
 };
 
 /// Maximum number of attempts at an edit by text, if the file keeps changing meanwhile.
@@ -47,7 +47,7 @@ pub struct EditFileInput {
     path: Option<String>,
     /// Edits that do not overlap.
     #[schemars(length(min = 1, max = 1000))]
-    edits: Vec<EditChange>,
+    edits: Vec<FileEditChange>,
     /// Etag that the file must have.
     if_match: Option<String>,
     /// Only show the diff.
@@ -58,7 +58,7 @@ pub struct EditFileInput {
 /// One change: of the text `old`, or of the lines from `start_line` to `end_line`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct EditChange {
+struct FileEditChange {
     /// The file, if several are edited.
     path: Option<String>,
     /// Exact text to replace; must occur once.
@@ -176,7 +176,7 @@ fn edit(
     settings: &FileSettings,
     input: &EditFileInput,
     spent: &WriteBudget,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<EditFileOutput, ToolError> {
     if input.edits.is_empty() {
         return Err(ToolError::invalid("/edits", "it is empty; give at least one edit"));
@@ -203,11 +203,11 @@ struct FileEditor<'e> {
     settings: &'e FileSettings,
     input: &'e EditFileInput,
     spent: &'e WriteBudget,
-    watch: &'e WorkMonitor,
+    watch: &'e DiskWorkMonitor,
 }
 
 /// An edit of one file that has been checked but not yet written.
-struct CheckedEdit {
+struct CheckedFileEdit {
     path: String,
     /// Metadata of the content that the edit was made for.
     meta: EntryMeta,
@@ -228,7 +228,7 @@ impl FileEditor<'_> {
         let attempts = if may_retry { TRIES_MAX } else { 1 };
         for _ in 1..attempts {
             match self.write(self.check(file)?) {
-                Err(ToolError { fault: ToolFault::Conflict(_), .. }) => {}
+                Err(ToolError { fault: ToolErrorKind::Conflict(_), .. }) => {}
                 outcome => return outcome,
             }
         }
@@ -236,7 +236,7 @@ impl FileEditor<'_> {
     }
 
     /// Makes the changes of one file in memory, and checks that they are possible.
-    fn check(&self, file: &several::FileEdits<'_>) -> Result<CheckedEdit, ToolError> {
+    fn check(&self, file: &several::FileEdits<'_>) -> Result<CheckedFileEdit, ToolError> {
         let Self { root, settings, watch, .. } = *self;
         let changes = file.changes.as_slice();
         let file = root.open_file(&file.path)?;
@@ -245,7 +245,7 @@ impl FileEditor<'_> {
         let too_large = |size: u64| {
             let message =
                 format!("{} has {size} bytes; at most {most} can be edited", quoted_path(&path));
-            ToolError::new(ToolFault::TooLarge, message)
+            ToolError::new(ToolErrorKind::TooLarge, message)
         };
         let meta = *file.meta();
         if meta.size() > most {
@@ -258,7 +258,7 @@ impl FileEditor<'_> {
         {
             return Err(etag.stale_error(&path, expected));
         }
-        let text = EncodedText::decode(&old, changes, &path)?;
+        let text = EncodedFileText::decode(&old, changes, &path)?;
         let plan = plan::plan_edit(&text.bytes, changes, &path, text.bytes_max(most), watch)?;
         text.check_plan(changes, &plan)?;
         let edited = plan::apply(&text.bytes, &plan);
@@ -276,11 +276,11 @@ impl FileEditor<'_> {
         )?;
         let replacements = plan.spans.len() as u64;
         let new = (*new != *old).then(|| new.to_vec());
-        Ok(CheckedEdit { path, meta, etag, new, diff, diff_truncated, replacements })
+        Ok(CheckedFileEdit { path, meta, etag, new, diff, diff_truncated, replacements })
     }
 
     /// Writes an edit that has been checked, unless the call is a dry run.
-    fn write(&self, edit: CheckedEdit) -> Result<EditFileOutput, ToolError> {
+    fn write(&self, edit: CheckedFileEdit) -> Result<EditFileOutput, ToolError> {
         if let Some(new) = edit.new.as_ref().filter(|_| !self.input.dry_run) {
             self.spent.reserve(new.len() as u64)?;
         }
@@ -288,15 +288,15 @@ impl FileEditor<'_> {
     }
 
     /// Writes a checked edit, whose bytes are reserved, unless the call is a dry run.
-    fn write_reserved(&self, edit: CheckedEdit) -> Result<EditFileOutput, ToolError> {
-        let CheckedEdit { path, meta, etag, new, diff, diff_truncated, replacements } = edit;
+    fn write_reserved(&self, edit: CheckedFileEdit) -> Result<EditFileOutput, ToolError> {
+        let CheckedFileEdit { path, meta, etag, new, diff, diff_truncated, replacements } = edit;
         let dry_run = self.input.dry_run;
         let (meta, etag) = match new.filter(|_| !dry_run) {
             None => (meta, etag),
             Some(new) => {
-                let terms = WriteConditions {
-                    existing: ExistingFile::Match(etag.as_str().to_owned()),
-                    missing: MissingFile::Refuse,
+                let terms = FileWriteConditions {
+                    existing: ExistingFilePolicy::Match(etag.as_str().to_owned()),
+                    missing: MissingFilePolicy::Refuse,
                     parents: ParentPolicy::Require,
                     mode: None,
                 };

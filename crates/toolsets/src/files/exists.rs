@@ -8,7 +8,7 @@ use toolgate_world::Root;
 use toolgate_world::root::{EntryKind, quoted_path};
 
 /// The `files.exists` tool.
-pub struct CheckPath {
+pub struct CheckPathExists {
     root: Root,
     /// `true` if the check may run on the async thread, because the disk is local.
     is_local: bool,
@@ -17,14 +17,14 @@ pub struct CheckPath {
 /// Input of `files.exists`: the path to check.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CheckPathInput {
+pub struct CheckPathExistsInput {
     /// The path, relative to the workspace root.
     path: String,
 }
 
 /// The result of checking a path.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct CheckPathOutput {
+pub struct CheckPathExistsOutput {
     /// The path, as given in the call.
     path: String,
     /// True if something exists there.
@@ -33,14 +33,14 @@ pub struct CheckPathOutput {
     kind: Option<EntryKind>,
 }
 
-impl CheckPath {
+impl CheckPathExists {
     /// Creates the tool for paths beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone(), is_local: root.is_local() }
     }
 }
 
-impl Tool for CheckPath {
+impl Tool for CheckPathExists {
     const NAME: &'static str = "files.exists";
     const TITLE: &'static str = "Check path";
     const DESCRIPTION: &'static str =
@@ -48,22 +48,22 @@ impl Tool for CheckPath {
     const EFFECTS: Effects = Effects::Reads;
     const LISTED: bool = false;
     const IDEMPOTENT: bool = true;
-    type Input = CheckPathInput;
-    type Output = CheckPathOutput;
+    type Input = CheckPathExistsInput;
+    type Output = CheckPathExistsOutput;
 
     async fn run(
         &self,
         ctx: &ToolContext,
-        input: CheckPathInput,
-    ) -> Result<CheckPathOutput, ToolError> {
-        let CheckPathInput { path } = input;
+        input: CheckPathExistsInput,
+    ) -> Result<CheckPathExistsOutput, ToolError> {
+        let CheckPathExistsInput { path } = input;
         if self.is_local {
             return exists(&self.root, path);
         }
         self.root.run_blocking(ctx, move |root, _| exists(root, path)).await
     }
 
-    fn result_text(output: &CheckPathOutput) -> ResultText {
+    fn result_text(output: &CheckPathExistsOutput) -> ResultText {
         let path = quoted_path(&output.path);
         ResultText::from_body(match output.kind {
             Some(EntryKind::File) => format!("{path} is a file"),
@@ -77,7 +77,7 @@ impl Tool for CheckPath {
     }
 }
 
-fn exists(root: &Root, path: String) -> Result<CheckPathOutput, ToolError> {
+fn exists(root: &Root, path: String) -> Result<CheckPathExistsOutput, ToolError> {
     let kind = root.kind_at(&path)?;
-    Ok(CheckPathOutput { path, exists: kind.is_some(), kind })
+    Ok(CheckPathExistsOutput { path, exists: kind.is_some(), kind })
 }

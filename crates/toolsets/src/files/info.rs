@@ -6,7 +6,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use crate::counted::counted;
 use toolgate_world::Root;
-use toolgate_world::root::{EntryDetails, EntryKind, Etag, WorkMonitor, quoted_path};
+use toolgate_world::root::{DiskWorkMonitor, EntryDetails, EntryKind, Etag, quoted_path};
 
 /// Largest file whose lines are counted, in bytes.
 const COUNTED_BYTES_MAX: u64 = 1 << 20;
@@ -112,7 +112,7 @@ impl Tool for GetFileInfo {
 fn info(
     root: &Root,
     input: GetFileInfoInput,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<GetFileInfoOutput, ToolError> {
     let EntryDetails { meta, target } = root.entry_details(&input.path)?;
     let leads_to = match meta.kind() {

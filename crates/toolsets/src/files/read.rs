@@ -16,11 +16,11 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 use super::FileSettings;
 use crate::counted::counted;
 use crate::text_encoding::{ByteOrder, LineEnds, TextEncoding, seven_bit_name};
-use content::FileContent;
-use picture::{Picture, PictureSize};
-use several::{FileReadResult, OtherFile, PATHS_MAX};
+use content::OpenFileContent;
+use picture::{PictureSize, ShownPicture};
+use several::{FileReadResult, FurtherFileResult, PATHS_MAX};
 use toolgate_world::Root;
-use toolgate_world::root::{Etag, WorkMonitor, WorkspaceFile, quoted_path};
+use toolgate_world::root::{DiskWorkMonitor, Etag, WorkspaceFile, quoted_path};
 
 /// Largest file that is read on the async thread, in bytes. Larger files go to a blocking thread.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
@@ -49,7 +49,7 @@ pub struct ReadFileInput {
     #[schemars(length(max = PATHS_MAX))]
     paths: Vec<String>,
     /// `base64` for what is not text.
-    encoding: Option<FileEncoding>,
+    encoding: Option<FileContentEncoding>,
     /// Byte to start at, from 0, instead of lines.
     offset: Option<u64>,
     /// Number of bytes to read.
@@ -72,7 +72,7 @@ pub struct ReadFileInput {
 
 /// Encoding of the content in JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-enum FileEncoding {
+enum FileContentEncoding {
     /// UTF-8 text.
     #[default]
     #[serde(rename = "utf-8")]
@@ -88,7 +88,7 @@ pub(super) struct ReadFileOutput {
     /// The file, relative to the workspace root.
     path: String,
     /// Encoding of `content`.
-    encoding: FileEncoding,
+    encoding: FileContentEncoding,
     /// Encoding of the file, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_encoding: Option<&'static str>,
@@ -107,7 +107,7 @@ pub(super) struct ReadFileOutput {
     /// True if the size limit cut the answer.
     truncated: bool,
     /// Position after `content` to continue at; null at the end of the file.
-    next: Option<NextPosition>,
+    next: Option<NextReadPosition>,
     /// True if the file still has the etag in `if_none_match`.
     not_modified: bool,
     /// Media type of a picture, which is shown instead of `content`.
@@ -116,13 +116,13 @@ pub(super) struct ReadFileOutput {
     /// The other files of `paths`, with the same fields, or with `path` and `error`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
-    others: Vec<OtherFile>,
+    others: Vec<FurtherFileResult>,
     /// Size of the picture before it was scaled down to be shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     scaled_from: Option<PictureSize>,
     /// The picture.
     #[serde(skip)]
-    picture: Option<Picture>,
+    picture: Option<ShownPicture>,
 }
 
 /// A range of bytes.
@@ -147,14 +147,14 @@ struct LineRange {
 
 /// Position to continue at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-struct NextPosition {
+struct NextReadPosition {
     /// Value for `offset`.
     offset: u64,
     /// Value for `start_line`; null in the middle of a line.
     start_line: Option<i64>,
 }
 
-enum ReadRange {
+enum FileReadRange {
     Bytes { offset: u64, length: u64 },
     Lines { start: i64, count: u64 },
 }
@@ -191,7 +191,7 @@ impl Tool for ReadFile {
         };
         if !input.paths.is_empty() {
             several::check_paths(&input)?;
-            let work = move |root: &Root, watch: &WorkMonitor| {
+            let work = move |root: &Root, watch: &DiskWorkMonitor| {
                 several::read_files(root, &input, &range, limit, watch)
             };
             return self.root.run_blocking(ctx, work).await.map(FileReadResult);
@@ -200,7 +200,7 @@ impl Tool for ReadFile {
             return Err(ToolError::invalid("", "`path` is missing"));
         };
         if !self.is_local {
-            let work = move |root: &Root, watch: &WorkMonitor| {
+            let work = move |root: &Root, watch: &DiskWorkMonitor| {
                 read_file(root, root.open_file(&path)?, &input, &range, limit, watch)?
                     .with_small_picture(watch)
             };
@@ -208,15 +208,16 @@ impl Tool for ReadFile {
         }
         let file = self.root.open_file(&path)?;
         let read = if file.meta().size() <= INLINE_BYTES_MAX {
-            let read = read_file(&self.root, file, &input, &range, limit, &WorkMonitor::default())?;
-            match read.picture.as_ref().is_some_and(Picture::is_large) {
+            let read =
+                read_file(&self.root, file, &input, &range, limit, &DiskWorkMonitor::default())?;
+            match read.picture.as_ref().is_some_and(ShownPicture::is_large) {
                 true => {
                     self.root.run_blocking(ctx, |_, watch| read.with_small_picture(watch)).await
                 }
                 false => Ok(read),
             }
         } else {
-            let work = move |root: &Root, watch: &WorkMonitor| {
+            let work = move |root: &Root, watch: &DiskWorkMonitor| {
                 read_file(root, file, &input, &range, limit, watch)?.with_small_picture(watch)
             };
             self.root.run_blocking(ctx, work).await
@@ -231,7 +232,7 @@ impl ReadFileOutput {
     }
 
     /// Scales the picture of the file down if it is too large to show.
-    fn with_small_picture(mut self, watch: &WorkMonitor) -> Result<Self, ToolError> {
+    fn with_small_picture(mut self, watch: &DiskWorkMonitor) -> Result<Self, ToolError> {
         if let Some(picture) = self.picture.take() {
             watch.check_cancelled()?;
             let fitting = picture::fit(picture, &self.path)?;
@@ -240,7 +241,7 @@ impl ReadFileOutput {
         Ok(self)
     }
 
-    fn show_picture(&mut self, picture: Picture) {
+    fn show_picture(&mut self, picture: ShownPicture) {
         self.media_type = Some(picture.media_type);
         self.scaled_from = picture.scaled_from;
         self.picture = Some(picture);
@@ -280,10 +281,10 @@ impl ReadFileOutput {
             (Some(_) | None, Some(_) | None) => {}
         }
         match next {
-            Some(NextPosition { start_line: Some(line), .. }) => {
+            Some(NextReadPosition { start_line: Some(line), .. }) => {
                 note += &format!("; continue with start_line: {line}");
             }
-            Some(NextPosition { offset, .. }) => {
+            Some(NextReadPosition { offset, .. }) => {
                 note += &format!("; continue with offset: {offset}");
             }
             None => {}
@@ -293,7 +294,7 @@ impl ReadFileOutput {
 }
 
 /// Returns the range of bytes or lines that `input` asks for.
-fn requested_range(input: &ReadFileInput) -> Result<ReadRange, ToolError> {
+fn requested_range(input: &ReadFileInput) -> Result<FileReadRange, ToolError> {
     let ReadFileInput { offset, length, start_line, end_line, line_count, .. } = *input;
     for (pointer, value) in
         [("/length", length), ("/line_count", line_count), ("/max_bytes", input.max_bytes)]
@@ -315,10 +316,10 @@ fn requested_range(input: &ReadFileInput) -> Result<ReadRange, ToolError> {
     let start = start_line.unwrap_or(1);
     Ok(match end_line {
         _ if bytes => {
-            ReadRange::Bytes { offset: offset.unwrap_or(0), length: length.unwrap_or(u64::MAX) }
+            FileReadRange::Bytes { offset: offset.unwrap_or(0), length: length.unwrap_or(u64::MAX) }
         }
-        Some(end) => ReadRange::Lines { start, count: lines_until(start, end, line_count)? },
-        None => ReadRange::Lines { start, count: line_count.unwrap_or(u64::MAX) },
+        Some(end) => FileReadRange::Lines { start, count: lines_until(start, end, line_count)? },
+        None => FileReadRange::Lines { start, count: line_count.unwrap_or(u64::MAX) },
     })
 }
 
@@ -342,16 +343,16 @@ fn read_file(
     root: &Root,
     file: WorkspaceFile,
     input: &ReadFileInput,
-    range: &ReadRange,
+    range: &FileReadRange,
     limit: u64,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<ReadFileOutput, ToolError> {
     let wanted_max = match range {
-        ReadRange::Lines { start: 1, count: u64::MAX } => limit,
-        ReadRange::Bytes { offset: 0, length } => limit.min(*length),
-        ReadRange::Lines { .. } | ReadRange::Bytes { .. } => 0,
+        FileReadRange::Lines { start: 1, count: u64::MAX } => limit,
+        FileReadRange::Bytes { offset: 0, length } => limit.min(*length),
+        FileReadRange::Lines { .. } | FileReadRange::Bytes { .. } => 0,
     };
-    let mut content = FileContent::open(root, file, wanted_max, watch)?;
+    let mut content = OpenFileContent::open(root, file, wanted_max, watch)?;
     let not_modified =
         input.if_none_match.as_ref().is_some_and(|given| content.etag.matches(given));
     let mut output = ReadFileOutput {
@@ -375,11 +376,11 @@ fn read_file(
     if not_modified {
         return Ok(output);
     }
-    let is_whole = matches!(range, ReadRange::Lines { start: 1, count: u64::MAX });
+    let is_whole = matches!(range, FileReadRange::Lines { start: 1, count: u64::MAX });
     match picture::read_picture(&content, is_whole && input.encoding.is_none())? {
         Some(picture) => {
             output.show_picture(picture);
-            output.encoding = FileEncoding::Base64;
+            output.encoding = FileContentEncoding::Base64;
         }
         None => fill_output(&mut content, range, limit, &mut output)?,
     }
@@ -388,44 +389,44 @@ fn read_file(
 
 /// Puts the part of `content` in `range` into `output`, at most `limit` bytes.
 fn fill_output(
-    content: &mut FileContent<'_>,
-    range: &ReadRange,
+    content: &mut OpenFileContent<'_>,
+    range: &FileReadRange,
     limit: u64,
     output: &mut ReadFileOutput,
 ) -> Result<(), ToolError> {
     let size = content.size();
     let (offset, first_line) = match *range {
-        ReadRange::Bytes { offset, .. } => (offset.min(size), None),
-        ReadRange::Lines { start, .. } => {
+        FileReadRange::Bytes { offset, .. } => (offset.min(size), None),
+        FileReadRange::Lines { start, .. } => {
             let (offset, line) = content.line_start(start)?;
             (offset, Some(line))
         }
     };
     let remaining = size - offset;
     let requested = match *range {
-        ReadRange::Bytes { length, .. } => remaining.min(length),
-        ReadRange::Lines { .. } => remaining,
+        FileReadRange::Bytes { length, .. } => remaining.min(length),
+        FileReadRange::Lines { .. } => remaining,
     };
     let ends = content.line_ends();
-    let utf16 = content.utf16.filter(|_| output.encoding == FileEncoding::Utf8);
+    let utf16 = content.utf16.filter(|_| output.encoding == FileContentEncoding::Utf8);
     let limit = utf16.map_or(limit, |_| whole_units(limit));
     let mut bytes = content.take(offset, requested.min(limit))?;
     let mut whole = bytes.len() as u64 >= requested;
-    if let ReadRange::Lines { count, .. } = *range
+    if let FileReadRange::Lines { count, .. } = *range
         && count < u64::MAX
         && let Some(end) = end_of_line(&bytes, count, ends)
     {
         bytes.truncate(end);
         whole = true;
     }
-    if utf16.is_none() && output.encoding == FileEncoding::Utf8 {
+    if utf16.is_none() && output.encoding == FileContentEncoding::Utf8 {
         let fitting = escaped_prefix(&bytes, ESCAPED_BYTES_MAX);
         if fitting < bytes.len() {
             bytes.truncate(fitting);
             whole = false;
         }
     }
-    if !whole && output.encoding == FileEncoding::Utf8 {
+    if !whole && output.encoding == FileContentEncoding::Utf8 {
         truncate_at_line(&mut bytes, utf16);
     }
     let end = offset + bytes.len() as u64;
@@ -438,9 +439,9 @@ fn fill_output(
     output.truncated = !whole;
     output.bytes = Some(ByteRange { offset, length: bytes.len() as u64 });
     output.lines = first_line
-        .filter(|_| output.encoding == FileEncoding::Utf8)
+        .filter(|_| output.encoding == FileContentEncoding::Utf8)
         .map(|start| LineRange { start, count: newlines + open_line, total: content.lines });
-    output.next = (end < size).then(|| NextPosition {
+    output.next = (end < size).then(|| NextReadPosition {
         offset: end,
         start_line: first_line
             .filter(|_| open_line == 0)
@@ -449,13 +450,13 @@ fn fill_output(
     });
     output.file_encoding = match utf16 {
         Some(order) => Some(order.utf16_name()),
-        None => seven_bit_name(&bytes).filter(|_| output.encoding == FileEncoding::Utf8),
+        None => seven_bit_name(&bytes).filter(|_| output.encoding == FileContentEncoding::Utf8),
     };
-    let part = ContentPart { offset, at_end: end == size, path: &output.path };
+    let part = ReadContentPosition { offset, at_end: end == size, path: &output.path };
     output.content = Some(match (output.encoding, utf16) {
-        (FileEncoding::Base64, _) => BASE64_STANDARD.encode(&bytes),
-        (FileEncoding::Utf8, Some(order)) => part.decode_utf16(&bytes, order)?,
-        (FileEncoding::Utf8, None) => part.into_utf8(bytes, content.whole())?,
+        (FileContentEncoding::Base64, _) => BASE64_STANDARD.encode(&bytes),
+        (FileContentEncoding::Utf8, Some(order)) => part.decode_utf16(&bytes, order)?,
+        (FileContentEncoding::Utf8, None) => part.into_utf8(bytes, content.whole())?,
     });
     Ok(())
 }
@@ -470,8 +471,8 @@ fn end_of_line(bytes: &[u8], count: u64, ends: LineEnds) -> Option<usize> {
     ends.nth(bytes, usize::try_from(count - 1).ok()?)
 }
 
-/// Returns how many of the first `bytes` have about `max` bytes in JSON, in which a control character
-/// takes six bytes.
+/// Returns how many of the first `bytes` have about `max` bytes in JSON, in which a control
+/// character takes six bytes.
 fn escaped_prefix(bytes: &[u8], max: usize) -> usize {
     let is_control = |byte: &&u8| **byte < b' ' && !matches!(**byte, b'\n' | b'\r' | b'\t');
     let mut escaped = 0;
@@ -502,14 +503,14 @@ fn truncate_at_line(bytes: &mut Vec<u8>, utf16: Option<ByteOrder>) {
 }
 
 /// The location of a part of a file's content, for errors about its encoding.
-struct ContentPart<'p> {
+struct ReadContentPosition<'p> {
     offset: u64,
     /// `true` if the part ends at the end of the file.
     at_end: bool,
     path: &'p str,
 }
 
-impl ContentPart<'_> {
+impl ReadContentPosition<'_> {
     /// Converts `bytes` to text. An error names the encoding of the file, whose `whole` content is
     /// known if it is small.
     fn into_utf8(self, bytes: Vec<u8>, whole: Option<&[u8]>) -> Result<String, ToolError> {

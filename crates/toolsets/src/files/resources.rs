@@ -10,20 +10,20 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    BoxFuture, ChangeFeed, CompletionRequest, CompletionTarget, ContentAnnotations,
+    ActivityGuard, BoxFuture, ChangeFeed, CompletionRequest, CompletionTarget, ContentAnnotations,
     ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate, Tool, ToolContext, ToolError,
-    ToolFault, ToolId, ToolSpec, WatchGuard,
+    ToolErrorKind, ToolId, ToolSpec,
 };
 
 use super::{FileSettings, ReadFile};
 use crate::media;
 use crate::uri_paths::percent_encode_path;
 use toolgate_world::root::{
-    EntryKind, EntryMeta, TreeWalk, WalkFilter, WalkFolder, WalkStart, WorkMonitor, WorkspaceFile,
-    quoted_path,
+    DiskWorkMonitor, EntryKind, EntryMeta, TreeWalk, WalkFilter, WalkFolder, WalkStartPoint,
+    WorkspaceFile, quoted_path,
 };
 use toolgate_world::{FileWatcher, Root};
-use uri::FileUris;
+use uri::FileUriConverter;
 #[cfg(any(fuzzing, test))]
 pub(crate) use uri::check_uri as fuzz_uris;
 
@@ -37,24 +37,24 @@ const EXAMINED_ENTRIES_MAX: usize = 50_000;
 const LISTED_SIGHT: WalkFilter = WalkFilter { include_ignored: false, include_hidden: true };
 
 /// Resource source for the files beneath the root of a workspace.
-pub struct FileResources {
+pub struct FileResourceSource {
     root: Root,
     guard: ToolSpec,
-    uris: Arc<FileUris>,
+    uris: Arc<FileUriConverter>,
     read_bytes_max: u64,
     watcher: FileWatcher,
     /// `true` if small files may be read on the async thread, because the disk is local.
     is_local: bool,
 }
 
-impl FileResources {
+impl FileResourceSource {
     /// Creates the source for files beneath `root`. A caller may read them if it may call
     /// `files.read`.
     pub fn new(root: &Root, settings: &FileSettings) -> Self {
         Self {
             root: root.clone(),
             guard: read_file_spec(),
-            uris: Arc::new(FileUris::for_root(root.path())),
+            uris: Arc::new(FileUriConverter::for_root(root.path())),
             read_bytes_max: settings.limits.answer_bytes_max,
             watcher: FileWatcher::new(root),
             is_local: root.is_local(),
@@ -71,7 +71,7 @@ impl FileResources {
         let bytes = if self.is_local {
             let file = self.root.open_file(&explicit_path(&path)).map_err(invalid_to_not_found)?;
             if file.meta().size() <= INLINE_BYTES_MAX {
-                read_whole(&file, &path, max, &WorkMonitor::default())?
+                read_whole(&file, &path, max, &DiskWorkMonitor::default())?
             } else {
                 let path = path.clone();
                 self.root
@@ -80,7 +80,7 @@ impl FileResources {
             }
         } else {
             let path = path.clone();
-            let read = move |root: &Root, watch: &WorkMonitor| {
+            let read = move |root: &Root, watch: &DiskWorkMonitor| {
                 let file = root.open_file(&explicit_path(&path)).map_err(invalid_to_not_found)?;
                 read_whole(&file, &path, max, watch)
             };
@@ -97,7 +97,7 @@ impl FileResources {
     ) -> Result<Vec<ResourceSpec>, ToolError> {
         let after = after.map(|uri| self.uris.parse_path(uri)).transpose()?.map(PathBuf::from);
         let uris = self.uris.clone();
-        let list = move |root: &Root, watch: &WorkMonitor| {
+        let list = move |root: &Root, watch: &DiskWorkMonitor| {
             let top = workspace_folder(root)?;
             let mut listed = Vec::new();
             let mut walk = TreeWalk::new(root, top, LISTED_SIGHT, after.clone(), watch)?;
@@ -129,7 +129,7 @@ impl FileResources {
         let after = after.map(|uri| self.uris.parse_path(uri)).transpose()?;
         let mut after = after.map(|path| OsString::from(last_name(&path)));
         let uris = self.uris.clone();
-        let list = move |root: &Root, watch: &WorkMonitor| {
+        let list = move |root: &Root, watch: &DiskWorkMonitor| {
             let mut listed = Vec::new();
             loop {
                 let room = at_most - listed.len();
@@ -160,7 +160,7 @@ impl FileResources {
         }
         // Suggested values are percent-encoded, so the typed text may be encoded, too.
         let typed = percent_decode_str(&request.prefix).decode_utf8_lossy().into_owned();
-        let complete = move |root: &Root, watch: &WorkMonitor| {
+        let complete = move |root: &Root, watch: &DiskWorkMonitor| {
             let mut paths = complete_in_folder(root, &typed, watch);
             let mut walk = TreeWalk::new(root, workspace_folder(root)?, LISTED_SIGHT, None, watch)?;
             for _ in 0..EXAMINED_ENTRIES_MAX {
@@ -179,30 +179,30 @@ impl FileResources {
         ctx: &ToolContext,
         uri: &str,
         changes: &ChangeFeed,
-    ) -> Result<WatchGuard, ToolError> {
+    ) -> Result<ActivityGuard, ToolError> {
         let path = explicit_path(&self.uris.parse_path(uri)?);
         let look = {
             let path = path.clone();
-            move |root: &Root, _: &WorkMonitor| {
+            move |root: &Root, _: &DiskWorkMonitor| {
                 root.open_file(&path).map(drop).map_err(invalid_to_not_found)
             }
         };
         match self.root.run_blocking(ctx, look).await {
             // A file that does not exist yet can be watched until it is created.
-            Err(err) if err.fault == ToolFault::NotFound && !is_there(&self.root, &path) => {}
+            Err(err) if err.fault == ToolErrorKind::NotFound && !is_there(&self.root, &path) => {}
             looked => looked?,
         }
         self.watcher.watch_file(&path, uri, changes).await
     }
 }
 
-impl ResourceSource for FileResources {
+impl ResourceSource for FileResourceSource {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
 
     fn owns(&self, uri: &str) -> bool {
-        FileUris::is_file_uri(uri)
+        FileUriConverter::is_file_uri(uri)
     }
 
     fn policy_input(&self, uri: &str) -> Value {
@@ -258,11 +258,11 @@ impl ResourceSource for FileResources {
         ctx: &'a ToolContext,
         uri: &'a str,
         changes: &'a ChangeFeed,
-    ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
+    ) -> BoxFuture<'a, Result<ActivityGuard, ToolError>> {
         Box::pin(self.start_watching(ctx, uri, changes))
     }
 
-    fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
+    fn watch_list(&self, changes: &ChangeFeed) -> ActivityGuard {
         self.watcher.watch_list(changes)
     }
 
@@ -290,13 +290,13 @@ fn read_whole(
     file: &WorkspaceFile,
     path: &str,
     max: u64,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<Vec<u8>, ToolError> {
     let size = file.meta().size();
     if size > max {
         let path = quoted_path(path);
         return Err(ToolError::new(
-            ToolFault::TooLarge,
+            ToolErrorKind::TooLarge,
             format!(
                 "{path} has {size} bytes, and a resource can have at most {max}; read it in parts \
                  with files_read, by `offset` and `length` or by lines"
@@ -309,13 +309,13 @@ fn read_whole(
 /// Returns the workspace root as a folder to walk.
 fn workspace_folder(root: &Root) -> Result<WalkFolder, ToolError> {
     match root.walk_start(".")? {
-        WalkStart::Folder(folder) => Ok(folder),
-        WalkStart::File(_) => Err(ToolError::failed("the workspace is no longer a directory")),
+        WalkStartPoint::Folder(folder) => Ok(folder),
+        WalkStartPoint::File(_) => Err(ToolError::failed("the workspace is no longer a directory")),
     }
 }
 
 /// Builds the resource listing for the entry at `path`.
-fn resource_spec(uris: &FileUris, path: &str, meta: &EntryMeta) -> ResourceSpec {
+fn resource_spec(uris: &FileUriConverter, path: &str, meta: &EntryMeta) -> ResourceSpec {
     let modified =
         ContentAnnotations { modified: Some(meta.mtime()), ..ContentAnnotations::default() };
     let is_folder = meta.kind() == EntryKind::Dir;
@@ -359,9 +359,9 @@ fn child_entry(
 
 /// Returns completions from the typed folder whose names begin with the typed part, ignored entries
 /// included.
-fn complete_in_folder(root: &Root, typed: &str, watch: &WorkMonitor) -> BTreeSet<String> {
+fn complete_in_folder(root: &Root, typed: &str, watch: &DiskWorkMonitor) -> BTreeSet<String> {
     let (folder, prefix) = typed.rsplit_once('/').unwrap_or((".", typed));
-    let Ok(WalkStart::Folder(mut folder)) = root.walk_start(&explicit_path(folder)) else {
+    let Ok(WalkStartPoint::Folder(mut folder)) = root.walk_start(&explicit_path(folder)) else {
         return BTreeSet::new();
     };
     let everything = WalkFilter { include_ignored: true, include_hidden: true };
@@ -407,8 +407,8 @@ fn is_there(root: &Root, path: &str) -> bool {
 
 /// Turns an invalid path into "not found", because a URI with such a path names no resource.
 fn invalid_to_not_found(err: ToolError) -> ToolError {
-    if matches!(err.fault, ToolFault::Invalid { .. }) {
-        ToolError { fault: ToolFault::NotFound, ..err }
+    if matches!(err.fault, ToolErrorKind::Invalid { .. }) {
+        ToolError { fault: ToolErrorKind::NotFound, ..err }
     } else {
         err
     }

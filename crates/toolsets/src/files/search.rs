@@ -63,9 +63,9 @@ pub struct SearchFilesInput {
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct SearchFilesOutput {
     /// Lines that match `query`, ordered by path and line.
-    matches: Vec<LineMatch>,
+    matches: Vec<FileLineMatch>,
     /// Entries that match `glob`, ordered by path, if `query` was not given.
-    files: Vec<NameMatch>,
+    files: Vec<EntryNameMatch>,
     /// Number of files searched (without `query`: entries).
     searched: u64,
     /// True if there are more matches.
@@ -73,12 +73,12 @@ pub struct SearchFilesOutput {
     /// Cursor to continue with; null at the end.
     cursor: Option<String>,
     /// Files that could not be searched.
-    skipped: SkippedCounts,
+    skipped: SkippedEntryCounts,
 }
 
 /// A line that matches the query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-struct LineMatch {
+struct FileLineMatch {
     /// The file, relative to the workspace root.
     path: String,
     /// Line number, from 1.
@@ -95,7 +95,7 @@ struct LineMatch {
 
 /// An entry whose name matches the glob.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-struct NameMatch {
+struct EntryNameMatch {
     /// Path relative to the workspace root.
     path: String,
     /// Kind of entry; symlinks are not followed.
@@ -104,7 +104,7 @@ struct NameMatch {
 
 /// Numbers of entries skipped, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
-struct SkippedCounts {
+struct SkippedEntryCounts {
     /// Files that are not text.
     binary: u64,
     /// Files and directories that vanished or cannot be read.
@@ -158,7 +158,7 @@ impl Tool for SearchFiles {
     fn result_text(output: &SearchFilesOutput) -> ResultText {
         let SearchFilesOutput { matches, files, searched, cursor, skipped, .. } = output;
         let mut body = String::new();
-        for NameMatch { path, kind } in files {
+        for EntryNameMatch { path, kind } in files {
             let path = escape_line(path);
             body += &format!("{path}{}\n", if *kind == EntryKind::Dir { "/" } else { "" });
         }
@@ -180,7 +180,7 @@ impl Tool for SearchFiles {
                 format!("{found} matches and more; continue with cursor: {cursor}")
             }
         };
-        let SkippedCounts { binary, unreadable, long_lines, ignored } = *skipped;
+        let SkippedEntryCounts { binary, unreadable, long_lines, ignored } = *skipped;
         let reasons = [
             (binary, "not text"),
             (unreadable, "unreadable or deleted"),
@@ -196,7 +196,7 @@ impl Tool for SearchFiles {
     }
 }
 
-impl LineMatch {
+impl FileLineMatch {
     /// Returns true if the context of this match begins on the line after the context of `last`.
     fn is_adjacent_to(&self, last: &Self) -> bool {
         let first = self.line - self.before.len() as u64;

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use toolgate_world::RootRules;
+use toolgate_world::WorkspaceOwnerSettings;
 
 /// Prefix of an entry in `protected` that removes a default name from the list.
 pub const RELEASE: char = '!';
@@ -14,7 +14,8 @@ pub const RELEASE: char = '!';
 pub struct FileSettings {
     /// Names (or paths such as `.github/workflows`) that can be read but not changed, anywhere in
     /// the workspace. These names are added to the default names, which are `.git`, the files of
-    /// toolgate, and the settings of editors and agents: `.agents`, `.amazonq`, `.claude`, `.cline`,
+    /// toolgate, and the settings of editors and agents: `.agents`, `.amazonq`, `.claude`,
+    /// `.cline`,
     /// `.codex`, `.continue`, `.cursor`, `.devcontainer`, `.gemini`, `.idea`, `.junie`, `.kiro`,
     /// `.mcp.json`, `.opencode`, `opencode.json`, `.qwen`, `.roo`, `.toolgate`, `toolgate.lock`,
     /// `toolgate.toml`, `.vs`, `.vscode`, `.windsurf` and `.zed`. Patterns are not supported. The
@@ -26,7 +27,7 @@ pub struct FileSettings {
     /// also contains that name.
     pub protected: Vec<String>,
     /// Confirmation by a person before `files_delete` deletes a folder and everything in it.
-    pub confirm_folders: ConfirmFolders,
+    pub confirm_folders: FolderDeleteConfirmation,
     /// Paths that are protected even if `protected` removes them from the list. A settings file
     /// cannot change them.
     #[serde(skip)]
@@ -37,7 +38,7 @@ pub struct FileSettings {
     pub instructions: Vec<String>,
     /// Limits of size, which a settings file cannot change.
     #[serde(skip)]
-    pub limits: FileLimits,
+    pub limits: FileToolLimits,
 }
 
 /// Limits of size of the `files` tools.
@@ -45,7 +46,7 @@ pub struct FileSettings {
 /// They are constants, not settings. They exceed what an agent needs, and prevent one call from
 /// delaying all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileLimits {
+pub struct FileToolLimits {
     /// Bytes of a file, diff or list of matches in one answer, unless the call sets `max_bytes`. An
     /// agent can read this much at once. Default: 100 KiB.
     pub answer_bytes: u64,
@@ -61,9 +62,9 @@ pub struct FileLimits {
     pub hashed_bytes_max: u64,
 }
 
-impl Default for FileLimits {
+impl Default for FileToolLimits {
     fn default() -> Self {
-        let RootRules { hashed_bytes_max, .. } = RootRules::default();
+        let WorkspaceOwnerSettings { hashed_bytes_max, .. } = WorkspaceOwnerSettings::default();
         Self {
             answer_bytes: 100 << 10,
             answer_bytes_max: 10 << 20,
@@ -77,7 +78,7 @@ impl Default for FileLimits {
 /// Confirmation before a folder is deleted with everything in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ConfirmFolders {
+pub enum FolderDeleteConfirmation {
     /// Asks for confirmation if the client can ask; otherwise deletes without confirmation.
     #[default]
     WhenAble,
@@ -94,8 +95,8 @@ impl FileSettings {
         self.always_protected.push(path.to_owned());
     }
 
-    /// Protects the instructions in `path`, relative to the workspace root, and nothing of this name
-    /// elsewhere. Does nothing if a protected name already covers `path`.
+    /// Protects the instructions in `path`, relative to the workspace root, and nothing of this
+    /// name elsewhere. Does nothing if a protected name already covers `path`.
     pub fn protect_instructions(&mut self, path: &str) {
         let covered = self.protected_names();
         let mut parts = path.split('/');
@@ -111,9 +112,11 @@ impl FileSettings {
     }
 
     /// Returns the rules that [`toolgate_world::Root`] enforces for these settings.
-    pub(crate) fn rules(&self) -> RootRules {
-        let mut rules =
-            RootRules { hashed_bytes_max: self.limits.hashed_bytes_max, ..RootRules::default() };
+    pub(crate) fn rules(&self) -> WorkspaceOwnerSettings {
+        let mut rules = WorkspaceOwnerSettings {
+            hashed_bytes_max: self.limits.hashed_bytes_max,
+            ..WorkspaceOwnerSettings::default()
+        };
         let released = |name: &str| {
             self.protected.iter().any(|entry| entry.strip_prefix(RELEASE) == Some(name))
         };

@@ -5,25 +5,25 @@ use std::ffi::OsString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::printable::escape_line;
-use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolErrorKind};
 
 use toolgate_world::Root;
 use toolgate_world::root::{
-    EntryKind, WalkFilter, WalkFolder, WalkStart, WorkMonitor, quoted_path,
+    DiskWorkMonitor, EntryKind, WalkFilter, WalkFolder, WalkStartPoint, quoted_path,
 };
 
 const LIMIT_MAX: usize = 10_000;
 const DEPTH_MAX: u32 = 100;
 
 /// The `files.tree` tool.
-pub struct ShowTree {
+pub struct ShowDirectoryTree {
     root: Root,
 }
 
 /// Input of `files.tree`: the directory to show.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ShowTreeInput {
+pub struct ShowDirectoryTreeInput {
     /// The directory.
     #[serde(default = "here")]
     path: String,
@@ -42,11 +42,11 @@ pub struct ShowTreeInput {
 
 /// The entries beneath a directory, as a tree.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ShowTreeOutput {
+pub struct ShowDirectoryTreeOutput {
     /// The directory, relative to the workspace root.
     path: String,
     /// Entries of the tree. Each directory comes before its content.
-    entries: Vec<TreeEntry>,
+    entries: Vec<DirectoryTreeEntry>,
     /// Number of entries left out at the top level.
     left_out: u64,
     /// Number of entries left out of all directories that were read.
@@ -57,7 +57,7 @@ pub struct ShowTreeOutput {
 
 /// One entry of the tree.
 #[derive(Debug, Serialize, JsonSchema)]
-struct TreeEntry {
+struct DirectoryTreeEntry {
     /// Path relative to the workspace root.
     path: String,
     /// Kind of entry; symlinks are not followed.
@@ -68,14 +68,14 @@ struct TreeEntry {
     left_out: Option<u64>,
 }
 
-impl ShowTree {
+impl ShowDirectoryTree {
     /// Creates the tool for directories beneath `root`.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone() }
     }
 }
 
-impl Tool for ShowTree {
+impl Tool for ShowDirectoryTree {
     const NAME: &'static str = "files.tree";
     const TITLE: &'static str = "Show directory tree";
     const DESCRIPTION: &'static str =
@@ -84,14 +84,14 @@ impl Tool for ShowTree {
     const ALIASES: &'static [(&'static str, &'static str)] = crate::files::FOLDER_ALIASES;
     const RARE_ARGUMENTS: &'static [&'static str] = &["limit"];
     const IDEMPOTENT: bool = true;
-    type Input = ShowTreeInput;
-    type Output = ShowTreeOutput;
+    type Input = ShowDirectoryTreeInput;
+    type Output = ShowDirectoryTreeOutput;
 
     async fn run(
         &self,
         ctx: &ToolContext,
-        input: ShowTreeInput,
-    ) -> Result<ShowTreeOutput, ToolError> {
+        input: ShowDirectoryTreeInput,
+    ) -> Result<ShowDirectoryTreeOutput, ToolError> {
         if input.depth == 0 || input.depth > DEPTH_MAX {
             return Err(ToolError::invalid("/depth", format!("it must be from 1 to {DEPTH_MAX}")));
         }
@@ -101,8 +101,8 @@ impl Tool for ShowTree {
         self.root.run_blocking(ctx, move |root, watch| tree(root, &input, watch)).await
     }
 
-    fn result_text(output: &ShowTreeOutput) -> ResultText {
-        let ShowTreeOutput { path, entries, left_out, left_out_total, .. } = output;
+    fn result_text(output: &ShowDirectoryTreeOutput) -> ResultText {
+        let ShowDirectoryTreeOutput { path, entries, left_out, left_out_total, .. } = output;
         let mut body = format!("{}/\n", escape_line(path));
         // Open directories, each with the number of omitted entries to print when it closes.
         let mut open = vec![(0, *left_out)];
@@ -138,7 +138,7 @@ impl Tool for ShowTree {
 }
 
 /// A directory of the tree while its entries are collected.
-struct TreeNode {
+struct DirectoryTreeNode {
     folder: WalkFolder,
     /// Entries to show, each with the index of its node if it is a directory.
     shown: Vec<(OsString, EntryKind, Option<usize>)>,
@@ -147,18 +147,18 @@ struct TreeNode {
 
 fn tree(
     root: &Root,
-    input: &ShowTreeInput,
-    watch: &WorkMonitor,
-) -> Result<ShowTreeOutput, ToolError> {
+    input: &ShowDirectoryTreeInput,
+    watch: &DiskWorkMonitor,
+) -> Result<ShowDirectoryTreeOutput, ToolError> {
     let folder = match root.walk_start(&input.path)? {
-        WalkStart::Folder(folder) => folder,
-        WalkStart::File(_) => {
+        WalkStartPoint::Folder(folder) => folder,
+        WalkStartPoint::File(_) => {
             let message = format!("{} is a file, not a directory", quoted_path(&input.path));
             return Err(ToolError::invalid("/path", message));
         }
     };
     let filter = WalkFilter { include_ignored: input.include_ignored, include_hidden: true };
-    let mut nodes = vec![TreeNode { folder, shown: Vec::new(), left_out: None }];
+    let mut nodes = vec![DirectoryTreeNode { folder, shown: Vec::new(), left_out: None }];
     let mut room = input.limit;
     let mut level = 0..1;
     for _ in 0..input.depth {
@@ -171,7 +171,7 @@ fn tree(
                 Ok(entries) => entries,
                 // A directory that vanished or cannot be read is shown closed, unless it is the top
                 // one.
-                Err(err) if at == 0 || err.fault == ToolFault::Canceled => return Err(err),
+                Err(err) if at == 0 || err.fault == ToolErrorKind::Canceled => return Err(err),
                 Err(_) => continue,
             };
             nodes[at].left_out = Some(entries.len().saturating_sub(share) as u64);
@@ -179,7 +179,7 @@ fn tree(
                 room -= 1;
                 let inner = (kind == EntryKind::Dir).then(|| {
                     let folder = nodes[at].folder.child(&name);
-                    nodes.push(TreeNode { folder, shown: Vec::new(), left_out: None });
+                    nodes.push(DirectoryTreeNode { folder, shown: Vec::new(), left_out: None });
                     nodes.len() - 1
                 });
                 nodes[at].shown.push((name, kind, inner));
@@ -191,13 +191,13 @@ fn tree(
 }
 
 /// Converts the nodes to a list of entries in the order of the tree.
-fn output(nodes: &[TreeNode]) -> ShowTreeOutput {
+fn output(nodes: &[DirectoryTreeNode]) -> ShowDirectoryTreeOutput {
     let mut entries = Vec::new();
     let mut waiting: Vec<(usize, usize)> = vec![(0, 0)];
     while let Some((node, at)) = waiting.pop() {
         let Some((name, kind, inner)) = nodes[node].shown.get(at) else { continue };
         waiting.push((node, at + 1));
-        entries.push(TreeEntry {
+        entries.push(DirectoryTreeEntry {
             path: nodes[node].folder.path.join(name).to_string_lossy().into_owned(),
             kind: *kind,
             depth: u32::try_from(waiting.len()).unwrap_or(u32::MAX),
@@ -208,7 +208,7 @@ fn output(nodes: &[TreeNode]) -> ShowTreeOutput {
         }
     }
     let top = nodes[0].folder.path.to_string_lossy();
-    ShowTreeOutput {
+    ShowDirectoryTreeOutput {
         path: if top.is_empty() { ".".to_owned() } else { top.into_owned() },
         entries,
         left_out: nodes[0].left_out.unwrap_or(0),

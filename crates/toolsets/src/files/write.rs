@@ -7,13 +7,14 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolErrorKind};
 
 use super::FileSettings;
 use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::root::{
-    Etag, ExistingFile, MissingFile, ParentPolicy, WriteConditions, WriteOutcome, quoted_path,
+    Etag, ExistingFilePolicy, FileWriteConditions, FileWriteOutcome, MissingFilePolicy,
+    ParentPolicy, quoted_path,
 };
 
 /// The `files.write` tool.
@@ -42,7 +43,7 @@ pub struct WriteFileInput {
     mkdirs: bool,
     /// Permission bits, octal as a string ("0755") or decimal as a number (493). By default, those
     /// of the replaced file.
-    mode: Option<PermissionMode>,
+    mode: Option<FilePermissionMode>,
     /// Etag that the file must have.
     if_match: Option<String>,
 }
@@ -50,7 +51,7 @@ pub struct WriteFileInput {
 /// Permission bits of a file as the caller writes them.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-enum PermissionMode {
+enum FilePermissionMode {
     Bits(u64),
     Octal(String),
 }
@@ -107,8 +108,8 @@ impl Tool for WriteFile {
                     size: written.meta.size(),
                     etag: written.etag,
                     mtime: written.meta.mtime().to_string(),
-                    created: written.outcome == WriteOutcome::Created,
-                    overwritten: written.outcome == WriteOutcome::Replaced,
+                    created: written.outcome == FileWriteOutcome::Created,
+                    overwritten: written.outcome == FileWriteOutcome::Replaced,
                 })
             })
             .await
@@ -150,21 +151,21 @@ impl WriteFile {
         let limit = self.settings.limits.write_bytes_max;
         if size > limit {
             let message = format!("the content has {size} bytes; at most {limit} can be written");
-            return Err(ToolError::new(ToolFault::TooLarge, message));
+            return Err(ToolError::new(ToolErrorKind::TooLarge, message));
         }
         Ok(content)
     }
 }
 
-fn write_conditions(input: &WriteFileInput) -> Result<WriteConditions, ToolError> {
-    let mode = input.mode.as_ref().map(PermissionMode::to_bits).transpose()?;
-    Ok(WriteConditions {
+fn write_conditions(input: &WriteFileInput) -> Result<FileWriteConditions, ToolError> {
+    let mode = input.mode.as_ref().map(FilePermissionMode::to_bits).transpose()?;
+    Ok(FileWriteConditions {
         existing: match (&input.if_match, input.overwrite) {
-            (_, Some(false)) | (None, None) => ExistingFile::Keep,
-            (Some(etag), None | Some(true)) => ExistingFile::Match(etag.clone()),
-            (None, Some(true)) => ExistingFile::Replace,
+            (_, Some(false)) | (None, None) => ExistingFilePolicy::Keep,
+            (Some(etag), None | Some(true)) => ExistingFilePolicy::Match(etag.clone()),
+            (None, Some(true)) => ExistingFilePolicy::Replace,
         },
-        missing: if input.create { MissingFile::Create } else { MissingFile::Refuse },
+        missing: if input.create { MissingFilePolicy::Create } else { MissingFilePolicy::Refuse },
         parents: if input.mkdirs && input.create {
             ParentPolicy::Make
         } else {
@@ -174,7 +175,7 @@ fn write_conditions(input: &WriteFileInput) -> Result<WriteConditions, ToolError
     })
 }
 
-impl PermissionMode {
+impl FilePermissionMode {
     fn to_bits(&self) -> Result<u32, ToolError> {
         let message = match self {
             Self::Bits(bits) => match u32::try_from(*bits) {
@@ -202,7 +203,7 @@ impl PermissionMode {
     }
 }
 
-impl JsonSchema for PermissionMode {
+impl JsonSchema for FilePermissionMode {
     fn inline_schema() -> bool {
         true
     }

@@ -7,14 +7,18 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Error, Location, Spanned};
 
 /// The requirement for each key's value, such as `must be a list`.
-pub(crate) type ValueRequirements = &'static [(&'static str, &'static str)];
+pub(crate) type YamlValueRequirements = &'static [(&'static str, &'static str)];
 
 /// The lowest similarity (0 to 1) at which an unknown key is reported as a misspelled one.
 const SIMILARITY_MIN: f64 = 0.55;
 
 /// Describes `err` in the front matter `head`. An error about a key's value uses the text in
 /// `requirements`.
-pub(super) fn describe_error(err: &Error, head: &str, requirements: ValueRequirements) -> String {
+pub(super) fn describe_error(
+    err: &Error,
+    head: &str,
+    requirements: YamlValueRequirements,
+) -> String {
     match err {
         Error::SerdeUnknownField { field, expected, .. } => unknown_key_message(field, expected),
         Error::SerdeMissingField { field, .. } => format!("`{field}` is missing"),
@@ -49,7 +53,11 @@ fn without_location(message: &str) -> String {
 }
 
 /// Returns the requirement for the YAML value at `place` in the front matter.
-fn requirement_at(head: &str, place: Location, requirements: ValueRequirements) -> Option<String> {
+fn requirement_at(
+    head: &str,
+    place: Location,
+    requirements: YamlValueRequirements,
+) -> Option<String> {
     let node: Spanned<YamlNode> =
         serde_saphyr::from_str_with_options(head, super::options()).ok()?;
     let YamlNode::Keys(_) = &node.value else {
@@ -88,13 +96,13 @@ enum YamlNode {
 
 impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(YamlVisitor)
+        deserializer.deserialize_any(YamlNodeVisitor)
     }
 }
 
-struct YamlVisitor;
+struct YamlNodeVisitor;
 
-impl<'de> Visitor<'de> for YamlVisitor {
+impl<'de> Visitor<'de> for YamlNodeVisitor {
     type Value = YamlNode;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

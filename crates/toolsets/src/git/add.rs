@@ -5,7 +5,7 @@ use serde::Deserialize;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
-use super::discovery::RepoFolder;
+use super::discovery::RepositoryFolder;
 use super::staged::StagedFiles;
 
 /// The `git.add` tool.
@@ -16,7 +16,7 @@ pub(super) struct GitAdd(pub(super) GitContext);
 pub(super) struct GitAddInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
     /// Relative to the repository; `.` is all of it.
     #[schemars(length(min = 1))]
     paths: Vec<String>,

@@ -3,10 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolFault};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolErrorKind};
 
 use super::GitContext;
-use super::discovery::RepoFolder;
+use super::discovery::RepositoryFolder;
 use toolgate_contract::printable;
 use toolgate_world::root::quoted_path;
 
@@ -23,7 +23,7 @@ pub(super) struct GitBlame(pub(super) GitContext);
 pub(super) struct GitBlameInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
     /// The file.
     path: String,
     /// Commit to read the file from.
@@ -44,13 +44,13 @@ pub(super) struct GitBlameOutput {
     /// Path of the file.
     path: String,
     /// Lines of the file.
-    lines: Vec<BlameLine>,
+    lines: Vec<GitBlameLine>,
     /// Line to continue at; null at the end.
     next_line: Option<u32>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct BlameLine {
+pub(super) struct GitBlameLine {
     /// Line number.
     line: u32,
     /// Commit that last changed the line; null if not committed.
@@ -110,7 +110,7 @@ impl Tool for GitBlame {
                     if file.meta().size() > FILE_BYTES_MAX {
                         let size = file.meta().size();
                         return Err(ToolError::new(
-                            ToolFault::TooLarge,
+                            ToolErrorKind::TooLarge,
                             format!(
                                 "{} has {size} bytes; the limit is {FILE_BYTES_MAX}",
                                 quoted_path(&whole)
@@ -140,7 +140,7 @@ impl Tool for GitBlame {
     }
 
     fn result_text(output: &GitBlameOutput) -> ResultText {
-        let line = |BlameLine { line, commit, author, date, text }: &BlameLine| {
+        let line = |GitBlameLine { line, commit, author, date, text }: &GitBlameLine| {
             let commit = commit.as_deref().map_or("--------", |commit| &commit[..8]);
             let day = date.get(..10).unwrap_or_default();
             format!("{commit} ({author} {day}) {line}: {text}\n")
@@ -154,7 +154,7 @@ impl Tool for GitBlame {
 }
 
 /// Parses the output of `git blame --line-porcelain`.
-fn parse_blame(printed: &str) -> Vec<BlameLine> {
+fn parse_blame(printed: &str) -> Vec<GitBlameLine> {
     let mut lines = Vec::new();
     let mut head: HashMap<&str, &str> = HashMap::new();
     let mut commit = "";
@@ -164,7 +164,7 @@ fn parse_blame(printed: &str) -> Vec<BlameLine> {
         if let Some(text) = text.strip_prefix('\t') {
             let field = |name: &str| head.get(name).copied().unwrap_or_default();
             let is_committed = commit.bytes().any(|byte| byte != b'0') && commit.len() >= 40;
-            lines.push(BlameLine {
+            lines.push(GitBlameLine {
                 line: number,
                 commit: is_committed.then(|| commit.to_owned()),
                 author: printable::escape_line(field("author")).into_owned(),

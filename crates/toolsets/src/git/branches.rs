@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
-use super::discovery::RepoFolder;
+use super::discovery::RepositoryFolder;
 use toolgate_contract::printable;
 
 const BRANCHES_MAX: usize = 1000;
@@ -21,7 +21,7 @@ pub(super) struct GitBranches(pub(super) GitContext);
 pub(super) struct GitBranchesInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
     /// Include remote branches.
     #[serde(default = "yes")]
     remote: bool,

@@ -6,9 +6,9 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
 use super::command::GitOutput;
-use super::discovery::RepoFolder;
+use super::discovery::RepositoryFolder;
 use super::repository::GitRepository;
-use super::write_failures::WriteFailures;
+use super::write_failures::GitWriteFailures;
 use toolgate_contract::printable;
 
 /// The `git.checkout` tool.
@@ -19,7 +19,7 @@ pub(super) struct GitCheckout(pub(super) GitContext);
 pub(super) struct GitCheckoutInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
     /// Branch, tag or commit.
     #[serde(rename = "ref")]
     revision: String,
@@ -77,7 +77,7 @@ impl Tool for GitCheckout {
         };
         // Git exits with 0 even if it could not write files. A later commit would record those as
         // deleted.
-        let failures = WriteFailures::parse(&repository, &checkout.stderr);
+        let failures = GitWriteFailures::parse(&repository, &checkout.stderr);
         if let Some(error) = incomplete_checkout(&revision, &failures) {
             return Err(error);
         }
@@ -95,7 +95,7 @@ impl Tool for GitCheckout {
 }
 
 /// Returns the error for a checkout of `revision` that left files as they were, if there are any.
-fn incomplete_checkout(revision: &str, failures: &WriteFailures) -> Option<ToolError> {
+fn incomplete_checkout(revision: &str, failures: &GitWriteFailures) -> Option<ToolError> {
     let note = failures.protected_note();
     let reason = match (&failures.other, note) {
         (None, None) => return None,

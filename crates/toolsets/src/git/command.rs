@@ -7,14 +7,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use toolgate_contract::{ToolContext, ToolError, ToolFault};
+use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
 
 use super::GitContext;
 use super::error_redaction::redact_contents;
 use super::outside::OutsideRepository;
 use crate::exec::{bounds, set_trace_variables};
 use toolgate_contract::printable;
-use toolgate_world::processes::{CapturedOutput, ProgramOutcome, ProgramStart, StopReason};
+use toolgate_world::processes::{
+    CapturedOutput, ProgramOutcome, ProgramStartRequest, ProgramStopReason,
+};
 use toolgate_world::programs::ResolvedProgram;
 
 /// Default limit on git's output, in bytes. It suits lists, which are limited by count.
@@ -62,7 +64,7 @@ const GIT_CORE_FOLDERS: [&str; 2] = ["lib/git-core", "libexec/git-core"];
 
 /// Configuration files that git reads in one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ConfigScope {
+pub(super) enum GitConfigScope {
     /// The configuration of the repository, with overrides.
     Repository,
     /// The configuration of the repository, the user and the system.
@@ -74,7 +76,7 @@ pub(super) struct GitCommand<'g> {
     git: &'g GitContext,
     cwd: &'g OwnedFd,
     overrides: &'g [(OsString, OsString)],
-    config_scope: ConfigScope,
+    config_scope: GitConfigScope,
     /// The repository's folder, if the command may change it.
     changed_folder: Option<&'g Path>,
     /// The location of the repository, if it is outside the workspace.
@@ -104,7 +106,7 @@ impl<'g> GitCommand<'g> {
         git: &'g GitContext,
         cwd: &'g OwnedFd,
         overrides: &'g [(OsString, OsString)],
-        config_scope: ConfigScope,
+        config_scope: GitConfigScope,
         verb: &str,
     ) -> Self {
         Self {
@@ -193,7 +195,7 @@ impl<'g> GitCommand<'g> {
         let path = programs.processes.unwritable_path(&path, &programs.root);
         let program = ResolvedProgram::find("git", cwd.as_fd(), &path).map_err(|_| {
             let message = format!("the program `git` is missing: it is not in PATH ({path})");
-            ToolError::new(ToolFault::Unavailable, message)
+            ToolError::new(ToolErrorKind::Unavailable, message)
         })?;
         let cwd = cwd
             .try_clone()
@@ -207,8 +209,8 @@ impl<'g> GitCommand<'g> {
         set_trace_variables(&mut env, ctx.trace.as_ref());
         env.extend(FIXED_VARIABLES.iter().map(|(name, value)| (name.into(), value.into())));
         match config_scope {
-            ConfigScope::UserAndSystem => {}
-            ConfigScope::Repository => {
+            GitConfigScope::UserAndSystem => {}
+            GitConfigScope::Repository => {
                 env.insert("GIT_CONFIG_GLOBAL".into(), "/dev/null".into());
                 env.insert("GIT_CONFIG_NOSYSTEM".into(), "1".into());
             }
@@ -250,7 +252,7 @@ impl<'g> GitCommand<'g> {
             confinement.executables =
                 runs_only_git.then(|| own_programs(&program, cwd.as_fd())).flatten();
         }
-        let start = ProgramStart { program, args, cwd, env, stdin, bounds, confinement };
+        let start = ProgramStartRequest { program, args, cwd, env, stdin, bounds, confinement };
         let ended = programs.processes.run(start, &ctx.cancel, &|_, _| {}).await;
         let ended = ended.map_err(|err| match err.kind() {
             std::io::ErrorKind::Interrupted => ToolError::canceled(),
@@ -259,8 +261,8 @@ impl<'g> GitCommand<'g> {
         ctx.sandbox_report.add_profile(ended.sandbox.summary());
         match ended.stop_reason {
             None => Ok(GitOutput::new(ended, bytes_max)),
-            Some(StopReason::Canceled) => Err(ToolError::canceled()),
-            Some(StopReason::TimedOut) => Err(ToolError::failed(format!(
+            Some(ProgramStopReason::Canceled) => Err(ToolError::canceled()),
+            Some(ProgramStopReason::TimedOut) => Err(ToolError::failed(format!(
                 "git timed out and was stopped after {} ms; request less",
                 timeout.as_millis()
             ))),
@@ -335,40 +337,43 @@ impl GitOutput {
         let error = self.error_text();
         let (fault, advice) = if error.contains("not a git repository: ") {
             (
-                ToolFault::NotFound,
+                ToolErrorKind::NotFound,
                 "the `.git` file there names a folder that does not exist; have the server's \
                  operator run `git worktree repair` or `git submodule update --init`",
             )
         } else if error.contains("not a git repository") {
             (
-                ToolFault::NotFound,
+                ToolErrorKind::NotFound,
                 "name the folder of a repository in `repo`, or have the server's operator run \
                  `git init`, which programs may not do",
             )
         } else if error.contains("dubious ownership") {
             (
-                ToolFault::NotAllowed,
+                ToolErrorKind::NotAllowed,
                 "it belongs to another user; the server's operator can trust it with \
                  `git config --global --add safe.directory FOLDER`",
             )
         } else if error.contains("must be run in a work tree") || error.contains("bare repository")
         {
-            (ToolFault::NotAllowed, "name a folder with a work tree in `repo`")
+            (ToolErrorKind::NotAllowed, "name a folder with a work tree in `repo`")
         } else if error.contains("tell me who you are") || error.contains("identity unknown") {
             (
-                ToolFault::Failed,
+                ToolErrorKind::Failed,
                 "the server's operator must set `user.name` and `user.email` in git's settings",
             )
         } else if error.contains("Read-only file system") {
             (
-                ToolFault::NotAllowed,
+                ToolErrorKind::NotAllowed,
                 "toolgate keeps this part of the repository read-only: `config`, `hooks`, `info`, \
                  and `modules` with the repositories of submodules; use git outside of toolgate",
             )
         } else if error.contains("index.lock") {
-            (ToolFault::Unavailable, "another git process is running, or one crashed; try again")
+            (
+                ToolErrorKind::Unavailable,
+                "another git process is running, or one crashed; try again",
+            )
         } else {
-            (ToolFault::Failed, "")
+            (ToolErrorKind::Failed, "")
         };
         let advice = if advice.is_empty() { String::new() } else { format!("; {advice}") };
         ToolError::new(fault, format!("git failed: {error}{advice}"))

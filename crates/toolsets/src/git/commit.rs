@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::diff::{parse_numstat, without_programs};
-use super::discovery::RepoFolder;
+use super::discovery::RepositoryFolder;
 use super::repository::GitRepository;
 use super::{GitContext, GitProgram};
 use toolgate_contract::printable;
@@ -21,7 +21,7 @@ pub(super) struct GitCommit(pub(super) GitContext);
 pub(super) struct GitCommitInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
     /// The commit message.
     message: String,
     /// Include unstaged changes.

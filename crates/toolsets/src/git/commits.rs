@@ -5,14 +5,14 @@ use serde::Serialize;
 
 use toolgate_contract::printable;
 
-/// `--format` option that prints the fields of [`CommitEntry`], separated by NUL characters.
+/// `--format` option that prints the fields of [`GitCommitEntry`], separated by NUL characters.
 pub(super) const COMMIT_FORMAT: &str = "--format=%H%x00%h%x00%an%x00%ae%x00%aI%x00%P%x00%D%x00%s";
 /// Number of fields in [`COMMIT_FORMAT`].
 pub(super) const COMMIT_FIELDS: usize = 8;
 
 /// A commit of a git repository.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct CommitEntry {
+pub(super) struct GitCommitEntry {
     /// Full hash.
     pub(super) commit: String,
     /// Abbreviated hash.
@@ -35,7 +35,7 @@ pub(super) struct CommitEntry {
 /// Maximum number of characters of a commit's subject, of an author's name and of an email address.
 const TEXT_CHARS_MAX: usize = 1000;
 
-impl CommitEntry {
+impl GitCommitEntry {
     /// Parses the fields that git prints for [`COMMIT_FORMAT`].
     pub(super) fn parse(fields: &[String]) -> Option<Self> {
         let [commit, short, author, email, date, parents, refs, subject] = fields else {

@@ -96,7 +96,7 @@ struct GitConfigEntry {
 
 /// Kinds of programs that the settings allow git to run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AllowedPrograms {
+pub(super) struct AllowedGitPrograms {
     pub(super) hooks: bool,
     pub(super) filters: bool,
 }
@@ -145,7 +145,7 @@ impl GitConfig {
 
     /// Returns the overrides that keep git's configuration from running programs that are not
     /// `allowed`.
-    pub(super) fn overrides(&self, allowed: AllowedPrograms) -> Vec<(OsString, OsString)> {
+    pub(super) fn overrides(&self, allowed: AllowedGitPrograms) -> Vec<(OsString, OsString)> {
         let mut all: Vec<(OsString, OsString)> = Vec::new();
         let mut put = |key: &str, value: &str| all.push((key.into(), value.into()));
         for GitConfigEntry { is_from_repository, key, value } in &self.entries {
@@ -217,13 +217,13 @@ mod tests {
         GitConfig::parse(&fields.collect::<Vec<_>>())
     }
 
-    fn overrides(config: &GitConfig, allowed: AllowedPrograms, key: &str) -> Vec<String> {
+    fn overrides(config: &GitConfig, allowed: AllowedGitPrograms, key: &str) -> Vec<String> {
         let all = config.overrides(allowed).into_iter().filter(|(name, _)| name == key);
         all.map(|(_, value)| value.to_string_lossy().into_owned()).collect()
     }
 
-    const NOTHING: AllowedPrograms = AllowedPrograms { hooks: false, filters: false };
-    const ALL: AllowedPrograms = AllowedPrograms { hooks: true, filters: true };
+    const NOTHING: AllowedGitPrograms = AllowedGitPrograms { hooks: false, filters: false };
+    const ALL: AllowedGitPrograms = AllowedGitPrograms { hooks: true, filters: true };
 
     #[test]
     fn the_user_s_name_applies_unless_the_repository_sets_its_own() {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
-use super::discovery::RepoFolder;
+use super::discovery::RepositoryFolder;
 use toolgate_contract::printable;
 
 /// The `git.current_branch` tool.
@@ -16,7 +16,7 @@ pub(super) struct GitCurrentBranch(pub(super) GitContext);
 pub(super) struct GitCurrentBranchInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

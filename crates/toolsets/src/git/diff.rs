@@ -6,7 +6,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
 use super::command::{GitCommand, GitOutput};
-use super::discovery::RepoFolder;
+use super::discovery::RepositoryFolder;
 use super::revision::RevisionRange;
 use super::submodules::SubmoduleStates;
 use toolgate_world::root::quoted_path;
@@ -34,7 +34,7 @@ pub(super) struct GitDiff(pub(super) GitContext);
 pub(super) struct GitDiffInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
     /// Compare staged changes.
     #[serde(default)]
     staged: bool,
@@ -62,7 +62,7 @@ pub(super) struct GitDiffOutput {
     /// Output of `git diff`.
     diff: String,
     /// Files that differ, at most 1000.
-    files: Vec<ChangedFile>,
+    files: Vec<GitChangedFile>,
     /// True if the diff was cut.
     truncated: bool,
     /// Size of the whole diff in bytes.
@@ -73,7 +73,7 @@ pub(super) struct GitDiffOutput {
 
 /// A file that differs between two versions.
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct ChangedFile {
+pub(super) struct GitChangedFile {
     /// Path from the repository's top folder.
     pub(super) path: String,
     /// Old path, if renamed or copied.
@@ -186,14 +186,14 @@ fn is_selected(path: &str, paths: &[String]) -> bool {
 }
 
 /// Returns the note about a patch that was cut. `files` are those that the whole patch changes.
-pub(super) fn truncation_note(total_bytes: u64, files: &[ChangedFile]) -> String {
+pub(super) fn truncation_note(total_bytes: u64, files: &[GitChangedFile]) -> String {
     let mut note = format!(
         "cut: the whole text has {total_bytes} bytes; request some `paths` or `stat`, or set \
          `max_bytes`, up to {BYTES_MAX}"
     );
     if !files.is_empty() {
         let named: Vec<String> =
-            files.iter().take(NAMED_FILES_MAX).map(ChangedFile::summary).collect();
+            files.iter().take(NAMED_FILES_MAX).map(GitChangedFile::summary).collect();
         note = format!("{note}; changed: {}", named.join(", "));
     }
     if let Some(rest @ 1..) = files.len().checked_sub(NAMED_FILES_MAX) {
@@ -202,7 +202,7 @@ pub(super) fn truncation_note(total_bytes: u64, files: &[ChangedFile]) -> String
     note
 }
 
-impl ChangedFile {
+impl GitChangedFile {
     /// Returns the file's path with the number of added and removed lines, such as `a.rs` +1 -2.
     fn summary(&self) -> String {
         let Self { path, from: _, added, removed } = self;
@@ -220,8 +220,8 @@ pub(super) fn without_programs(command: GitCommand<'_>) -> GitCommand<'_> {
 }
 
 /// Parses the output of `git diff --numstat -z`. Each file is listed once.
-pub(super) fn parse_numstat(numstat: &GitOutput) -> Vec<ChangedFile> {
-    let mut files: Vec<ChangedFile> = Vec::new();
+pub(super) fn parse_numstat(numstat: &GitOutput) -> Vec<GitChangedFile> {
+    let mut files: Vec<GitChangedFile> = Vec::new();
     let fields = numstat.fields();
     let mut fields = fields.iter();
     while let Some(field) = fields.next() {
@@ -241,7 +241,7 @@ pub(super) fn parse_numstat(numstat: &GitOutput) -> Vec<ChangedFile> {
         };
         // For a file in conflict, git prints an entry with zeros before the entry with the counts.
         files.pop_if(|last| last.path == path);
-        files.push(ChangedFile { path, from, added: count(added), removed: count(removed) });
+        files.push(GitChangedFile { path, from, added: count(added), removed: count(removed) });
     }
     files
 }

@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
-use toolgate_contract::{ToolContext, ToolError, ToolFault};
+use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
 
 use schemars::JsonSchema;
 
-use super::command::{ConfigScope, GitCommand, OUTPUT_BYTES_MAX};
-use super::configuration::{AllowedPrograms, GitConfig};
+use super::command::{GitCommand, GitConfigScope, OUTPUT_BYTES_MAX};
+use super::configuration::{AllowedGitPrograms, GitConfig};
 use super::outside::{LINK_BYTES_MAX, OutsideRepository, is_bare_repository, linked_folder};
 use super::repository::GitRepository;
 use super::{GitContext, GitProgram};
 use toolgate_world::Root;
 use toolgate_world::root::{
-    EntryKind, EscapeReason, EscapedPath, InspectionDepth, WorkMonitor, quoted_path,
+    DiskWorkMonitor, EntryKind, EscapedPath, InspectionDepth, PathEscapeReason, quoted_path,
 };
 
 /// Maximum number of bytes that are read of a repository's list of alternate object stores.
@@ -36,7 +36,7 @@ const UNCHECKED_ENTRIES: [&str; 2] = ["hooks", "fsmonitor--daemon.ipc"];
 /// A folder of the repository.
 #[derive(Debug, Default, Clone, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub(super) struct RepoFolder(Option<String>);
+pub(super) struct RepositoryFolder(Option<String>);
 
 impl GitContext {
     /// Opens the repository that contains the folder `repo`, by default the workspace.
@@ -48,7 +48,7 @@ impl GitContext {
     pub(super) async fn open(
         &self,
         ctx: &ToolContext,
-        repo: &RepoFolder,
+        repo: &RepositoryFolder,
     ) -> Result<GitRepository<'_>, ToolError> {
         let folder = repo.0.as_deref().unwrap_or(".");
         match self.open_folder(ctx, folder).await {
@@ -73,12 +73,12 @@ impl GitContext {
         if let Some(outside) = self.outside_of(ctx, &folder).await? {
             return self.open_outside(ctx, outside, &folder).await;
         }
-        let list = GitCommand::new(self, &cwd, &[], ConfigScope::UserAndSystem, "config");
+        let list = GitCommand::new(self, &cwd, &[], GitConfigScope::UserAndSystem, "config");
         let configuration = read_configuration(ctx, list, &folder).await?;
         let allowed = self.allowed_programs();
         let overrides = configuration.overrides(allowed);
 
-        let find = GitCommand::new(self, &cwd, &overrides, ConfigScope::Repository, "rev-parse")
+        let find = GitCommand::new(self, &cwd, &overrides, GitConfigScope::Repository, "rev-parse")
             .args(["--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir"])
             .arg("--show-prefix");
         let found = find.run_unchecked(ctx).await?;
@@ -136,11 +136,12 @@ impl GitContext {
     ) -> Result<GitRepository<'_>, ToolError> {
         let root = &self.programs.root;
         let top = root.run_blocking(ctx, |root, _| root.open_dir(".")).await?;
-        let list = self.outside_command(&outside, &top, &[], ConfigScope::UserAndSystem, "config");
+        let list =
+            self.outside_command(&outside, &top, &[], GitConfigScope::UserAndSystem, "config");
         let configuration = read_configuration(ctx, list, folder).await?;
         let allowed = self.allowed_programs();
         let mut overrides = configuration.overrides(allowed);
-        let scope = ConfigScope::Repository;
+        let scope = GitConfigScope::Repository;
         let worktrees = || self.outside_command(&outside, &top, &overrides, scope, "worktree");
         self.check_outside(ctx, &outside, &configuration, worktrees).await?;
         if !outside.prefix.is_empty() {
@@ -162,8 +163,8 @@ impl GitContext {
         Ok(repository)
     }
 
-    fn allowed_programs(&self) -> AllowedPrograms {
-        AllowedPrograms {
+    fn allowed_programs(&self) -> AllowedGitPrograms {
+        AllowedGitPrograms {
             hooks: self.settings.allows(GitProgram::Hooks),
             filters: self.settings.allows(GitProgram::Filters),
         }
@@ -172,7 +173,10 @@ impl GitContext {
     /// Returns a better error than `err` if the folder belongs to a repository outside the
     /// workspace.
     async fn explain_refusal(&self, ctx: &ToolContext, folder: &str, err: ToolError) -> ToolError {
-        if !matches!(err.fault, ToolFault::NotFound | ToolFault::NotAllowed | ToolFault::Failed) {
+        if !matches!(
+            err.fault,
+            ToolErrorKind::NotFound | ToolErrorKind::NotAllowed | ToolErrorKind::Failed
+        ) {
             return err;
         }
         let named = folder.to_owned();
@@ -210,7 +214,11 @@ async fn read_configuration(
 
 /// Returns the error for a folder whose repository is outside the workspace: a linked worktree, a
 /// submodule, or a subfolder of a repository. Returns `None` for any other folder.
-fn outside_repository_error(root: &Root, folder: &str, watch: &WorkMonitor) -> Option<ToolError> {
+fn outside_repository_error(
+    root: &Root,
+    folder: &str,
+    watch: &DiskWorkMonitor,
+) -> Option<ToolError> {
     let is_dir = matches!(root.kind_at(folder), Ok(Some(EntryKind::Dir)));
     if !is_dir || is_bare_repository(root, folder) {
         return None;
@@ -275,7 +283,7 @@ fn linked_repository_error(
 /// Returns the error for a folder that is in no git repository.
 fn no_repository_error(folder: &str, err: ToolError) -> ToolError {
     match err.fault {
-        ToolFault::NotFound => ToolError::not_found(format!(
+        ToolErrorKind::NotFound => ToolError::not_found(format!(
             "there is no git repository in {} of the workspace (one around the workspace does not \
              count); name the folder of a repository in `repo`, or have the server's operator run \
              `git init`, which programs may not do",
@@ -324,22 +332,22 @@ fn check_all_inside(
     root: &Root,
     dir: &str,
     folder: &str,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
     depth_of: fn(&Path) -> InspectionDepth,
 ) -> Result<(), ToolError> {
     let escaped =
         root.find_escaped_path(dir, ENTRIES_MAX, watch, depth_of).map_err(|err| match err.fault {
-            ToolFault::TooLarge => {
+            ToolErrorKind::TooLarge => {
                 ToolError { message: format!("{}; run `git gc` there", err.message), ..err }
             }
             _ => err,
         });
     match escaped? {
         None => Ok(()),
-        Some(EscapedPath { path, reason: EscapeReason::LeadsOut }) => {
+        Some(EscapedPath { path, reason: PathEscapeReason::LeadsOut }) => {
             Err(outside_error(folder, &root.path().join(path)))
         }
-        Some(EscapedPath { path, reason: EscapeReason::NotRegular }) => {
+        Some(EscapedPath { path, reason: PathEscapeReason::NotRegular }) => {
             Err(ToolError::not_allowed(format!(
                 "the repository in {} has an entry that is not a file, at {}; remove it",
                 quoted_path(folder),
@@ -355,7 +363,7 @@ fn check_stores_inside(
     root: &Root,
     dir: &str,
     folder: &str,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<(), ToolError> {
     let mut stores = vec![format!("{dir}/objects")];
     let mut at = 0;
@@ -369,7 +377,7 @@ fn check_stores_inside(
             return Err(ToolError::not_allowed(message));
         }
         match root.open_dir(&store) {
-            Err(err) if err.fault == ToolFault::NotAllowed => {
+            Err(err) if err.fault == ToolErrorKind::NotAllowed => {
                 return Err(outside_error(folder, &root.path().join(store)));
             }
             // Git itself reports a missing store.
@@ -378,7 +386,7 @@ fn check_stores_inside(
         }
         let list = match root.open_file(&format!("{store}/info/alternates")) {
             Ok(list) => list.read(0, ALTERNATES_BYTES_MAX, watch)?,
-            Err(err) if err.fault == ToolFault::NotFound => continue,
+            Err(err) if err.fault == ToolErrorKind::NotFound => continue,
             Err(_) => return Err(outside_error(folder, &root.path().join(store))),
         };
         for line in list.split(|byte| *byte == b'\n') {

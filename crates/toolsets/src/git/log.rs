@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
-use super::commits::{COMMIT_FIELDS, COMMIT_FORMAT, CommitEntry};
-use super::discovery::RepoFolder;
+use super::commits::{COMMIT_FIELDS, COMMIT_FORMAT, GitCommitEntry};
+use super::discovery::RepositoryFolder;
 use super::times;
 use crate::counted::counted;
 
@@ -22,7 +22,7 @@ pub(super) struct GitLog(pub(super) GitContext);
 pub(super) struct GitLogInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
     /// Maximum commits.
     #[serde(default = "ten")]
     #[schemars(range(min = 1, max = COUNT_MAX))]
@@ -69,7 +69,7 @@ pub(super) struct GitLogOutput {
     /// Output of `git log --oneline`.
     oneline: String,
     /// The commits, newest first.
-    commits: Vec<CommitEntry>,
+    commits: Vec<GitCommitEntry>,
     /// True if there are more commits: continue with `cursor`.
     more: bool,
 }
@@ -125,12 +125,12 @@ impl Tool for GitLog {
         {
             repository.refuse_unknown_paths(ctx, &[path]).await?;
         }
-        let mut commits: Vec<CommitEntry> =
-            fields.chunks(COMMIT_FIELDS).filter_map(CommitEntry::parse).collect();
+        let mut commits: Vec<GitCommitEntry> =
+            fields.chunks(COMMIT_FIELDS).filter_map(GitCommitEntry::parse).collect();
         let count = limit.min(COUNT_MAX) as usize;
         let more = is_cut || commits.len() > count;
         commits.truncate(count);
-        let line = |entry: &CommitEntry| format!("{} {}\n", entry.short, entry.subject);
+        let line = |entry: &GitCommitEntry| format!("{} {}\n", entry.short, entry.subject);
         Ok(GitLogOutput { oneline: commits.iter().map(line).collect(), commits, more })
     }
 

@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 use toolgate_contract::{ToolContext, ToolError};
 use toolgate_world::Root;
-use toolgate_world::root::{EntryKind, WorkMonitor, quoted_path};
+use toolgate_world::root::{DiskWorkMonitor, EntryKind, quoted_path};
 use toolgate_world::sandbox::OutsideRepositoryPath;
 
 use super::GitContext;
-use super::command::{ConfigScope, GitCommand};
+use super::command::{GitCommand, GitConfigScope};
 use super::configuration::GitConfig;
-use super::settings::OutsideAccess;
+use super::settings::OutsideRepositoryAccess;
 
 /// Maximum number of bytes that are read of a `.git` file, which names the repository.
 pub(super) const LINK_BYTES_MAX: u64 = 8 << 10;
@@ -32,7 +32,7 @@ const RULE_FILES: [&str; 2] = [".gitignore", ".gitattributes"];
 
 /// The relation of the workspace to its repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WorkspaceKind {
+pub(super) enum WorkspaceRepositoryRelation {
     LinkedWorktree,
     Submodule,
     Subfolder,
@@ -41,7 +41,7 @@ pub(super) enum WorkspaceKind {
 /// A git repository whose folder is outside the workspace.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OutsideRepository {
-    pub(super) kind: WorkspaceKind,
+    pub(super) kind: WorkspaceRepositoryRelation,
     /// Top folder of the work tree: the workspace, or a folder above it.
     pub(super) work_tree: PathBuf,
     /// The repository's folder. For a linked worktree, its private part.
@@ -68,7 +68,7 @@ impl OutsideRepository {
             (true, false) => link,
             (false, true) => {
                 let link = root.open_file(".git").ok()?;
-                let link = link.read(0, LINK_BYTES_MAX, &WorkMonitor::default()).ok()?;
+                let link = link.read(0, LINK_BYTES_MAX, &DiskWorkMonitor::default()).ok()?;
                 linked_folder(workspace, &link)?
             }
             (false, false) => linked_folder(top, &read_link_above(&link)?)?,
@@ -79,9 +79,9 @@ impl OutsideRepository {
         let worktrees = git_dir.parent().filter(|parent| parent.ends_with("worktrees"));
         let common_dir = worktrees.and_then(Path::parent).unwrap_or(git_dir.as_path()).to_owned();
         let kind = match (top == workspace, worktrees) {
-            (false, _) => WorkspaceKind::Subfolder,
-            (true, Some(_)) => WorkspaceKind::LinkedWorktree,
-            (true, None) => WorkspaceKind::Submodule,
+            (false, _) => WorkspaceRepositoryRelation::Subfolder,
+            (true, Some(_)) => WorkspaceRepositoryRelation::LinkedWorktree,
+            (true, None) => WorkspaceRepositoryRelation::Submodule,
         };
         let inside = workspace.strip_prefix(top).ok()?.to_str()?;
         let prefix = if inside.is_empty() { String::new() } else { format!("{inside}/") };
@@ -92,8 +92,9 @@ impl OutsideRepository {
     /// path of its work tree.
     pub(super) fn shown_path(&self) -> String {
         match self.kind {
-            WorkspaceKind::Submodule => self.work_tree.to_string_lossy().into_owned(),
-            WorkspaceKind::LinkedWorktree | WorkspaceKind::Subfolder => self.owner_path(),
+            WorkspaceRepositoryRelation::Submodule => self.work_tree.to_string_lossy().into_owned(),
+            WorkspaceRepositoryRelation::LinkedWorktree
+            | WorkspaceRepositoryRelation::Subfolder => self.owner_path(),
         }
     }
 
@@ -110,9 +111,9 @@ impl OutsideRepository {
     /// Describes the relation of the workspace to the repository, for messages.
     pub(super) fn describe(&self) -> String {
         let kind = match self.kind {
-            WorkspaceKind::LinkedWorktree => "a linked worktree",
-            WorkspaceKind::Submodule => "a submodule",
-            WorkspaceKind::Subfolder => "a subfolder",
+            WorkspaceRepositoryRelation::LinkedWorktree => "a linked worktree",
+            WorkspaceRepositoryRelation::Submodule => "a submodule",
+            WorkspaceRepositoryRelation::Subfolder => "a subfolder",
         };
         format!("{kind} of the repository {}", quoted_path(&self.owner_path()))
     }
@@ -124,8 +125,10 @@ impl OutsideRepository {
         let mut places = vec![place(self.common_dir.clone(), writes)];
         if writes {
             let kept: &[&str] = match self.kind {
-                WorkspaceKind::LinkedWorktree => &KEPT_ENTRIES,
-                WorkspaceKind::Submodule | WorkspaceKind::Subfolder => &KEPT_ENTRIES[..5],
+                WorkspaceRepositoryRelation::LinkedWorktree => &KEPT_ENTRIES,
+                WorkspaceRepositoryRelation::Submodule | WorkspaceRepositoryRelation::Subfolder => {
+                    &KEPT_ENTRIES[..5]
+                }
             };
             places.extend(kept.iter().map(|name| place(self.common_dir.join(name), false)));
             if self.git_dir != self.common_dir {
@@ -143,8 +146,8 @@ impl OutsideRepository {
     }
 }
 
-/// Returns true if `folder` of the workspace is a bare repository. It does not belong to a repository
-/// around it.
+/// Returns true if `folder` of the workspace is a bare repository. It does not belong to a
+/// repository around it.
 pub(super) fn is_bare_repository(root: &Root, folder: &str) -> bool {
     let has = |name: &str, expected: EntryKind| {
         let at = Path::new(folder).join(name);
@@ -206,18 +209,20 @@ impl GitContext {
             return Ok(None);
         }
         let reason = match (self.changes, outside.kind, self.settings.outside) {
-            (true, WorkspaceKind::Subfolder, _) => {
+            (true, WorkspaceRepositoryRelation::Subfolder, _) => {
                 "it could change files outside the workspace; have the server's operator serve \
                  the top folder"
             }
-            (true, _, OutsideAccess::Read | OutsideAccess::None) => {
+            (true, _, OutsideRepositoryAccess::Read | OutsideRepositoryAccess::None) => {
                 "the server's operator must set `git.outside = \"write\"`"
             }
-            (true, _, OutsideAccess::Write) if !self.settings.programs.is_empty() => {
+            (true, _, OutsideRepositoryAccess::Write) if !self.settings.programs.is_empty() => {
                 "hooks and filters could change it, too; the server's operator must remove \
                  `git.programs`"
             }
-            (true, _, OutsideAccess::Write) | (false, ..) => return Ok(Some(outside.clone())),
+            (true, _, OutsideRepositoryAccess::Write) | (false, ..) => {
+                return Ok(Some(outside.clone()));
+            }
         };
         Err(ToolError::not_allowed(format!(
             "the workspace is {}, which the git tools only read: {reason}",
@@ -227,7 +232,7 @@ impl GitContext {
 
     /// Returns true if the workspace belongs to a repository outside it that the settings allow.
     pub(super) fn uses_outside(&self) -> bool {
-        self.outside.is_some() && self.settings.outside != OutsideAccess::None
+        self.outside.is_some() && self.settings.outside != OutsideRepositoryAccess::None
     }
 
     /// Checks that the repository names the workspace as its worktree or submodule, and that it
@@ -283,7 +288,7 @@ impl GitContext {
         outside: &'g OutsideRepository,
         cwd: &'g OwnedFd,
         overrides: &'g [(OsString, OsString)],
-        scope: ConfigScope,
+        scope: GitConfigScope,
         verb: &str,
     ) -> GitCommand<'g> {
         GitCommand::new(self, cwd, overrides, scope, verb)

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use toolgate_contract::{ToolContext, ToolError};
 
 use super::GitContext;
-use super::command::{ConfigScope, GitCommand};
-use super::outside::{OutsideRepository, WorkspaceKind};
+use super::command::{GitCommand, GitConfigScope};
+use super::outside::{OutsideRepository, WorkspaceRepositoryRelation};
 
 /// A git repository, opened for one call.
 pub(super) struct GitRepository<'g> {
@@ -51,7 +51,9 @@ impl GitRepository<'_> {
     /// is a subfolder.
     pub(super) fn visible_paths(&self) -> Option<String> {
         let outside = self.outside.as_ref();
-        outside.filter(|outside| outside.kind == WorkspaceKind::Subfolder).map(|_| ".".to_owned())
+        outside
+            .filter(|outside| outside.kind == WorkspaceRepositoryRelation::Subfolder)
+            .map(|_| ".".to_owned())
     }
 
     /// Returns the path of the top folder in the workspace; `.` for the workspace itself. For a
@@ -97,11 +99,11 @@ impl GitRepository<'_> {
 
     fn command(&self, verb: &str) -> GitCommand<'_> {
         if let Some(outside) = &self.outside {
-            let scope = ConfigScope::Repository;
+            let scope = GitConfigScope::Repository;
             return self.git.outside_command(outside, &self.top, &self.overrides, scope, verb);
         }
         // A new search for the repository could find another one, which was not checked.
-        GitCommand::new(self.git, &self.top, &self.overrides, ConfigScope::Repository, verb)
+        GitCommand::new(self.git, &self.top, &self.overrides, GitConfigScope::Repository, verb)
             .env("GIT_DIR", &self.git_dir)
             .env("GIT_WORK_TREE", &self.top_path)
     }

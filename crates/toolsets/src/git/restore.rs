@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
-use super::discovery::RepoFolder;
-use super::write_failures::WriteFailures;
+use super::discovery::RepositoryFolder;
+use super::write_failures::GitWriteFailures;
 use toolgate_contract::printable;
 
 /// The `git.restore` tool.
@@ -17,7 +17,7 @@ pub(super) struct GitRestore(pub(super) GitContext);
 pub(super) struct GitRestoreInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
     /// Files and folders.
     #[schemars(length(min = 1))]
     paths: Vec<String>,
@@ -63,7 +63,7 @@ impl Tool for GitRestore {
         if restored.code != 0 {
             repository.refuse_inner_paths(ctx, &paths).await?;
             let err = restored.to_error();
-            let failures = WriteFailures::parse(&repository, &restored.stderr);
+            let failures = GitWriteFailures::parse(&repository, &restored.stderr);
             if let Some(note) = failures.protected_note() {
                 let other = match failures.other {
                     Some(failure) => format!("git could not write all files: {failure}"),

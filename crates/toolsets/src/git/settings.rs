@@ -20,13 +20,13 @@ pub struct GitSettings {
     /// only that folder's files, but all branches and commit messages. With `write`, the other
     /// tools work in a linked worktree or a submodule, too, unless `programs` is set. They never
     /// write its `config`, `hooks` and `info`, or the state of other worktrees.
-    pub outside: OutsideAccess,
+    pub outside: OutsideRepositoryAccess,
 }
 
 /// Access to a repository outside the workspace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OutsideAccess {
+pub enum OutsideRepositoryAccess {
     /// No access.
     #[default]
     None,

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
-use super::commits::{COMMIT_FORMAT, CommitEntry};
+use super::commits::{COMMIT_FORMAT, GitCommitEntry};
 use super::diff::{
-    BYTES_MAX, ChangedFile, FILES_MAX, STAT_FORMAT, parse_numstat, truncation_note,
+    BYTES_MAX, FILES_MAX, GitChangedFile, STAT_FORMAT, parse_numstat, truncation_note,
     without_programs,
 };
-use super::discovery::RepoFolder;
+use super::discovery::RepositoryFolder;
 use toolgate_contract::printable;
 use toolgate_world::root::quoted_path;
 
@@ -27,7 +27,7 @@ pub(super) struct GitShow(pub(super) GitContext);
 pub(super) struct GitShowInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
     /// Branch, tag or commit.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
@@ -49,7 +49,7 @@ pub(super) struct GitShowInput {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct GitShowOutput {
     /// The commit.
-    commit: Option<CommitEntry>,
+    commit: Option<GitCommitEntry>,
     /// Full message.
     message: String,
     /// Patch of the commit, or content of the file.
@@ -61,7 +61,7 @@ pub(super) struct GitShowOutput {
     /// The file, if requested.
     file: Option<String>,
     /// Files that a cut patch changes, at most 1000.
-    files: Vec<ChangedFile>,
+    files: Vec<GitChangedFile>,
 }
 
 impl Tool for GitShow {
@@ -98,7 +98,7 @@ impl Tool for GitShow {
         fields.truncate(super::commits::COMMIT_FIELDS + 1);
         let message = fields.pop().unwrap_or_default();
         let message = printable::escape_lines(message.trim_end()).into_owned();
-        let entry = CommitEntry::parse(&fields);
+        let entry = GitCommitEntry::parse(&fields);
         let mut files = Vec::new();
         let (printed, file) = match file {
             Some(file) => {
@@ -154,7 +154,7 @@ impl Tool for GitShow {
     fn result_text(output: &GitShowOutput) -> ResultText {
         let GitShowOutput { commit, message, text, truncated, total_bytes, file, files } = output;
         let body = match (file, commit) {
-            (None, Some(CommitEntry { commit, author, email, date, .. })) => {
+            (None, Some(GitCommitEntry { commit, author, email, date, .. })) => {
                 let message: String = message.lines().map(|line| format!("    {line}\n")).collect();
                 format!(
                     "commit {commit}\nAuthor: {author} <{email}>\nDate:   {date}\n\n{message}\n{text}"

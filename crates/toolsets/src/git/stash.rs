@@ -7,9 +7,9 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 use super::GitContext;
 use super::command::GitOutput;
 use super::diff::without_programs;
-use super::discovery::RepoFolder;
+use super::discovery::RepositoryFolder;
 use super::repository::GitRepository;
-use super::write_failures::WriteFailures;
+use super::write_failures::GitWriteFailures;
 use crate::counted::counted;
 use toolgate_contract::printable;
 
@@ -24,7 +24,7 @@ pub(super) struct GitStash(pub(super) GitContext);
 pub(super) struct GitStashInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
     /// Action to take.
     #[serde(default)]
     action: StashAction,
@@ -65,11 +65,11 @@ pub(super) struct GitStashOutput {
     /// Output of git; for `show`, the patch.
     message: String,
     /// Stashes, newest first, at most 100.
-    stashes: Vec<StashEntry>,
+    stashes: Vec<GitStashEntry>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct StashEntry {
+pub(super) struct GitStashEntry {
     /// Number of the stash: 0 is the newest.
     index: usize,
     /// Commit of the stash.
@@ -141,7 +141,8 @@ impl Tool for GitStash {
                             true => error,
                             false => format!("{error}\n{}", printed.trim()),
                         };
-                        let note = WriteFailures::parse(&repository, &done.stderr).protected_note();
+                        let note =
+                            GitWriteFailures::parse(&repository, &done.stderr).protected_note();
                         let note = note.map(|note| format!("; {note}")).unwrap_or_default();
                         ToolError::failed(format!("git failed: {}{note}", error.trim()))
                     }
@@ -151,8 +152,9 @@ impl Tool for GitStash {
         let stashes = list_stashes(ctx, &repository).await?;
         let message = match action {
             StashAction::List => {
-                let line =
-                    |entry: &StashEntry| format!("stash@{{{}}}: {}\n", entry.index, entry.subject);
+                let line = |entry: &GitStashEntry| {
+                    format!("stash@{{{}}}: {}\n", entry.index, entry.subject)
+                };
                 stashes.iter().map(line).collect()
             }
             StashAction::Push
@@ -177,12 +179,12 @@ impl Tool for GitStash {
 async fn list_stashes(
     ctx: &ToolContext,
     repository: &GitRepository<'_>,
-) -> Result<Vec<StashEntry>, ToolError> {
+) -> Result<Vec<GitStashEntry>, ToolError> {
     let list =
         repository.read_command("stash").args(["list", "-z", "--no-show-signature", "--no-color"]);
     let list = list.arg("--format=%H%x00%cI%x00%gs").arg(format!("--max-count={STASHES_MAX}"));
     let fields = list.run(ctx).await?.fields();
-    let entries = fields.chunks_exact(3).enumerate().map(|(index, fields)| StashEntry {
+    let entries = fields.chunks_exact(3).enumerate().map(|(index, fields)| GitStashEntry {
         index,
         commit: fields[0].clone(),
         date: fields[1].clone(),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
-use super::discovery::RepoFolder;
+use super::discovery::RepositoryFolder;
 use super::quoting::quote_name;
 use super::submodules::SubmoduleStates;
 use crate::counted::counted;
@@ -22,7 +22,7 @@ pub(super) struct GitStatus(pub(super) GitContext);
 pub(super) struct GitStatusInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
     /// Include untracked files.
     #[serde(default = "yes")]
     untracked: bool,
@@ -58,13 +58,13 @@ pub(super) struct GitStatusOutput {
     /// Submodules that could not be checked for changes.
     unchecked: Vec<String>,
     /// Changed files in order of path, then untracked files.
-    entries: Vec<StatusEntry>,
+    entries: Vec<GitStatusEntry>,
     /// True if there are more.
     truncated: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct StatusEntry {
+pub(super) struct GitStatusEntry {
     /// Path from the repository's top folder.
     path: String,
     /// Old path, if renamed or copied.
@@ -132,7 +132,7 @@ impl Tool for GitStatus {
         }
         if let Some(operation) = under_way {
             note.push_str(&format!("; a {operation} is in progress"));
-            let is_in_conflict = |it: &&StatusEntry| it.index == 'U' || it.worktree == 'U';
+            let is_in_conflict = |it: &&GitStatusEntry| it.index == 'U' || it.worktree == 'U';
             match output.entries.iter().filter(is_in_conflict).count() {
                 0 => {}
                 files => note.push_str(&format!(
@@ -172,7 +172,7 @@ fn parse_status(fields: &[String], prefix: &str, submodules: SubmoduleStates) ->
             "2" => tracked.extend(parse_entry(rest, 8, fields.next())),
             "u" => tracked.extend(parse_entry(rest, 9, None)),
             "?" => {
-                untracked.push(StatusEntry {
+                untracked.push(GitStatusEntry {
                     path: without_prefix(rest),
                     from: None,
                     index: '?',
@@ -190,14 +190,14 @@ fn parse_status(fields: &[String], prefix: &str, submodules: SubmoduleStates) ->
         match tracked.iter_mut().find(|entry| entry.path == path) {
             Some(entry) if entry.worktree == ' ' => entry.worktree = 'M',
             Some(_) => {}
-            None => tracked.push(StatusEntry { path, from: None, index: ' ', worktree: 'M' }),
+            None => tracked.push(GitStatusEntry { path, from: None, index: ' ', worktree: 'M' }),
         }
     }
     output.unchecked = submodules.unchecked;
     tracked.sort_by(|a, b| a.path.as_bytes().cmp(b.path.as_bytes()));
     tracked.extend(untracked);
     output.clean = tracked.is_empty() && output.unchecked.is_empty();
-    for StatusEntry { path, from, index, worktree } in &tracked {
+    for GitStatusEntry { path, from, index, worktree } in &tracked {
         let from = from.as_ref().map(|from| format!("{} -> ", quote_name(from)));
         let from = from.unwrap_or_default();
         let entry = format!("{index}{worktree} {from}{}", quote_name(path));
@@ -229,10 +229,10 @@ fn parse_header(line: &str, output: &mut GitStatusOutput) {
 
 /// Parses an entry of `git status` whose path comes after `before` other fields, separated by
 /// spaces.
-fn parse_entry(line: &str, before: usize, from: Option<&String>) -> Option<StatusEntry> {
+fn parse_entry(line: &str, before: usize, from: Option<&String>) -> Option<GitStatusEntry> {
     let mut letters = line.chars().map(|letter| if letter == '.' { ' ' } else { letter });
     let index = letters.next()?;
     let worktree = letters.next()?;
     let path = line.splitn(before + 1, ' ').nth(before)?.to_owned();
-    Some(StatusEntry { path, from: from.cloned(), index, worktree })
+    Some(GitStatusEntry { path, from: from.cloned(), index, worktree })
 }

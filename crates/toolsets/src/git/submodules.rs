@@ -6,7 +6,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 
-use toolgate_contract::{ToolContext, ToolError, ToolFault};
+use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
 
 use super::repository::GitRepository;
 use toolgate_world::root::quoted_path;
@@ -128,7 +128,7 @@ impl GitRepository<'_> {
         let Some(named) = folder.to_str() else { return Ok(SubmoduleState::Unchecked) };
         let opened = match self.git.open_folder(ctx, named).await {
             Ok(opened) if opened.top_path == folder => opened,
-            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
             Ok(_) | Err(_) => return Ok(SubmoduleState::Unchecked),
         };
         let untracked_files = if untracked { "normal" } else { "no" };
@@ -139,7 +139,7 @@ impl GitRepository<'_> {
         match status.run(ctx).await {
             Ok(printed) if printed.total_bytes > 0 => return Ok(SubmoduleState::Changed),
             Ok(_) => {}
-            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
             Err(_) => return Ok(SubmoduleState::Unchecked),
         }
         let inner = opened.check_submodules(ctx, untracked).await?;

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, ToolOutput};
+use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolErrorKind, ToolOutput};
 
-use super::{GitProgram, GitSettings, OutsideAccess, tools};
+use super::{GitProgram, GitSettings, OutsideRepositoryAccess, tools};
 use crate::exec::{self, WorkspacePrograms};
 use toolgate_world::{ProcessRunner, Root};
 
@@ -137,6 +137,6 @@ async fn every_tool_is_unavailable_without_git() {
             _ => json!({}),
         };
         let refused = tool.run(&ctx, input).await.unwrap_err();
-        assert_eq!(refused.fault, ToolFault::Unavailable, "{}: {refused:?}", tool.spec().id);
+        assert_eq!(refused.fault, ToolErrorKind::Unavailable, "{}: {refused:?}", tool.spec().id);
     }
 }

@@ -47,8 +47,8 @@ pub(super) fn is_time(text: &str) -> bool {
     let is_separator = |c: char| c.is_whitespace() || c == ',';
     for word in text.split(is_separator).filter(|word| !word.is_empty()) {
         match classify_word(word) {
-            Some(TimeWordRole::Time) => has_time = true,
-            Some(TimeWordRole::Qualifier) => {}
+            Some(GitTimeWordRole::Time) => has_time = true,
+            Some(GitTimeWordRole::Qualifier) => {}
             None => return false,
         }
     }
@@ -57,39 +57,39 @@ pub(super) fn is_time(text: &str) -> bool {
 
 /// Role of a word in a time such as `2 weeks ago`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TimeWordRole {
+enum GitTimeWordRole {
     /// Names a time, such as a unit, a day, a date or a time of day.
     Time,
     /// Belongs to a word that names a time: a number, a time zone, or a word such as `ago`.
     Qualifier,
 }
 
-fn classify_word(word: &str) -> Option<TimeWordRole> {
+fn classify_word(word: &str) -> Option<GitTimeWordRole> {
     if is_time_name(word) || is_date(word) || is_clock(word) {
-        return Some(TimeWordRole::Time);
+        return Some(GitTimeWordRole::Time);
     }
     if let Some((date, time)) = word.split_once('t')
         && is_date(date)
         && is_time_with_zone(time)
     {
-        return Some(TimeWordRole::Time);
+        return Some(GitTimeWordRole::Time);
     }
     if is_number(word) || is_zone(word) || is_ordinal(word) || NUMBERS.contains(&word) {
-        return Some(TimeWordRole::Qualifier);
+        return Some(GitTimeWordRole::Qualifier);
     }
     if matches!(word, "ago" | "last" | "at" | "am" | "pm") {
-        return Some(TimeWordRole::Qualifier);
+        return Some(GitTimeWordRole::Qualifier);
     }
     // Handles `2.weeks.ago`.
     let parts: Vec<&str> = word.split('.').collect();
     if parts.len() < 2 || parts.iter().any(|part| part.is_empty()) {
         return None;
     }
-    let read: Option<Vec<TimeWordRole>> = parts.into_iter().map(classify_word).collect();
-    Some(if read?.contains(&TimeWordRole::Time) {
-        TimeWordRole::Time
+    let read: Option<Vec<GitTimeWordRole>> = parts.into_iter().map(classify_word).collect();
+    Some(if read?.contains(&GitTimeWordRole::Time) {
+        GitTimeWordRole::Time
     } else {
-        TimeWordRole::Qualifier
+        GitTimeWordRole::Qualifier
     })
 }
 

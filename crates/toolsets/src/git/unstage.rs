@@ -5,7 +5,7 @@ use serde::Deserialize;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::GitContext;
-use super::discovery::RepoFolder;
+use super::discovery::RepositoryFolder;
 use super::staged::StagedFiles;
 
 /// The `git.unstage` tool.
@@ -16,7 +16,7 @@ pub(super) struct GitUnstage(pub(super) GitContext);
 pub(super) struct GitUnstageInput {
     /// Repository folder.
     #[serde(default)]
-    repo: RepoFolder,
+    repo: RepositoryFolder,
     /// Files and folders; all by default.
     #[serde(default)]
     paths: Vec<String>,

@@ -5,8 +5,8 @@ use toolgate_world::root::quoted_path;
 
 use super::repository::GitRepository;
 
-/// Causes that git prints for a file that the sandbox protects. Other failures, such as a full disk,
-/// have other causes.
+/// Causes that git prints for a file that the sandbox protects. Other failures, such as a full
+/// disk, have other causes.
 const PROTECTED_CAUSES: [&str; 3] =
     ["Device or resource busy", "Read-only file system", "Permission denied"];
 /// The maximum number of protected files that a message about failed writes names.
@@ -14,7 +14,7 @@ const SHOWN_MAX: usize = 10;
 
 /// Files that a git command could not write.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct WriteFailures {
+pub(super) struct GitWriteFailures {
     /// Files that the sandbox protects, relative to the repository's top folder. They stay as they
     /// are.
     pub(super) protected: Vec<String>,
@@ -22,7 +22,7 @@ pub(super) struct WriteFailures {
     pub(super) other: Option<String>,
 }
 
-impl WriteFailures {
+impl GitWriteFailures {
     /// Reads git's messages `stderr` about files of `repository`.
     pub(super) fn parse(repository: &GitRepository<'_>, stderr: &str) -> Self {
         let folder = match repository.outside {
@@ -95,8 +95,8 @@ fn failed_path(line: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn parse(stderr: &str) -> WriteFailures {
-        WriteFailures::parse_with(stderr, |path| path.ends_with(".toml") || path == ".mcp.json")
+    fn parse(stderr: &str) -> GitWriteFailures {
+        GitWriteFailures::parse_with(stderr, |path| path.ends_with(".toml") || path == ".mcp.json")
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn messages_without_a_failure_are_no_failures() {
-        assert_eq!(parse("Switched to branch 'toolgate.toml'\n"), WriteFailures::default());
+        assert_eq!(parse("Switched to branch 'toolgate.toml'\n"), GitWriteFailures::default());
         assert_eq!(parse("").protected_note(), None);
     }
 }

@@ -10,9 +10,9 @@ const TEXTS_MAX: usize = 1024;
 
 /// The requests to parse a text that failed.
 #[derive(Default)]
-pub(super) struct FailedTexts(VecDeque<Hash>);
+pub(super) struct FailedParseRequests(VecDeque<Hash>);
 
-impl FailedTexts {
+impl FailedParseRequests {
     /// Returns `true` if `request`, which asks to parse a text, has failed before.
     pub(super) fn contains(&self, request: &[u8]) -> bool {
         !self.0.is_empty() && self.0.contains(&blake3::hash(request))
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn a_failed_text_is_known_until_many_others_have_failed() {
-        let mut failed = FailedTexts::default();
+        let mut failed = FailedParseRequests::default();
         assert!(!failed.contains(b"0"));
         for number in 0..TEXTS_MAX {
             assert!(failed.insert(number.to_string().as_bytes()));

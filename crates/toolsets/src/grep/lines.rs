@@ -6,8 +6,8 @@ use grep_regex::RegexMatcher;
 use grep_searcher::{Searcher, Sink, SinkContext, SinkContextKind, SinkMatch};
 
 use super::find_span;
-use super::scan::{FileScanner, ScanOutcome};
-use toolgate_world::root::{WorkMonitor, WorkspaceFile};
+use super::scan::{FileScanOutcome, FileScanner};
+use toolgate_world::root::{DiskWorkMonitor, WorkspaceFile};
 
 /// The longest matching line that is shown whole, in bytes.
 const SHOWN_BYTES_MAX: usize = 500;
@@ -19,11 +19,11 @@ pub(crate) const LINE_OVERHEAD_BYTES: usize = 32;
 
 /// The result of searching one file for lines.
 #[derive(Debug)]
-pub(crate) enum FileLines {
+pub(crate) enum SearchedFileLines {
     /// The matching lines, up to the limit.
     Lines(Vec<MatchedLine>),
     /// The file has no lines to show, for this reason.
-    Skipped(ScanOutcome),
+    Skipped(FileScanOutcome),
 }
 
 /// A line that matches a search, without its path.
@@ -38,7 +38,7 @@ pub(crate) struct MatchedLine {
 
 /// The lines and bytes that still fit into an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AnswerSpace {
+pub(crate) struct RemainingAnswerSpace {
     pub(crate) lines: usize,
     pub(crate) bytes: usize,
 }
@@ -53,7 +53,7 @@ impl MatchedLine {
     }
 }
 
-impl AnswerSpace {
+impl RemainingAnswerSpace {
     /// Returns true if `lines` lines of `bytes` bytes in total fill this space, so that the search
     /// can stop.
     ///
@@ -72,33 +72,34 @@ pub(crate) fn collect_lines(
     matcher: &RegexMatcher,
     file: WorkspaceFile,
     after: u64,
-    room: AnswerSpace,
-    watch: &WorkMonitor,
-) -> FileLines {
+    room: RemainingAnswerSpace,
+    watch: &DiskWorkMonitor,
+) -> SearchedFileLines {
     let path_bytes = file.path().len();
     let before = Vec::new();
     let lines = Vec::new();
-    let mut collector = LineCollector { matcher, path_bytes, after, room, before, lines, bytes: 0 };
+    let mut collector =
+        MatchedLineCollector { matcher, path_bytes, after, room, before, lines, bytes: 0 };
     match scanner.scan(matcher, file, watch, &mut collector) {
-        ScanOutcome::Searched => FileLines::Lines(collector.lines),
-        reason @ (ScanOutcome::Binary | ScanOutcome::Unreadable | ScanOutcome::TooLong) => {
-            FileLines::Skipped(reason)
-        }
+        FileScanOutcome::Searched => SearchedFileLines::Lines(collector.lines),
+        reason @ (FileScanOutcome::Binary
+        | FileScanOutcome::Unreadable
+        | FileScanOutcome::TooLong) => SearchedFileLines::Skipped(reason),
     }
 }
 
-struct LineCollector<'m> {
+struct MatchedLineCollector<'m> {
     matcher: &'m RegexMatcher,
     path_bytes: usize,
     after: u64,
-    room: AnswerSpace,
+    room: RemainingAnswerSpace,
     before: Vec<String>,
     lines: Vec<MatchedLine>,
     /// The size of the lines collected so far, in bytes.
     bytes: usize,
 }
 
-impl Sink for LineCollector<'_> {
+impl Sink for MatchedLineCollector<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {

@@ -10,9 +10,9 @@ use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
 };
 
-use super::MatchSpan;
+use super::MatchLineSpan;
 use crate::text_encoding::ByteOrder;
-use toolgate_world::root::{WorkMonitor, WorkspaceFile};
+use toolgate_world::root::{DiskWorkMonitor, WorkspaceFile};
 
 /// The largest file that is read into memory whole before it is searched, in bytes. That is faster.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
@@ -29,7 +29,7 @@ pub(crate) struct FileScanner {
 
 /// The outcome of searching one file for a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ScanOutcome {
+pub(crate) enum FileScanOutcome {
     /// The file was searched, fully or until the limit.
     Searched,
     /// The file is not text.
@@ -42,20 +42,20 @@ pub(crate) enum ScanOutcome {
 
 impl FileScanner {
     /// Returns a scanner that numbers lines and shows `context` lines around a match.
-    pub(crate) fn with_line_numbers(context: usize, span: MatchSpan) -> Self {
+    pub(crate) fn with_line_numbers(context: usize, span: MatchLineSpan) -> Self {
         Self::new(context, span, true)
     }
 
     /// Returns a scanner without line numbers and context, which is faster.
-    pub(crate) fn without_line_numbers(span: MatchSpan) -> Self {
+    pub(crate) fn without_line_numbers(span: MatchLineSpan) -> Self {
         Self::new(0, span, false)
     }
 
-    fn new(context: usize, span: MatchSpan, numbers: bool) -> Self {
+    fn new(context: usize, span: MatchLineSpan, numbers: bool) -> Self {
         let mut builder = SearcherBuilder::new();
         match span {
-            MatchSpan::SingleLine => builder.line_terminator(LineTerminator::crlf()),
-            MatchSpan::MultiLine => builder.multi_line(true),
+            MatchLineSpan::SingleLine => builder.line_terminator(LineTerminator::crlf()),
+            MatchLineSpan::MultiLine => builder.multi_line(true),
         };
         let searcher = builder
             .line_number(numbers)
@@ -72,14 +72,16 @@ impl FileScanner {
         &mut self,
         matcher: &RegexMatcher,
         file: WorkspaceFile,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
         sink: &mut S,
-    ) -> ScanOutcome {
+    ) -> FileScanOutcome {
         let bytes = file.meta().size();
         let mut flagged = BinaryFlagSink { sink, binary: false };
         let searched = if bytes <= WHOLE_BYTES_MAX {
             self.text_len = 0;
-            let Ok(read) = file.read_whole(&mut self.text) else { return ScanOutcome::Unreadable };
+            let Ok(read) = file.read_whole(&mut self.text) else {
+                return FileScanOutcome::Unreadable;
+            };
             drop(file);
             self.text_len = read;
             let text = &self.text[..read];
@@ -90,7 +92,7 @@ impl FileScanner {
                     self.text = decoded.into_bytes();
                 }
             } else if memchr::memchr(0, text).is_some() {
-                return ScanOutcome::Binary;
+                return FileScanOutcome::Binary;
             }
             self.searcher.search_slice(matcher, &self.text[..self.text_len], &mut flagged)
         } else {
@@ -99,16 +101,16 @@ impl FileScanner {
             self.searcher.search_reader(matcher, CancelableReader { file, watch }, &mut flagged)
         };
         match searched {
-            Ok(()) if flagged.binary => ScanOutcome::Binary,
-            Ok(()) => ScanOutcome::Searched,
+            Ok(()) if flagged.binary => FileScanOutcome::Binary,
+            Ok(()) => FileScanOutcome::Searched,
             Err(err)
                 if err
                     .get_ref()
                     .is_some_and(|err| err.to_string().contains("allocation limit")) =>
             {
-                ScanOutcome::TooLong
+                FileScanOutcome::TooLong
             }
-            Err(_) => ScanOutcome::Unreadable,
+            Err(_) => FileScanOutcome::Unreadable,
         }
     }
 
@@ -122,7 +124,7 @@ impl FileScanner {
 /// A file reader that fails as soon as the call is canceled.
 struct CancelableReader<'w> {
     file: io::Take<fs::File>,
-    watch: &'w WorkMonitor,
+    watch: &'w DiskWorkMonitor,
 }
 
 impl Read for CancelableReader<'_> {

@@ -10,17 +10,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use toolgate_contract::ToolError;
 
-use super::SearchThreads;
+use super::ReservedSearchThreads;
 use toolgate_world::Root;
 use toolgate_world::root::{
-    EntryKind, OpenFolder, WalkFilter, WalkFolder, WorkMonitor, WorkspaceFile,
+    DiskWorkMonitor, EntryKind, OpenWalkFolder, WalkFilter, WalkFolder, WorkspaceFile,
 };
 
 /// The number of entries of a folder that one thread of a sweep over files takes at a time.
 const ENTRIES_AT_ONCE: usize = 256;
 
 /// The result of a sweep over the files of a folder.
-pub(crate) struct SweepResult<T> {
+pub(crate) struct ParallelWalkResult<T> {
     /// The result of each thread of the sweep.
     pub(crate) results: Vec<T>,
     /// The number of directories that could not be listed and files that could not be opened.
@@ -37,29 +37,31 @@ pub(crate) fn sweep<T: Send>(
     root: &Root,
     folder: WalkFolder,
     filter: WalkFilter,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
     wanted: impl Fn(&Path) -> bool + Sync,
     begin: impl Fn() -> T + Sync,
     take: impl Fn(&mut T, &Path, WorkspaceFile) + Sync,
-) -> Result<SweepResult<T>, ToolError> {
-    let queue = SweepQueue::new(folder);
+) -> Result<ParallelWalkResult<T>, ToolError> {
+    let queue = ParallelWalkQueue::new(folder);
     let unreadable = AtomicU64::new(0);
     let work = || {
         let mut result = begin();
         while let Some(piece) = queue.next() {
-            let _done = SweepTaskGuard(&queue);
+            let _done = ParallelWalkTaskGuard(&queue);
             if watch.check_cancelled().is_err() {
                 continue;
             }
             let (folder, open, from) = match piece {
-                SweepTask::Folder(mut folder) => match folder.open_and_list(root, filter, watch) {
-                    Ok(open) => (Arc::new(folder), Arc::new(open), 0),
-                    Err(_) => {
-                        unreadable.fetch_add(1, Ordering::Relaxed);
-                        continue;
+                ParallelWalkTask::Folder(mut folder) => {
+                    match folder.open_and_list(root, filter, watch) {
+                        Ok(open) => (Arc::new(folder), Arc::new(open), 0),
+                        Err(_) => {
+                            unreadable.fetch_add(1, Ordering::Relaxed);
+                            continue;
+                        }
                     }
-                },
-                SweepTask::Rest(folder, open, from) => (folder, open, from),
+                }
+                ParallelWalkTask::Rest(folder, open, from) => (folder, open, from),
             };
             if from == 0 {
                 queue.push_subtasks(&folder, &open);
@@ -84,40 +86,43 @@ pub(crate) fn sweep<T: Send>(
         }
         result
     };
-    let results = SearchThreads::reserve(usize::MAX).run_on_each(work);
+    let results = ReservedSearchThreads::reserve(usize::MAX).run_on_each(work);
     watch.check_cancelled()?;
-    Ok(SweepResult { results, unreadable: unreadable.into_inner() })
+    Ok(ParallelWalkResult { results, unreadable: unreadable.into_inner() })
 }
 
 /// A piece of work in the queue of a sweep over files.
-enum SweepTask {
+enum ParallelWalkTask {
     Folder(WalkFolder),
     /// The entries of a folder from this index on, at most [`ENTRIES_AT_ONCE`].
-    Rest(Arc<WalkFolder>, Arc<OpenFolder>, usize),
+    Rest(Arc<WalkFolder>, Arc<OpenWalkFolder>, usize),
 }
 
 /// The pieces of work that are left in a sweep over files. The newest comes first, so few folders
 /// are open at a time.
-struct SweepQueue {
-    state: Mutex<SweepQueueState>,
+struct ParallelWalkQueue {
+    state: Mutex<ParallelWalkQueueState>,
     wake: Condvar,
 }
 
-struct SweepQueueState {
-    pieces: Vec<SweepTask>,
+struct ParallelWalkQueueState {
+    pieces: Vec<ParallelWalkTask>,
     /// The number of threads that work on a piece of the sweep and may queue more.
     busy_threads: usize,
 }
 
-impl SweepQueue {
+impl ParallelWalkQueue {
     fn new(folder: WalkFolder) -> Self {
-        let state = SweepQueueState { pieces: vec![SweepTask::Folder(folder)], busy_threads: 0 };
+        let state = ParallelWalkQueueState {
+            pieces: vec![ParallelWalkTask::Folder(folder)],
+            busy_threads: 0,
+        };
         Self { state: Mutex::new(state), wake: Condvar::new() }
     }
 
     /// Returns the next piece, and waits for one while other threads may still queue some. The
-    /// caller must drop a [`SweepTaskGuard`] after the piece.
-    fn next(&self) -> Option<SweepTask> {
+    /// caller must drop a [`ParallelWalkTaskGuard`] after the piece.
+    fn next(&self) -> Option<ParallelWalkTask> {
         let mut state = self.lock();
         loop {
             if let Some(piece) = state.pieces.pop() {
@@ -132,12 +137,12 @@ impl SweepQueue {
     }
 
     /// Queues the subfolders of `folder`, and its entries beyond the first [`ENTRIES_AT_ONCE`].
-    fn push_subtasks(&self, folder: &Arc<WalkFolder>, open: &Arc<OpenFolder>) {
+    fn push_subtasks(&self, folder: &Arc<WalkFolder>, open: &Arc<OpenWalkFolder>) {
         let dirs = open.entries.iter().filter(|(_, kind)| *kind == EntryKind::Dir);
-        let inner =
-            dirs.map(|(name, _): &(OsString, EntryKind)| SweepTask::Folder(folder.child(name)));
+        let inner = dirs
+            .map(|(name, _): &(OsString, EntryKind)| ParallelWalkTask::Folder(folder.child(name)));
         let rest = (ENTRIES_AT_ONCE..open.entries.len()).step_by(ENTRIES_AT_ONCE);
-        let rest = rest.map(|from| SweepTask::Rest(folder.clone(), open.clone(), from));
+        let rest = rest.map(|from| ParallelWalkTask::Rest(folder.clone(), open.clone(), from));
         let mut state = self.lock();
         let before = state.pieces.len();
         state.pieces.extend(inner.chain(rest));
@@ -146,16 +151,16 @@ impl SweepQueue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SweepQueueState> {
+    fn lock(&self) -> MutexGuard<'_, ParallelWalkQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Marks a piece as finished on drop, also after a panic, and wakes waiting threads if nothing is
 /// left.
-struct SweepTaskGuard<'q>(&'q SweepQueue);
+struct ParallelWalkTaskGuard<'q>(&'q ParallelWalkQueue);
 
-impl Drop for SweepTaskGuard<'_> {
+impl Drop for ParallelWalkTaskGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.busy_threads -= 1;
@@ -175,7 +180,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use toolgate_world::root::WalkStart;
+    use toolgate_world::root::WalkStartPoint;
 
     /// Creates nested folders, one of them with more files than a thread takes at a time.
     fn tree() -> (TempDir, BTreeSet<PathBuf>) {
@@ -201,13 +206,13 @@ mod tests {
     fn swept(
         space: &TempDir,
         take: impl Fn(&mut Vec<PathBuf>, &Path, WorkspaceFile) + Sync,
-    ) -> Result<SweepResult<Vec<PathBuf>>, ToolError> {
+    ) -> Result<ParallelWalkResult<Vec<PathBuf>>, ToolError> {
         let root = Root::open(space.path()).unwrap();
-        let WalkStart::Folder(folder) = root.walk_start(".").unwrap() else {
+        let WalkStartPoint::Folder(folder) = root.walk_start(".").unwrap() else {
             panic!("the root is a folder")
         };
         let filter = WalkFilter { include_ignored: false, include_hidden: true };
-        sweep(&root, folder, filter, &WorkMonitor::default(), |_| true, Vec::new, take)
+        sweep(&root, folder, filter, &DiskWorkMonitor::default(), |_| true, Vec::new, take)
     }
 
     #[test]

@@ -11,9 +11,9 @@ const THREADS_MAX: usize = 8;
 static HELPERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Helper threads reserved for one search, released on drop.
-pub(crate) struct SearchThreads(usize);
+pub(crate) struct ReservedSearchThreads(usize);
 
-impl SearchThreads {
+impl ReservedSearchThreads {
     /// Reserves helpers for `pieces` pieces of work that can run in parallel. Reserves none if
     /// other searches use them all.
     pub(crate) fn reserve(pieces: usize) -> Self {
@@ -45,7 +45,7 @@ impl SearchThreads {
     }
 }
 
-impl Drop for SearchThreads {
+impl Drop for ReservedSearchThreads {
     fn drop(&mut self) {
         HELPERS.fetch_sub(self.0, Ordering::Relaxed);
     }

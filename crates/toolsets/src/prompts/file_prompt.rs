@@ -4,12 +4,12 @@ use std::sync::{Arc, LazyLock};
 
 use toolgate_contract::{
     AnyPrompt, BoxFuture, CompletionRequest, ContentBlock, PromptArgument, PromptArguments,
-    PromptMessage, PromptSpec, PromptText, ResourceData, ToolContext, ToolError, ToolFault,
+    PromptMessage, PromptSpec, RenderedPrompt, ResourceData, ToolContext, ToolError, ToolErrorKind,
     ToolSpec,
 };
 
 use super::prompt_file::{ArgumentCompletions, PromptFile};
-use super::template::FilledPart;
+use super::template::FilledPromptPart;
 use super::{included_file, path_completion};
 use crate::files;
 use toolgate_world::Root;
@@ -49,15 +49,15 @@ impl FileBackedPrompt {
         &self,
         ctx: &ToolContext,
         arguments: &PromptArguments,
-    ) -> Result<PromptText, ToolError> {
+    ) -> Result<RenderedPrompt, ToolError> {
         self.check_not_empty(arguments)?;
         let mut bytes = self.file.template.bytes_max(arguments);
         check_size(bytes)?;
         let mut messages = Vec::new();
         for (role, part) in self.file.template.fill(arguments) {
             let content = match part {
-                FilledPart::Text(text) => ContentBlock::text(text),
-                FilledPart::File(path) => {
+                FilledPromptPart::Text(text) => ContentBlock::text(text),
+                FilledPromptPart::File(path) => {
                     let read = move |root: &Root, watch: &_| {
                         included_file::read_included(root, &path, watch)
                     };
@@ -72,7 +72,7 @@ impl FileBackedPrompt {
         if messages.is_empty() {
             return Err(ToolError::invalid("", "this prompt is empty without arguments"));
         }
-        Ok(PromptText { description: self.file.spec.description.clone(), messages })
+        Ok(RenderedPrompt { description: self.file.spec.description.clone(), messages })
     }
 
     async fn completions(
@@ -102,7 +102,7 @@ fn check_size(bytes: usize) -> Result<(), ToolError> {
         return Ok(());
     }
     let message = format!("the prompt has more than {BYTES_MAX} bytes; give it shorter arguments");
-    Err(ToolError::new(ToolFault::TooLarge, message))
+    Err(ToolError::new(ToolErrorKind::TooLarge, message))
 }
 
 /// Returns the number of bytes in the content `data` of a file.
@@ -126,7 +126,7 @@ impl AnyPrompt for FileBackedPrompt {
         &'a self,
         ctx: &'a ToolContext,
         arguments: PromptArguments,
-    ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
+    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>> {
         Box::pin(async move { self.render(ctx, &arguments).await })
     }
 

@@ -4,15 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use toolgate_contract::{
-    AnyPrompt, BoxFuture, ChangeFeed, PromptSource, ServerChange, ToolError, ToolFault, WatchGuard,
+    ActivityGuard, AnyPrompt, BoxFuture, ChangeFeed, PromptSource, ServerChange, ToolError,
+    ToolErrorKind,
 };
 
 use super::file_prompt::FileBackedPrompt;
 use super::prompt_file::PromptFile;
 use crate::front_matter::{FileProblem, SkippedFile};
-use crate::workspace_scan::{FileCache, ScanMemory, WorkspaceScan};
+use crate::workspace_scan::{FileValueCache, WorkspaceScan, WorkspaceScanState};
 use toolgate_world::Root;
-use toolgate_world::root::{EntryKind, WorkMonitor};
+use toolgate_world::root::{DiskWorkMonitor, EntryKind};
 
 /// The maximum number of entries of the folder of prompts that are read.
 const ENTRIES_MAX: usize = 500;
@@ -56,7 +57,7 @@ impl PromptSource for PromptFolder {
         self.scan.left_out_reason(|left_out| left_out.file == file)
     }
 
-    fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
+    fn watch_list(&self, changes: &ChangeFeed) -> ActivityGuard {
         let changes = changes.clone();
         self.scan.subscribe(move |_, _| changes.publish(&ServerChange::Prompts))
     }
@@ -74,8 +75,8 @@ fn file_path(path: &str, name: &str) -> String {
 fn refresh(
     root: &Root,
     path: &str,
-    memory: &mut ScanMemory<PromptFileResult>,
-    watch: &WorkMonitor,
+    memory: &mut WorkspaceScanState<PromptFileResult>,
+    watch: &DiskWorkMonitor,
 ) -> Result<PromptFiles, ToolError> {
     let mut left_out = Vec::new();
     let prompts = read_folder(root, path, &mut memory.files, &mut left_out, watch)?;
@@ -88,15 +89,15 @@ fn refresh(
 pub(super) fn read_folder(
     root: &Root,
     path: &str,
-    files: &mut FileCache<PromptFileResult>,
+    files: &mut FileValueCache<PromptFileResult>,
     left_out: &mut Vec<SkippedFile>,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<PromptFiles, ToolError> {
     let page = match root.list_page(path, None, ENTRIES_MAX, watch) {
         Ok(page) => page,
-        Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+        Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
         // Most workspaces have no such folder, so this is not reported.
-        Err(err) if err.fault == ToolFault::NotFound => return Ok(Vec::new()),
+        Err(err) if err.fault == ToolErrorKind::NotFound => return Ok(Vec::new()),
         Err(err) => {
             left_out.push(SkippedFile::whole(ITEM_KIND, path, err.message));
             return Ok(Vec::new());
@@ -115,7 +116,7 @@ pub(super) fn read_folder(
         match read_file(root, &file, stem, files, watch) {
             Ok(Ok(prompt)) => prompts.push(prompt),
             Ok(Err(problem)) => left_out.push(problem.into_skipped(ITEM_KIND, &file)),
-            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
             Err(err) => left_out.push(SkippedFile::whole(ITEM_KIND, &file, err.message)),
         }
     }
@@ -128,8 +129,8 @@ fn read_file(
     root: &Root,
     path: &str,
     name: &str,
-    files: &mut FileCache<PromptFileResult>,
-    watch: &WorkMonitor,
+    files: &mut FileValueCache<PromptFileResult>,
+    watch: &DiskWorkMonitor,
 ) -> Result<PromptFileResult, ToolError> {
     let file = root.open_file(path)?;
     files.get_or_make(Path::new(path), &file, || {

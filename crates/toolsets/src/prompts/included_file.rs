@@ -2,11 +2,11 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use toolgate_contract::{ResourceContents, ToolError, ToolFault};
+use toolgate_contract::{ResourceContents, ToolError, ToolErrorKind};
 
 use crate::{media, uri_paths};
 use toolgate_world::Root;
-use toolgate_world::root::{WalkStart, WorkMonitor, quoted_path};
+use toolgate_world::root::{DiskWorkMonitor, WalkStartPoint, quoted_path};
 
 /// The maximum number of bytes of an included file, because a prompt goes to a model whole.
 const BYTES_MAX: u64 = 1 << 20;
@@ -16,15 +16,15 @@ const BYTES_MAX: u64 = 1 << 20;
 pub(super) fn read_included(
     root: &Root,
     path: &str,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<ResourceContents, ToolError> {
     let unreadable = |err: ToolError| ToolError {
         message: format!("the prompt includes a file that cannot be read: {}", err.message),
         ..err.with_pointer("")
     };
     let at = match root.walk_start(path).map_err(unreadable)? {
-        WalkStart::File(found) => found.path,
-        WalkStart::Folder(_) => {
+        WalkStartPoint::File(found) => found.path,
+        WalkStartPoint::Folder(_) => {
             let message = format!("{} is a directory, not a file", quoted_path(path));
             return Err(unreadable(ToolError::invalid("", message)));
         }
@@ -36,7 +36,7 @@ pub(super) fn read_included(
             "{} has {size} bytes; a prompt can include files of at most {BYTES_MAX}",
             quoted_path(path)
         );
-        return Err(ToolError::new(ToolFault::TooLarge, message));
+        return Err(ToolError::new(ToolErrorKind::TooLarge, message));
     }
     let bytes = file.read(0, size, watch).map_err(unreadable)?;
     let uri = format!(

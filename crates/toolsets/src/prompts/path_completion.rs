@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use toolgate_world::Root;
-use toolgate_world::root::{EntryKind, WalkFilter, WalkStart, WorkMonitor};
+use toolgate_world::root::{DiskWorkMonitor, EntryKind, WalkFilter, WalkStartPoint};
 
 /// The maximum number of paths that are suggested as completions. Those nearest to the top come
 /// first.
@@ -15,11 +15,11 @@ const PATHS_MAX: usize = 5_000;
 pub(super) fn complete_paths(
     root: &Root,
     prefix: &str,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<Vec<String>, ToolError> {
     let typed = prefix.rsplit_once('/').map(|(folder, _)| folder).filter(|it| !it.is_empty());
     // A path that does not exist or leads out of the workspace has no completions.
-    let Ok(WalkStart::Folder(top)) = root.walk_start(typed.unwrap_or(".")) else {
+    let Ok(WalkStartPoint::Folder(top)) = root.walk_start(typed.unwrap_or(".")) else {
         return Ok(Vec::new());
     };
     let filter = WalkFilter { include_ignored: false, include_hidden: true };
@@ -28,7 +28,7 @@ pub(super) fn complete_paths(
     while let Some(mut folder) = waiting.pop_front() {
         let entries = match folder.list(root, filter, watch) {
             Ok(entries) => entries,
-            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
             // The folder has vanished or is unreadable.
             Err(_) => continue,
         };

@@ -7,7 +7,7 @@ use serde_saphyr::Spanned;
 use toolgate_contract::{PromptArgument, PromptSpec};
 
 use super::template::PromptTemplate;
-use crate::front_matter::{self, FileProblem, MarkdownParts, ValueRequirements};
+use crate::front_matter::{self, FileProblem, MarkdownFileParts, YamlValueRequirements};
 use crate::icons;
 
 /// A parsed prompt file.
@@ -63,7 +63,7 @@ enum PromptArgumentKind {
 }
 
 /// The requirements for values in the front matter of a prompt file, for error messages.
-const REQUIREMENTS: ValueRequirements = &[
+const REQUIREMENTS: YamlValueRequirements = &[
     ("title", "must be text; put it in quotes"),
     ("description", "must be text; put it in quotes"),
     ("arguments", "must be a list: `- name: path`"),
@@ -80,7 +80,7 @@ impl PromptFile {
             let why = format!("a prompt's name must be {NAME_RULE}");
             return Err(FileProblem::whole(why));
         }
-        let MarkdownParts { head, body, body_line } = front_matter::split_if_any(text)?;
+        let MarkdownFileParts { head, body, body_line } = front_matter::split_if_any(text)?;
         let PromptFrontMatter { title, description, arguments } =
             front_matter::parse(head, REQUIREMENTS)?;
         let mut spec = PromptSpec {

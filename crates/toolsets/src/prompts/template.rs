@@ -6,25 +6,25 @@ use crate::front_matter::FileProblem;
 
 /// The text of a prompt with placeholders, in messages by role.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PromptTemplate(Vec<(MessageRole, Vec<TemplateLine>)>);
+pub(super) struct PromptTemplate(Vec<(MessageRole, Vec<PromptTemplateLine>)>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum TemplateLine {
+enum PromptTemplateLine {
     /// A line of text with placeholders.
-    Text(Vec<TextPiece>),
+    Text(Vec<PromptTextPiece>),
     /// A line that includes the file at this path, which may have placeholders.
-    Include(Vec<TextPiece>),
+    Include(Vec<PromptTextPiece>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum TextPiece {
+enum PromptTextPiece {
     Literal(String),
     Argument(String),
 }
 
 /// A part of a prompt whose template is filled with arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum FilledPart {
+pub(super) enum FilledPromptPart {
     Text(String),
     /// The path of a file to include.
     File(String),
@@ -45,7 +45,7 @@ impl PromptTemplate {
                 lines.push(read);
             }
         }
-        messages.retain(|(_, lines)| lines.iter().any(TemplateLine::has_content));
+        messages.retain(|(_, lines)| lines.iter().any(PromptTemplateLine::has_content));
         if messages.is_empty() {
             return Err(FileProblem::at_line(
                 first,
@@ -58,7 +58,7 @@ impl PromptTemplate {
     /// Returns `true` if a line of the template includes a file.
     pub(super) fn includes_files(&self) -> bool {
         let mut lines = self.0.iter().flat_map(|(_, lines)| lines);
-        lines.any(|line| matches!(line, TemplateLine::Include(_)))
+        lines.any(|line| matches!(line, PromptTemplateLine::Include(_)))
     }
 
     /// Returns the maximum number of bytes of the text filled with `arguments`, without the
@@ -66,46 +66,50 @@ impl PromptTemplate {
     pub(super) fn bytes_max(&self, arguments: &PromptArguments) -> usize {
         let lines = self.0.iter().flat_map(|(_, lines)| lines);
         let pieces = lines.flat_map(|line| match line {
-            TemplateLine::Text(pieces) | TemplateLine::Include(pieces) => pieces,
+            PromptTemplateLine::Text(pieces) | PromptTemplateLine::Include(pieces) => pieces,
         });
         let bytes = pieces.map(|piece| match piece {
-            TextPiece::Literal(words) => words.len(),
-            TextPiece::Argument(name) => arguments.get(name).map_or(0, String::len),
+            PromptTextPiece::Literal(words) => words.len(),
+            PromptTextPiece::Argument(name) => arguments.get(name).map_or(0, String::len),
         });
         bytes.fold(0, usize::saturating_add)
     }
 
     /// Fills the template with `arguments`. Markup in their values has no effect.
-    pub(super) fn fill(&self, arguments: &PromptArguments) -> Vec<(MessageRole, FilledPart)> {
+    pub(super) fn fill(&self, arguments: &PromptArguments) -> Vec<(MessageRole, FilledPromptPart)> {
         let mut parts = Vec::new();
         for (role, lines) in &self.0 {
-            let mut collector = TextCollector::default();
+            let mut collector = PromptTextCollector::default();
             for line in lines {
                 match line {
-                    TemplateLine::Text(pieces) => collector.add_line(fill_line(pieces, arguments)),
-                    TemplateLine::Include(pieces) => {
+                    PromptTemplateLine::Text(pieces) => {
+                        collector.add_line(fill_line(pieces, arguments))
+                    }
+                    PromptTemplateLine::Include(pieces) => {
                         if let Some(path) = fill_line(pieces, arguments) {
                             parts.extend(
-                                collector.take_text().map(|text| (*role, FilledPart::Text(text))),
+                                collector
+                                    .take_text()
+                                    .map(|text| (*role, FilledPromptPart::Text(text))),
                             );
-                            parts.push((*role, FilledPart::File(path)));
+                            parts.push((*role, FilledPromptPart::File(path)));
                         }
                     }
                 }
             }
-            parts.extend(collector.take_text().map(|text| (*role, FilledPart::Text(text))));
+            parts.extend(collector.take_text().map(|text| (*role, FilledPromptPart::Text(text))));
         }
         parts
     }
 }
 
-impl TemplateLine {
+impl PromptTemplateLine {
     fn has_content(&self) -> bool {
         match self {
             Self::Include(_) => true,
             Self::Text(pieces) => pieces.iter().any(|piece| match piece {
-                TextPiece::Literal(words) => !words.trim().is_empty(),
-                TextPiece::Argument(_) => true,
+                PromptTextPiece::Literal(words) => !words.trim().is_empty(),
+                PromptTextPiece::Argument(_) => true,
             }),
         }
     }
@@ -113,13 +117,13 @@ impl TemplateLine {
 
 /// Lines of a prompt template that are collected into one text.
 #[derive(Default)]
-struct TextCollector {
+struct PromptTextCollector {
     lines: Vec<String>,
     /// `true` if the previous line was left out, because an argument had no value.
     left_out: bool,
 }
 
-impl TextCollector {
+impl PromptTextCollector {
     fn add_line(&mut self, line: Option<String>) {
         let Some(line) = line else {
             self.left_out = true;
@@ -142,14 +146,16 @@ impl TextCollector {
 }
 
 /// Returns a template line filled with `arguments`. `None` if it names an argument without a value.
-fn fill_line(pieces: &[TextPiece], arguments: &PromptArguments) -> Option<String> {
+fn fill_line(pieces: &[PromptTextPiece], arguments: &PromptArguments) -> Option<String> {
     let mut text = String::new();
     for piece in pieces {
         match piece {
-            TextPiece::Literal(words) => text += words,
+            PromptTextPiece::Literal(words) => text += words,
             // An empty argument counts as missing: a form sends it for a field that was not filled
             // in.
-            TextPiece::Argument(name) => text += arguments.get(name).filter(|it| !it.is_empty())?,
+            PromptTextPiece::Argument(name) => {
+                text += arguments.get(name).filter(|it| !it.is_empty())?
+            }
         }
     }
     Some(text)
@@ -167,7 +173,7 @@ fn parse_role(line: &str) -> Result<Option<MessageRole>, String> {
     }
 }
 
-fn parse_line(line: &str, arguments: &[&str]) -> Result<TemplateLine, String> {
+fn parse_line(line: &str, arguments: &[&str]) -> Result<PromptTemplateLine, String> {
     let whole = line.trim();
     if let Some(rest) = whole.strip_prefix("![[")
         && let Some(path) = rest.strip_suffix("]]")
@@ -175,20 +181,23 @@ fn parse_line(line: &str, arguments: &[&str]) -> Result<TemplateLine, String> {
         if path.trim().is_empty() {
             return Err("`![[]]` has no path".to_owned());
         }
-        return Ok(TemplateLine::Include(split_pieces(path.trim(), arguments)?));
+        return Ok(PromptTemplateLine::Include(split_pieces(path.trim(), arguments)?));
     }
     if whole.starts_with("![[") {
         let why = "`![[path]]` must be on a line of its own; write `\\![[` for the literal text";
         return Err(why.to_owned());
     }
     if whole.starts_with("\\![[") {
-        return Ok(TemplateLine::Text(split_pieces(&line.replacen("\\![[", "![[", 1), arguments)?));
+        return Ok(PromptTemplateLine::Text(split_pieces(
+            &line.replacen("\\![[", "![[", 1),
+            arguments,
+        )?));
     }
-    Ok(TemplateLine::Text(split_pieces(line.trim_end(), arguments)?))
+    Ok(PromptTemplateLine::Text(split_pieces(line.trim_end(), arguments)?))
 }
 
 /// Splits a line of a prompt template into words and placeholders.
-fn split_pieces(text: &str, arguments: &[&str]) -> Result<Vec<TextPiece>, String> {
+fn split_pieces(text: &str, arguments: &[&str]) -> Result<Vec<PromptTextPiece>, String> {
     let mut pieces = Vec::new();
     let mut words = String::new();
     let mut rest = text;
@@ -214,14 +223,14 @@ fn split_pieces(text: &str, arguments: &[&str]) -> Result<Vec<TextPiece>, String
         }
         words += before;
         if !words.is_empty() {
-            pieces.push(TextPiece::Literal(std::mem::take(&mut words)));
+            pieces.push(PromptTextPiece::Literal(std::mem::take(&mut words)));
         }
-        pieces.push(TextPiece::Argument(name.to_owned()));
+        pieces.push(PromptTextPiece::Argument(name.to_owned()));
         rest = &after[end + 2..];
     }
     words += rest;
     if !words.is_empty() {
-        pieces.push(TextPiece::Literal(words));
+        pieces.push(PromptTextPiece::Literal(words));
     }
     Ok(pieces)
 }

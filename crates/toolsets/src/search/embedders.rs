@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use toolgate_search::Embedder;
 
-pub use settings::{EmbedderSettings, EndpointKey, Money};
+pub use settings::{EmbedderSettings, EndpointApiKey, MoneyAmount};
 
 use endpoint::EmbeddingEndpoint;
-use folder::FolderModel;
+use folder::FolderEmbeddingModel;
 use toolgate_world::HttpFetcher;
 
 /// Returns the embedder that `settings` name, if any. A relative folder is relative to `root`.
@@ -29,7 +29,7 @@ pub fn open(
 ) -> Result<Option<Arc<dyn Embedder>>, String> {
     settings.check()?;
     if let Some(folder) = &settings.folder {
-        let opened = FolderModel::open(&root.join(folder))
+        let opened = FolderEmbeddingModel::open(&root.join(folder))
             .map_err(|why| format!("`search.embedder.folder` is not a usable model: {why}"))?;
         return Ok(Some(Arc::new(opened)));
     }

@@ -17,10 +17,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use toolgate_chunks::TextChunk;
-use toolgate_search::rank::{Candidate, IndexStatistics, WeighedQuestion};
+use toolgate_search::rank::{ChunkCandidate, IndexStatistics, WeightedQuery};
 use toolgate_search::{ChunkHash, DocumentFilter, IndexDocument};
 
-pub use toolgate_search::index::{IndexLeader, IndexOpenOutcome, NamedDefinition};
+pub use toolgate_search::index::{IndexLeaderStatus, IndexOpenOutcome, NamedDefinition};
 
 /// The future of an engine operation. Dropping it cancels the operation without leaving it half
 /// done.
@@ -84,7 +84,7 @@ pub trait SearchEngine: Send + Sync {
     fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>>;
 
     /// Returns the process that has the right to write, if this engine knows it.
-    fn leader(&self) -> EngineFuture<'_, Option<IndexLeader>> {
+    fn leader(&self) -> EngineFuture<'_, Option<IndexLeaderStatus>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -232,12 +232,12 @@ pub struct EngineQuery {
 /// The candidates of a search, from one consistent state of the index.
 pub struct EngineMatches {
     /// The analyzed and weighted query, if there was one.
-    pub question: Option<WeighedQuestion>,
+    pub question: Option<WeightedQuery>,
     /// Statistics of the whole index.
     pub averages: IndexStatistics,
     /// The candidates, each once, in no order. All have word counts and similarities, however they
     /// were found.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<ChunkCandidate>,
     /// The number of matching chunks, if the engine knows it without extra cost.
     pub total: Option<u64>,
     /// Access to the candidates' vectors, by key.

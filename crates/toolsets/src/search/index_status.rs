@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::{IndexReport, IndexState, SearchService, WORKSPACE};
+use super::{IndexState, IndexStateReport, SearchService, WORKSPACE};
 use crate::counted::counted;
 
 /// The longest time that a call may wait for the index, in milliseconds.
@@ -35,7 +35,7 @@ pub struct GetIndexStatusInput {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct GetIndexStatusOutput {
     /// Status by namespace.
-    namespaces: BTreeMap<String, IndexReport>,
+    namespaces: BTreeMap<String, IndexStateReport>,
     /// The configured embedding model, or null.
     embedding_model: Option<String>,
 }
@@ -95,8 +95,8 @@ impl Tool for GetIndexStatus {
 
 /// Returns the first line of an answer from an index that does not have all files yet, or an empty
 /// text.
-pub(super) fn partial_line(report: &IndexReport) -> String {
-    let IndexReport { files, files_total, .. } = report;
+pub(super) fn partial_line(report: &IndexStateReport) -> String {
+    let IndexStateReport { files, files_total, .. } = report;
     match report.state {
         IndexState::Absent | IndexState::Building | IndexState::Rebuilding => {
             let total = files_total.map(|total| format!(" of {}", with_commas(total)));
@@ -116,8 +116,8 @@ fn with_commas(number: u64) -> String {
 }
 
 /// Returns the status of a search index in one line.
-pub(super) fn status_line(report: &IndexReport) -> String {
-    let IndexReport { state, files, files_total, chunks, vectors, complete, note } = report;
+pub(super) fn status_line(report: &IndexStateReport) -> String {
+    let IndexStateReport { state, files, files_total, chunks, vectors, complete, note } = report;
     let state_text = match state {
         IndexState::Absent => {
             return "not opened yet; the next search opens it".to_owned();

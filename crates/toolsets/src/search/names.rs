@@ -14,7 +14,7 @@ use toolgate_search::{ChunkSummary, DocumentFilter};
 
 use super::index_status::partial_line;
 use super::service::{SearchService, distinct_tags, explain_narrowing, resolve_prefix};
-use super::{IndexReport, IndexState};
+use super::{IndexState, IndexStateReport};
 use crate::counted::counted;
 use crate::files::cursor;
 use refresh::refresh_definitions;
@@ -73,7 +73,7 @@ enum DefinitionKind {
 /// Similarity of a name to the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum NameLikeness {
+enum NameSimilarity {
     /// Equal to the query.
     Exact,
     /// Equal to the query except for capitals.
@@ -91,7 +91,7 @@ enum NameLikeness {
 pub struct SearchNamesOutput {
     /// Best match first: exact, other capitals, prefix, words, misspelt; functions and types before
     /// others.
-    definitions: Vec<Definition>,
+    definitions: Vec<FoundDefinition>,
     /// True if there are more definitions. If `cursor` is null nevertheless, there are too many to
     /// page through: narrow the search by `path` or `tags`.
     truncated: bool,
@@ -101,16 +101,16 @@ pub struct SearchNamesOutput {
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     /// State of the searched index.
-    index: IndexReport,
+    index: IndexStateReport,
 }
 
 /// A definition that the search found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-struct Definition {
+struct FoundDefinition {
     /// The name of the definition.
     name: String,
     /// Similarity to the query.
-    likeness: NameLikeness,
+    likeness: NameSimilarity,
     /// The kind of the definition.
     kind: DefinitionKind,
     /// The enclosing definitions, outermost first.
@@ -204,7 +204,7 @@ impl Tool for SearchNames {
             Some(root) => {
                 root.run_blocking(ctx, |root, watch| refresh_definitions(root, page, watch)).await?
             }
-            None => page.into_iter().map(Definition::from_index).collect(),
+            None => page.into_iter().map(FoundDefinition::from_index).collect(),
         };
         let cursor =
             last.filter(|_| !is_last).map(|it| cursor::encode_cursor(&cursor_key, &it.encode()));
@@ -216,7 +216,7 @@ impl Tool for SearchNames {
         let SearchNamesOutput { definitions, truncated, cursor, hint, index } = output;
         let mut body = partial_line(index);
         for it in definitions {
-            let Definition { name, container, path, line, line_end, head, .. } = it;
+            let FoundDefinition { name, container, path, line, line_end, head, .. } = it;
             let container: String = container.iter().map(|it| format!("{it}.")).collect();
             let path = escape_line(path);
             let head = head.as_deref().map(|head| format!("\n  {head}")).unwrap_or_default();
@@ -226,7 +226,7 @@ impl Tool for SearchNames {
             0 => "no definition found".to_owned(),
             count => counted(count, "definition", "definitions"),
         };
-        if definitions.first().is_some_and(|it| it.likeness == NameLikeness::Misspelt) {
+        if definitions.first().is_some_and(|it| it.likeness == NameSimilarity::Misspelt) {
             note += "; no exact match, only similar names";
         }
         note += &format!("; {} searched", counted(index.files, "file", "files"));
@@ -330,7 +330,7 @@ impl LastListedDefinition {
     }
 }
 
-impl Definition {
+impl FoundDefinition {
     /// Converts a definition from the index. If small neighbours share a passage, the lines are
     /// those of the passage.
     fn from_index(named: NamedDefinition) -> Self {
@@ -340,7 +340,7 @@ impl Definition {
         let is_main = names.first() == Some(&name);
         Self {
             name,
-            likeness: NameLikeness::from_match_kind(match_kind),
+            likeness: NameSimilarity::from_match_kind(match_kind),
             kind: DefinitionKind::from_chunk_kind(kind),
             container: within,
             path,
@@ -381,7 +381,7 @@ impl DefinitionKind {
     }
 }
 
-impl NameLikeness {
+impl NameSimilarity {
     fn from_match_kind(kind: NameMatchKind) -> Self {
         match kind {
             NameMatchKind::Exact => Self::Exact,

@@ -10,8 +10,8 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::index_status::{partial_line, status_line};
 use super::{
-    HitPlace, IndexReport, IndexState, SearchHit, SearchRequest, SearchResult, SearchService,
-    WORKSPACE, distinct_tags, explain_narrowing,
+    IndexState, IndexStateReport, SearchHit, SearchHitPlace, SearchRequest, SearchResult,
+    SearchService, WORKSPACE, distinct_tags, explain_narrowing,
 };
 use crate::counted::counted;
 
@@ -58,12 +58,12 @@ pub struct SearchSemanticOutput {
     /// Best match first.
     matches: Vec<PassageMatch>,
     /// Models that were used.
-    usage: ModelUsage,
+    usage: SearchModelUsage,
     /// The correction of a misspelled name in the query, or the reason why nothing was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     /// State of the searched index.
-    index: IndexReport,
+    index: IndexStateReport,
 }
 
 /// A file with its best passage.
@@ -102,12 +102,12 @@ struct PassageMatch {
     vector: Option<Vec<f64>>,
     /// Up to three more places in the file, best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    more: Vec<MorePlace>,
+    more: Vec<FurtherPlace>,
 }
 
-/// A further place in the file of a match.
+/// A further matching place in the file of a match.
 #[derive(Debug, Serialize, JsonSchema)]
-struct MorePlace {
+struct FurtherPlace {
     /// The first line, from 1.
     line_start: u32,
     /// The last line.
@@ -118,7 +118,7 @@ struct MorePlace {
 
 /// Models that found the matches.
 #[derive(Debug, Serialize, JsonSchema)]
-struct ModelUsage {
+struct SearchModelUsage {
     /// The model of the vectors that were used: the configured or the built-in one.
     embedding_model: Option<String>,
     /// Milliseconds that the configured model took for the query; null if it was not used.
@@ -196,7 +196,7 @@ impl Tool for SearchSemantic {
             false => hint,
         };
         let rerank_model = rerank_model.map(str::to_owned);
-        let usage = ModelUsage { embedding_model, embed_time_ms, rerank_model, note };
+        let usage = SearchModelUsage { embedding_model, embed_time_ms, rerank_model, note };
         Ok(SearchSemanticOutput {
             matches: hits.into_iter().map(PassageMatch::from_hit).collect(),
             usage,
@@ -212,7 +212,7 @@ impl Tool for SearchSemantic {
             let path = escape_line(&it.path);
             body += &format!("{path}:{}-{}\n{}\n", it.line_start, it.line_end, it.snippet);
             if !it.more.is_empty() {
-                let places: Vec<String> = it.more.iter().map(MorePlace::line).collect();
+                let places: Vec<String> = it.more.iter().map(FurtherPlace::line).collect();
                 body += &format!("also {}\n", places.join(", "));
             }
             body.push('\n');
@@ -256,14 +256,14 @@ impl PassageMatch {
             snippet,
             metadata: Some(metadata).filter(|it| !it.is_empty()),
             vector,
-            more: more.into_iter().map(MorePlace::from_place).collect(),
+            more: more.into_iter().map(FurtherPlace::from_place).collect(),
         }
     }
 }
 
-impl MorePlace {
-    fn from_place(place: HitPlace) -> Self {
-        let HitPlace { first, last, symbol } = place;
+impl FurtherPlace {
+    fn from_place(place: SearchHitPlace) -> Self {
+        let SearchHitPlace { first, last, symbol } = place;
         Self { line_start: first, line_end: last, symbol }
     }
 

@@ -22,11 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
-use toolgate_contract::{ToolContext, ToolError, ToolFault};
+use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
 use toolgate_search::embedder::EmbeddingRole;
 use toolgate_search::{DocumentFilter, Embedder, VectorSpace};
 
-use super::engines::embedded::EmbeddedEngine;
+use super::engines::embedded::EmbeddedSearchEngine;
 use super::engines::settings::EngineSettings;
 use super::engines::{
     DocumentSource, EngineError, NamedDefinition, NamespaceIdentity, SearchEngine, postgres,
@@ -35,16 +35,16 @@ use super::{SearchSettings, WORKSPACE, embedders};
 use crate::files as files_toolset;
 use toolgate_world::{HttpFetcher, Root};
 
-pub(crate) use answer::{HitPlace, SearchHit, SearchResult};
+pub(crate) use answer::{SearchHit, SearchHitPlace, SearchResult};
 pub(crate) use collection::{NewDocument, UpsertSummary};
-pub use progress::{IndexReport, IndexState};
+pub use progress::{IndexState, IndexStateReport};
 pub(crate) use query::{
     SearchRequest, distinct_tags, explain_narrowing, resolve_prefix, resolve_tag,
 };
 
-use answer::SearchAttempt;
-use collection::SearchCollection;
-use namespaces::{CollectionKey, NamespaceLocation};
+use answer::SearchAnswerInputs;
+use collection::SearchableIndex;
+use namespaces::{NamespaceLocation, SearchableIndexKey};
 use query::SearchQuery;
 
 /// The number of attempts of a search. A search starts again if a file that it was to show has
@@ -77,7 +77,7 @@ pub struct SearchService {
     embedder: Option<Arc<dyn Embedder>>,
     /// The space of the embedder's vectors, resolved on first use.
     space: OnceCell<Option<VectorSpace>>,
-    collections: Mutex<BTreeMap<CollectionKey, Arc<SearchCollection>>>,
+    collections: Mutex<BTreeMap<SearchableIndexKey, Arc<SearchableIndex>>>,
 }
 
 impl SearchService {
@@ -161,7 +161,7 @@ impl SearchService {
         let mut query_vector = None;
         for left in (0..ATTEMPTS_MAX).rev() {
             let index = collection.catch_up(ctx, &name, until).await?;
-            let attempt = SearchAttempt {
+            let attempt = SearchAnswerInputs {
                 collection: &collection,
                 embedder: self.embedder.as_ref(),
                 query: &query,
@@ -195,7 +195,7 @@ impl SearchService {
         }
         let not_current = not_current_message(&name);
         let message = format!("{not_current}: files change while they are read; try again");
-        Err(ToolError::new(ToolFault::Unavailable, message))
+        Err(ToolError::new(ToolErrorKind::Unavailable, message))
     }
 
     /// Returns the definitions with a name like `query`, best match first, and the state of the
@@ -207,7 +207,7 @@ impl SearchService {
         query: &str,
         filter: DocumentFilter,
         limit: usize,
-    ) -> Result<(Vec<NamedDefinition>, IndexReport), ToolError> {
+    ) -> Result<(Vec<NamedDefinition>, IndexStateReport), ToolError> {
         let name = namespace.unwrap_or(WORKSPACE);
         let place = self.resolve(name).await?;
         let collection = self.open_collection(&place.key, name).await?;
@@ -248,9 +248,9 @@ impl SearchService {
         let name = namespace.unwrap_or(WORKSPACE);
         let NamespaceLocation { key, folder } = self.resolve(name).await?;
         let root = match key {
-            CollectionKey::Workspace => self.root.clone(),
-            CollectionKey::Root(_) => self.open_root(name).await?,
-            CollectionKey::Documents(_) => {
+            SearchableIndexKey::Workspace => self.root.clone(),
+            SearchableIndexKey::Root(_) => self.open_root(name).await?,
+            SearchableIndexKey::Documents(_) => {
                 let message =
                     format!("`{name}` has documents, not files; use search_semantic for them");
                 return Err(ToolError::invalid("/namespace", message));
@@ -265,7 +265,7 @@ impl SearchService {
     }
 
     /// Returns all namespaces with the state of their indexes. Starts no indexing.
-    pub(crate) async fn index_reports(&self) -> BTreeMap<String, IndexReport> {
+    pub(crate) async fn index_reports(&self) -> BTreeMap<String, IndexStateReport> {
         let mut all = BTreeMap::new();
         for name in self.namespace_names().await {
             let Ok(place) = self.resolve(&name).await else { continue };
@@ -282,7 +282,7 @@ impl SearchService {
         ctx: &ToolContext,
         namespace: &str,
         until: Instant,
-    ) -> Result<IndexReport, ToolError> {
+    ) -> Result<IndexStateReport, ToolError> {
         let place = self.resolve(namespace).await?;
         let collection = self.open_collection(&place.key, namespace).await?;
         let report = collection.catch_up(ctx, namespace, until).await?;
@@ -310,7 +310,7 @@ impl SearchService {
             let message = format!("there are {NAMESPACES_MAX} namespaces of documents already");
             return Err(ToolError::invalid("/namespace", message));
         }
-        let key = CollectionKey::Documents(namespace.to_owned());
+        let key = SearchableIndexKey::Documents(namespace.to_owned());
         let collection = self.open_collection(&key, namespace).await?;
         let documents_max = self.settings.limits.documents_max;
         let changed = collection.change_documents(documents, remove, documents_max).await?;
@@ -330,42 +330,46 @@ impl SearchService {
         self.space.get_or_init(read_space).await.as_ref()
     }
 
-    fn existing_collection(&self, key: &CollectionKey) -> Option<Arc<SearchCollection>> {
+    fn existing_collection(&self, key: &SearchableIndexKey) -> Option<Arc<SearchableIndex>> {
         self.collections.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
     /// Returns the collection of `key`, and starts it on first use.
     async fn open_collection(
         &self,
-        key: &CollectionKey,
+        key: &SearchableIndexKey,
         name: &str,
-    ) -> Result<Arc<SearchCollection>, ToolError> {
+    ) -> Result<Arc<SearchableIndex>, ToolError> {
         if let Some(collection) = self.existing_collection(key) {
             return Ok(collection);
         }
         let root = match key {
-            CollectionKey::Workspace | CollectionKey::Documents(_) => self.root.clone(),
-            CollectionKey::Root(_) => self.open_root(name).await?,
+            SearchableIndexKey::Workspace | SearchableIndexKey::Documents(_) => self.root.clone(),
+            SearchableIndexKey::Root(_) => self.open_root(name).await?,
         };
         let space = self.space().await.cloned();
         let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
             let source = match key {
-                CollectionKey::Workspace | CollectionKey::Root(_) => DocumentSource::Files,
-                CollectionKey::Documents(_) => DocumentSource::Documents,
+                SearchableIndexKey::Workspace | SearchableIndexKey::Root(_) => {
+                    DocumentSource::Files
+                }
+                SearchableIndexKey::Documents(_) => DocumentSource::Documents,
             };
             let namespace = match key {
-                CollectionKey::Workspace => WORKSPACE.to_owned(),
-                CollectionKey::Root(name) | CollectionKey::Documents(name) => name.clone(),
+                SearchableIndexKey::Workspace => WORKSPACE.to_owned(),
+                SearchableIndexKey::Root(name) | SearchableIndexKey::Documents(name) => {
+                    name.clone()
+                }
             };
             let identity = NamespaceIdentity { root: root.path().to_owned(), namespace, source };
             let engine = self.create_engine(identity, space);
             match source {
                 DocumentSource::Files => {
-                    SearchCollection::for_files(root, engine, &self.storage_folders(), self)
+                    SearchableIndex::for_files(root, engine, &self.storage_folders(), self)
                 }
                 DocumentSource::Documents => {
-                    SearchCollection::for_documents(engine, self.embedder.clone())
+                    SearchableIndex::for_documents(engine, self.embedder.clone())
                 }
             }
         };
@@ -403,7 +407,7 @@ impl SearchService {
         };
         let folder = self.folders.cache.as_ref().map(|cache| cache.join(name));
         let documents = self.folders.documents.as_ref().map(|folder| folder.join(&namespace));
-        Arc::new(EmbeddedEngine::new(folder, space, source, documents))
+        Arc::new(EmbeddedSearchEngine::new(folder, space, source, documents))
     }
 
     /// Opens the root that the settings call `name`.
@@ -417,14 +421,14 @@ impl SearchService {
         let open_error = |err: std::io::Error| {
             let message =
                 format!("{}: its folder cannot be opened: {err}", not_current_message(name));
-            ToolError::new(ToolFault::Unavailable, message)
+            ToolError::new(ToolErrorKind::Unavailable, message)
         };
         Ok(opened.map_err(open_error)?.with_rules(&rules))
     }
 
     /// Returns the filter for `request`, or `None` if nothing can match it.
     fn build_filter(
-        collection: &SearchCollection,
+        collection: &SearchableIndex,
         place: &NamespaceLocation,
         request: &SearchRequest,
     ) -> Result<Option<DocumentFilter>, ToolError> {
@@ -456,9 +460,10 @@ fn not_current_message(name: &str) -> String {
 
 fn unavailable_error(name: &str, err: &EngineError) -> ToolError {
     match err {
-        EngineError::Unavailable(why) | EngineError::Damaged(why) => {
-            ToolError::new(ToolFault::Unavailable, format!("{}: {why}", not_current_message(name)))
-        }
+        EngineError::Unavailable(why) | EngineError::Damaged(why) => ToolError::new(
+            ToolErrorKind::Unavailable,
+            format!("{}: {why}", not_current_message(name)),
+        ),
         EngineError::Failed(why) => ToolError::failed(why),
     }
 }

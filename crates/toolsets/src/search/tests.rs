@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use toolgate_contract::{Caller, ToolContext, ToolFault};
+use toolgate_contract::{Caller, ToolContext, ToolErrorKind};
 
 use super::{
     IndexFolders, IndexLimits, IndexState, SearchRequest, SearchResult, SearchService,
@@ -44,7 +44,7 @@ async fn search(service: &SearchService, request: SearchRequest) -> SearchResult
     service.search(&ctx(), request).await.unwrap()
 }
 
-async fn search_error(service: &SearchService, request: SearchRequest) -> (ToolFault, String) {
+async fn search_error(service: &SearchService, request: SearchRequest) -> (ToolErrorKind, String) {
     let err = service.search(&ctx(), request).await.err().expect("an error");
     (err.fault, err.message)
 }

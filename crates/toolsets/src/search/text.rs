@@ -16,7 +16,7 @@ use super::service::SearchService;
 use crate::counted::counted;
 use crate::grep::CaseSensitivity;
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 const LIMIT_MAX: usize = 1000;
 const CONTEXT_MAX: usize = 20;
@@ -101,7 +101,7 @@ pub struct SearchTextOutput {
     /// The `cursor` of the next page; null at the end.
     cursor: Option<String>,
     /// Files that could not be searched.
-    skipped: SkippedByReason,
+    skipped: SkippedFileCounts,
 }
 
 /// A file with matches.
@@ -160,7 +160,7 @@ struct EnclosingSymbol {
 
 /// Numbers of skipped files, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
-struct SkippedByReason {
+struct SkippedFileCounts {
     /// Files that are not text.
     binary: u64,
     /// Files and directories that vanished or cannot be read.
@@ -206,7 +206,7 @@ impl Tool for SearchText {
         check_range("/context", input.context, 0, CONTEXT_MAX)?;
         let (root, folder) = self.service.resolve_files(input.namespace.as_deref()).await?;
         let answer_bytes = self.service.answer_bytes();
-        let work = move |root: &Root, watch: &WorkMonitor| {
+        let work = move |root: &Root, watch: &DiskWorkMonitor| {
             page::search_text(root, &folder, &input, answer_bytes, watch)
         };
         root.run_blocking(ctx, work).await
@@ -228,7 +228,7 @@ impl Tool for SearchText {
                 counted(*files_total, "file", "files")
             ),
         };
-        let SkippedByReason { binary, unreadable, too_long } = *skipped;
+        let SkippedFileCounts { binary, unreadable, too_long } = *skipped;
         let reasons = [
             (binary, "not text"),
             (unreadable, "unreadable or deleted"),

@@ -15,24 +15,24 @@ use crate::{icons, media, uri_paths};
 
 /// A skill that the server offers.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct SkillEntry {
+pub(super) struct OfferedSkill {
     /// The path after `skill://`, e.g. `acme/refunds`.
     pub(super) path: String,
     pub(super) name: String,
     pub(super) about: String,
     pub(super) front_matter: Map<String, Value>,
     /// The skill's files in order of URI, including `SKILL.md`.
-    pub(super) files: Vec<SkillEntryFile>,
+    pub(super) files: Vec<OfferedSkillFile>,
 }
 
 /// A file that belongs to a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SkillEntryFile {
+pub(super) struct OfferedSkillFile {
     pub(super) uri: String,
     /// The path of the file in the skill's folder.
     pub(super) path: String,
     pub(super) info: Arc<SkillFileInfo>,
-    pub(super) origin: FileOrigin,
+    pub(super) origin: SkillFileOrigin,
 }
 
 /// The properties of the content of a skill's file.
@@ -47,7 +47,7 @@ pub(super) struct SkillFileInfo {
 
 /// The location of the content of a skill's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum FileOrigin {
+pub(super) enum SkillFileOrigin {
     /// Content that is compiled into the server.
     BuiltIn(&'static str),
     /// The path of a file in the workspace, as the search for skills found it.
@@ -75,14 +75,14 @@ impl SkillFileInfo {
     }
 }
 
-impl SkillEntry {
+impl OfferedSkill {
     /// Creates the skill at `path` from `files`, each with its path in the skill's folder. Checks
     /// its `SKILL.md`.
     pub(super) fn new(
         path: &str,
-        files: impl IntoIterator<Item = (String, Arc<SkillFileInfo>, FileOrigin)>,
+        files: impl IntoIterator<Item = (String, Arc<SkillFileInfo>, SkillFileOrigin)>,
     ) -> Result<Self, FileProblem> {
-        let part = |(inner, info, origin): (String, _, _)| SkillEntryFile {
+        let part = |(inner, info, origin): (String, _, _)| OfferedSkillFile {
             uri: format!(
                 "{SCHEME}{}/{}",
                 uri_paths::percent_encode_path(path),
@@ -92,7 +92,7 @@ impl SkillEntry {
             info,
             origin,
         };
-        let mut files: Vec<SkillEntryFile> = files.into_iter().map(part).collect();
+        let mut files: Vec<OfferedSkillFile> = files.into_iter().map(part).collect();
         files.sort_by(|a, b| a.uri.cmp(&b.uri));
         let skill = files.iter().find(|part| part.path == SKILL_FILE);
         let skill = skill.ok_or_else(|| FileProblem::whole("it is not a regular file"))?;
@@ -132,7 +132,7 @@ impl SkillEntry {
     }
 
     pub(super) fn skill(&self) -> Skill {
-        let file = |part: &SkillEntryFile| SkillFile {
+        let file = |part: &OfferedSkillFile| SkillFile {
             uri: part.uri.clone(),
             digest: part.info.digest.clone(),
             bytes: part.info.bytes,
@@ -145,7 +145,7 @@ impl SkillEntry {
     }
 
     /// Returns the skill's file `part` as an entry in a list of resources.
-    pub(super) fn resource(&self, part: &SkillEntryFile) -> ResourceSpec {
+    pub(super) fn resource(&self, part: &OfferedSkillFile) -> ResourceSpec {
         let is_skill = part.path == SKILL_FILE;
         let name = part.path.rsplit('/').next().unwrap_or_default();
         let mut spec = ResourceSpec::new(&part.uri, if is_skill { &self.name } else { name });
@@ -157,7 +157,7 @@ impl SkillEntry {
     }
 }
 
-impl SkillEntryFile {
+impl OfferedSkillFile {
     fn media_type(&self) -> String {
         media::media_type(&self.path, self.info.is_text)
     }

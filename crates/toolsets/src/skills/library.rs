@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 use toolgate_contract::{
-    BoxFuture, ChangeFeed, CompletionRequest, Effects, ResourceContents, ResourceSource,
-    ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolContext, ToolError,
-    ToolFault, ToolId, ToolSpec, UriClaim, WatchGuard,
+    ActivityGuard, BoxFuture, ChangeFeed, CompletionRequest, Effects, ResourceContents,
+    ResourceSource, ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolContext,
+    ToolError, ToolErrorKind, ToolId, ToolSpec, UriClaimStrength,
 };
 
-use super::entry::{FileOrigin, SkillEntry, SkillEntryFile, SkillFileInfo};
+use super::entry::{OfferedSkill, OfferedSkillFile, SkillFileInfo, SkillFileOrigin};
 use super::{BYTES_MAX, SCHEME, SKILL_FILE, SkillSettings, search};
 use crate::front_matter::SkippedFile;
 use crate::workspace_scan::WorkspaceScan;
@@ -22,7 +22,7 @@ const FOLDER_MEDIA_TYPE: &str = "inode/directory";
 
 /// Source of the skills of a workspace. Each request rereads the files that changed.
 pub struct SkillLibrary {
-    scan: Arc<WorkspaceScan<Arc<SkillFileInfo>, Vec<SkillEntry>>>,
+    scan: Arc<WorkspaceScan<Arc<SkillFileInfo>, Vec<OfferedSkill>>>,
     folders: Vec<String>,
     guard: ToolSpec,
 }
@@ -45,7 +45,7 @@ impl SkillLibrary {
         Arc::new(Self { scan, folders, guard: guard() })
     }
 
-    async fn current(&self, ctx: &ToolContext) -> Result<Arc<Vec<SkillEntry>>, ToolError> {
+    async fn current(&self, ctx: &ToolContext) -> Result<Arc<Vec<OfferedSkill>>, ToolError> {
         self.scan.scan(ctx).await
     }
 
@@ -54,7 +54,7 @@ impl SkillLibrary {
         let Some(path) = path_in_uri(uri) else { return false };
         let path = percent_decode_str(path).decode_utf8_lossy();
         let place = format!("{}/", path.trim_end_matches('/'));
-        let is_of = |entry: &SkillEntry| {
+        let is_of = |entry: &OfferedSkill| {
             // The place is a file or folder of the skill, or a folder that contains the skill.
             let rest = place.strip_prefix(entry.path.as_str());
             let is_in = rest.is_some_and(|rest| rest.starts_with('/'));
@@ -89,11 +89,11 @@ impl SkillLibrary {
     async fn read_part(
         &self,
         ctx: &ToolContext,
-        part: SkillEntryFile,
+        part: OfferedSkillFile,
     ) -> Result<ResourceContents, ToolError> {
         let at = match &part.origin {
-            FileOrigin::BuiltIn(text) => return Ok(part.contents(text.as_bytes().to_vec())),
-            FileOrigin::Workspace(at) => at.clone(),
+            SkillFileOrigin::BuiltIn(text) => return Ok(part.contents(text.as_bytes().to_vec())),
+            SkillFileOrigin::Workspace(at) => at.clone(),
         };
         let read = move |root: &Root, watch: &_| {
             let file = root.open_walked(&at)?;
@@ -101,7 +101,7 @@ impl SkillLibrary {
             if size > BYTES_MAX {
                 let message =
                     format!("`{}` has {size} bytes; at most {BYTES_MAX} can be read", part.uri);
-                return Err(ToolError::new(ToolFault::TooLarge, message));
+                return Err(ToolError::new(ToolErrorKind::TooLarge, message));
             }
             Ok(part.contents(file.read(0, size, watch)?))
         };
@@ -114,12 +114,12 @@ impl SkillSource for SkillLibrary {
         Some(&self.guard)
     }
 
-    fn claim(&self, uri: &str) -> Option<UriClaim> {
+    fn claim(&self, uri: &str) -> Option<UriClaimStrength> {
         ResourceSource::claim(self, uri)
     }
 
     fn all<'a>(&'a self, ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
-        Box::pin(async { Ok(self.current(ctx).await?.iter().map(SkillEntry::skill).collect()) })
+        Box::pin(async { Ok(self.current(ctx).await?.iter().map(OfferedSkill::skill).collect()) })
     }
 
     fn get<'a>(
@@ -129,7 +129,7 @@ impl SkillSource for SkillLibrary {
     ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>> {
         Box::pin(async move {
             let now = self.current(ctx).await?;
-            Ok(now.iter().find(|entry| entry.uri() == uri).map(SkillEntry::skill))
+            Ok(now.iter().find(|entry| entry.uri() == uri).map(OfferedSkill::skill))
         })
     }
 
@@ -152,8 +152,9 @@ impl ResourceSource for SkillLibrary {
     }
 
     /// Claims the URI only if a skill has it, because other sources may have skills too.
-    fn claim(&self, uri: &str) -> Option<UriClaim> {
-        let claim = || if self.has_uri(uri) { UriClaim::Listed } else { UriClaim::Absent };
+    fn claim(&self, uri: &str) -> Option<UriClaimStrength> {
+        let claim =
+            || if self.has_uri(uri) { UriClaimStrength::Listed } else { UriClaimStrength::Absent };
         self.owns(uri).then(claim)
     }
 
@@ -212,7 +213,7 @@ impl ResourceSource for SkillLibrary {
                 return Ok(Vec::new());
             }
             let now = self.current(ctx).await?;
-            let path = |part: &SkillEntryFile| part.uri[SCHEME.len()..].to_owned();
+            let path = |part: &OfferedSkillFile| part.uri[SCHEME.len()..].to_owned();
             Ok(now.iter().flat_map(|entry| &entry.files).map(path).collect())
         })
     }
@@ -222,11 +223,11 @@ impl ResourceSource for SkillLibrary {
         _ctx: &'a ToolContext,
         _uri: &'a str,
         changes: &'a ChangeFeed,
-    ) -> BoxFuture<'a, Result<WatchGuard, ToolError>> {
+    ) -> BoxFuture<'a, Result<ActivityGuard, ToolError>> {
         Box::pin(async { Ok(self.watch_list(changes)) })
     }
 
-    fn watch_list(&self, changes: &ChangeFeed) -> WatchGuard {
+    fn watch_list(&self, changes: &ChangeFeed) -> ActivityGuard {
         let changes = changes.clone();
         self.scan.subscribe(move |before, now| report_changes(before, now, &changes))
     }
@@ -273,7 +274,10 @@ fn guard() -> ToolSpec {
 }
 
 /// Finds the skill's file with the URI `uri`, and its skill.
-fn find_file<'e>(entries: &'e [SkillEntry], uri: &str) -> Option<(&'e SkillEntry, SkillEntryFile)> {
+fn find_file<'e>(
+    entries: &'e [OfferedSkill],
+    uri: &str,
+) -> Option<(&'e OfferedSkill, OfferedSkillFile)> {
     entries.iter().find_map(|entry| {
         let at = entry.files.binary_search_by(|part| part.uri.as_str().cmp(uri)).ok()?;
         Some((entry, entry.files[at].clone()))
@@ -282,7 +286,7 @@ fn find_file<'e>(entries: &'e [SkillEntry], uri: &str) -> Option<(&'e SkillEntry
 
 /// Returns the direct children of a skill's folder with the URI `uri`, by their URIs.
 fn children(
-    entries: &[SkillEntry],
+    entries: &[OfferedSkill],
     uri: &str,
 ) -> Result<BTreeMap<String, ResourceSpec>, ToolError> {
     let prefix = match uri.trim_end_matches('/') {
@@ -315,8 +319,8 @@ fn children(
 }
 
 /// Reports to `changes` the skills' files that differ between `before` and `now`.
-fn report_changes(before: &[SkillEntry], now: &[SkillEntry], changes: &ChangeFeed) {
-    let files = |entries: &[SkillEntry]| -> BTreeMap<String, Arc<SkillFileInfo>> {
+fn report_changes(before: &[OfferedSkill], now: &[OfferedSkill], changes: &ChangeFeed) {
+    let files = |entries: &[OfferedSkill]| -> BTreeMap<String, Arc<SkillFileInfo>> {
         let files = entries.iter().flat_map(|entry| &entry.files);
         files.map(|part| (part.uri.clone(), part.info.clone())).collect()
     };

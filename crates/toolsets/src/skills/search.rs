@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
-use super::entry::{FileOrigin, SkillEntry, SkillFileInfo, too_large, too_many_files};
+use super::entry::{OfferedSkill, SkillFileInfo, SkillFileOrigin, too_large, too_many_files};
 use super::{BYTES_MAX, FILES_MAX, SHIPPED, SKILL_FILE, SKILL_FILE_BYTES_MAX};
 use crate::front_matter::{FileProblem, SkippedFile};
-use crate::workspace_scan::{FileCache, ScanMemory};
+use crate::workspace_scan::{FileValueCache, WorkspaceScanState};
 use toolgate_world::Root;
-use toolgate_world::root::{EntryKind, WalkFilter, WalkFolder, WalkStart, WorkMonitor};
+use toolgate_world::root::{DiskWorkMonitor, EntryKind, WalkFilter, WalkFolder, WalkStartPoint};
 
 /// The deepest level below a folder of skills that is searched.
 const DEPTH_MAX: usize = 4;
@@ -30,9 +30,9 @@ pub(super) fn find_skills(
     root: &Root,
     folders: &[String],
     shipped: bool,
-    memory: &mut ScanMemory<Arc<SkillFileInfo>>,
-    watch: &WorkMonitor,
-) -> Result<Vec<SkillEntry>, ToolError> {
+    memory: &mut WorkspaceScanState<Arc<SkillFileInfo>>,
+    watch: &DiskWorkMonitor,
+) -> Result<Vec<OfferedSkill>, ToolError> {
     let (mut found, left_out) = search_folders(root, folders, &mut memory.files, watch)?;
     memory.files.evict_unused();
     memory.log_left_out(left_out);
@@ -40,16 +40,16 @@ pub(super) fn find_skills(
         let (path, files) = SHIPPED;
         let file = |(inner, text): (&str, &'static str)| {
             let info = SkillFileInfo::from_content(inner, text.as_bytes());
-            (inner.to_owned(), Arc::new(info), FileOrigin::BuiltIn(text))
+            (inner.to_owned(), Arc::new(info), SkillFileOrigin::BuiltIn(text))
         };
         // A skill of the workspace with the same name replaces the built-in one. A test reads the
         // built-in one.
-        if let Ok(entry) = SkillEntry::new(path, files.map(file)) {
+        if let Ok(entry) = OfferedSkill::new(path, files.map(file)) {
             found.entry(path.to_owned()).or_insert(entry);
         }
     }
-    let mut found: Vec<SkillEntry> = found.into_values().collect();
-    found.sort_by_cached_key(SkillEntry::uri);
+    let mut found: Vec<OfferedSkill> = found.into_values().collect();
+    found.sort_by_cached_key(OfferedSkill::uri);
     Ok(found)
 }
 
@@ -57,10 +57,10 @@ pub(super) fn find_skills(
 pub(super) fn search_folders(
     root: &Root,
     folders: &[String],
-    files: &mut FileCache<Arc<SkillFileInfo>>,
-    watch: &WorkMonitor,
-) -> Result<(BTreeMap<String, SkillEntry>, Vec<SkippedFile>), ToolError> {
-    let mut search = SkillSearch {
+    files: &mut FileValueCache<Arc<SkillFileInfo>>,
+    watch: &DiskWorkMonitor,
+) -> Result<(BTreeMap<String, OfferedSkill>, Vec<SkippedFile>), ToolError> {
+    let mut search = SkillFolderSearch {
         root,
         watch,
         files,
@@ -75,12 +75,12 @@ pub(super) fn search_folders(
     Ok((search.skills, search.skipped))
 }
 
-struct SkillSearch<'s> {
+struct SkillFolderSearch<'s> {
     root: &'s Root,
-    watch: &'s WorkMonitor,
-    files: &'s mut FileCache<Arc<SkillFileInfo>>,
+    watch: &'s DiskWorkMonitor,
+    files: &'s mut FileValueCache<Arc<SkillFileInfo>>,
     /// The skills found so far, by path.
-    skills: BTreeMap<String, SkillEntry>,
+    skills: BTreeMap<String, OfferedSkill>,
     skipped: Vec<SkippedFile>,
     /// The real paths of the folders that the search has already visited.
     visited: BTreeSet<PathBuf>,
@@ -88,7 +88,7 @@ struct SkillSearch<'s> {
 }
 
 /// A folder to search for skills.
-struct PendingFolder {
+struct PendingSkillFolder {
     folder: WalkFolder,
     /// The path relative to the workspace root, including symlinks that were followed.
     place: String,
@@ -97,17 +97,17 @@ struct PendingFolder {
     depth: usize,
 }
 
-impl SkillSearch<'_> {
+impl SkillFolderSearch<'_> {
     /// Finds the skills in the folder `top` of the workspace.
     fn search_folder(&mut self, top: &str) -> Result<(), ToolError> {
         let start = match self.root.walk_start(top) {
-            Err(err) if err.fault == ToolFault::NotFound => return Ok(()),
+            Err(err) if err.fault == ToolErrorKind::NotFound => return Ok(()),
             start => self.record_error(top, start)?,
         };
-        let Some(WalkStart::Folder(folder)) = start else { return Ok(()) };
+        let Some(WalkStartPoint::Folder(folder)) = start else { return Ok(()) };
         let place = top.to_owned();
         let path = String::new();
-        let mut waiting = vec![PendingFolder { folder, place, path, depth: 0 }];
+        let mut waiting = vec![PendingSkillFolder { folder, place, path, depth: 0 }];
         // Real folders are searched before symlinks to them.
         let mut links = Vec::new();
         while let Some(mut level) = waiting.pop().or_else(|| links.pop()) {
@@ -144,7 +144,7 @@ impl SkillSearch<'_> {
 
     fn read_entries(
         &mut self,
-        level: &mut PendingFolder,
+        level: &mut PendingSkillFolder,
     ) -> Result<Option<Vec<(OsString, EntryKind)>>, ToolError> {
         self.folders_read += 1;
         let entries = level.folder.list(self.root, SKILL_FILTER, self.watch);
@@ -155,10 +155,10 @@ impl SkillSearch<'_> {
     /// one in the workspace.
     fn enter(
         &mut self,
-        level: &PendingFolder,
+        level: &PendingSkillFolder,
         name: &OsString,
         kind: EntryKind,
-    ) -> Result<Option<PendingFolder>, ToolError> {
+    ) -> Result<Option<PendingSkillFolder>, ToolError> {
         // A skill's name is always UTF-8.
         let Some(text) = name.to_str() else { return Ok(None) };
         let place = format!("{}/{text}", level.place);
@@ -167,13 +167,13 @@ impl SkillSearch<'_> {
             EntryKind::Symlink => {
                 let start = self.root.walk_start(&place);
                 match self.record_error(&place, start)? {
-                    Some(WalkStart::Folder(folder)) => folder,
-                    Some(WalkStart::File(_)) | None => return Ok(None),
+                    Some(WalkStartPoint::Folder(folder)) => folder,
+                    Some(WalkStartPoint::File(_)) | None => return Ok(None),
                 }
             }
             EntryKind::File | EntryKind::Other => return Ok(None),
         };
-        Ok(Some(PendingFolder {
+        Ok(Some(PendingSkillFolder {
             folder,
             place,
             path: join_path(&level.path, text),
@@ -184,7 +184,7 @@ impl SkillSearch<'_> {
     /// Adds the skill in the folder `level`, whose entries are `entries`.
     fn add_skill(
         &mut self,
-        level: PendingFolder,
+        level: PendingSkillFolder,
         entries: Vec<(OsString, EntryKind)>,
     ) -> Result<(), ToolError> {
         let file = join_path(&level.place, SKILL_FILE);
@@ -194,7 +194,7 @@ impl SkillSearch<'_> {
             Err(FileProblem::whole(format!("another folder already has a skill at `{path}`")))
         } else {
             let parts = self.collect_files(level, entries)?;
-            parts.and_then(|parts| SkillEntry::new(&path, parts))
+            parts.and_then(|parts| OfferedSkill::new(&path, parts))
         };
         match entry {
             Ok(entry) => {
@@ -213,9 +213,10 @@ impl SkillSearch<'_> {
     )]
     fn collect_files(
         &mut self,
-        top: PendingFolder,
+        top: PendingSkillFolder,
         entries: Vec<(OsString, EntryKind)>,
-    ) -> Result<Result<Vec<(String, Arc<SkillFileInfo>, FileOrigin)>, FileProblem>, ToolError> {
+    ) -> Result<Result<Vec<(String, Arc<SkillFileInfo>, SkillFileOrigin)>, FileProblem>, ToolError>
+    {
         let mut parts = Vec::new();
         let mut bytes = 0;
         let above = top.path.len() + 1;
@@ -245,11 +246,11 @@ impl SkillSearch<'_> {
                         let info = match self.file_info(&at, text, bytes) {
                             Ok(Ok(info)) => info,
                             Ok(Err(problem)) => return Ok(Err(problem)),
-                            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+                            Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
                             Err(err) => return Ok(Err(FileProblem::whole(err.message))),
                         };
                         bytes += info.bytes;
-                        parts.push((inner, info, FileOrigin::Workspace(at)));
+                        parts.push((inner, info, SkillFileOrigin::Workspace(at)));
                         if parts.len() > FILES_MAX {
                             return Ok(Err(too_many_files(parts.len())));
                         }
@@ -311,7 +312,7 @@ impl SkillSearch<'_> {
     ) -> Result<Option<T>, ToolError> {
         match outcome {
             Ok(it) => Ok(Some(it)),
-            Err(err) if err.fault == ToolFault::Canceled => Err(err),
+            Err(err) if err.fault == ToolErrorKind::Canceled => Err(err),
             Err(err) => {
                 self.skipped.push(SkippedFile::whole(ITEM_KIND, place, err.message));
                 Ok(None)

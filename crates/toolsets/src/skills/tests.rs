@@ -14,14 +14,14 @@ use tempfile::TempDir;
 use toolgate_contract::{
     Caller, ChangeFeed, CompletionRequest, CompletionTarget, ResourceContents, ResourceData,
     ResourceSource, ResourceSpec, ServerChange, Skill, SkillFile, SkillFiles, SkillSource,
-    ToolContext, ToolFault,
+    ToolContext, ToolErrorKind,
 };
 
-use super::entry::{FileOrigin, SkillEntry, SkillFileInfo};
+use super::entry::{OfferedSkill, SkillFileInfo, SkillFileOrigin};
 use super::{SkillLibrary, SkillSettings, search};
-use crate::workspace_scan::FileCache;
+use crate::workspace_scan::FileValueCache;
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 struct SkillTestBench {
     dir: TempDir,
@@ -68,7 +68,7 @@ impl SkillTestBench {
         read.remove(0)
     }
 
-    async fn fault(&self, uri: &str) -> ToolFault {
+    async fn fault(&self, uri: &str) -> ToolErrorKind {
         self.library.read(&ctx(), uri).await.unwrap_err().fault
     }
 
@@ -81,9 +81,9 @@ impl SkillTestBench {
     /// Returns the log lines about items that are left out.
     fn left_out(&self) -> Vec<String> {
         let folders = SkillSettings::default().folders;
-        let mut files = FileCache::default();
+        let mut files = FileValueCache::default();
         let found =
-            search::search_folders(&self.root, &folders, &mut files, &WorkMonitor::default());
+            search::search_folders(&self.root, &folders, &mut files, &DiskWorkMonitor::default());
         found.unwrap().1.iter().map(ToString::to_string).collect()
     }
 
@@ -160,8 +160,8 @@ async fn every_file_of_a_skill_matches_its_digest_and_size() {
     check_files(&bench, &all[0]).await;
     let read = bench.read("skill://pdf/references/a%20b.md").await;
     assert_eq!(read.media_type.as_deref(), Some("text/markdown"));
-    assert_eq!(bench.fault("skill://pdf/.hidden").await, ToolFault::NotFound);
-    assert_eq!(bench.fault("skill://pdf/../pdf/SKILL.md").await, ToolFault::NotFound);
+    assert_eq!(bench.fault("skill://pdf/.hidden").await, ToolErrorKind::NotFound);
+    assert_eq!(bench.fault("skill://pdf/../pdf/SKILL.md").await, ToolErrorKind::NotFound);
 }
 
 #[tokio::test]
@@ -264,7 +264,7 @@ async fn a_request_for_an_invalid_skill_gets_the_reason() {
         let reason = bench.library.unusable_reason(uri).unwrap();
         assert!(reason.starts_with(place), "{reason}");
         let err = bench.library.read(&ctx(), uri).await.unwrap_err();
-        assert_eq!((err.fault, err.message), (ToolFault::NotFound, reason));
+        assert_eq!((err.fault, err.message), (ToolErrorKind::NotFound, reason));
     }
     let reason = bench.library.unusable_reason("skill://good/link").unwrap();
     let start = "`skills/good/link` cannot be used: it is a symlink";
@@ -327,7 +327,7 @@ async fn a_symlink_to_a_skill_is_followed_only_inside_the_workspace() {
     assert_eq!(bench.uris().await, ["skill://a/SKILL.md"]);
     check_files(&bench, &bench.all().await[0]).await;
     assert_eq!(files(&bench.all().await[0]).len(), 1);
-    assert_eq!(bench.fault("skill://a/link").await, ToolFault::NotFound);
+    assert_eq!(bench.fault("skill://a/link").await, ToolErrorKind::NotFound);
     let lines = bench.left_out();
     let has = |part: &str| lines.iter().any(|line| line.contains(part));
     assert!(has("a skill is left out: skills/out: "), "{lines:#?}");
@@ -351,7 +351,7 @@ async fn changed_skills_are_read_again() {
     bench.skill("skills/b", "b");
     assert_eq!(bench.read("skill://b/SKILL.md").await.media_type.as_deref(), Some("text/markdown"));
     fs::remove_dir_all(bench.dir.path().join("skills")).unwrap();
-    assert_eq!(bench.fault("skill://b/SKILL.md").await, ToolFault::NotFound);
+    assert_eq!(bench.fault("skill://b/SKILL.md").await, ToolErrorKind::NotFound);
 }
 
 #[tokio::test]
@@ -420,10 +420,10 @@ async fn a_folder_lists_its_files_and_folders_and_a_file_is_refused() {
         async |uri| bench.library.list_folder(&ctx(), uri, None, 1).await.unwrap_err().fault;
     assert_eq!(
         fault("skill://acme/a/SKILL.md").await,
-        ToolFault::Invalid { pointer: "/uri".into() }
+        ToolErrorKind::Invalid { pointer: "/uri".into() }
     );
-    assert_eq!(fault("skill://nobody").await, ToolFault::NotFound);
-    assert_eq!(fault("skill://acm").await, ToolFault::NotFound);
+    assert_eq!(fault("skill://nobody").await, ToolErrorKind::NotFound);
+    assert_eq!(fault("skill://acm").await, ToolErrorKind::NotFound);
 }
 
 #[tokio::test]
@@ -447,8 +447,8 @@ proptest! {
     #[test]
     fn any_markdown_is_parsed_without_a_panic(text in "(---\n)?(name: [a-b]{1,2}\n|description: .{0,20}\n|[a-z]+:.{0,20}\n){0,4}(---\n)?\\PC{0,40}") {
         let info = Arc::new(SkillFileInfo::from_content("SKILL.md", text.as_bytes()));
-        let file = ("SKILL.md".to_owned(), info, FileOrigin::BuiltIn(""));
-        if let Ok(entry) = SkillEntry::new("x/a", [file]) {
+        let file = ("SKILL.md".to_owned(), info, SkillFileOrigin::BuiltIn(""));
+        if let Ok(entry) = OfferedSkill::new("x/a", [file]) {
             prop_assert_eq!(entry.name.as_str(), "a");
             prop_assert!(entry.skill().front_matter.contains_key("description"));
         }

@@ -5,30 +5,30 @@ use std::path::{Path, PathBuf};
 
 use toolgate_contract::ToolError;
 
-use toolgate_world::root::{EntryStamp, FileTime, WorkspaceFile};
+use toolgate_world::root::{EntryFingerprint, FileTime, WorkspaceFile};
 
 /// Values that were computed from files, by file path.
-pub(crate) struct FileCache<T> {
-    entries: BTreeMap<PathBuf, CachedFile<T>>,
+pub(crate) struct FileValueCache<T> {
+    entries: BTreeMap<PathBuf, CachedFileValue<T>>,
     round: u64,
 }
 
-struct CachedFile<T> {
+struct CachedFileValue<T> {
     value: T,
-    stamp: EntryStamp,
+    stamp: EntryFingerprint,
     /// True if the file was unchanged for a clock tick when it was read. Only then does its stamp
     /// reveal every later change.
     settled: bool,
     round: u64,
 }
 
-impl<T> Default for FileCache<T> {
+impl<T> Default for FileValueCache<T> {
     fn default() -> Self {
         Self { entries: BTreeMap::new(), round: 0 }
     }
 }
 
-impl<T: Clone> FileCache<T> {
+impl<T: Clone> FileValueCache<T> {
     /// Returns the value that `make` computes from `file` at `path`. Computes it only if the file
     /// changed.
     ///
@@ -52,7 +52,7 @@ impl<T: Clone> FileCache<T> {
         }
         let settled = !file.meta().has_changed_since(FileTime::now());
         let value = make()?;
-        let known = CachedFile { value: value.clone(), stamp, settled, round };
+        let known = CachedFileValue { value: value.clone(), stamp, settled, round };
         self.entries.insert(path.to_owned(), known);
         Ok(value)
     }

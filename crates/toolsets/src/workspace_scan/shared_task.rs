@@ -4,27 +4,27 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::WatchGuard;
+use toolgate_contract::ActivityGuard;
 
-/// A shared background task that runs while at least one [`WatchGuard`] lives.
+/// A shared background task that runs while at least one [`ActivityGuard`] lives.
 #[derive(Default)]
-pub(super) struct SharedTask(Mutex<Weak<AbortOnDropHandle<()>>>);
+pub(super) struct SharedBackgroundTask(Mutex<Weak<AbortOnDropHandle<()>>>);
 
-impl SharedTask {
+impl SharedBackgroundTask {
     /// Starts `task`, unless it already runs, and returns a guard that keeps it running.
-    pub(super) fn join_or_start<F>(&self, task: impl FnOnce() -> F) -> WatchGuard
+    pub(super) fn join_or_start<F>(&self, task: impl FnOnce() -> F) -> ActivityGuard
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = shared.upgrade() {
-            return WatchGuard::new(running);
+            return ActivityGuard::new(running);
         }
         // Without a runtime there is no server, and nobody to notify.
-        let Ok(runtime) = Handle::try_current() else { return WatchGuard::none() };
+        let Ok(runtime) = Handle::try_current() else { return ActivityGuard::none() };
         let running = Arc::new(AbortOnDropHandle::new(runtime.spawn(task())));
         *shared = Arc::downgrade(&running);
-        WatchGuard::new(running)
+        ActivityGuard::new(running)
     }
 }
 
@@ -37,7 +37,7 @@ mod tests {
 
     #[tokio::test]
     async fn subscribers_share_one_task_that_stops_after_the_last_one() {
-        let task = SharedTask::default();
+        let task = SharedBackgroundTask::default();
         let begun = AtomicUsize::new(0);
         let alive = Arc::new(());
         let subscribe = || {

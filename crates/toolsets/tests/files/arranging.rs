@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use serde_json::{Value, json};
-use toolgate_toolsets::files::FileLimits;
+use toolgate_toolsets::files::FileToolLimits;
 
 use crate::space::TestWorkspace;
 
@@ -92,7 +92,8 @@ async fn a_file_is_copied_with_its_mode_and_content() {
 
 #[tokio::test]
 async fn a_directory_is_copied_whole_or_not_at_all() {
-    let space = TestWorkspace::limited(FileLimits { copy_bytes_max: 10, ..FileLimits::default() });
+    let space =
+        TestWorkspace::limited(FileToolLimits { copy_bytes_max: 10, ..FileToolLimits::default() });
     space.put("d/a/f", "12345");
     space.put("d/g", "12345");
     assert_eq!(
@@ -148,7 +149,8 @@ async fn an_existing_directory_is_not_created_again() {
 
 #[tokio::test]
 async fn a_refused_change_creates_no_directories() {
-    let space = TestWorkspace::limited(FileLimits { copy_bytes_max: 2, ..FileLimits::default() });
+    let space =
+        TestWorkspace::limited(FileToolLimits { copy_bytes_max: 2, ..FileToolLimits::default() });
     space.put("mv/f", "12345");
     space.put("kept/f", "");
     for (tool, input) in [

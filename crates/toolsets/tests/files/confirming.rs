@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, json};
 use toolgate_contract::{
-    Asker, BoxFuture, Caller, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions,
-    PersonChoice, QuestionSender, QuestionSupport, ToolContext, ToolError,
+    BoxFuture, Caller, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions,
+    ElicitationAnswer, QuestionAsker, QuestionSender, QuestionSupport, ToolContext, ToolError,
 };
-use toolgate_toolsets::files::{ConfirmFolders, FileSettings};
+use toolgate_toolsets::files::{FileSettings, FolderDeleteConfirmation};
 
 use crate::space::TestWorkspace;
 
 /// A person who always gives the same answer.
 struct ScriptedPerson {
-    choice: PersonChoice,
+    choice: ElicitationAnswer,
     messages: Mutex<Vec<String>>,
 }
 
@@ -39,8 +39,8 @@ fn context_without_person() -> ToolContext {
 /// Deletes `path` with a person who answers `choice`, or without one. Returns the refusal, if any,
 /// and the questions.
 async fn check(
-    confirm_folders: ConfirmFolders,
-    choice: Option<PersonChoice>,
+    confirm_folders: FolderDeleteConfirmation,
+    choice: Option<ElicitationAnswer>,
     path: &str,
 ) -> (Result<(), String>, Vec<String>) {
     let space = TestWorkspace::with(&FileSettings { confirm_folders, ..FileSettings::default() });
@@ -50,10 +50,10 @@ async fn check(
     space.put("file", "");
     space.symlink("folder", "link");
     let support = QuestionSupport { form: choice.is_some(), ..QuestionSupport::default() };
-    let choice = choice.unwrap_or(PersonChoice::Declined);
+    let choice = choice.unwrap_or(ElicitationAnswer::Declined);
     let person = Arc::new(ScriptedPerson { choice, messages: Mutex::default() });
     let ctx = ToolContext {
-        asker: Asker::during_call(support, person.clone()),
+        asker: QuestionAsker::during_call(support, person.clone()),
         ..context_without_person()
     };
     let input = json!({ "path": path, "recursive": true });
@@ -67,13 +67,13 @@ async fn check(
     (refused, messages)
 }
 
-fn accepted() -> Option<PersonChoice> {
-    Some(PersonChoice::Accepted(Map::new()))
+fn accepted() -> Option<ElicitationAnswer> {
+    Some(ElicitationAnswer::Accepted(Map::new()))
 }
 
 #[tokio::test]
 async fn the_confirmation_names_the_folder_and_its_number_of_entries() {
-    for setting in [ConfirmFolders::WhenAble, ConfirmFolders::Always] {
+    for setting in [FolderDeleteConfirmation::WhenAble, FolderDeleteConfirmation::Always] {
         let (deleted, messages) = check(setting, accepted(), "folder").await;
         assert_eq!(deleted, Ok(()));
         let [message] = &messages[..] else { panic!("not one question: {messages:?}") };
@@ -83,17 +83,17 @@ async fn the_confirmation_names_the_folder_and_its_number_of_entries() {
 
 #[tokio::test]
 async fn a_folder_stays_if_the_person_declines() {
-    for choice in [PersonChoice::Declined, PersonChoice::Canceled] {
-        let (deleted, _) = check(ConfirmFolders::WhenAble, Some(choice), "folder").await;
+    for choice in [ElicitationAnswer::Declined, ElicitationAnswer::Canceled] {
+        let (deleted, _) = check(FolderDeleteConfirmation::WhenAble, Some(choice), "folder").await;
         assert!(deleted.unwrap_err().contains("files.confirm_folders"));
     }
 }
 
 #[tokio::test]
 async fn the_setting_decides_if_nobody_can_be_asked() {
-    assert_eq!(check(ConfirmFolders::WhenAble, None, "folder").await.0, Ok(()));
-    assert_eq!(check(ConfirmFolders::Never, None, "folder").await.0, Ok(()));
-    let (deleted, _) = check(ConfirmFolders::Always, None, "folder").await;
+    assert_eq!(check(FolderDeleteConfirmation::WhenAble, None, "folder").await.0, Ok(()));
+    assert_eq!(check(FolderDeleteConfirmation::Never, None, "folder").await.0, Ok(()));
+    let (deleted, _) = check(FolderDeleteConfirmation::Always, None, "folder").await;
     let message = deleted.unwrap_err();
     assert!(message.contains("files.confirm_folders") && message.contains("no way to ask"));
 }
@@ -101,11 +101,11 @@ async fn the_setting_decides_if_nobody_can_be_asked() {
 #[tokio::test]
 async fn files_symlinks_and_the_setting_never_need_no_confirmation() {
     for (setting, path) in [
-        (ConfirmFolders::Always, "file"),
-        (ConfirmFolders::Always, "link"),
-        (ConfirmFolders::Never, "folder"),
+        (FolderDeleteConfirmation::Always, "file"),
+        (FolderDeleteConfirmation::Always, "link"),
+        (FolderDeleteConfirmation::Never, "folder"),
     ] {
-        let (deleted, messages) = check(setting, Some(PersonChoice::Declined), path).await;
+        let (deleted, messages) = check(setting, Some(ElicitationAnswer::Declined), path).await;
         assert_eq!((deleted, messages), (Ok(()), Vec::new()), "{path}");
     }
 }

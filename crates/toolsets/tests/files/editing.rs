@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolgate_contract::{Caller, RateBudget, ToolContext, ToolError, WriteBudget};
-use toolgate_toolsets::files::FileLimits;
+use toolgate_contract::{Caller, ToolContext, ToolError, WriteBudget, WriteRateBudget};
+use toolgate_toolsets::files::FileToolLimits;
 
 use crate::space::TestWorkspace;
 
@@ -345,8 +345,10 @@ async fn an_edit_with_a_stale_etag_is_refused() {
 
 #[tokio::test]
 async fn a_missing_text_in_a_large_file_is_reported_quickly() {
-    let space =
-        TestWorkspace::limited(FileLimits { write_bytes_max: 32 << 20, ..FileLimits::default() });
+    let space = TestWorkspace::limited(FileToolLimits {
+        write_bytes_max: 32 << 20,
+        ..FileToolLimits::default()
+    });
     let line = "the same line again and again, with nothing new in it\n";
     space.put("f", line.repeat((2 << 20) / line.len()));
     let old = line.repeat(500) + "but not this";
@@ -361,7 +363,8 @@ async fn a_missing_text_in_a_large_file_is_reported_quickly() {
 
 #[tokio::test]
 async fn a_long_diff_is_cut_and_marked_as_truncated() {
-    let space = TestWorkspace::limited(FileLimits { answer_bytes: 200, ..FileLimits::default() });
+    let space =
+        TestWorkspace::limited(FileToolLimits { answer_bytes: 200, ..FileToolLimits::default() });
     space.put("f", "old €\n".repeat(1000));
     let edits = json!([{ "old": "old", "new": "new", "replace_all": true }]);
     let edit = space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
@@ -526,7 +529,7 @@ async fn edits_of_several_files_are_all_made_or_none() {
 /// the first write.
 struct MeddlingBudget(PathBuf);
 
-impl RateBudget for MeddlingBudget {
+impl WriteRateBudget for MeddlingBudget {
     fn reserve(&self, _bytes: u64) -> Result<(), ToolError> {
         fs::write(&self.0, "three\n").map_err(|err| ToolError::with_cause("no file", err))
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::Effects;
-use toolgate_toolsets::files::{self, ConfirmFolders, FileSettings};
+use toolgate_toolsets::files::{self, FileSettings, FolderDeleteConfirmation};
 use toolgate_world::Root;
 
 use crate::space::TestWorkspace;
@@ -118,7 +118,7 @@ fn every_tool_declares_its_effects_and_describes_each_argument() {
 fn missing_settings_are_the_default_and_unknown_ones_are_refused() {
     let settings: FileSettings =
         serde_json::from_value(json!({ "confirm_folders": "never" })).unwrap();
-    let confirm_folders = ConfirmFolders::Never;
+    let confirm_folders = FolderDeleteConfirmation::Never;
     assert_eq!(settings, FileSettings { confirm_folders, ..FileSettings::default() });
     assert!(serde_json::from_value::<FileSettings>(json!({ "confirm": "never" })).is_err());
     assert!(settings.protected.is_empty());

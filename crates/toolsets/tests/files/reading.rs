@@ -8,15 +8,15 @@ use std::os::unix::fs::FileExt;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::ContentBody;
-use toolgate_toolsets::files::FileLimits;
+use toolgate_toolsets::files::FileToolLimits;
 
 use crate::space::TestWorkspace;
 
 fn small_space() -> TestWorkspace {
-    TestWorkspace::limited(FileLimits {
+    TestWorkspace::limited(FileToolLimits {
         answer_bytes: 100,
         answer_bytes_max: 1000,
-        ..FileLimits::default()
+        ..FileToolLimits::default()
     })
 }
 
@@ -323,8 +323,10 @@ async fn large_files_are_read_like_small_ones() {
     // The first setting hashes the file from disk, the second not at all.
     let content: String = (0..200_000).map(|at| format!("line {at}\n")).collect();
     for hashed_bytes_max in [64 << 20, 1000] {
-        let space =
-            TestWorkspace::limited(FileLimits { hashed_bytes_max, ..FileLimits::default() });
+        let space = TestWorkspace::limited(FileToolLimits {
+            hashed_bytes_max,
+            ..FileToolLimits::default()
+        });
         space.put("f", &content);
         let etag = space.ok("files.info", json!({ "path": "f" })).await["etag"].clone();
         assert_eq!(etag.as_str().unwrap().starts_with("W/"), hashed_bytes_max == 1000);

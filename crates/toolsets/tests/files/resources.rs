@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use toolgate_contract::{
     Caller, CompletionRequest, CompletionTarget, ResourceData, ResourceSource, ResourceSpec,
-    ToolContext, ToolFault,
+    ToolContext, ToolErrorKind,
 };
-use toolgate_toolsets::files::{self, FileLimits, FileSettings};
+use toolgate_toolsets::files::{self, FileSettings, FileToolLimits};
 use toolgate_world::Root;
 
 use crate::space::TestWorkspace;
@@ -36,7 +36,7 @@ async fn contents(source: &dyn ResourceSource, uri: &str) -> (Option<String>, Re
     (contents.media_type, contents.held)
 }
 
-async fn fault(source: &dyn ResourceSource, uri: &str) -> ToolFault {
+async fn fault(source: &dyn ResourceSource, uri: &str) -> ToolErrorKind {
     let read = source.read(&ctx(), uri).await;
     let err = read.err().unwrap_or_else(|| panic!("{uri} was read"));
     assert!(!err.message.contains("canary"));
@@ -103,16 +103,16 @@ async fn text_is_read_as_text_and_anything_else_as_bytes() {
 #[tokio::test]
 async fn a_missing_or_too_large_file_is_refused_with_the_reason() {
     let space = TestWorkspace::new();
-    let limits = FileLimits { answer_bytes_max: 10, ..FileLimits::default() };
+    let limits = FileToolLimits { answer_bytes_max: 10, ..FileToolLimits::default() };
     let source = resources(&space, &FileSettings { limits, ..FileSettings::default() });
     space.put("folder/ten", "0123456789");
     space.put("eleven", "0123456789a");
     contents(&*source, &uri(&space, "folder/ten")).await;
     let err = source.read(&ctx(), &uri(&space, "eleven")).await.unwrap_err();
-    assert_eq!(err.fault, ToolFault::TooLarge);
+    assert_eq!(err.fault, ToolErrorKind::TooLarge);
     assert!(err.message.contains("files_read") && err.message.contains("`offset`"), "{err:?}");
     for path in ["none", "none/x", "folder", "", "folder/ten/x", &"a".repeat(300)] {
-        assert_eq!(fault(&*source, &uri(&space, path)).await, ToolFault::NotFound, "{path}");
+        assert_eq!(fault(&*source, &uri(&space, path)).await, ToolErrorKind::NotFound, "{path}");
     }
 }
 
@@ -140,7 +140,7 @@ async fn a_uri_that_leads_outside_the_workspace_is_refused() {
     let escapes = escapes.map(|path| uri(&space, path));
     for uri in escapes.into_iter().chain([evil, hosted, "file:///etc/passwd".to_owned()]) {
         assert!(source.owns(&uri));
-        assert_eq!(fault(&*source, &uri).await, ToolFault::NotAllowed, "{uri}");
+        assert_eq!(fault(&*source, &uri).await, ToolErrorKind::NotAllowed, "{uri}");
         let changes = Default::default();
         assert!(source.watch(&ctx(), &uri, &changes).await.is_err(), "{uri}");
     }
@@ -231,10 +231,10 @@ async fn a_folder_lists_its_files_and_folders() {
     assert_eq!((top.len(), &top[0].uri), (1, &uri(&space, "f")));
     for path in ["f/b.rs", "none"] {
         let err = source.list_folder(&ctx(), &uri(&space, path), None, 10).await.unwrap_err();
-        assert_eq!(err.fault, ToolFault::NotFound, "{path}");
+        assert_eq!(err.fault, ToolErrorKind::NotFound, "{path}");
     }
     let err = source.list_folder(&ctx(), &uri(&space, "f/out"), None, 10).await.unwrap_err();
-    assert_eq!(err.fault, ToolFault::NotAllowed);
+    assert_eq!(err.fault, ToolErrorKind::NotAllowed);
 }
 
 #[tokio::test]

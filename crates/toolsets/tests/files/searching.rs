@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
-use toolgate_toolsets::files::FileLimits;
+use toolgate_toolsets::files::FileToolLimits;
 
 use crate::space::TestWorkspace;
 
@@ -202,7 +202,8 @@ async fn a_cursor_continues_where_the_answer_was_cut() {
 
 #[tokio::test]
 async fn long_lines_are_shown_in_part_and_answers_are_bounded() {
-    let space = TestWorkspace::limited(FileLimits { answer_bytes: 3000, ..FileLimits::default() });
+    let space =
+        TestWorkspace::limited(FileToolLimits { answer_bytes: 3000, ..FileToolLimits::default() });
     space.put("long", format!("{}needle{}\n", "é".repeat(2_500_000), "x".repeat(5_000_000)));
     for at in 0..50 {
         space.put(&format!("many/{at}"), format!("{}needle\n", "y".repeat(300)));

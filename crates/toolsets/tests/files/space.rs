@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolFault, ToolOutput};
-use toolgate_toolsets::files::{self, FileLimits, FileSettings};
+use toolgate_contract::{AnyTool, Caller, ToolContext, ToolError, ToolErrorKind, ToolOutput};
+use toolgate_toolsets::files::{self, FileSettings, FileToolLimits};
 use toolgate_world::Root;
 
 /// A workspace `ws` next to a directory `ws_evil` that contains a secret.
@@ -40,7 +40,7 @@ impl TestWorkspace {
         Self { _dir: Some(dir), ..space }
     }
 
-    pub(crate) fn limited(limits: FileLimits) -> Self {
+    pub(crate) fn limited(limits: FileToolLimits) -> Self {
         Self::with(&FileSettings { limits, ..FileSettings::default() })
     }
 
@@ -164,14 +164,14 @@ impl TestWorkspace {
 impl CallFailure {
     pub(crate) fn details(&self) -> &Value {
         match &self.error.fault {
-            ToolFault::Conflict(details) => details,
+            ToolErrorKind::Conflict(details) => details,
             other => panic!("not a conflict: {other:?}"),
         }
     }
 
     pub(crate) fn pointer(&self) -> &str {
         match &self.error.fault {
-            ToolFault::Invalid { pointer } => pointer,
+            ToolErrorKind::Invalid { pointer } => pointer,
             other => panic!("not invalid input: {other:?}: {}", self.message),
         }
     }

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::timeout;
 use toolgate_contract::{
-    Caller, ChangeFeed, ResourceSource, ServerChange, ToolContext, WatchGuard,
+    ActivityGuard, Caller, ChangeFeed, ResourceSource, ServerChange, ToolContext,
 };
 use toolgate_toolsets::files::{self, FileSettings};
 use toolgate_world::Root;
@@ -45,7 +45,7 @@ impl WatchedWorkspace {
         format!("file://{}/{path}", self.space.ws.display())
     }
 
-    async fn watch(&self, path: &str) -> WatchGuard {
+    async fn watch(&self, path: &str) -> ActivityGuard {
         let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(60));
         self.source
             .watch(&ctx, &self.uri(path), &self.changes)
@@ -54,7 +54,7 @@ impl WatchedWorkspace {
     }
 
     /// Watches the list, and waits until a new file is notified.
-    async fn watch_list(&mut self) -> WatchGuard {
+    async fn watch_list(&mut self) -> ActivityGuard {
         let guard = self.source.watch_list(&self.changes);
         // Changes after the subscription are notified even if not all folders are watched yet.
         self.space.put("first", "");

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use serde_json::{Value, json};
-use toolgate_toolsets::files::FileLimits;
+use toolgate_toolsets::files::FileToolLimits;
 
 use crate::space::TestWorkspace;
 
@@ -75,7 +75,8 @@ async fn a_stale_etag_is_a_conflict_that_names_both_etags() {
 
 #[tokio::test]
 async fn weak_etags_guard_large_files_too() {
-    let space = TestWorkspace::limited(FileLimits { hashed_bytes_max: 1, ..FileLimits::default() });
+    let space =
+        TestWorkspace::limited(FileToolLimits { hashed_bytes_max: 1, ..FileToolLimits::default() });
     space.put("f", "old");
     let old = etag(&space, "f").await;
     assert!(old.as_str().unwrap().starts_with("W/"));
@@ -203,7 +204,8 @@ async fn a_write_through_a_symlink_replaces_its_target() {
 
 #[tokio::test]
 async fn content_over_the_limit_is_refused() {
-    let space = TestWorkspace::limited(FileLimits { write_bytes_max: 10, ..FileLimits::default() });
+    let space =
+        TestWorkspace::limited(FileToolLimits { write_bytes_max: 10, ..FileToolLimits::default() });
     space.ok("files.write", json!({ "path": "f", "content": "0123456789" })).await;
     let failed = space.fails("files.write", json!({ "path": "g", "content": "0123456789a" })).await;
     assert_eq!(failed.reason, "too_large");

@@ -16,7 +16,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// accepted names. The request of an embedded image (`<img>`) has no `Origin`, but its
 /// `Sec-Fetch-Site` shows that the page is on another site.
 #[derive(Debug, Clone)]
-pub struct AdmissionRules {
+pub struct RequestAdmissionRules {
     hosts: HashSet<String>,
     origins: HashSet<String>,
     /// Scheme (`http` or `https`) of the server's own origin.
@@ -24,12 +24,12 @@ pub struct AdmissionRules {
 }
 
 /// Reason why the rules reject a request, with the response.
-pub(crate) struct AdmissionRefusal {
+pub(crate) struct RequestAdmissionRefusal {
     pub(crate) status: StatusCode,
     pub(crate) why: String,
 }
 
-impl AdmissionRules {
+impl RequestAdmissionRules {
     /// Creates rules that accept requests to the loopback names at the port of `addr`, to `hosts`,
     /// and from `origins`.
     pub fn new(addr: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
@@ -52,11 +52,11 @@ impl AdmissionRules {
         Self { scheme: "https://", ..self }
     }
 
-    pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), AdmissionRefusal> {
+    pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), RequestAdmissionRefusal> {
         let mut hosts = request.headers().get_all(HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
             let why = "a request needs exactly one `Host` header\n".to_owned();
-            return Err(AdmissionRefusal { status: StatusCode::BAD_REQUEST, why });
+            return Err(RequestAdmissionRefusal { status: StatusCode::BAD_REQUEST, why });
         };
         let host = String::from_utf8_lossy(host.as_bytes());
         let target = request.uri().authority().map(|authority| authority.as_str());
@@ -78,16 +78,19 @@ impl AdmissionRules {
         if !has_origin && !sites.iter().all(is_own) {
             let why = "the request comes from a page of another site that sends no `Origin`; open \
                        the address directly, or let the page send its `Origin`\n";
-            return Err(AdmissionRefusal { status: StatusCode::FORBIDDEN, why: why.to_owned() });
+            return Err(RequestAdmissionRefusal {
+                status: StatusCode::FORBIDDEN,
+                why: why.to_owned(),
+            });
         }
         Ok(())
     }
 }
 
-fn forbid(header: &str, value: &str, setting: &str) -> AdmissionRefusal {
+fn forbid(header: &str, value: &str, setting: &str) -> RequestAdmissionRefusal {
     let why =
         format!("the {header} `{value}` is not allowed; to allow it, add it to `{setting}`\n");
-    AdmissionRefusal { status: StatusCode::FORBIDDEN, why }
+    RequestAdmissionRefusal { status: StatusCode::FORBIDDEN, why }
 }
 
 /// Returns the names that a server at `addr` always accepts.
@@ -108,8 +111,11 @@ mod tests {
     use super::*;
 
     fn check(headers: &[(&str, &str)]) -> u16 {
-        let admission =
-            AdmissionRules::new(([127, 0, 0, 1], 8000).into(), &[], &["https://a.example".into()]);
+        let admission = RequestAdmissionRules::new(
+            ([127, 0, 0, 1], 8000).into(),
+            &[],
+            &["https://a.example".into()],
+        );
         let request =
             headers.iter().fold(Request::builder().uri("/mcp"), |r, (n, v)| r.header(*n, *v));
         let request = request.body(()).expect("a request");
@@ -142,7 +148,7 @@ mod tests {
 
     #[test]
     fn own_pages_must_use_https_if_the_server_uses_tls() {
-        let admission = AdmissionRules::new(([127, 0, 0, 1], 443).into(), &[], &[]);
+        let admission = RequestAdmissionRules::new(([127, 0, 0, 1], 443).into(), &[], &[]);
         let admission = admission.with_tls(([127, 0, 0, 1], 443).into());
         for (host, origin, admitted) in [
             ("localhost", "https://localhost", true),

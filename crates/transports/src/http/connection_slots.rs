@@ -20,9 +20,9 @@ use super::occupancy::{OccupancyCounter, OccupancyGuard};
 
 /// Slots of a listener: at most so many connections and streams are open at once.
 pub(super) struct ConnectionSlots {
-    bounds: SlotBounds,
+    bounds: ConnectionSlotLimits,
     opened: Instant,
-    table: Mutex<ConnectionTable>,
+    table: Mutex<ConnectionSlotTable>,
     /// Number of new connections that wait for a slot.
     waiting: AtomicUsize,
     /// Signal that a slot may be available, while connections wait.
@@ -31,7 +31,7 @@ pub(super) struct ConnectionSlots {
 
 /// Limits of a listener's connection slots.
 #[derive(Debug, Clone)]
-pub(super) struct SlotBounds {
+pub(super) struct ConnectionSlotLimits {
     /// Maximum number of connections at once, each of which takes a slot.
     pub(super) connections: usize,
     /// Maximum number of long-lived streams and WebSockets.
@@ -43,7 +43,7 @@ pub(super) struct SlotBounds {
 }
 
 #[derive(Default)]
-struct ConnectionTable {
+struct ConnectionSlotTable {
     next_number: u64,
     slots: HashMap<u64, Arc<ConnectionSlotEntry>>,
     /// Number of long-lived streams by caller. Unauthenticated streams are under `None`.
@@ -90,13 +90,13 @@ impl ConnectionActivity {
 /// A connection's activity and its start time, packed into one atomic word, because each request
 /// changes them several times.
 #[derive(Clone, Copy)]
-struct PackedActivity(u64);
+struct PackedConnectionActivity(u64);
 
 /// Number of bits for the activity in the packed word. The other bits count microseconds since the
 /// listener was opened.
 const ACTIVITY_BITS: u32 = 3;
 
-impl PackedActivity {
+impl PackedConnectionActivity {
     /// Packed activity of a connection that has lost its slot.
     const GONE: Self = Self(u64::MAX);
 
@@ -121,28 +121,28 @@ impl PackedActivity {
 
 /// Entry of a connection in the table of all connection slots.
 struct ConnectionSlotEntry {
-    /// The connection's activity, as the bits of a [`PackedActivity`].
+    /// The connection's activity, as the bits of a [`PackedConnectionActivity`].
     activity: AtomicU64,
     evicted: CancellationToken,
 }
 
 impl ConnectionSlotEntry {
-    fn new(PackedActivity(does): PackedActivity) -> Arc<Self> {
+    fn new(PackedConnectionActivity(does): PackedConnectionActivity) -> Arc<Self> {
         Arc::new(Self { activity: does.into(), evicted: CancellationToken::new() })
     }
 
-    fn activity(&self) -> PackedActivity {
-        PackedActivity(self.activity.load(Ordering::SeqCst))
+    fn activity(&self) -> PackedConnectionActivity {
+        PackedConnectionActivity(self.activity.load(Ordering::SeqCst))
     }
 
-    fn set_activity(&self, PackedActivity(word): PackedActivity) {
+    fn set_activity(&self, PackedConnectionActivity(word): PackedConnectionActivity) {
         self.activity.store(word, Ordering::SeqCst);
     }
 
     /// Takes the slot away from the connection. Returns false if the connection's activity is no
     /// longer `seen`.
-    fn evict(&self, PackedActivity(seen): PackedActivity) -> bool {
-        let PackedActivity(gone) = PackedActivity::GONE;
+    fn evict(&self, PackedConnectionActivity(seen): PackedConnectionActivity) -> bool {
+        let PackedConnectionActivity(gone) = PackedConnectionActivity::GONE;
         let is_as_seen =
             self.activity.compare_exchange(seen, gone, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if is_as_seen {
@@ -161,7 +161,7 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlots {
-    pub(super) fn new(bounds: SlotBounds) -> Arc<Self> {
+    pub(super) fn new(bounds: ConnectionSlotLimits) -> Arc<Self> {
         let taken = Mutex::default();
         let waiting = AtomicUsize::default();
         Arc::new(Self {
@@ -180,7 +180,7 @@ impl ConnectionSlots {
             return seat;
         }
         // Counted before the next attempt, so that no change is missed.
-        let _waiting = WaitingGuard::new(&self.waiting);
+        let _waiting = WaitingConnectionGuard::new(&self.waiting);
         loop {
             let changed = self.changed.notified();
             if let Some(seat) = self.try_take() {
@@ -207,7 +207,7 @@ impl ConnectionSlots {
         }
         let number = taken.next_number;
         taken.next_number += 1;
-        let place = ConnectionSlotEntry::new(PackedActivity::pack(
+        let place = ConnectionSlotEntry::new(PackedConnectionActivity::pack(
             ConnectionActivity::Silent,
             self.opened.elapsed(),
         ));
@@ -241,7 +241,7 @@ impl ConnectionSlots {
         Some(LongStreamSlot { slots: self.clone(), caller: caller.cloned(), _counted })
     }
 
-    fn lock_table(&self) -> MutexGuard<'_, ConnectionTable> {
+    fn lock_table(&self) -> MutexGuard<'_, ConnectionSlotTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -253,13 +253,14 @@ impl ConnectionSlot {
     }
 
     /// Notes the start of a request on the connection. The request ends when its answer is sent.
-    pub(super) fn begin_turn(self: &Arc<Self>) -> RequestTurn {
+    pub(super) fn begin_turn(self: &Arc<Self>) -> OpenHttpRequest {
         self.set_activity(ConnectionActivity::Unauthenticated);
-        RequestTurn { slot: self.clone(), is_authenticated: AtomicBool::new(false) }
+        OpenHttpRequest { slot: self.clone(), is_authenticated: AtomicBool::new(false) }
     }
 
     fn set_activity(&self, activity: ConnectionActivity) {
-        self.entry.set_activity(PackedActivity::pack(activity, self.slots.opened.elapsed()));
+        self.entry
+            .set_activity(PackedConnectionActivity::pack(activity, self.slots.opened.elapsed()));
         if activity != ConnectionActivity::Busy && self.slots.waiting.load(Ordering::SeqCst) > 0 {
             self.slots.changed.notify_one();
         }
@@ -274,28 +275,28 @@ impl Drop for ConnectionSlot {
 }
 
 /// Guard that counts a connection which waits for a slot, until the guard is dropped.
-struct WaitingGuard<'a>(&'a AtomicUsize);
+struct WaitingConnectionGuard<'a>(&'a AtomicUsize);
 
-impl<'a> WaitingGuard<'a> {
+impl<'a> WaitingConnectionGuard<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }
 }
 
-impl Drop for WaitingGuard<'_> {
+impl Drop for WaitingConnectionGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// Request on a connection that is not yet fully answered.
-pub(super) struct RequestTurn {
+pub(super) struct OpenHttpRequest {
     slot: Arc<ConnectionSlot>,
     is_authenticated: AtomicBool,
 }
 
-impl RequestTurn {
+impl OpenHttpRequest {
     /// Marks the request as authenticated, so that its connection keeps its slot.
     pub(super) fn mark_authenticated(&self) {
         self.is_authenticated.store(true, Ordering::Relaxed);
@@ -326,7 +327,7 @@ impl RequestTurn {
     }
 }
 
-impl Drop for RequestTurn {
+impl Drop for OpenHttpRequest {
     fn drop(&mut self) {
         self.slot.set_activity(if self.is_authenticated() {
             ConnectionActivity::Idle
@@ -369,7 +370,12 @@ mod tests {
 
     fn slots(connections: usize) -> Arc<ConnectionSlots> {
         let occupancy = OccupancyCounter::default();
-        ConnectionSlots::new(SlotBounds { connections, streams: 2, streams_each: 1, occupancy })
+        ConnectionSlots::new(ConnectionSlotLimits {
+            connections,
+            streams: 2,
+            streams_each: 1,
+            occupancy,
+        })
     }
 
     fn take_slot(slots: &Arc<ConnectionSlots>) -> Arc<ConnectionSlot> {

@@ -19,15 +19,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(super) type AmbiguousHeadReason = Arc<OnceLock<&'static str>>;
 
 /// Connection whose HTTP request heads are checked for ambiguities while they are read.
-pub(crate) struct HeadCheckedStream<S> {
+pub(crate) struct RequestHeadCheckedStream<S> {
     stream: S,
-    checker: HeadChecker,
+    checker: RequestHeadChecker,
     doubt: AmbiguousHeadReason,
 }
 
-impl<S> HeadCheckedStream<S> {
+impl<S> RequestHeadCheckedStream<S> {
     pub(super) fn new(stream: S, doubt: AmbiguousHeadReason) -> Self {
-        Self { stream, checker: HeadChecker::default(), doubt }
+        Self { stream, checker: RequestHeadChecker::default(), doubt }
     }
 
     pub(super) fn into_inner(self) -> S {
@@ -37,15 +37,15 @@ impl<S> HeadCheckedStream<S> {
 
 /// Checker of the request heads on a connection, with its position in the stream of requests.
 #[derive(Debug, Default)]
-struct HeadChecker {
-    position: HeadPosition,
+struct RequestHeadChecker {
+    position: RequestStreamPosition,
     /// Received part of the current line of a request head.
     line: Vec<u8>,
     head: RequestHeadFields,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum HeadPosition {
+enum RequestStreamPosition {
     /// The position is inside a request head, or before it.
     #[default]
     Head,
@@ -68,21 +68,21 @@ struct RequestHeadFields {
 /// Largest request head that is checked, in bytes. hyper rejects heads above 64 KiB.
 const HEAD_BYTES_MAX: usize = 128 << 10;
 
-impl HeadChecker {
+impl RequestHeadChecker {
     /// Checks the request heads in the next `bytes` of the connection.
     fn check_bytes(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             match &mut self.position {
-                HeadPosition::Last => return Ok(()),
-                HeadPosition::Body(left) => {
+                RequestStreamPosition::Last => return Ok(()),
+                RequestStreamPosition::Body(left) => {
                     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                     *left -= taken as u64;
                     bytes = &bytes[taken..];
                     if *left == 0 {
-                        self.position = HeadPosition::Head;
+                        self.position = RequestStreamPosition::Head;
                     }
                 }
-                HeadPosition::Head => {
+                RequestStreamPosition::Head => {
                     let (end, is_whole) = match memchr(b'\n', bytes) {
                         Some(at) => (at + 1, true),
                         None => (bytes.len(), false),
@@ -128,14 +128,14 @@ impl HeadChecker {
 
     /// Stops checking request heads on this connection.
     fn stop(&mut self) {
-        *self = Self { position: HeadPosition::Last, ..Self::default() };
+        *self = Self { position: RequestStreamPosition::Last, ..Self::default() };
     }
 }
 
 /// Returns the problem in the request heads of a connection that starts with `bytes`, if there is
 /// one.
 pub(super) fn head_problem(bytes: &[u8]) -> Option<&'static str> {
-    HeadChecker::default().check_bytes(bytes).err()
+    RequestHeadChecker::default().check_bytes(bytes).err()
 }
 
 impl RequestHeadFields {
@@ -169,14 +169,14 @@ impl RequestHeadFields {
     }
 
     /// Returns the position of the connection after the request head.
-    fn finish(self) -> Result<HeadPosition, &'static str> {
+    fn finish(self) -> Result<RequestStreamPosition, &'static str> {
         match (self.length, self.is_chunked, self.requests_websocket) {
             (Some(_), true, _) => {
                 Err("the request has both a Content-Length and a Transfer-Encoding")
             }
-            (_, true, _) | (_, _, true) => Ok(HeadPosition::Last),
-            (Some(length @ 1..), false, false) => Ok(HeadPosition::Body(length)),
-            (Some(0) | None, false, false) => Ok(HeadPosition::Head),
+            (_, true, _) | (_, _, true) => Ok(RequestStreamPosition::Last),
+            (Some(length @ 1..), false, false) => Ok(RequestStreamPosition::Body(length)),
+            (Some(0) | None, false, false) => Ok(RequestStreamPosition::Head),
         }
     }
 }
@@ -191,7 +191,7 @@ fn names_websocket(upgrade: &[u8]) -> bool {
     upgrade.to_ascii_lowercase().windows(9).any(|word| word == b"websocket")
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for HeadCheckedStream<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for RequestHeadCheckedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -208,7 +208,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for HeadCheckedStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for HeadCheckedStream<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for RequestHeadCheckedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -243,7 +243,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeadCheckedStream<S> {
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let position_after = |size: usize| {
-        let mut checker = HeadChecker::default();
+        let mut checker = RequestHeadChecker::default();
         bytes
             .chunks(size)
             .try_for_each(|piece| checker.check_bytes(piece))
@@ -281,8 +281,8 @@ mod tests {
 
     /// Checks `text`, which arrives in pieces of `size` bytes. Returns the position after it, or
     /// the problem.
-    fn position_after(text: &str, size: usize) -> Result<HeadPosition, &'static str> {
-        let mut checker = HeadChecker::default();
+    fn position_after(text: &str, size: usize) -> Result<RequestStreamPosition, &'static str> {
+        let mut checker = RequestHeadChecker::default();
         text.as_bytes().chunks(size).try_for_each(|piece| checker.check_bytes(piece))?;
         Ok(checker.position)
     }
@@ -292,12 +292,18 @@ mod tests {
     #[test]
     fn the_start_of_the_next_request_is_found() {
         for (text, place) in [
-            (GET, HeadPosition::Head),
-            ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", HeadPosition::Head),
-            ("POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n\n\n\n\nGET / HTTP", HeadPosition::Head),
-            ("POST / HTTP/1.1\r\ncontent-length:4 \r\n\r\n\n\n", HeadPosition::Body(2)),
-            ("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n1\nx", HeadPosition::Last),
-            ("GET / HTTP/1.1\r\nupgrade: websocket\r\n\r\n\n\n", HeadPosition::Last),
+            (GET, RequestStreamPosition::Head),
+            ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", RequestStreamPosition::Head),
+            (
+                "POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n\n\n\n\nGET / HTTP",
+                RequestStreamPosition::Head,
+            ),
+            ("POST / HTTP/1.1\r\ncontent-length:4 \r\n\r\n\n\n", RequestStreamPosition::Body(2)),
+            (
+                "POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n1\nx",
+                RequestStreamPosition::Last,
+            ),
+            ("GET / HTTP/1.1\r\nupgrade: websocket\r\n\r\n\n\n", RequestStreamPosition::Last),
         ] {
             for size in [1, 3, text.len()] {
                 assert_eq!(position_after(text, size), Ok(place), "{text:?} by {size}");
@@ -334,11 +340,11 @@ mod tests {
 
     #[test]
     fn an_endless_head_is_not_buffered() {
-        let mut checker = HeadChecker::default();
+        let mut checker = RequestHeadChecker::default();
         for _ in 0..1000 {
             checker.check_bytes(&[b'a'; 1 << 10]).unwrap();
         }
-        assert_eq!(checker.position, HeadPosition::Last);
+        assert_eq!(checker.position, RequestStreamPosition::Last);
         assert_eq!(checker.line.capacity(), 0);
     }
 

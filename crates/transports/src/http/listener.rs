@@ -51,9 +51,13 @@ pub(super) struct TlsHandshaker(TlsAcceptor);
 impl TlsHandshaker {
     /// Performs the TLS handshake on `stream`. Returns `None` if the handshake fails or takes too
     /// long.
-    pub(super) async fn accept(&self, stream: TcpStream, within: Duration) -> Option<ClientStream> {
+    pub(super) async fn accept(
+        &self,
+        stream: TcpStream,
+        within: Duration,
+    ) -> Option<ClientByteStream> {
         match timeout(within.min(HANDSHAKE_MAX), self.0.accept(stream)).await {
-            Ok(Ok(stream)) => Some(ClientStream::Tls(Box::new(stream))),
+            Ok(Ok(stream)) => Some(ClientByteStream::Tls(Box::new(stream))),
             Ok(Err(err)) => {
                 tracing::debug!("a TLS handshake failed: {err}");
                 None
@@ -67,13 +71,13 @@ impl TlsHandshaker {
 }
 
 /// Connection to a client, plain or encrypted.
-pub(crate) enum ClientStream {
+pub(crate) enum ClientByteStream {
     Plain(TcpStream),
     /// Encrypted connection. It is boxed, because it takes a kilobyte.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl AsyncRead for ClientStream {
+impl AsyncRead for ClientByteStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -86,7 +90,7 @@ impl AsyncRead for ClientStream {
     }
 }
 
-impl AsyncWrite for ClientStream {
+impl AsyncWrite for ClientByteStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -3,8 +3,8 @@
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderValue, ORIGIN};
 use http::{HeaderMap, Method, Request, StatusCode};
 
-use super::UnreadReason;
-use super::admission::AdmissionRules;
+use super::UnreadMessageReason;
+use super::admission::RequestAdmissionRules;
 use super::head_checks::head_problem;
 use super::request_handler::{JSON, unknown_path_text, unsupported_body};
 use super::upgrade::HandshakeError;
@@ -35,11 +35,11 @@ pub fn refusal_examples() -> Vec<RefusalExample> {
     let heads = REFUSED_HEADS.into_iter().filter_map(|head| head_problem(head.as_bytes()));
     let heads = heads.map(|why| (StatusCode::BAD_REQUEST, why.to_owned()));
     let unread = [
-        UnreadReason::TooLarge { limit: 1 << 20 },
-        UnreadReason::TimedOut,
-        UnreadReason::Incomplete,
-        UnreadReason::TooManyStreams,
-        UnreadReason::NoBodyRoom,
+        UnreadMessageReason::TooLarge { limit: 1 << 20 },
+        UnreadMessageReason::TimedOut,
+        UnreadMessageReason::Incomplete,
+        UnreadMessageReason::TooManyStreams,
+        UnreadMessageReason::NoBodyRoom,
     ];
     let unread = unread.into_iter().chain(unsupported_bodies());
     let unread = unread.map(|reason| (reason.status(), reason.message()));
@@ -60,7 +60,7 @@ pub fn refusal_examples() -> Vec<RefusalExample> {
     all
 }
 
-fn unsupported_bodies() -> impl Iterator<Item = UnreadReason> {
+fn unsupported_bodies() -> impl Iterator<Item = UnreadMessageReason> {
     let xml = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/xml"))]);
     let compressed = HeaderMap::from_iter([
         (CONTENT_TYPE, HeaderValue::from_static("application/json")),
@@ -72,7 +72,7 @@ fn unsupported_bodies() -> impl Iterator<Item = UnreadReason> {
 }
 
 fn admission_refusals() -> impl Iterator<Item = (StatusCode, String)> {
-    let rules = AdmissionRules::new(([127, 0, 0, 1], 8000).into(), &[], &[]);
+    let rules = RequestAdmissionRules::new(([127, 0, 0, 1], 8000).into(), &[], &[]);
     let request = || Request::builder().uri("/mcp");
     let own = || request().header(HOST, "localhost:8000");
     let requests = [

@@ -14,20 +14,23 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming as IncomingBody;
 use tokio::time::timeout;
 use toolgate_budget::{
-    InputMemory, InputMemoryFull, InputOwner, InputShare, UNCOUNTED_BYTES, parsed_json_bytes,
+    InputMemoryBudget, InputMemoryFull, InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES,
+    parsed_json_bytes,
 };
-use toolgate_contract::{Caller, FrameHead, MessageFrame, Reply};
+use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply};
 
-use super::connection_slots::{ConnectionSlot, ConnectionSlots, RequestTurn, SlotBounds};
-use super::cors::PageOrigin;
+use super::connection_slots::{
+    ConnectionSlot, ConnectionSlotLimits, ConnectionSlots, OpenHttpRequest,
+};
+use super::cors::PageRequestOrigin;
 use super::head_checks::{AmbiguousHeadReason, is_last_request};
-use super::request_spin::SpinPermit;
+use super::request_spin::BusyPollPermit;
 use super::response_body::{ResponseBody, event_stream_response, reply_response, text_response};
-use super::unsent::{UnsentAccount, UnsentBytes};
+use super::unsent::{UnsentByteCounter, UnsentBytesAccount};
 use super::upgrade::{WebSocketRequest, switching_response};
 use super::{
-    AdmissionRules, HttpApplication, HttpBounds, OutgoingResponse, PendingSocket, ReceivedRequest,
-    RequestSender, UnreadReason,
+    HttpApplication, HttpServerLimits, OutgoingResponse, PendingWebSocket, ReceivedRequest,
+    RequestAdmissionRules, RequestSenderIdentity, UnreadMessageReason,
 };
 
 /// Largest request body whose JSON values are not counted: they take little memory, whatever they
@@ -37,40 +40,40 @@ const SMALL_BODY_BYTES_MAX: usize = 4 << 10;
 /// State that all connections of a listener share.
 pub(super) struct RequestHandler {
     application: Arc<dyn HttpApplication>,
-    admission: AdmissionRules,
+    admission: RequestAdmissionRules,
     pub(super) slots: Arc<ConnectionSlots>,
     /// Memory of request bodies. Each body keeps its share until the request is answered.
-    input_memory: InputMemory,
-    pub(super) unsent: Arc<UnsentBytes>,
-    pub(super) spin_permit: SpinPermit,
-    pub(super) bounds: HttpBounds,
+    input_memory: InputMemoryBudget,
+    pub(super) unsent: Arc<UnsentByteCounter>,
+    pub(super) spin_permit: BusyPollPermit,
+    pub(super) bounds: HttpServerLimits,
 }
 
 /// Connection of one client, with the state of its requests.
 pub(super) struct ClientConnection {
     pub(super) peer: SocketAddr,
     pub(super) slot: Arc<ConnectionSlot>,
-    pub(super) unsent: Arc<UnsentAccount>,
+    pub(super) unsent: Arc<UnsentBytesAccount>,
     pub(super) doubt: AmbiguousHeadReason,
     /// WebSocket conversation to start after the last HTTP response.
-    pub(super) pending_socket: Mutex<Option<PendingSocket>>,
+    pub(super) pending_socket: Mutex<Option<PendingWebSocket>>,
 }
 
 impl RequestHandler {
     pub(super) fn new(
         application: Arc<dyn HttpApplication>,
-        admission: AdmissionRules,
-        bounds: HttpBounds,
+        admission: RequestAdmissionRules,
+        bounds: HttpServerLimits,
     ) -> Self {
         let input_memory = bounds.input_memory.clone();
-        let unsent = UnsentBytes::new(bounds.unsent_bytes_max);
-        let slots = ConnectionSlots::new(SlotBounds {
+        let unsent = UnsentByteCounter::new(bounds.unsent_bytes_max);
+        let slots = ConnectionSlots::new(ConnectionSlotLimits {
             connections: bounds.connections_max,
             streams: bounds.streams_max,
             streams_each: bounds.streams_each,
             occupancy: bounds.occupancy.clone(),
         });
-        let spin_permit = SpinPermit::default();
+        let spin_permit = BusyPollPermit::default();
         Self { application, admission, slots, input_memory, unsent, spin_permit, bounds }
     }
 
@@ -94,7 +97,7 @@ impl RequestHandler {
         &self,
         request: Request<IncomingBody>,
         client: &ClientConnection,
-        turn: &RequestTurn,
+        turn: &OpenHttpRequest,
     ) -> Response<ResponseBody> {
         if let Some(doubt) = client.doubt.get() {
             return text_response(StatusCode::BAD_REQUEST, &format!("{doubt}\n"));
@@ -102,7 +105,7 @@ impl RequestHandler {
         if let Err(refusal) = self.admission.check(&request) {
             return text_response(refusal.status, &refusal.why);
         }
-        let visitor = PageOrigin::from_request(&request);
+        let visitor = PageRequestOrigin::from_request(&request);
         let mut response = match &visitor {
             Some(visitor) if visitor.is_preflight() => reply_response(Reply::empty(204)),
             Some(_) | None => self.answer_admitted(request, client, turn).await,
@@ -117,7 +120,7 @@ impl RequestHandler {
         &self,
         mut request: Request<IncomingBody>,
         client: &ClientConnection,
-        turn: &RequestTurn,
+        turn: &OpenHttpRequest,
     ) -> Response<ResponseBody> {
         let path = request.uri().path();
         if bare_path(path).unwrap_or(path) == "/healthz" && !self.application.answers_health() {
@@ -142,44 +145,48 @@ impl RequestHandler {
         let head = head(parts, path);
         let sender = self.application.authenticate(&head, client.peer).await;
         let caller = match &sender {
-            RequestSender::Known(caller) => {
+            RequestSenderIdentity::Known(caller) => {
                 turn.mark_authenticated();
                 caller.clone()
             }
-            RequestSender::Anonymous
-            | RequestSender::Unauthenticated { .. }
-            | RequestSender::MultipleCredentials
-            | RequestSender::Throttled { .. } => Caller::anonymous(),
+            RequestSenderIdentity::Anonymous
+            | RequestSenderIdentity::Unauthenticated { .. }
+            | RequestSenderIdentity::MultipleCredentials
+            | RequestSenderIdentity::Throttled { .. } => Caller::anonymous(),
         };
         let (body, share) = match (&sender, unsupported) {
-            (RequestSender::Known(_) | RequestSender::Anonymous, Some(unsupported)) => {
+            (
+                RequestSenderIdentity::Known(_) | RequestSenderIdentity::Anonymous,
+                Some(unsupported),
+            ) => {
                 return self.refuse(&head, &unsupported).await;
             }
-            (RequestSender::Known(_) | RequestSender::Anonymous, None) => {
+            (RequestSenderIdentity::Known(_) | RequestSenderIdentity::Anonymous, None) => {
                 let max = match needs_body(&head, &sender) {
                     true => self.bounds.body_bytes_max,
                     false => UNNEEDED_BODY_BYTES_MAX.min(self.bounds.body_bytes_max),
                 };
-                let holder = || InputOwner::for_client(&caller, client.peer.ip());
+                let holder = || InputMemoryOwner::for_client(&caller, client.peer.ip());
                 match turn.while_sending(self.read_body(body, max, turn, holder)).await {
                     Ok((body, share)) => (body, share),
                     Err(unread) => return self.refuse(&head, &unread).await,
                 }
             }
             (
-                RequestSender::Unauthenticated { .. }
-                | RequestSender::MultipleCredentials
-                | RequestSender::Throttled { .. },
+                RequestSenderIdentity::Unauthenticated { .. }
+                | RequestSenderIdentity::MultipleCredentials
+                | RequestSenderIdentity::Throttled { .. },
                 Some(_),
             ) => (Bytes::new(), None),
             (
-                RequestSender::Unauthenticated { .. }
-                | RequestSender::MultipleCredentials
-                | RequestSender::Throttled { .. },
+                RequestSenderIdentity::Unauthenticated { .. }
+                | RequestSenderIdentity::MultipleCredentials
+                | RequestSenderIdentity::Throttled { .. },
                 None,
             ) => (turn.while_sending(self.read_unauthenticated(body)).await, None),
         };
-        let is_authenticated = matches!(sender, RequestSender::Known(_) | RequestSender::Anonymous);
+        let is_authenticated =
+            matches!(sender, RequestSenderIdentity::Known(_) | RequestSenderIdentity::Anonymous);
         let frame = MessageFrame::new(head, body);
         let (upgrade_wanted, peer) = (websocket.is_some(), client.peer);
         let incoming = ReceivedRequest { frame, upgrade: upgrade_wanted, sender, peer };
@@ -195,7 +202,7 @@ impl RequestHandler {
                         let slot = Some(stream_slot);
                         event_stream_response(events, self.bounds.keep_alive, slot, None)
                     }
-                    None => self.refuse(head, &UnreadReason::TooManyStreams).await,
+                    None => self.refuse(head, &UnreadMessageReason::TooManyStreams).await,
                 }
             }
             (OutgoingResponse::Socket(talk), Some(websocket)) => {
@@ -203,11 +210,11 @@ impl RequestHandler {
                     Some(stream_slot) => {
                         let mut pending =
                             client.pending_socket.lock().unwrap_or_else(PoisonError::into_inner);
-                        let owner = InputOwner::for_client(&caller, client.peer.ip());
-                        *pending = Some(PendingSocket { talk, upgrade, stream_slot, owner });
+                        let owner = InputMemoryOwner::for_client(&caller, client.peer.ip());
+                        *pending = Some(PendingWebSocket { talk, upgrade, stream_slot, owner });
                         switching_response(&websocket)
                     }
-                    None => self.refuse(head, &UnreadReason::TooManyStreams).await,
+                    None => self.refuse(head, &UnreadMessageReason::TooManyStreams).await,
                 }
             }
             (OutgoingResponse::Socket(_), None) => {
@@ -217,14 +224,19 @@ impl RequestHandler {
         }
     }
 
-    /// Returns the served path for `path`: the path without the slash at its end, which many clients
-    /// add, or the path itself. After a redirect, some of these clients would lose the body.
+    /// Returns the served path for `path`: the path without the slash at its end, which many
+    /// clients add, or the path itself. After a redirect, some of these clients would lose the
+    /// body.
     fn served_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         let mut paths = bare_path(path).into_iter().chain([path]);
         paths.find(|path| self.application.serves(path))
     }
 
-    async fn refuse(&self, head: &FrameHead, unread: &UnreadReason) -> Response<ResponseBody> {
+    async fn refuse(
+        &self,
+        head: &FrameMetadata,
+        unread: &UnreadMessageReason,
+    ) -> Response<ResponseBody> {
         match self.application.answer_unread(head, unread).await {
             Some(reply) => reply_response(reply),
             None => {
@@ -244,23 +256,25 @@ impl RequestHandler {
         &self,
         body: IncomingBody,
         max: usize,
-        turn: &RequestTurn,
-        holder: impl Fn() -> InputOwner,
-    ) -> Result<(Bytes, Option<InputShare>), UnreadReason> {
+        turn: &OpenHttpRequest,
+        holder: impl Fn() -> InputMemoryOwner,
+    ) -> Result<(Bytes, Option<InputMemoryReservation>), UnreadMessageReason> {
         if body.size_hint().lower() > max as u64 {
-            return Err(UnreadReason::TooLarge { limit: max });
+            return Err(UnreadMessageReason::TooLarge { limit: max });
         }
         let whole = self.read_pieces(body, max, turn, holder);
-        timeout(self.bounds.body_time_max, whole).await.unwrap_or(Err(UnreadReason::TimedOut))
+        timeout(self.bounds.body_time_max, whole)
+            .await
+            .unwrap_or(Err(UnreadMessageReason::TimedOut))
     }
 
     async fn read_pieces(
         &self,
         mut body: IncomingBody,
         max: usize,
-        turn: &RequestTurn,
-        holder: impl Fn() -> InputOwner,
-    ) -> Result<(Bytes, Option<InputShare>), UnreadReason> {
+        turn: &OpenHttpRequest,
+        holder: impl Fn() -> InputMemoryOwner,
+    ) -> Result<(Bytes, Option<InputMemoryReservation>), UnreadMessageReason> {
         let Some(first) = next_piece(&mut body).await? else { return Ok((Bytes::new(), None)) };
         if body.is_end_stream() && first.len() <= UNCOUNTED_BYTES.min(max) {
             let parsed = self.parsed_bytes(&first);
@@ -278,7 +292,7 @@ impl RequestHandler {
         let mut piece = first;
         loop {
             if whole.len() + piece.len() > max {
-                return Err(UnreadReason::TooLarge { limit: max });
+                return Err(UnreadMessageReason::TooLarge { limit: max });
             }
             let beyond =
                 (whole.len() + piece.len()).saturating_sub(UNCOUNTED_BYTES).min(piece.len());
@@ -291,7 +305,7 @@ impl RequestHandler {
                 None => next_piece(&mut body).await,
                 Some(share) => tokio::select! {
                     biased;
-                    () = share.wait_evicted() => Err(UnreadReason::NoBodyRoom),
+                    () = share.wait_evicted() => Err(UnreadMessageReason::NoBodyRoom),
                     next = next_piece(&mut body) => next,
                 },
             };
@@ -306,7 +320,7 @@ impl RequestHandler {
             let share = share.get_or_insert_with(|| self.input_memory.open_share(holder()));
             share.grow(parsed).await?;
         }
-        share.as_ref().map_or(Ok(()), InputShare::mark_complete)?;
+        share.as_ref().map_or(Ok(()), InputMemoryReservation::mark_complete)?;
         Ok((whole.freeze(), share))
     }
 
@@ -339,13 +353,13 @@ const FORM: &str = "application/x-www-form-urlencoded";
 const UNNEEDED_BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Returns true if the application may need the whole body of the request.
-fn needs_body(head: &FrameHead, sender: &RequestSender) -> bool {
-    *sender != RequestSender::Anonymous
-        && matches!(head, FrameHead::Http { method: Method::POST, .. })
+fn needs_body(head: &FrameMetadata, sender: &RequestSenderIdentity) -> bool {
+    *sender != RequestSenderIdentity::Anonymous
+        && matches!(head, FrameMetadata::Http { method: Method::POST, .. })
 }
 
 /// Returns the next piece of the request `body`, or `None` at its end.
-async fn next_piece(body: &mut IncomingBody) -> Result<Option<Bytes>, UnreadReason> {
+async fn next_piece(body: &mut IncomingBody) -> Result<Option<Bytes>, UnreadMessageReason> {
     loop {
         match body.frame().await {
             // Trailers are ignored.
@@ -354,13 +368,13 @@ async fn next_piece(body: &mut IncomingBody) -> Result<Option<Bytes>, UnreadReas
                     return Ok(Some(piece));
                 }
             }
-            Some(Err(_)) => return Err(UnreadReason::Incomplete),
+            Some(Err(_)) => return Err(UnreadMessageReason::Incomplete),
             None => return Ok(None),
         }
     }
 }
 
-impl From<InputMemoryFull> for UnreadReason {
+impl From<InputMemoryFull> for UnreadMessageReason {
     fn from(_: InputMemoryFull) -> Self {
         Self::NoBodyRoom
     }
@@ -372,9 +386,9 @@ fn bare_path(path: &str) -> Option<&str> {
 }
 
 /// Returns the request head for `path` with the method and headers in `parts`.
-fn head(parts: Parts, path: String) -> FrameHead {
+fn head(parts: Parts, path: String) -> FrameMetadata {
     let query = parts.uri.query().unwrap_or_default().to_owned();
-    FrameHead::Http { method: parts.method, path, query, headers: parts.headers }
+    FrameMetadata::Http { method: parts.method, path, query, headers: parts.headers }
 }
 
 /// Returns the text of the error response for a URL path that is not among the served `paths`.
@@ -391,7 +405,7 @@ pub(super) fn unsupported_body(
     method: &Method,
     headers: &HeaderMap,
     media_type: &str,
-) -> Option<UnreadReason> {
+) -> Option<UnreadMessageReason> {
     if method != Method::POST {
         return None;
     }
@@ -400,11 +414,11 @@ pub(super) fn unsupported_body(
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case(media_type) {
         let why = format!("the content type is `{kind}`; send {media_type}");
-        return Some(UnreadReason::Unsupported(why));
+        return Some(UnreadMessageReason::Unsupported(why));
     }
     let encoding = text(CONTENT_ENCODING).unwrap_or("identity");
     (!encoding.eq_ignore_ascii_case("identity")).then(|| {
-        UnreadReason::Unsupported(format!(
+        UnreadMessageReason::Unsupported(format!(
             "the content encoding is `{encoding}`; send the body without encoding"
         ))
     })

@@ -9,30 +9,30 @@ use std::time::Instant;
 
 use tokio::io::ReadBuf;
 
-use crate::adaptive_spin::SpinHistory;
+use crate::adaptive_spin::AdaptiveSpinHistory;
 use crate::stdio::spinning_reader;
 
 /// Permit for busy polling. A listener has only one permit, so that at most one processor polls.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SpinPermit(Arc<AtomicBool>);
+pub(super) struct BusyPollPermit(Arc<AtomicBool>);
 
 /// State of busy polling for the next request on one connection.
 #[derive(Debug)]
-pub(super) struct RequestSpin {
-    history: SpinHistory,
+pub(super) struct RequestSpinState {
+    history: AdaptiveSpinHistory,
     /// Time of the last write to the client, if no data has arrived since.
     answered_at: Option<Instant>,
-    permit: SpinPermit,
-    guard: Option<SpinPermitGuard>,
+    permit: BusyPollPermit,
+    guard: Option<BusyPollPermitGuard>,
 }
 
-/// Guard for a [`SpinPermit`] that is in use. Dropping the guard returns the permit.
+/// Guard for a [`BusyPollPermit`] that is in use. Dropping the guard returns the permit.
 #[derive(Debug)]
-struct SpinPermitGuard(SpinPermit);
+struct BusyPollPermitGuard(BusyPollPermit);
 
-impl RequestSpin {
-    pub(super) fn new(permit: SpinPermit) -> Self {
-        Self { history: SpinHistory::new(), answered_at: None, permit, guard: None }
+impl RequestSpinState {
+    pub(super) fn new(permit: BusyPollPermit) -> Self {
+        Self { history: AdaptiveSpinHistory::new(), answered_at: None, permit, guard: None }
     }
 
     /// Records that something was sent to the client, so that its next request may follow soon.
@@ -78,17 +78,17 @@ impl RequestSpin {
     }
 
     fn take_permit(&mut self) -> bool {
-        let SpinPermit(taken) = &self.permit;
+        let BusyPollPermit(taken) = &self.permit;
         if !taken.swap(true, Ordering::Acquire) {
-            self.guard = Some(SpinPermitGuard(self.permit.clone()));
+            self.guard = Some(BusyPollPermitGuard(self.permit.clone()));
         }
         self.guard.is_some()
     }
 }
 
-impl Drop for SpinPermitGuard {
+impl Drop for BusyPollPermitGuard {
     fn drop(&mut self) {
-        let Self(SpinPermit(taken)) = self;
+        let Self(BusyPollPermit(taken)) = self;
         taken.store(false, Ordering::Release);
     }
 }
@@ -113,9 +113,9 @@ mod tests {
     }
 
     /// Returns the state of a connection whose client is quick, even on a busy machine.
-    fn quick(lookout: &SpinPermit) -> RequestSpin {
-        let mut spin = RequestSpin::new(lookout.clone());
-        spin.history = SpinHistory {
+    fn quick(lookout: &BusyPollPermit) -> RequestSpinState {
+        let mut spin = RequestSpinState::new(lookout.clone());
+        spin.history = AdaptiveSpinHistory {
             is_enabled: true,
             gap_max: Duration::from_secs(20),
             quick_arrivals: QUICK_ARRIVALS_MIN,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     /// Polls `spin` once. Returns the input that it found, and true if it wakes the task at once.
-    fn found(spin: &mut RequestSpin, input: &impl AsFd) -> (Option<Vec<u8>>, bool) {
+    fn found(spin: &mut RequestSpinState, input: &impl AsFd) -> (Option<Vec<u8>>, bool) {
         let woken = Arc::new(WakeCounter(AtomicUsize::new(0)));
         let waker = Waker::from(woken.clone());
         let mut bytes = [0; 64];
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_quick_client_is_polled_after_its_answer_once_other_tasks_have_run() {
         let (mut client, server) = UnixStream::pair().expect("a pair");
-        let mut spin = quick(&SpinPermit::default());
+        let mut spin = quick(&BusyPollPermit::default());
         assert_eq!(found(&mut spin, &server), WAITS, "it has no answer yet");
         spin.note_answer();
         assert_eq!(found(&mut spin, &server), AGAIN);
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(found(&mut spin, &server), (Some(b"next".to_vec()), false));
         spin.note_arrival();
         assert_eq!(found(&mut spin, &server), WAITS, "its request is in progress");
-        let mut slow = RequestSpin::new(SpinPermit::default());
+        let mut slow = RequestSpinState::new(BusyPollPermit::default());
         slow.note_answer();
         assert_eq!(found(&mut slow, &server), WAITS);
     }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn only_one_client_is_polled_at_a_time() {
         let (_client, server) = UnixStream::pair().expect("a pair");
-        let permit = SpinPermit::default();
+        let permit = BusyPollPermit::default();
         let mut one = quick(&permit);
         let mut other = quick(&permit);
         one.note_answer();
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_slow_client_is_not_polled_until_it_is_quick_again() {
         let (_client, server) = UnixStream::pair().expect("a pair");
-        let mut spin = quick(&SpinPermit::default());
+        let mut spin = quick(&BusyPollPermit::default());
         spin.history.gap_max = Duration::ZERO;
         spin.note_answer();
         assert_eq!(found(&mut spin, &server), AGAIN);

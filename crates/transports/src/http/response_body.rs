@@ -16,35 +16,35 @@ use http::{Response, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
-use toolgate_budget::InputShare;
-use toolgate_contract::{OpenFile, Reply, ReplyBody};
+use toolgate_budget::InputMemoryReservation;
+use toolgate_contract::{OutgoingFile, Reply, ReplyBody};
 
 use super::ServerSentEvent;
-use super::connection_slots::{LongStreamSlot, RequestTurn};
-use super::unsent::UnsentAccount;
+use super::connection_slots::{LongStreamSlot, OpenHttpRequest};
+use super::unsent::UnsentBytesAccount;
 
 /// Body of an HTTP response.
 pub(super) struct ResponseBody {
-    content: BodyContent,
+    content: ResponseBodyContent,
     /// The request that ends when this body is sent, and the connection's account of unsent bytes.
-    turn: Option<(RequestTurn, Arc<UnsentAccount>)>,
+    turn: Option<(OpenHttpRequest, Arc<UnsentBytesAccount>)>,
 }
 
-enum BodyContent {
+enum ResponseBodyContent {
     Whole(Option<Bytes>),
-    File(FilePieces),
+    File(FileBodyPieces),
     Events(Box<EventStreamBody>),
 }
 
 impl ResponseBody {
-    fn new(content: BodyContent) -> Self {
+    fn new(content: ResponseBodyContent) -> Self {
         Self { content, turn: None }
     }
 
     /// Attaches the request `turn`, which ends once this body is sent, and the connection's account
     /// of unsent bytes `owed`.
-    pub(super) fn with_turn(self, turn: RequestTurn, owed: Arc<UnsentAccount>) -> Self {
-        if let BodyContent::Whole(Some(bytes)) = &self.content {
+    pub(super) fn with_turn(self, turn: OpenHttpRequest, owed: Arc<UnsentBytesAccount>) -> Self {
+        if let ResponseBodyContent::Whole(Some(bytes)) = &self.content {
             owed.add(bytes.len());
         }
         Self { turn: Some((turn, owed)), ..self }
@@ -55,13 +55,14 @@ impl ResponseBody {
 pub(super) fn reply_response(reply: Reply) -> Response<ResponseBody> {
     let Reply { status, headers, body } = reply;
     let (sent, kind) = match body {
-        ReplyBody::Empty => (BodyContent::Whole(None), None),
-        ReplyBody::Json(bytes) => {
-            (BodyContent::Whole(Some(bytes)), Some(HeaderValue::from_static("application/json")))
-        }
+        ReplyBody::Empty => (ResponseBodyContent::Whole(None), None),
+        ReplyBody::Json(bytes) => (
+            ResponseBodyContent::Whole(Some(bytes)),
+            Some(HeaderValue::from_static("application/json")),
+        ),
         ReplyBody::File(file) => {
             let kind = HeaderValue::from_str(&file.media_type).ok();
-            (BodyContent::File(FilePieces::new(file)), kind)
+            (ResponseBodyContent::File(FileBodyPieces::new(file)), kind)
         }
     };
     let mut response = Response::new(ResponseBody::new(sent));
@@ -80,7 +81,7 @@ pub(super) fn reply_response(reply: Reply) -> Response<ResponseBody> {
 
 /// Creates an HTTP response with plain text.
 pub(super) fn text_response(status: StatusCode, text: &str) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::new(BodyContent::Whole(Some(
+    let mut response = Response::new(ResponseBody::new(ResponseBodyContent::Whole(Some(
         Bytes::copy_from_slice(text.as_bytes()),
     ))));
     *response.status_mut() = status;
@@ -95,11 +96,11 @@ pub(super) fn event_stream_response(
     events: Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>,
     keep_alive: Duration,
     lasting: Option<LongStreamSlot>,
-    input: Option<InputShare>,
+    input: Option<InputMemoryReservation>,
 ) -> Response<ResponseBody> {
     let keep_alive = keep_alive_interval(keep_alive);
     let events = Box::new(EventStreamBody { events, keep_alive, _lasting: lasting, _input: input });
-    let mut response = Response::new(ResponseBody::new(BodyContent::Events(events)));
+    let mut response = Response::new(ResponseBody::new(ResponseBodyContent::Events(events)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
@@ -108,7 +109,7 @@ pub(super) fn event_stream_response(
 }
 
 /// File in a response body that is read in pieces while the client receives it.
-pub(super) struct FilePieces {
+pub(super) struct FileBodyPieces {
     handle: Arc<File>,
     /// Number of bytes of the file that were already read and passed on.
     offset: u64,
@@ -123,9 +124,9 @@ pub(super) struct FilePieces {
 /// Size of one piece of a file, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-impl FilePieces {
-    fn new(file: OpenFile) -> Self {
-        let OpenFile { handle, bytes, media_type: _, guard: held } = file;
+impl FileBodyPieces {
+    fn new(file: OutgoingFile) -> Self {
+        let OutgoingFile { handle, bytes, media_type: _, guard: held } = file;
         Self { handle, offset: 0, bytes, reading: None, _held: held }
     }
 
@@ -164,7 +165,7 @@ pub(super) struct EventStreamBody {
     events: Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>,
     keep_alive: Interval,
     _lasting: Option<LongStreamSlot>,
-    _input: Option<InputShare>,
+    _input: Option<InputMemoryReservation>,
 }
 
 impl EventStreamBody {
@@ -222,11 +223,11 @@ impl HttpBody for ResponseBody {
         let Self { content: what, turn: of } = self.get_mut();
         let bytes = match what {
             // Already counted when the body was created.
-            BodyContent::Whole(bytes) => {
+            ResponseBodyContent::Whole(bytes) => {
                 return Poll::Ready(bytes.take().map(|it| Ok(Frame::data(it))));
             }
-            BodyContent::File(pieces) => ready!(pieces.poll_piece(cx)),
-            BodyContent::Events(events) => ready!(events.poll_event(cx)).map(Ok),
+            ResponseBodyContent::File(pieces) => ready!(pieces.poll_piece(cx)),
+            ResponseBodyContent::Events(events) => ready!(events.poll_event(cx)).map(Ok),
         };
         if let (Some(Ok(bytes)), Some((_, owed))) = (&bytes, of) {
             owed.add(bytes.len());
@@ -236,19 +237,19 @@ impl HttpBody for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            BodyContent::Whole(bytes) => bytes.is_none(),
-            BodyContent::File(pieces) => pieces.offset == pieces.bytes,
-            BodyContent::Events(_) => false,
+            ResponseBodyContent::Whole(bytes) => bytes.is_none(),
+            ResponseBodyContent::File(pieces) => pieces.offset == pieces.bytes,
+            ResponseBodyContent::Events(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            BodyContent::Whole(bytes) => {
+            ResponseBodyContent::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
             }
-            BodyContent::File(pieces) => SizeHint::with_exact(pieces.bytes - pieces.offset),
-            BodyContent::Events(_) => SizeHint::default(),
+            ResponseBodyContent::File(pieces) => SizeHint::with_exact(pieces.bytes - pieces.offset),
+            ResponseBodyContent::Events(_) => SizeHint::default(),
         }
     }
 }

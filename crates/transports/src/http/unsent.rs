@@ -18,19 +18,19 @@ const UNCOUNTED_UNSENT_BYTES: usize = 64 << 10;
 const STUCK_AFTER: Duration = Duration::from_secs(1);
 
 /// Unsent bytes of all connections of a listener.
-pub(super) struct UnsentBytes {
+pub(super) struct UnsentByteCounter {
     bytes_max: usize,
-    state: Mutex<UnsentState>,
+    state: Mutex<UnsentBytesState>,
 }
 
 #[derive(Default)]
-struct UnsentState {
+struct UnsentBytesState {
     next_number: u64,
     bytes_total: usize,
-    accounts: HashMap<u64, UnsentEntry>,
+    accounts: HashMap<u64, UnsentConnectionBytes>,
 }
 
-struct UnsentEntry {
+struct UnsentConnectionBytes {
     bytes: usize,
     /// Time at which the client last received bytes, or the first counted byte was added.
     progress_at: Instant,
@@ -38,25 +38,25 @@ struct UnsentEntry {
 }
 
 /// Account of the unsent bytes of one connection, closed on drop.
-pub(crate) struct UnsentAccount {
-    unsent: Arc<UnsentBytes>,
+pub(crate) struct UnsentBytesAccount {
+    unsent: Arc<UnsentByteCounter>,
     number: u64,
     bytes: AtomicUsize,
     disconnect: CancellationToken,
 }
 
-impl UnsentBytes {
+impl UnsentByteCounter {
     pub(super) fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self { bytes_max, state: Mutex::default() })
     }
 
     /// Opens the account of unsent bytes of a new connection.
-    pub(super) fn open_account(self: &Arc<Self>) -> Arc<UnsentAccount> {
+    pub(super) fn open_account(self: &Arc<Self>) -> Arc<UnsentBytesAccount> {
         let mut held = self.lock_state();
         held.next_number += 1;
         let number = held.next_number;
         let unsent = self.clone();
-        Arc::new(UnsentAccount {
+        Arc::new(UnsentBytesAccount {
             unsent,
             number,
             bytes: AtomicUsize::new(0),
@@ -64,12 +64,12 @@ impl UnsentBytes {
         })
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, UnsentState> {
+    fn lock_state(&self) -> MutexGuard<'_, UnsentBytesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl UnsentAccount {
+impl UnsentBytesAccount {
     /// Adds `bytes` that wait to be sent to the connection's account.
     pub(super) fn add(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -97,8 +97,8 @@ impl UnsentAccount {
     fn count(&self, owed: usize, took: bool) {
         let now = Instant::now();
         let mut held = self.unsent.lock_state();
-        let UnsentState { bytes_total: all, accounts: of, .. } = &mut *held;
-        let entry = of.entry(self.number).or_insert_with(|| UnsentEntry {
+        let UnsentBytesState { bytes_total: all, accounts: of, .. } = &mut *held;
+        let entry = of.entry(self.number).or_insert_with(|| UnsentConnectionBytes {
             bytes: 0,
             progress_at: now,
             disconnect: self.disconnect.clone(),
@@ -116,14 +116,15 @@ impl UnsentAccount {
     }
 }
 
-impl UnsentState {
+impl UnsentBytesState {
     /// Closes the connection with the most unsent bytes. Connections of stuck clients come first.
     /// Returns false if there is no connection to close.
     ///
     /// A client that reads is kept if it is the only one with unsent bytes.
     fn disconnect_largest(&mut self, now: Instant) -> bool {
-        let is_stuck =
-            |entry: &UnsentEntry| now.saturating_duration_since(entry.progress_at) >= STUCK_AFTER;
+        let is_stuck = |entry: &UnsentConnectionBytes| {
+            now.saturating_duration_since(entry.progress_at) >= STUCK_AFTER
+        };
         let most = self.accounts.iter().max_by_key(|(_, entry)| (is_stuck(entry), entry.bytes));
         let most = most.filter(|(_, entry)| is_stuck(entry) || self.accounts.len() > 1);
         let Some(number) = most.map(|(number, _)| *number) else { return false };
@@ -134,7 +135,7 @@ impl UnsentState {
     }
 }
 
-impl Drop for UnsentAccount {
+impl Drop for UnsentBytesAccount {
     fn drop(&mut self) {
         let mut held = self.unsent.lock_state();
         if let Some(entry) = held.accounts.remove(&self.number) {
@@ -150,13 +151,13 @@ mod tests {
 
     use super::*;
 
-    fn is_disconnected(owed: &UnsentAccount) -> bool {
+    fn is_disconnected(owed: &UnsentBytesAccount) -> bool {
         owed.wait_disconnected().now_or_never().is_some()
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_stuck_connection_with_the_most_unsent_bytes_is_disconnected() {
-        let unsent = UnsentBytes::new(1000);
+        let unsent = UnsentByteCounter::new(1000);
         let [stuck, more, reads, small] = [(); 4].map(|()| unsent.open_account());
         small.add(UNCOUNTED_UNSENT_BYTES);
         stuck.add(UNCOUNTED_UNSENT_BYTES + 300);

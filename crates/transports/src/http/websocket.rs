@@ -17,36 +17,36 @@ use tokio::sync::Mutex as Turnstile;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolgate_budget::{
-    InputMemoryFull, InputOwner, InputShare, UNCOUNTED_BYTES, parsed_json_bytes,
+    InputMemoryFull, InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES, parsed_json_bytes,
 };
 use toolgate_contract::BoxFuture;
 
-use crate::http::{HttpBounds, WriteTimeoutStream};
-use client_socket::ClientSocket;
-use incoming::IncomingMemory;
-use queue::{MessageQueue, PushRefusal};
+use crate::http::{HttpServerLimits, WriteTimeoutStream};
+use client_socket::ClientWebSocket;
+use incoming::IncomingMessageMemory;
+use queue::{MessageQueue, QueuePushRefusal};
 
 /// Bytes of a message in flight that do not count. Many of them may be in flight on one connection.
 const SMALL_MESSAGE_BYTES_MAX: usize = 16 << 10;
 
 /// Application side of a WebSocket conversation.
-pub trait SocketConversation: Send {
+pub trait WebSocketApplication: Send {
     /// Runs the conversation until it ends, and returns the reason for closing the WebSocket.
     ///
     /// The inbox and outbox report when the client leaves. If the future does not end within
-    /// `HttpBounds::drain` after that, it is dropped.
-    fn run(self: Box<Self>, socket: SocketHandle) -> BoxFuture<'static, CloseReason>;
+    /// `HttpServerLimits::drain` after that, it is dropped.
+    fn run(self: Box<Self>, socket: WebSocketHandle) -> BoxFuture<'static, WebSocketCloseReason>;
 }
 
 /// WebSocket connection to a client, as the application uses it.
 #[derive(Debug)]
-pub struct SocketHandle {
+pub struct WebSocketHandle {
     /// Messages from the client.
-    pub inbox: SocketInbox,
+    pub inbox: WebSocketInbox,
     /// Messages to the client.
-    pub outbox: SocketOutbox,
+    pub outbox: WebSocketOutbox,
     /// Token that is cancelled when shutdown starts. The conversation is cut after
-    /// `HttpBounds::drain`.
+    /// `HttpServerLimits::drain`.
     pub stopping: CancellationToken,
 }
 
@@ -55,26 +55,26 @@ pub struct SocketHandle {
 /// While the queue is full, the server reads nothing from the client and therefore answers no
 /// pings.
 #[derive(Debug)]
-pub struct SocketInbox {
+pub struct WebSocketInbox {
     queue: Arc<MessageQueue>,
     /// Memory of the messages that the client has sent.
-    memory: Arc<IncomingMemory>,
+    memory: Arc<IncomingMessageMemory>,
     message_bytes_max: usize,
 }
 
 /// Memory of one message of a client. The memory is free again when this value is dropped.
 #[derive(Debug, Default)]
 pub struct MessageMemory(
-    #[expect(dead_code, reason = "held until it is dropped")] Option<InputShare>,
+    #[expect(dead_code, reason = "held until it is dropped")] Option<InputMemoryReservation>,
 );
 
-impl SocketInbox {
+impl WebSocketInbox {
     /// Returns the next complete message of the client, text or binary. Returns `None` after the
     /// client left or broke the protocol.
     ///
     /// The memory of a message is free again when the next one is requested, unless
-    /// [`take_memory`](Self::take_memory) has taken it. Cancel safe: no message is lost if the future
-    /// is dropped.
+    /// [`take_memory`](Self::take_memory) has taken it. Cancel safe: no message is lost if the
+    /// future is dropped.
     pub async fn next(&mut self) -> Option<Bytes> {
         self.memory.release_taken();
         let message = self.queue.pop().await;
@@ -99,7 +99,7 @@ impl SocketInbox {
     }
 }
 
-impl Drop for SocketInbox {
+impl Drop for WebSocketInbox {
     fn drop(&mut self) {
         self.queue.end();
     }
@@ -107,26 +107,26 @@ impl Drop for SocketInbox {
 
 /// Sender of text messages to the client, over a bounded queue.
 #[derive(Debug, Clone)]
-pub struct SocketOutbox {
-    outbound: Arc<SharedOutbox>,
+pub struct WebSocketOutbox {
+    outbound: Arc<SharedWebSocketOutbox>,
 }
 
 /// Error for a client that has left or was dropped as too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClientGone;
+pub struct ClientGoneError;
 
-impl SocketOutbox {
+impl WebSocketOutbox {
     /// Queues `text`, which must be UTF-8, for the client without waiting. A client whose queue is
     /// full is dropped.
     ///
     /// # Errors
     /// The client is gone or was dropped.
-    pub fn try_send(&self, text: Bytes) -> Result<(), ClientGone> {
+    pub fn try_send(&self, text: Bytes) -> Result<(), ClientGoneError> {
         debug_assert!(std::str::from_utf8(&text).is_ok(), "messages are UTF-8");
         match self.outbound.queue.try_push(text) {
             Ok(()) => Ok(()),
-            Err(PushRefusal::Ended) => Err(ClientGone),
-            Err(PushRefusal::Full) => Err(self.outbound.drop_slow_client()),
+            Err(QueuePushRefusal::Ended) => Err(ClientGoneError),
+            Err(QueuePushRefusal::Full) => Err(self.outbound.drop_slow_client()),
         }
     }
 
@@ -137,7 +137,7 @@ impl SocketOutbox {
     ///
     /// # Errors
     /// The client is gone or was dropped.
-    pub async fn send(&self, text: Bytes) -> Result<(), ClientGone> {
+    pub async fn send(&self, text: Bytes) -> Result<(), ClientGoneError> {
         debug_assert!(std::str::from_utf8(&text).is_ok(), "messages are UTF-8");
         let outbound = &self.outbound;
         let push = async {
@@ -146,7 +146,7 @@ impl SocketOutbox {
         };
         match timeout(outbound.send_timeout, push).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_ended)) => Err(ClientGone),
+            Ok(Err(_ended)) => Err(ClientGoneError),
             Err(_elapsed) => Err(outbound.drop_slow_client()),
         }
     }
@@ -159,7 +159,7 @@ impl SocketOutbox {
 
 /// State that all senders of messages to one client share.
 #[derive(Debug)]
-struct SharedOutbox {
+struct SharedWebSocketOutbox {
     queue: MessageQueue,
     /// Lock that lets one sender at a time wait for room in the queue.
     send_lock: Turnstile<()>,
@@ -167,11 +167,11 @@ struct SharedOutbox {
     send_timeout: Duration,
 }
 
-impl SharedOutbox {
-    fn drop_slow_client(&self) -> ClientGone {
+impl SharedWebSocketOutbox {
+    fn drop_slow_client(&self) -> ClientGoneError {
         self.queue.overflow();
         self.gone.cancel();
-        ClientGone
+        ClientGoneError
     }
 
     /// Lets no more messages into the queue. Queued messages may still be sent.
@@ -183,14 +183,14 @@ impl SharedOutbox {
 
 /// Reason for closing a WebSocket, as sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CloseReason {
+pub struct WebSocketCloseReason {
     /// Status code of the close frame, which RFC 6455 allows to be sent.
     pub code: u16,
     /// Explanation in the close frame, of which the first 123 bytes are sent.
     pub reason: String,
 }
 
-impl CloseReason {
+impl WebSocketCloseReason {
     /// Creates the reason for a normal closure (1000).
     pub fn normal() -> Self {
         Self { code: 1000, reason: String::new() }
@@ -237,23 +237,25 @@ impl CloseReason {
 pub(crate) async fn run_conversation(
     stream: WriteTimeoutStream,
     early: Vec<u8>,
-    (talk, owner): (Box<dyn SocketConversation>, InputOwner),
-    bounds: &HttpBounds,
+    (talk, owner): (Box<dyn WebSocketApplication>, InputMemoryOwner),
+    bounds: &HttpServerLimits,
     stopping: CancellationToken,
 ) {
     let inbound = Arc::new(MessageQueue::new(INBOX_MESSAGES_MAX, INBOX_BYTES_MAX));
-    let outbound = Arc::new(SharedOutbox {
+    let outbound = Arc::new(SharedWebSocketOutbox {
         queue: MessageQueue::new(bounds.socket_waiting_messages, bounds.socket_waiting_bytes),
         send_lock: Turnstile::default(),
         gone: CancellationToken::new(),
         send_timeout: bounds.write_time_max,
     });
-    let memory = Arc::new(IncomingMemory::new(bounds.input_memory.clone(), owner));
+    let memory = Arc::new(IncomingMessageMemory::new(bounds.input_memory.clone(), owner));
     let message_bytes_max = bounds.body_bytes_max;
-    let inbox = SocketInbox { queue: inbound.clone(), memory: memory.clone(), message_bytes_max };
-    let outbox = SocketOutbox { outbound: outbound.clone() };
-    let mut socket = ClientSocket::open(stream, early, (inbound, memory), outbound, bounds).await;
-    let talking = async move { talk.run(SocketHandle { inbox, outbox, stopping }).await };
+    let inbox =
+        WebSocketInbox { queue: inbound.clone(), memory: memory.clone(), message_bytes_max };
+    let outbox = WebSocketOutbox { outbound: outbound.clone() };
+    let mut socket =
+        ClientWebSocket::open(stream, early, (inbound, memory), outbound, bounds).await;
+    let talking = async move { talk.run(WebSocketHandle { inbox, outbox, stopping }).await };
     let mut talking = std::pin::pin!(AssertUnwindSafe(talking).catch_unwind());
     tokio::select! {
         // A close that is ready now is sent together with the last messages.
@@ -261,7 +263,7 @@ pub(crate) async fn run_conversation(
         close = &mut talking => {
             let close = close.unwrap_or_else(|_panic| {
                 tracing::error!("a WebSocket conversation panicked");
-                CloseReason::internal_error("the conversation failed on the server")
+                WebSocketCloseReason::internal_error("the conversation failed on the server")
             });
             socket.finish(close).await;
         }

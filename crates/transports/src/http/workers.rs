@@ -24,20 +24,20 @@ pub struct WorkerPool(Arc<WorkerPoolState>);
 
 #[derive(Debug)]
 struct WorkerPoolState {
-    workers: Vec<PoolWorker>,
+    workers: Vec<WorkerPoolThread>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stop: CancellationToken,
 }
 
 #[derive(Debug)]
-struct PoolWorker {
+struct WorkerPoolThread {
     runtime: Handle,
     /// Number of connections that the worker thread serves.
     connections: AtomicUsize,
 }
 
 /// Guard that counts one connection of a worker thread until it is dropped.
-struct WorkerConnection(WorkerPool, usize);
+struct WorkerConnectionGuard(WorkerPool, usize);
 
 impl WorkerPool {
     /// Starts the worker threads. They stop when [`end`](Self::end) is called or the last clone is
@@ -53,7 +53,7 @@ impl WorkerPool {
         let mut threads = Vec::new();
         for _ in 0..available_parallelism().map_or(1, usize::from) {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            all.push(PoolWorker {
+            all.push(WorkerPoolThread {
                 runtime: runtime.handle().clone(),
                 connections: AtomicUsize::new(0),
             });
@@ -97,7 +97,7 @@ impl WorkerPool {
         let serves = |at: &usize| inner.workers[*at].connections.load(Ordering::Relaxed);
         let at = (0..inner.workers.len()).min_by_key(serves).expect("there is at least one worker");
         inner.workers[at].connections.fetch_add(1, Ordering::Relaxed);
-        let place = WorkerConnection(self.clone(), at);
+        let place = WorkerConnectionGuard(self.clone(), at);
         // A stream gets its events from the runtime that it is registered with.
         let stream = stream.into_std()?;
         let served = async move {
@@ -118,7 +118,7 @@ impl Drop for WorkerPoolState {
     }
 }
 
-impl Drop for WorkerConnection {
+impl Drop for WorkerConnectionGuard {
     fn drop(&mut self) {
         let Self(WorkerPool(inner), at) = self;
         inner.workers[*at].connections.fetch_sub(1, Ordering::Relaxed);

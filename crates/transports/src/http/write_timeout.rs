@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::listener::ClientStream;
-use super::request_spin::{RequestSpin, SpinPermit};
-use super::unsent::UnsentAccount;
+use super::listener::ClientByteStream;
+use super::request_spin::{BusyPollPermit, RequestSpinState};
+use super::unsent::UnsentBytesAccount;
 
 /// Connection with a timeout for writes.
 pub(crate) struct WriteTimeoutStream {
-    stream: ClientStream,
+    stream: ClientByteStream,
     write_timeout: Duration,
     /// Time of the last read from the connection that returned data.
     last_read: Instant,
@@ -24,18 +24,18 @@ pub(crate) struct WriteTimeoutStream {
     /// Timer that runs while a write to the connection waits.
     timer: Option<Pin<Box<Sleep>>>,
     /// Account of the connection's unsent bytes.
-    unsent: Arc<UnsentAccount>,
-    spin: RequestSpin,
+    unsent: Arc<UnsentBytesAccount>,
+    spin: RequestSpinState,
 }
 
 impl WriteTimeoutStream {
     pub(super) fn new(
-        stream: ClientStream,
+        stream: ClientByteStream,
         write_timeout: Duration,
-        unsent: Arc<UnsentAccount>,
-        lookout: SpinPermit,
+        unsent: Arc<UnsentBytesAccount>,
+        lookout: BusyPollPermit,
     ) -> Self {
-        let spin = RequestSpin::new(lookout);
+        let spin = RequestSpinState::new(lookout);
         Self {
             stream,
             write_timeout,
@@ -98,8 +98,8 @@ impl AsyncRead for WriteTimeoutStream {
         match Pin::new(&mut *stream).poll_read(cx, buffer) {
             Poll::Ready(read) => read?,
             Poll::Pending => match stream {
-                ClientStream::Plain(stream) if spin.try_spin_read(stream, cx, buffer) => {}
-                ClientStream::Plain(_) | ClientStream::Tls(_) => return Poll::Pending,
+                ClientByteStream::Plain(stream) if spin.try_spin_read(stream, cx, buffer) => {}
+                ClientByteStream::Plain(_) | ClientByteStream::Tls(_) => return Poll::Pending,
             },
         }
         spin.note_arrival();

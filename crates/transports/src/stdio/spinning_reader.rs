@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::adaptive_spin::SpinHistory;
+use crate::adaptive_spin::AdaptiveSpinHistory;
 
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -22,12 +22,12 @@ pub(super) struct SpinningReader<R> {
     input: R,
     /// Time at which the reader started to wait for input.
     waiting_since: Option<Instant>,
-    history: SpinHistory,
+    history: AdaptiveSpinHistory,
 }
 
 impl<R: AsyncRead + AsFd + Unpin> SpinningReader<R> {
     pub(super) fn new(input: R) -> Self {
-        Self { input, waiting_since: None, history: SpinHistory::new() }
+        Self { input, waiting_since: None, history: AdaptiveSpinHistory::new() }
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use crate::adaptive_spin::{GAP_MAX, QUICK_ARRIVALS_MIN};
 
     /// A history of a quick peer: with it, the reader always polls, even on a busy machine.
-    const QUICK: SpinHistory = SpinHistory {
+    const QUICK: AdaptiveSpinHistory = AdaptiveSpinHistory {
         is_enabled: true,
         gap_max: Duration::from_secs(20),
         quick_arrivals: QUICK_ARRIVALS_MIN,
@@ -120,7 +120,7 @@ mod tests {
     #[tokio::test]
     async fn input_after_an_unsuccessful_spin_is_still_read() {
         let (mut sender, receiver) = pipe::pipe().expect("a pipe");
-        let history = SpinHistory { gap_max: GAP_MAX, ..QUICK };
+        let history = AdaptiveSpinHistory { gap_max: GAP_MAX, ..QUICK };
         let mut input = SpinningReader { input: receiver, waiting_since: None, history };
         let mut text = [0; 4];
         let nothing = tokio::time::timeout(20 * GAP_MAX, input.read(&mut text)).await;
@@ -135,7 +135,7 @@ mod tests {
     #[tokio::test]
     async fn input_that_does_not_fit_is_read_next() {
         let (mut sender, receiver) = pipe::pipe().expect("a pipe");
-        let quick = || SpinHistory { gap_max: 20 * GAP_MAX, ..QUICK };
+        let quick = || AdaptiveSpinHistory { gap_max: 20 * GAP_MAX, ..QUICK };
         let mut input = SpinningReader { input: receiver, waiting_since: None, history: quick() };
         let sent: Vec<u8> = (0..=255).cycle().take(60_000).collect();
         let all = sent.clone();

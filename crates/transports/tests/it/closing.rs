@@ -8,8 +8,8 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
-use toolgate_transports::http::HttpBounds;
-use toolgate_transports::http::websocket::{ClientGone, CloseReason};
+use toolgate_transports::http::HttpServerLimits;
+use toolgate_transports::http::websocket::{ClientGoneError, WebSocketCloseReason};
 
 use crate::served::{
     ReceivedClose, Server, UPGRADE_HEADERS, bounds, close, echo, is_pending, read_head,
@@ -17,7 +17,7 @@ use crate::served::{
 };
 
 /// Returns the close frame that a client receives if the conversation ends with `close`.
-async fn close_received(close: CloseReason) -> ReceivedClose {
+async fn close_received(close: WebSocketCloseReason) -> ReceivedClose {
     let server = Server::talking(bounds(), move |_| std::future::ready(close.clone())).await;
     server.connect().await.receive_all().await.1
 }
@@ -33,10 +33,10 @@ async fn start_reporting() -> (Server, mpsc::Receiver<&'static str>) {
                 report.send("came").await.expect("the test listens");
             }
             socket.outbox.wait_closed().await;
-            assert_eq!(socket.outbox.try_send("are you there?".into()), Err(ClientGone));
-            assert_eq!(socket.outbox.send("are you there?".into()).await, Err(ClientGone));
+            assert_eq!(socket.outbox.try_send("are you there?".into()), Err(ClientGoneError));
+            assert_eq!(socket.outbox.send("are you there?".into()).await, Err(ClientGoneError));
             report.send("left").await.expect("the test listens");
-            CloseReason::normal()
+            WebSocketCloseReason::normal()
         }
     })
     .await;
@@ -45,19 +45,19 @@ async fn start_reporting() -> (Server, mpsc::Receiver<&'static str>) {
 
 #[tokio::test]
 async fn a_client_receives_the_reason_of_the_close() {
-    assert_eq!(close_received(CloseReason::normal()).await, close(1000, ""));
+    assert_eq!(close_received(WebSocketCloseReason::normal()).await, close(1000, ""));
     assert_eq!(
-        close_received(CloseReason::policy_violation("not you")).await,
+        close_received(WebSocketCloseReason::policy_violation("not you")).await,
         close(1008, "not you")
     );
-    assert_eq!(close_received(CloseReason::internal_error("oh")).await, close(1011, "oh"));
+    assert_eq!(close_received(WebSocketCloseReason::internal_error("oh")).await, close(1011, "oh"));
 }
 
 #[tokio::test]
 async fn a_long_close_reason_is_cut_between_characters() {
     let reason = "ö".repeat(100);
     assert_eq!(
-        close_received(CloseReason::policy_violation(reason)).await,
+        close_received(WebSocketCloseReason::policy_violation(reason)).await,
         close(1008, &"ö".repeat(61))
     );
 }
@@ -103,7 +103,7 @@ async fn messages_before_a_lost_connection_are_delivered() {
 async fn a_conversation_that_outlasts_its_client_is_dropped() {
     let dropped = CancellationToken::new();
     let on_drop = dropped.clone();
-    let brief = HttpBounds { drain: Duration::from_millis(50), ..bounds() };
+    let brief = HttpServerLimits { drain: Duration::from_millis(50), ..bounds() };
     let server = Server::talking(brief, move |_socket| {
         let guard = on_drop.clone().drop_guard();
         async move {
@@ -126,7 +126,7 @@ async fn a_panic_closes_only_its_own_conversation() {
             Some(message) => socket.outbox.try_send(message).expect("the client is connected"),
             None => {}
         }
-        CloseReason::normal()
+        WebSocketCloseReason::normal()
     })
     .await;
     let mut first = server.connect().await;
@@ -150,7 +150,7 @@ async fn a_stopping_server_sends_a_close() {
 
 #[tokio::test]
 async fn a_conversation_that_ignores_the_shutdown_is_cut() {
-    let brief = HttpBounds { drain: Duration::from_millis(50), ..bounds() };
+    let brief = HttpServerLimits { drain: Duration::from_millis(50), ..bounds() };
     let server = Server::talking(brief, |_socket| std::future::pending()).await;
     let mut client = server.connect().await;
     server.stop().await;
@@ -173,7 +173,7 @@ async fn a_client_that_sends_no_close_delays_the_shutdown_only_briefly() {
 
 #[tokio::test]
 async fn a_websocket_occupies_a_connection_slot() {
-    let server = Server::talking(HttpBounds { connections_max: 1, ..bounds() }, echo).await;
+    let server = Server::talking(HttpServerLimits { connections_max: 1, ..bounds() }, echo).await;
     let mut client = server.connect().await;
     let mut second = server.send_head("GET /talk", UPGRADE_HEADERS).await;
     assert!(is_pending(second.readable()).await, "there is only one slot");
@@ -197,9 +197,10 @@ async fn a_message_sent_with_the_request_is_delivered() {
 
 #[tokio::test]
 async fn a_close_is_received_although_the_client_still_sends() {
-    let server =
-        Server::talking(bounds(), |_| std::future::ready(CloseReason::policy_violation("enough")))
-            .await;
+    let server = Server::talking(bounds(), |_| {
+        std::future::ready(WebSocketCloseReason::policy_violation("enough"))
+    })
+    .await;
     let mut client = server.connect().await;
     for _ in 0..50 {
         if client.0.send(Message::text("x".repeat(10_000))).await.is_err() {

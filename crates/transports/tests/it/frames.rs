@@ -1,8 +1,8 @@
 //! Clients that break the rules of WebSockets, byte by byte.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use toolgate_budget::InputMemory;
-use toolgate_transports::http::HttpBounds;
+use toolgate_budget::InputMemoryBudget;
+use toolgate_transports::http::HttpServerLimits;
 
 use crate::served::{ReceivedClose, Server, bounds, echo, within_timeout};
 
@@ -128,8 +128,8 @@ async fn a_message_over_the_limit_is_refused_while_it_arrives() {
 async fn unfinished_messages_of_all_sockets_share_one_memory() {
     let message_bytes = 1 << 20;
     // There is room for two messages, and for one and a half of one client.
-    let input_memory = InputMemory::new(message_bytes / 4);
-    let bounds = HttpBounds { body_bytes_max: message_bytes, input_memory, ..bounds() };
+    let input_memory = InputMemoryBudget::new(message_bytes / 4);
+    let bounds = HttpServerLimits { body_bytes_max: message_bytes, input_memory, ..bounds() };
     let server = Server::talking(bounds, echo).await;
     let mut frame = header_of(LAST | TEXT, message_bytes);
     frame.resize(frame.len() + message_bytes - 1, b'a');

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use toolgate_contract::{OpenFile, Reply, ReplyBody};
-use toolgate_transports::http::{HttpBounds, OutgoingResponse, ServerSentEvent};
+use toolgate_contract::{OutgoingFile, Reply, ReplyBody};
+use toolgate_transports::http::{HttpServerLimits, OutgoingResponse, ServerSentEvent};
 
 use crate::served::{Server, bounds, read_head, within_timeout};
 
@@ -17,7 +17,7 @@ use crate::served::{Server, bounds, read_head, within_timeout};
 fn file(length: usize, bytes: u64) -> Reply {
     let mut handle: File = tempfile::tempfile().expect("a file");
     handle.write_all(&letters(length)).expect("written");
-    let file = OpenFile {
+    let file = OutgoingFile {
         handle: Arc::new(handle),
         bytes,
         media_type: "image/png".to_owned(),
@@ -113,7 +113,7 @@ async fn plain_events_contain_only_data() {
 
 #[tokio::test]
 async fn a_quiet_event_stream_sends_keep_alive_comments() {
-    let brief = HttpBounds { keep_alive: Duration::from_millis(20), ..bounds() };
+    let brief = HttpServerLimits { keep_alive: Duration::from_millis(20), ..bounds() };
     let server =
         Server::start(brief, |_| OutgoingResponse::AnswerStream(stream::pending().boxed())).await;
     let mut answer = server.send_head("GET /talk", "").await;

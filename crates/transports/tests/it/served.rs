@@ -13,20 +13,22 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::{WebSocketStream, client_async};
 use tokio_util::sync::CancellationToken;
-use toolgate_budget::InputMemory;
-use toolgate_contract::{BoxFuture, FrameHead, Reply};
-use toolgate_transports::http::websocket::{CloseReason, SocketConversation, SocketHandle};
+use toolgate_budget::InputMemoryBudget;
+use toolgate_contract::{BoxFuture, FrameMetadata, Reply};
+use toolgate_transports::http::websocket::{
+    WebSocketApplication, WebSocketCloseReason, WebSocketHandle,
+};
 use toolgate_transports::http::{
-    AdmissionRules, HttpApplication, HttpBounds, OutgoingResponse, ReceivedRequest, UnreadReason,
-    serve,
+    HttpApplication, HttpServerLimits, OutgoingResponse, ReceivedRequest, RequestAdmissionRules,
+    UnreadMessageReason, serve,
 };
 
 /// Bounds that no test reaches by accident.
-pub(crate) fn bounds() -> HttpBounds {
-    HttpBounds {
+pub(crate) fn bounds() -> HttpServerLimits {
+    HttpServerLimits {
         occupancy: toolgate_transports::http::OccupancyCounter::default(),
         body_bytes_max: 64 << 10,
-        input_memory: InputMemory::new(64 << 10),
+        input_memory: InputMemoryBudget::new(64 << 10),
         body_time_max: Duration::from_secs(10),
         unsent_bytes_max: 32 << 20,
         head_time_max: Duration::from_secs(10),
@@ -61,14 +63,14 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server that answers every message with `answer`.
     pub(crate) async fn start(
-        bounds: HttpBounds,
+        bounds: HttpServerLimits,
         answer: impl Fn(&ReceivedRequest) -> OutgoingResponse + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let addr = listener.local_addr().expect("an address");
         let shutdown = CancellationToken::new();
         let room = Arc::new(TestApplication(Box::new(answer)));
-        let admission = AdmissionRules::new(addr, &[], &[]);
+        let admission = RequestAdmissionRules::new(addr, &[], &[]);
         let serving = serve(listener, room, admission, bounds, shutdown.clone());
         let task = tokio::spawn(async move { serving.await.expect("served") });
         Self { addr, shutdown, task }
@@ -76,11 +78,11 @@ impl Server {
 
     /// Starts a server that runs `talk` for every client.
     pub(crate) async fn talking<Talking>(
-        bounds: HttpBounds,
-        talk: impl Fn(SocketHandle) -> Talking + Clone + Send + Sync + 'static,
+        bounds: HttpServerLimits,
+        talk: impl Fn(WebSocketHandle) -> Talking + Clone + Send + Sync + 'static,
     ) -> Self
     where
-        Talking: Future<Output = CloseReason> + Send + 'static,
+        Talking: Future<Output = WebSocketCloseReason> + Send + 'static,
     {
         Self::start(bounds, move |_| socket(talk.clone())).await
     }
@@ -136,35 +138,35 @@ pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
 
 /// A response that runs the conversation `talk`.
 pub(crate) fn socket<Talking>(
-    talk: impl FnOnce(SocketHandle) -> Talking + Send + 'static,
+    talk: impl FnOnce(WebSocketHandle) -> Talking + Send + 'static,
 ) -> OutgoingResponse
 where
-    Talking: Future<Output = CloseReason> + Send + 'static,
+    Talking: Future<Output = WebSocketCloseReason> + Send + 'static,
 {
     OutgoingResponse::Socket(Box::new(TestConversation(
-        move |socket| -> BoxFuture<'static, CloseReason> { Box::pin(talk(socket)) },
+        move |socket| -> BoxFuture<'static, WebSocketCloseReason> { Box::pin(talk(socket)) },
     )))
 }
 
 /// Echoes every message.
-pub(crate) async fn echo(mut socket: SocketHandle) -> CloseReason {
+pub(crate) async fn echo(mut socket: WebSocketHandle) -> WebSocketCloseReason {
     loop {
         tokio::select! {
             message = socket.inbox.next() => match message {
                 Some(message) => drop(socket.outbox.send(message).await),
-                None => return CloseReason::normal(),
+                None => return WebSocketCloseReason::normal(),
             },
-            () = socket.stopping.cancelled() => return CloseReason::going_away("the server is stopping"),
+            () = socket.stopping.cancelled() => return WebSocketCloseReason::going_away("the server is stopping"),
         }
     }
 }
 
 struct TestConversation<F>(F);
 
-impl<F: FnOnce(SocketHandle) -> BoxFuture<'static, CloseReason> + Send> SocketConversation
-    for TestConversation<F>
+impl<F: FnOnce(WebSocketHandle) -> BoxFuture<'static, WebSocketCloseReason> + Send>
+    WebSocketApplication for TestConversation<F>
 {
-    fn run(self: Box<Self>, socket: SocketHandle) -> BoxFuture<'static, CloseReason> {
+    fn run(self: Box<Self>, socket: WebSocketHandle) -> BoxFuture<'static, WebSocketCloseReason> {
         (self.0)(socket)
     }
 }
@@ -185,16 +187,18 @@ impl HttpApplication for TestApplication {
     fn handle<'a>(&'a self, incoming: &'a ReceivedRequest) -> BoxFuture<'a, OutgoingResponse> {
         Box::pin(async {
             match &incoming.frame.head {
-                FrameHead::Http { path, .. } if path == "/never" => std::future::pending().await,
-                FrameHead::Http { .. } | FrameHead::Line => (self.0)(incoming),
+                FrameMetadata::Http { path, .. } if path == "/never" => {
+                    std::future::pending().await
+                }
+                FrameMetadata::Http { .. } | FrameMetadata::Line => (self.0)(incoming),
             }
         })
     }
 
     fn answer_unread<'a>(
         &'a self,
-        _head: &'a FrameHead,
-        _why: &'a UnreadReason,
+        _head: &'a FrameMetadata,
+        _why: &'an UnreadMessageReason,
     ) -> BoxFuture<'a, Option<Reply>> {
         Box::pin(async { None })
     }

@@ -8,35 +8,37 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use toolgate_contract::Reply;
-use toolgate_transports::http::websocket::{ClientGone, CloseReason, SocketHandle, SocketOutbox};
-use toolgate_transports::http::{HttpBounds, OutgoingResponse};
+use toolgate_transports::http::websocket::{
+    ClientGoneError, WebSocketCloseReason, WebSocketHandle, WebSocketOutbox,
+};
+use toolgate_transports::http::{HttpServerLimits, OutgoingResponse};
 
 use crate::served::{Client, ReceivedClose, Server, bounds, close, within_timeout};
 
 /// A server that hands each client's outbox to the test.
 struct BroadcastServer {
     server: Server,
-    outboxes: Arc<Mutex<Vec<SocketOutbox>>>,
+    outboxes: Arc<Mutex<Vec<WebSocketOutbox>>>,
 }
 
 impl BroadcastServer {
-    async fn start(bounds: HttpBounds) -> Self {
+    async fn start(bounds: HttpServerLimits) -> Self {
         let outboxes = Arc::new(Mutex::new(Vec::new()));
         let shared = outboxes.clone();
-        let listen = move |mut socket: SocketHandle| {
+        let listen = move |mut socket: WebSocketHandle| {
             let shared = shared.clone();
             async move {
                 shared.lock().expect("the lock").push(socket.outbox.clone());
                 socket.outbox.try_send("welcome".into()).expect("the client is connected");
                 while socket.inbox.next().await.is_some() {}
-                CloseReason::normal()
+                WebSocketCloseReason::normal()
             }
         };
         Self { server: Server::talking(bounds, listen).await, outboxes }
     }
 
     /// Connects a client. Returns it and its outbox.
-    async fn connect_client(&self) -> (Client, SocketOutbox) {
+    async fn connect_client(&self) -> (Client, WebSocketOutbox) {
         let mut client = self.server.connect().await;
         assert_eq!(client.receive().await, "welcome");
         (client, self.outboxes.lock().expect("the lock").pop().expect("an outbox"))
@@ -45,7 +47,7 @@ impl BroadcastServer {
 
 /// Returns the close frame for a client that reads nothing, while another one receives everything.
 async fn check(socket_waiting_messages: usize, socket_waiting_bytes: usize) -> ReceivedClose {
-    let bounds = HttpBounds { socket_waiting_messages, socket_waiting_bytes, ..bounds() };
+    let bounds = HttpServerLimits { socket_waiting_messages, socket_waiting_bytes, ..bounds() };
     let broadcast = BroadcastServer::start(bounds).await;
     let (mut slow, to_slow) = broadcast.connect_client().await;
     let (mut fast, to_fast) = broadcast.connect_client().await;
@@ -54,7 +56,7 @@ async fn check(socket_waiting_messages: usize, socket_waiting_bytes: usize) -> R
     while !dropped || sent_texts.len() < 200 {
         assert!(sent_texts.len() < 5_000, "the client that reads nothing is still connected");
         let text = format!("{:060000}", sent_texts.len());
-        dropped = to_slow.try_send(text.clone().into()) == Err(ClientGone);
+        dropped = to_slow.try_send(text.clone().into()) == Err(ClientGoneError);
         to_fast.try_send(text.clone().into()).expect("the client is connected");
         assert!(fast.receive().await == text);
         sent_texts.push(text);
@@ -80,7 +82,7 @@ async fn a_client_with_too_many_waiting_bytes_is_dropped_and_others_stay() {
 #[tokio::test]
 async fn dropping_a_client_that_never_reads_ends_its_conversation() {
     let minute = Duration::from_secs(60);
-    let patient = HttpBounds { write_time_max: minute, drain: minute, ..bounds() };
+    let patient = HttpServerLimits { write_time_max: minute, drain: minute, ..bounds() };
     let broadcast = BroadcastServer::start(patient).await;
     let (_slow, to_slow) = broadcast.connect_client().await;
     while to_slow.try_send("x".repeat(60_000).into()).is_ok() {
@@ -92,7 +94,8 @@ async fn dropping_a_client_that_never_reads_ends_its_conversation() {
 
 #[tokio::test]
 async fn sending_waits_for_a_slow_client() {
-    let narrow = HttpBounds { socket_waiting_messages: 2, socket_waiting_bytes: 1000, ..bounds() };
+    let narrow =
+        HttpServerLimits { socket_waiting_messages: 2, socket_waiting_bytes: 1000, ..bounds() };
     let text = |n: usize| format!("{n:050000}");
     let server = Server::talking(narrow, move |socket| async move {
         let sends = |n: usize| {
@@ -102,7 +105,7 @@ async fn sending_waits_for_a_slow_client() {
         for n in 0..400 {
             sends(n).await.expect("the client is connected");
         }
-        CloseReason::normal()
+        WebSocketCloseReason::normal()
     })
     .await;
     let received = server.connect().await.receive_all().await;
@@ -111,7 +114,7 @@ async fn sending_waits_for_a_slow_client() {
 
 #[tokio::test]
 async fn messages_of_many_waiting_senders_all_arrive() {
-    let narrow = HttpBounds { socket_waiting_messages: 1, ..bounds() };
+    let narrow = HttpServerLimits { socket_waiting_messages: 1, ..bounds() };
     let server = Server::talking(narrow, move |socket| async move {
         let sends = (0..100).map(|n: usize| {
             let outbox = socket.outbox.clone();
@@ -120,7 +123,7 @@ async fn messages_of_many_waiting_senders_all_arrive() {
         for sent in sends.collect::<Vec<_>>() {
             sent.await.expect("no panic").expect("the client is connected");
         }
-        CloseReason::normal()
+        WebSocketCloseReason::normal()
     })
     .await;
     let (mut received, received_close) = server.connect().await.receive_all().await;
@@ -131,7 +134,7 @@ async fn messages_of_many_waiting_senders_all_arrive() {
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_is_disconnected() {
-    let impatient = HttpBounds { write_time_max: Duration::from_millis(200), ..bounds() };
+    let impatient = HttpServerLimits { write_time_max: Duration::from_millis(200), ..bounds() };
     let (ended, mut over) = mpsc::channel(1);
     let server = Server::talking(impatient, move |mut socket| {
         let ended = ended.clone();
@@ -140,7 +143,7 @@ async fn a_client_that_reads_nothing_is_disconnected() {
             while socket.outbox.send(text.clone()).await.is_ok() {}
             while socket.inbox.next().await.is_some() {}
             ended.send(()).await.expect("the test listens");
-            CloseReason::normal()
+            WebSocketCloseReason::normal()
         }
     })
     .await;
@@ -150,7 +153,7 @@ async fn a_client_that_reads_nothing_is_disconnected() {
 
 #[tokio::test]
 async fn a_client_that_stops_within_a_message_is_disconnected() {
-    let impatient = HttpBounds { write_time_max: Duration::from_millis(200), ..bounds() };
+    let impatient = HttpServerLimits { write_time_max: Duration::from_millis(200), ..bounds() };
     let (ended, mut over) = mpsc::channel(1);
     let server = Server::talking(impatient, move |mut socket| {
         let ended = ended.clone();
@@ -159,7 +162,7 @@ async fn a_client_that_stops_within_a_message_is_disconnected() {
             socket.outbox.try_send("x".repeat(30 << 20).into()).expect("the client is connected");
             while socket.inbox.next().await.is_some() {}
             ended.send(()).await.expect("the test listens");
-            CloseReason::normal()
+            WebSocketCloseReason::normal()
         }
     })
     .await;

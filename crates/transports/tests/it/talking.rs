@@ -9,8 +9,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
-use toolgate_transports::http::HttpBounds;
-use toolgate_transports::http::websocket::CloseReason;
+use toolgate_transports::http::HttpServerLimits;
+use toolgate_transports::http::websocket::WebSocketCloseReason;
 
 use crate::served::{Server, bounds, close, echo, is_pending, within_timeout};
 
@@ -35,7 +35,7 @@ async fn a_large_message_arrives_complete_and_in_order() {
         async move {
             socket.outbox.try_send("before".into()).expect("the client is connected");
             socket.outbox.try_send(large.into()).expect("the client is connected");
-            CloseReason::normal()
+            WebSocketCloseReason::normal()
         }
     })
     .await;
@@ -69,7 +69,7 @@ async fn a_ping_is_answered_while_the_conversation_is_busy() {
         async move {
             let _inbox = socket.inbox;
             work.notified().await;
-            CloseReason::normal()
+            WebSocketCloseReason::normal()
         }
     })
     .await;
@@ -90,7 +90,7 @@ async fn no_message_is_lost_if_waiting_for_it_is_cancelled() {
                 biased;
                 message = socket.inbox.next() => match message {
                     Some(message) => drop(socket.outbox.send(message).await),
-                    None => return CloseReason::normal(),
+                    None => return WebSocketCloseReason::normal(),
                 },
                 () = tokio::task::yield_now() => {}
             }
@@ -139,7 +139,7 @@ async fn reading_stops_while_the_inbox_is_full() {
 #[tokio::test]
 async fn a_quiet_client_that_answers_pings_stays() {
     let keep_alive = Duration::from_millis(300);
-    let server = Server::talking(HttpBounds { keep_alive, ..bounds() }, echo).await;
+    let server = Server::talking(HttpServerLimits { keep_alive, ..bounds() }, echo).await;
     let mut client = server.connect().await;
     for _ in 0..5 {
         let message = within_timeout(client.0.next()).await.expect("a ping").expect("a ping");
@@ -153,13 +153,13 @@ async fn a_quiet_client_that_answers_pings_stays() {
 async fn a_client_that_answers_no_pings_is_dropped() {
     let keep_alive = Duration::from_millis(60);
     let (ended, mut over) = mpsc::channel(1);
-    let server = Server::talking(HttpBounds { keep_alive, ..bounds() }, move |mut socket| {
+    let server = Server::talking(HttpServerLimits { keep_alive, ..bounds() }, move |mut socket| {
         let ended = ended.clone();
         async move {
             assert_eq!(socket.inbox.next().await, None);
             socket.outbox.wait_closed().await;
             ended.send(()).await.expect("the test listens");
-            CloseReason::normal()
+            WebSocketCloseReason::normal()
         }
     })
     .await;
@@ -174,7 +174,7 @@ async fn a_client_that_is_not_read_does_not_count_as_silent() {
     let keep_alive = Duration::from_millis(300);
     let go = Arc::new(Notify::new());
     let notify = go.clone();
-    let server = Server::talking(HttpBounds { keep_alive, ..bounds() }, move |socket| {
+    let server = Server::talking(HttpServerLimits { keep_alive, ..bounds() }, move |socket| {
         let go = notify.clone();
         async move {
             go.notified().await;

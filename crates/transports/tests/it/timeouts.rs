@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 use toolgate_contract::Reply;
-use toolgate_transports::http::{HttpBounds, OutgoingResponse, ServerSentEvent};
+use toolgate_transports::http::{HttpServerLimits, OutgoingResponse, ServerSentEvent};
 
 use crate::served::{Server, bounds, read_head, within_timeout};
 
@@ -16,7 +16,7 @@ const JSON: &str = "content-type: application/json\r\n";
 
 /// Starts a server that waits for a head and a body for these times, and answers with `{}`.
 async fn start(head_time_max: Duration, body_time_max: Duration) -> Server {
-    let bounds = HttpBounds { head_time_max, body_time_max, ..bounds() };
+    let bounds = HttpServerLimits { head_time_max, body_time_max, ..bounds() };
     Server::start(bounds, |_| OutgoingResponse::Single(Reply::json("{}"))).await
 }
 
@@ -82,7 +82,7 @@ async fn a_body_that_does_not_arrive_in_time_is_a_timeout() {
 #[tokio::test]
 async fn an_answer_may_take_longer_than_the_head_and_body_times() {
     let short = Duration::from_millis(100);
-    let bounds = HttpBounds { head_time_max: short, body_time_max: short, ..bounds() };
+    let bounds = HttpServerLimits { head_time_max: short, body_time_max: short, ..bounds() };
     let server = Server::start(bounds, |_| {
         let late = async {
             sleep(Duration::from_millis(600)).await;
@@ -97,8 +97,11 @@ async fn an_answer_may_take_longer_than_the_head_and_body_times() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_its_answers_is_disconnected() {
-    let bounds =
-        HttpBounds { connections_max: 1, write_time_max: Duration::from_millis(300), ..bounds() };
+    let bounds = HttpServerLimits {
+        connections_max: 1,
+        write_time_max: Duration::from_millis(300),
+        ..bounds()
+    };
     let page = Bytes::from(vec![b' '; 1 << 20]);
     let server =
         Server::start(bounds, move |_| OutgoingResponse::Single(Reply::json(page.clone()))).await;

@@ -1,6 +1,6 @@
 //! WebSocket requests and their refusals.
 
-use toolgate_contract::{FrameHead, Reply};
+use toolgate_contract::{FrameMetadata, Reply};
 use toolgate_transports::http::OutgoingResponse;
 
 use crate::served::{Server, UPGRADE_HEADERS, bounds, echo, read_head, socket};
@@ -110,7 +110,7 @@ async fn a_websocket_that_was_not_requested_is_an_internal_error() {
 #[tokio::test]
 async fn the_application_gets_the_path_and_query_unchanged() {
     let server = Server::start(bounds(), |incoming| {
-        let FrameHead::Http { method, path, query, .. } = &incoming.frame.head else {
+        let FrameMetadata::Http { method, path, query, .. } = &incoming.frame.head else {
             panic!("this is HTTP")
         };
         OutgoingResponse::Single(Reply::json(format!("{method} {path} {query}")))

@@ -11,8 +11,8 @@ use crate::pins::PinPolicy;
 
 /// Tools that were compared with their pins over one connection.
 #[derive(Default)]
-pub(crate) struct CheckedPins {
-    checked: Mutex<CheckedTools>,
+pub(crate) struct CheckedToolPins {
+    checked: Mutex<PinCheckedTools>,
     /// All tools that the upstream lists, and the time at which they were listed. The lock admits
     /// one listing at a time.
     pub(crate) tools: tokio::sync::Mutex<Option<(PinCheckTime, Arc<[Value]>)>>,
@@ -23,7 +23,7 @@ const PINS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Tools whose definitions matched their pins, and the time of that check.
 #[derive(Default)]
-pub(crate) struct CheckedTools {
+pub(crate) struct PinCheckedTools {
     pub(crate) since: Option<PinCheckTime>,
     pub(crate) names: HashSet<String>,
     /// Pins to which the tools were compared, and the time at which the pins were last read.
@@ -46,13 +46,13 @@ impl PinCheckTime {
     }
 }
 
-impl CheckedPins {
+impl CheckedToolPins {
     /// Locks the checked tools. Clears them first if they are no longer valid after the upstream
     /// has announced `turn` changes.
-    pub(crate) fn lock_current(&self, turn: u64) -> MutexGuard<'_, CheckedTools> {
+    pub(crate) fn lock_current(&self, turn: u64) -> MutexGuard<'_, PinCheckedTools> {
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         if checked.since.is_some_and(|since| !since.is_valid_in(turn)) {
-            *checked = CheckedTools::default();
+            *checked = PinCheckedTools::default();
         }
         checked
     }
@@ -74,7 +74,7 @@ impl CheckedPins {
             let is_same =
                 |now: PinPolicy| checked.pins.as_ref().is_some_and(|(by, _)| by.is_same_lock(&now));
             if !pinned().is_some_and(is_same) {
-                *checked = CheckedTools::default();
+                *checked = PinCheckedTools::default();
                 return false;
             }
             if let Some((_, looked)) = &mut checked.pins {

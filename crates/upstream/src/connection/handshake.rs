@@ -9,12 +9,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use toolgate_contract::QuestionSupport;
 use toolgate_dialects::mcp::upstream::{
-    NEWEST_SESSION, ProtocolEra, REVISIONS, Revision, discover_params, initialize_params,
+    McpRevision, NEWEST_SESSION, REVISIONS, SessionModel, discover_params, initialize_params,
 };
 
 use super::new_message;
 use crate::message::UpstreamRpcError;
-use crate::transport::{MessageReceiver, RequestFailure, TransportConnection, describe_failure};
+use crate::transport::{
+    MessageReceiver, TransportConnection, UpstreamRequestFailure, describe_failure,
+};
 
 /// Time after which a server that has not answered `server/discover` gets `initialize` as well. The
 /// server may be slow to start, or it may not know the method and never answer.
@@ -24,20 +26,20 @@ const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// The protocol revision that both sides use, and the server's description of itself.
 #[derive(Debug)]
-pub(super) struct AgreedRevision {
-    pub(super) revision: &'static Revision,
+pub(super) struct NegotiatedRevision {
+    pub(super) revision: &'static McpRevision,
     pub(super) server_info: Value,
 }
 
 /// A handshake with an upstream that opens a connection. The caller limits its duration.
-pub(super) struct Handshake<'a> {
+pub(super) struct UpstreamHandshake<'a> {
     transport: &'a Arc<dyn TransportConnection>,
     capabilities: QuestionSupport,
     receiver: &'a Arc<dyn MessageReceiver>,
     ids: AtomicU64,
 }
 
-impl<'a> Handshake<'a> {
+impl<'a> UpstreamHandshake<'a> {
     pub(super) fn new(
         transport: &'a Arc<dyn TransportConnection>,
         capabilities: QuestionSupport,
@@ -50,30 +52,30 @@ impl<'a> Handshake<'a> {
     /// both sides support.
     pub(super) async fn agree(
         &self,
-        wanted: Option<&'static Revision>,
-    ) -> Result<AgreedRevision, RequestFailure> {
+        wanted: Option<&'static McpRevision>,
+    ) -> Result<NegotiatedRevision, UpstreamRequestFailure> {
         match wanted {
             None => self.find_revision().await,
             Some(wanted) => match wanted.era {
-                ProtocolEra::Stateless => self.discover().await,
-                ProtocolEra::Session => self.initialize(wanted).await,
+                SessionModel::Stateless => self.discover().await,
+                SessionModel::Session => self.initialize(wanted).await,
             },
         }
     }
 
-    async fn find_revision(&self) -> Result<AgreedRevision, RequestFailure> {
+    async fn find_revision(&self) -> Result<NegotiatedRevision, UpstreamRequestFailure> {
         let mut discovery = pin!(self.discover());
         match tokio::time::timeout(PROBE_TIMEOUT, &mut discovery).await {
             Ok(Ok(agreement)) => Ok(agreement),
             Ok(Err(failure)) => {
                 let is_final = self.transport.closed().is_cancelled()
-                    || matches!(failure, RequestFailure::Unauthorized(_));
+                    || matches!(failure, UpstreamRequestFailure::Unauthorized(_));
                 if is_final {
                     return Err(failure);
                 }
                 // Older servers answer an unknown method in many ways.
-                let stateless = Revision::newest(ProtocolEra::Stateless);
-                let named = named_revision(&failure, stateless, Some(ProtocolEra::Session));
+                let stateless = McpRevision::newest(SessionModel::Stateless);
+                let named = named_revision(&failure, stateless, Some(SessionModel::Session));
                 self.initialize_or_follow(named.unwrap_or(&NEWEST_SESSION)).await
             }
             Err(_) => self.initialize_meanwhile(discovery).await,
@@ -83,8 +85,10 @@ impl<'a> Handshake<'a> {
     /// Sends `initialize` while `discovery` waits for its answer. The first success decides.
     async fn initialize_meanwhile(
         &self,
-        mut discovery: Pin<&mut impl Future<Output = Result<AgreedRevision, RequestFailure>>>,
-    ) -> Result<AgreedRevision, RequestFailure> {
+        mut discovery: Pin<
+            &mut impl Future<Output = Result<NegotiatedRevision, UpstreamRequestFailure>>,
+        >,
+    ) -> Result<NegotiatedRevision, UpstreamRequestFailure> {
         let mut session = pin!(self.initialize(&NEWEST_SESSION));
         let refusal = tokio::select! {
             biased;
@@ -93,12 +97,12 @@ impl<'a> Handshake<'a> {
                 Err(_) => return self.follow(session.await, &NEWEST_SESSION).await,
             },
             begun = &mut session => match begun {
-                Err(refusal @ RequestFailure::Refused(_)) => refusal,
+                Err(refusal @ UpstreamRequestFailure::Refused(_)) => refusal,
                 begun => return begun,
             },
         };
         match named_revision(&refusal, &NEWEST_SESSION, None) {
-            Some(named) if named.era == ProtocolEra::Session => self.initialize(named).await,
+            Some(named) if named.era == SessionModel::Session => self.initialize(named).await,
             // A server of a stateless revision also refuses `initialize` before it has answered
             // `server/discover`.
             Some(_) | None => match discovery.await {
@@ -110,8 +114,8 @@ impl<'a> Handshake<'a> {
 
     async fn initialize_or_follow(
         &self,
-        revision: &'static Revision,
-    ) -> Result<AgreedRevision, RequestFailure> {
+        revision: &'static McpRevision,
+    ) -> Result<NegotiatedRevision, UpstreamRequestFailure> {
         self.follow(self.initialize(revision).await, revision).await
     }
 
@@ -119,36 +123,36 @@ impl<'a> Handshake<'a> {
     /// that a refusal names.
     async fn follow(
         &self,
-        begun: Result<AgreedRevision, RequestFailure>,
-        asked: &Revision,
-    ) -> Result<AgreedRevision, RequestFailure> {
+        begun: Result<NegotiatedRevision, UpstreamRequestFailure>,
+        asked: &McpRevision,
+    ) -> Result<NegotiatedRevision, UpstreamRequestFailure> {
         let Err(refusal) = &begun else { return begun };
         match named_revision(refusal, asked, None) {
             None => begun,
             Some(named) => match named.era {
-                ProtocolEra::Stateless => self.discover().await,
-                ProtocolEra::Session => self.initialize(named).await,
+                SessionModel::Stateless => self.discover().await,
+                SessionModel::Session => self.initialize(named).await,
             },
         }
     }
 
     /// Asks for the server's protocol revisions with `server/discover`, the request of the
     /// stateless protocol.
-    async fn discover(&self) -> Result<AgreedRevision, RequestFailure> {
-        let stateless = Revision::newest(ProtocolEra::Stateless);
+    async fn discover(&self) -> Result<NegotiatedRevision, UpstreamRequestFailure> {
+        let stateless = McpRevision::newest(SessionModel::Stateless);
         self.transport.set_revision(Some(stateless));
         let params = discover_params(stateless);
         let mut found = self.ask("server/discover", stateless, &params).await;
         // Some servers refuse a revision and list it as supported in the same answer. A second
         // attempt decides.
         if let Err(refusal) = &found
-            && named_revision(refusal, stateless, Some(ProtocolEra::Stateless)).is_some()
+            && named_revision(refusal, stateless, Some(SessionModel::Stateless)).is_some()
         {
             found = self.ask("server/discover", stateless, &params).await;
         }
         let server_info: Value = serde_json::from_str(found?.get()).unwrap_or_default();
         match lists_revision(&server_info["supportedVersions"], stateless) {
-            true => Ok(AgreedRevision { revision: stateless, server_info }),
+            true => Ok(NegotiatedRevision { revision: stateless, server_info }),
             false => Err(unsupported_revision(&server_info["supportedVersions"])),
         }
     }
@@ -157,21 +161,21 @@ impl<'a> Handshake<'a> {
     /// answer.
     async fn initialize(
         &self,
-        revision: &'static Revision,
-    ) -> Result<AgreedRevision, RequestFailure> {
+        revision: &'static McpRevision,
+    ) -> Result<NegotiatedRevision, UpstreamRequestFailure> {
         self.transport.set_revision(None);
         let params = initialize_params(self.capabilities, revision);
         let answer = match self.ask("initialize", revision, &params).await {
-            Err(RequestFailure::Refused(error)) if error.code == UNSUPPORTED_VERSION => {
+            Err(UpstreamRequestFailure::Refused(error)) if error.code == UNSUPPORTED_VERSION => {
                 return Err(unsupported_revision(&supported_in(&error)));
             }
             answer => answer?,
         };
         let server_info: Value = serde_json::from_str(answer.get()).unwrap_or_default();
         let name = server_info["protocolVersion"].as_str().unwrap_or_default();
-        match Revision::find(name, ProtocolEra::Session) {
-            Some(revision) => Ok(AgreedRevision { revision, server_info }),
-            None => Err(RequestFailure::Refused(UpstreamRpcError::new(
+        match McpRevision::find(name, SessionModel::Session) {
+            Some(revision) => Ok(NegotiatedRevision { revision, server_info }),
+            None => Err(UpstreamRequestFailure::Refused(UpstreamRpcError::new(
                 -32603,
                 format!("it uses the protocol revision `{name}`, which is unknown here"),
             ))),
@@ -182,9 +186,9 @@ impl<'a> Handshake<'a> {
     async fn ask(
         &self,
         method: &str,
-        revision: &Revision,
+        revision: &McpRevision,
         params: &Value,
-    ) -> Result<Box<RawValue>, RequestFailure> {
+    ) -> Result<Box<RawValue>, UpstreamRequestFailure> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let asked = format!("`{method}` ({})", revision.name);
         self.receiver.record_exchange(&asked, None);
@@ -196,10 +200,12 @@ impl<'a> Handshake<'a> {
 }
 
 /// Describes an answer of the handshake in one line.
-fn describe_answer(answer: &Result<Box<RawValue>, RequestFailure>) -> String {
+fn describe_answer(answer: &Result<Box<RawValue>, UpstreamRequestFailure>) -> String {
     match answer {
         Ok(result) => format!("it answered {}", result.get()),
-        Err(failure @ RequestFailure::Refused(UpstreamRpcError { data: Some(data), .. })) => {
+        Err(
+            failure @ UpstreamRequestFailure::Refused(UpstreamRpcError { data: Some(data), .. }),
+        ) => {
             format!("{}: {data}", describe_failure(failure))
         }
         Err(failure) => describe_failure(failure),
@@ -212,11 +218,11 @@ fn describe_answer(answer: &Result<Box<RawValue>, RequestFailure>) -> String {
 /// Servers of older revisions have other error codes for this refusal. Some name their revisions
 /// only in the message.
 fn named_revision(
-    failure: &RequestFailure,
-    asked: &Revision,
-    era: Option<ProtocolEra>,
-) -> Option<&'static Revision> {
-    let RequestFailure::Refused(error) = failure else { return None };
+    failure: &UpstreamRequestFailure,
+    asked: &McpRevision,
+    era: Option<SessionModel>,
+) -> Option<&'static McpRevision> {
+    let UpstreamRequestFailure::Refused(error) = failure else { return None };
     let supported = supported_in(error);
     let mut known = REVISIONS.iter().filter(|known| era.is_none_or(|era| known.era == era));
     known.find(|known| match supported.is_array() {
@@ -232,19 +238,19 @@ fn supported_in(error: &UpstreamRpcError) -> Value {
     list("supported").or_else(|| list("supportedVersions")).unwrap_or_default()
 }
 
-fn lists_revision(supported: &Value, revision: &Revision) -> bool {
+fn lists_revision(supported: &Value, revision: &McpRevision) -> bool {
     supported.as_array().is_some_and(|all| all.iter().any(|one| one == revision.name))
 }
 
 /// Returns the error for a server that supports only the revisions in `supported`.
-fn unsupported_revision(supported: &Value) -> RequestFailure {
+fn unsupported_revision(supported: &Value) -> UpstreamRequestFailure {
     let shown = match supported.is_null() {
         true => "other ones".to_owned(),
         false => supported.to_string(),
     };
     let message = format!("it does not support this protocol revision; it supports {shown}");
     let data = serde_json::json!({ "supported": supported });
-    RequestFailure::Refused(UpstreamRpcError {
+    UpstreamRequestFailure::Refused(UpstreamRpcError {
         data: Some(data),
         ..UpstreamRpcError::new(UNSUPPORTED_VERSION, message)
     })
@@ -259,7 +265,7 @@ mod tests {
     use toolgate_contract::BoxFuture;
 
     use super::*;
-    use crate::server_requests::RefusingReceiver;
+    use crate::server_requests::RefusingMessageReceiver;
     use crate::transport::OutgoingMessage;
 
     /// A server's answer to a request, and the time that it takes in seconds.
@@ -278,7 +284,7 @@ mod tests {
             &self,
             message: OutgoingMessage,
             _: Arc<dyn MessageReceiver>,
-        ) -> BoxFuture<'_, Result<Box<RawValue>, RequestFailure>> {
+        ) -> BoxFuture<'_, Result<Box<RawValue>, UpstreamRequestFailure>> {
             Box::pin(async move {
                 let body: Value = serde_json::from_slice(&message.body).expect("a message");
                 let revision = body["params"]["protocolVersion"].as_str().unwrap_or_default();
@@ -291,7 +297,7 @@ mod tests {
                 };
                 let Some((seconds, answer)) = answer else { return std::future::pending().await };
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
-                let text = answer.map_err(RequestFailure::Refused)?.to_string();
+                let text = answer.map_err(UpstreamRequestFailure::Refused)?.to_string();
                 Ok(RawValue::from_string(text).expect("JSON"))
             })
         }
@@ -299,7 +305,7 @@ mod tests {
         fn send_notification(
             &self,
             _: OutgoingMessage,
-        ) -> BoxFuture<'_, Result<(), RequestFailure>> {
+        ) -> BoxFuture<'_, Result<(), UpstreamRequestFailure>> {
             Box::pin(async { Ok(()) })
         }
 
@@ -332,8 +338,8 @@ mod tests {
             closed: CancellationToken::new(),
         });
         let transport: Arc<dyn TransportConnection> = server.clone();
-        let receiver: Arc<dyn MessageReceiver> = Arc::new(RefusingReceiver);
-        let handshake = Handshake::new(&transport, QuestionSupport::default(), &receiver);
+        let receiver: Arc<dyn MessageReceiver> = Arc::new(RefusingMessageReceiver);
+        let handshake = UpstreamHandshake::new(&transport, QuestionSupport::default(), &receiver);
         let wanted = wanted.and_then(|name| REVISIONS.iter().find(|known| known.name == name));
         let agreed = tokio::time::timeout(Duration::from_secs(30), handshake.agree(wanted)).await;
         let agreed = match agreed {

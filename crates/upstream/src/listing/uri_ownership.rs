@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use toolgate_contract::UriClaim;
+use toolgate_contract::UriClaimStrength;
 
 use super::UpstreamListing;
 use super::skill_index::{SkillIndex, own_scheme};
@@ -48,17 +48,17 @@ pub(crate) fn claim_of_uri(
     listing: &UpstreamListing,
     skills: &SkillIndex,
     uri: &str,
-) -> Option<UriClaim> {
+) -> Option<UriClaimStrength> {
     let schemes = || resource_uris(listing).chain(uri_templates(listing)).filter_map(own_scheme);
     if resource_uris(listing).any(|one| one == uri) || skills.has_file(uri) {
-        Some(UriClaim::Listed)
+        Some(UriClaimStrength::Listed)
     } else if skills.skill_of(uri).is_some() {
         // A skill's folder holds only files of that skill.
-        Some(UriClaim::Inside)
+        Some(UriClaimStrength::Inside)
     } else if uri_templates(listing).any(|template| matches_template(template, uri)) {
-        Some(UriClaim::Template)
+        Some(UriClaimStrength::Template)
     } else if schemes().any(|scheme| uri.starts_with(scheme)) || skills.has_own_scheme(uri) {
-        Some(UriClaim::Scheme)
+        Some(UriClaimStrength::Scheme)
     } else {
         None
     }
@@ -134,16 +134,16 @@ mod tests {
         };
         let skills = SkillIndex::from_listing("up", &listing);
         for (uri, expected) in [
-            ("skill://t/SKILL.md", Some(UriClaim::Listed)),
-            ("skill://t/a/b", Some(UriClaim::Inside)),
-            ("skill://t", Some(UriClaim::Inside)),
-            ("skill://tea/SKILL.md", Some(UriClaim::Scheme)),
-            ("https://x/s/a", Some(UriClaim::Inside)),
-            ("a://1", Some(UriClaim::Listed)),
-            ("b://1/y", Some(UriClaim::Template)),
-            ("b://1", Some(UriClaim::Scheme)),
-            ("a://2", Some(UriClaim::Scheme)),
-            ("https://x/1", Some(UriClaim::Listed)),
+            ("skill://t/SKILL.md", Some(UriClaimStrength::Listed)),
+            ("skill://t/a/b", Some(UriClaimStrength::Inside)),
+            ("skill://t", Some(UriClaimStrength::Inside)),
+            ("skill://tea/SKILL.md", Some(UriClaimStrength::Scheme)),
+            ("https://x/s/a", Some(UriClaimStrength::Inside)),
+            ("a://1", Some(UriClaimStrength::Listed)),
+            ("b://1/y", Some(UriClaimStrength::Template)),
+            ("b://1", Some(UriClaimStrength::Scheme)),
+            ("a://2", Some(UriClaimStrength::Scheme)),
+            ("https://x/1", Some(UriClaimStrength::Listed)),
             ("https://x/2", None),
             ("docs://1", None),
         ] {

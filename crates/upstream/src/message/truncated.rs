@@ -5,7 +5,7 @@ use toolgate_net::TruncatedText;
 
 /// Kind of a truncated JSON-RPC message, if it can be recognized.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum MessageKind {
+pub(crate) enum TruncatedMessageKind {
     /// The message is an answer, with its id if the id can be read.
     Answer(Option<u64>),
     /// The message is a request or a notification, or the text is no message.
@@ -13,19 +13,21 @@ pub(crate) enum MessageKind {
 }
 
 /// Returns the kind of a JSON-RPC message that was truncated.
-pub(crate) fn kind_of_truncated(message: &TruncatedText) -> MessageKind {
+pub(crate) fn kind_of_truncated(message: &TruncatedText) -> TruncatedMessageKind {
     match kind_of_message(&message.head) {
-        MessageKind::Answer(None) => MessageKind::Answer(id_at_end(&message.tail)),
+        TruncatedMessageKind::Answer(None) => {
+            TruncatedMessageKind::Answer(id_at_end(&message.tail))
+        }
         is => is,
     }
 }
 
 /// Returns the kind of a message according to the top-level members in `start`, which is the
 /// beginning of the message or all of it.
-pub(crate) fn kind_of_message(start: &[u8]) -> MessageKind {
-    let mut at = JsonScanner { text: strip_byte_order_mark_bytes(start), at: 0 };
+pub(crate) fn kind_of_message(start: &[u8]) -> TruncatedMessageKind {
+    let mut at = TruncatedJsonScanner { text: strip_byte_order_mark_bytes(start), at: 0 };
     if at.next() != Some(b'{') {
-        return MessageKind::Other;
+        return TruncatedMessageKind::Other;
     }
     let mut is_answer = false;
     let mut id = None;
@@ -41,16 +43,16 @@ pub(crate) fn kind_of_message(start: &[u8]) -> MessageKind {
         }
         let value = at.value();
         match name {
-            b"method" | b"params" => return MessageKind::Other,
+            b"method" | b"params" => return TruncatedMessageKind::Other,
             b"result" | b"error" | b"jsonrpc" => is_answer = true,
             b"id" => id = parse_id(value),
             _ => {}
         }
     }
     match is_answer {
-        true => MessageKind::Answer(id),
+        true => TruncatedMessageKind::Answer(id),
         // Program output may also contain an id.
-        false => MessageKind::Other,
+        false => TruncatedMessageKind::Other,
     }
 }
 
@@ -74,12 +76,12 @@ fn parse_id(value: &[u8]) -> Option<u64> {
 }
 
 /// Scanner for JSON that may be truncated.
-struct JsonScanner<'a> {
+struct TruncatedJsonScanner<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl<'a> JsonScanner<'a> {
+impl<'a> TruncatedJsonScanner<'a> {
     /// Returns the next byte of the text that is not white space.
     fn next(&mut self) -> Option<u8> {
         loop {
@@ -140,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    fn cut(text: &str) -> MessageKind {
+    fn cut(text: &str) -> TruncatedMessageKind {
         let mut cut = TruncatedText::default();
         text.as_bytes().chunks(700).for_each(|piece| cut.append(piece));
         kind_of_truncated(&cut)
@@ -155,10 +157,10 @@ mod tests {
             format!(r#"{{"result":{{"id":8,"a":["\"id\":9{long}"]}},"jsonrpc":"2.0","id":7}}"#),
             format!(r#"{{"result":{{"a":"{long}","id":8}}, "id":7, "jsonrpc":"2.0"}}"#),
         ] {
-            assert_eq!(cut(&text), MessageKind::Answer(Some(7)), "{}", &text[..60]);
+            assert_eq!(cut(&text), TruncatedMessageKind::Answer(Some(7)), "{}", &text[..60]);
         }
         let nested = format!(r#"{{"result":{{"a":"{long}","id":8}}}}"#);
-        assert_eq!(cut(&nested), MessageKind::Answer(None));
+        assert_eq!(cut(&nested), TruncatedMessageKind::Answer(None));
     }
 
     #[test]
@@ -172,7 +174,7 @@ mod tests {
             format!(r#"{{"level":"info","id":7,"text":"{long}"}}"#),
             "{".to_owned(),
         ] {
-            assert_eq!(cut(&text), MessageKind::Other, "{}", &text[..text.len().min(60)]);
+            assert_eq!(cut(&text), TruncatedMessageKind::Other, "{}", &text[..text.len().min(60)]);
         }
     }
 
@@ -187,7 +189,7 @@ mod tests {
                 format!(r#"{{"id":{id},"result":{result}}}"#),
                 format!(r#"{{"result":{result},"id":{id}}}"#),
             ] {
-                prop_assert_eq!(kind_of_message(text.as_bytes()), MessageKind::Answer(Some(id)));
+                prop_assert_eq!(kind_of_message(text.as_bytes()), TruncatedMessageKind::Answer(Some(id)));
             }
         }
 

@@ -3,29 +3,29 @@
 use std::sync::Arc;
 
 use super::challenge::BearerChallenge;
-use super::discovery::{self, DiscoveredServer};
+use super::discovery::{self, DiscoveredAuthorizationServer};
 use super::sign_in::SignInAttempt;
-use super::steps::{StepCallback, StepReporter};
-use super::tokens::{ClientCredential, OAuthClient, OAuthTokens};
+use super::steps::{AuthorizationStepCallback, AuthorizationStepReporter};
+use super::tokens::{OAuthClient, OAuthClientCredential, OAuthTokens};
 use super::{StoredSignIn, TokenRequestState, UpstreamCredentials, add_scopes, describe_tokens};
 use crate::settings::OAuthGrant;
 use crate::settings::{UpstreamSettings, UpstreamTransport};
-use crate::world::UpstreamWorld;
+use crate::world::UpstreamSystemAccess;
 use toolgate_contract::printable::escape_hidden;
 
 /// Access to the OAuth authorization of one upstream, for signing in and out.
-pub struct OAuthAccess {
+pub struct UpstreamOAuthAccess {
     credentials: UpstreamCredentials,
     transport: UpstreamTransport,
 }
 
 /// A sign-in to an upstream that waits until the person returns from the browser.
 pub struct PendingSignIn<'a> {
-    access: &'a OAuthAccess,
+    access: &'an UpstreamOAuthAccess,
     sign_in: SignInAttempt,
 }
 
-impl OAuthAccess {
+impl UpstreamOAuthAccess {
     /// Opens the OAuth authorization of the upstream `name`.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl OAuthAccess {
     /// Returns an error if the upstream is a program, has a fixed `Authorization` header, or its
     /// settings are invalid.
     pub fn open(
-        world: Arc<dyn UpstreamWorld>,
+        world: Arc<dyn UpstreamSystemAccess>,
         name: &str,
         settings: &UpstreamSettings,
     ) -> Result<Self, String> {
@@ -68,7 +68,7 @@ impl OAuthAccess {
     pub async fn sign_in<'a>(
         &'a self,
         redirect: &str,
-        callback: &mut StepCallback<'_>,
+        callback: &mut AuthorizationStepCallback<'_>,
     ) -> Result<PendingSignIn<'a>, String> {
         let credentials = &self.credentials;
         if credentials.settings.grant != OAuthGrant::AuthorizationCode {
@@ -78,7 +78,8 @@ impl OAuthAccess {
                 credentials.upstream
             ));
         }
-        let begun = self.begin_sign_in(redirect, &mut StepReporter(Some(callback))).await;
+        let begun =
+            self.begin_sign_in(redirect, &mut AuthorizationStepReporter(Some(callback))).await;
         begun
             .map(|sign_in| PendingSignIn { access: self, sign_in })
             .map_err(|why| escape_hidden(&why))
@@ -87,7 +88,7 @@ impl OAuthAccess {
     async fn begin_sign_in(
         &self,
         redirect: &str,
-        steps: &mut StepReporter<'_>,
+        steps: &mut AuthorizationStepReporter<'_>,
     ) -> Result<SignInAttempt, String> {
         let credentials = &self.credentials;
         let found = self.discover(steps).await?;
@@ -116,8 +117,8 @@ impl OAuthAccess {
 
     /// Performs each step of authorization and reports its outcome. Returns true if all steps
     /// succeeded.
-    pub async fn examine(&self, callback: &mut StepCallback<'_>) -> bool {
-        let steps = &mut StepReporter(Some(callback));
+    pub async fn examine(&self, callback: &mut AuthorizationStepCallback<'_>) -> bool {
+        let steps = &mut AuthorizationStepReporter(Some(callback));
         let outcome = self.examine_steps(steps).await;
         if let Err(why) = &outcome {
             steps.report("authorization", &Err(why.clone()));
@@ -125,7 +126,7 @@ impl OAuthAccess {
         outcome.is_ok()
     }
 
-    async fn examine_steps(&self, steps: &mut StepReporter<'_>) -> Result<(), String> {
+    async fn examine_steps(&self, steps: &mut AuthorizationStepReporter<'_>) -> Result<(), String> {
         let credentials = &self.credentials;
         let found = self.discover(steps).await?;
         found.server.check_pkce(&credentials.upstream, &credentials.settings)?;
@@ -165,7 +166,10 @@ impl OAuthAccess {
     }
 
     /// Discovers the upstream's authorization server by a request to the upstream without a token.
-    async fn discover(&self, steps: &mut StepReporter<'_>) -> Result<DiscoveredServer, String> {
+    async fn discover(
+        &self,
+        steps: &mut AuthorizationStepReporter<'_>,
+    ) -> Result<DiscoveredAuthorizationServer, String> {
         let UpstreamCredentials { fetcher, url, settings, .. } = &self.credentials;
         let probed = fetcher.probe(url, self.transport).await;
         let outcome = match &probed {
@@ -189,7 +193,7 @@ impl OAuthAccess {
     /// `offline_access` if the authorization server supports it.
     fn scopes_to_request(
         &self,
-        found: &DiscoveredServer,
+        found: &DiscoveredAuthorizationServer,
         before: Option<&StoredSignIn>,
     ) -> Vec<String> {
         let mut scopes = found.scopes.clone();
@@ -208,11 +212,11 @@ impl OAuthAccess {
     /// Returns the OAuth client for the sign-in. Registers a client if needed.
     async fn client_for(
         &self,
-        found: &DiscoveredServer,
+        found: &DiscoveredAuthorizationServer,
         redirect: &str,
         scopes: &[String],
         before: Option<StoredSignIn>,
-        steps: &mut StepReporter<'_>,
+        steps: &mut AuthorizationStepReporter<'_>,
     ) -> Result<OAuthClient, String> {
         let UpstreamCredentials { settings, credential, fetcher, upstream, .. } = &self.credentials;
         let server = &found.server;
@@ -221,7 +225,7 @@ impl OAuthAccess {
         // have to prove our identity.
         let known = settings.client_id.as_ref().filter(|id| {
             !is_document(id)
-                || !matches!(credential, ClientCredential::Nothing)
+                || !matches!(credential, OAuthClientCredential::Nothing)
                 || server.client_id_metadata_document_supported
                 || server.registration_endpoint.is_none()
         });
@@ -268,7 +272,7 @@ impl PendingSignIn<'_> {
     ///
     /// Returns the reason if authorization failed or the tokens cannot be stored.
     pub async fn finish(self, query: &str) -> Result<String, String> {
-        let Self { access: OAuthAccess { credentials, .. }, sign_in } = self;
+        let Self { access: UpstreamOAuthAccess { credentials, .. }, sign_in } = self;
         let exchanged = sign_in.exchange_code(&credentials.fetcher, query).await;
         let (found, client, tokens) = exchanged.map_err(|why| escape_hidden(&why))?;
         let description = escape_hidden(&describe_tokens(&tokens));

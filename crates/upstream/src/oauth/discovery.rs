@@ -6,7 +6,7 @@ use toolgate_net::HttpUrl;
 
 use super::challenge::BearerChallenge;
 use super::fetch::OAuthFetcher;
-use super::steps::StepReporter;
+use super::steps::AuthorizationStepReporter;
 use crate::address::parse_url;
 use crate::settings::{OAuthGrant, OAuthSettings};
 
@@ -46,7 +46,7 @@ pub(crate) struct AuthorizationServer {
 
 /// The authorization server of an upstream, with the scopes to request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DiscoveredServer {
+pub(crate) struct DiscoveredAuthorizationServer {
     /// Resource identifier of the upstream, for which tokens are requested.
     pub(crate) resource: String,
     /// Scopes that a token needs, according to the upstream or the settings.
@@ -64,8 +64,8 @@ pub(crate) async fn discover(
     url: &str,
     challenge: &BearerChallenge,
     settings: &OAuthSettings,
-    steps: &mut StepReporter<'_>,
-) -> Result<DiscoveredServer, String> {
+    steps: &mut AuthorizationStepReporter<'_>,
+) -> Result<DiscoveredAuthorizationServer, String> {
     let described = fetch_resource_metadata(fetcher, url, challenge, steps).await?;
     let scopes = |supported: Vec<String>| match () {
         () if !settings.scopes.is_empty() => settings.scopes.clone(),
@@ -86,7 +86,7 @@ pub(crate) async fn discover(
                 default_endpoints(&origin)
             }
         };
-        return Ok(DiscoveredServer {
+        return Ok(DiscoveredAuthorizationServer {
             resource: url.to_owned(),
             scopes: scopes(Vec::new()),
             server,
@@ -102,7 +102,7 @@ pub(crate) async fn discover(
     let issuer = issuer.map_err(|why| format!("{why}; it names {authorization_servers:?}"))?;
     let found =
         fetch_server_metadata(fetcher, issuer, steps).await?.ok_or_else(|| no_metadata(issuer))?;
-    Ok(DiscoveredServer { resource, scopes: scopes(scopes_supported), server: found })
+    Ok(DiscoveredAuthorizationServer { resource, scopes: scopes(scopes_supported), server: found })
 }
 
 fn no_metadata(issuer: &str) -> String {
@@ -114,7 +114,7 @@ async fn fetch_resource_metadata(
     fetcher: &OAuthFetcher,
     url: &str,
     challenge: &BearerChallenge,
-    steps: &mut StepReporter<'_>,
+    steps: &mut AuthorizationStepReporter<'_>,
 ) -> Result<Option<ResourceMetadata>, String> {
     let places = match &challenge.resource_metadata {
         Some(named) => vec![named.clone()],
@@ -158,7 +158,7 @@ async fn fetch_resource_metadata(
 async fn fetch_server_metadata(
     fetcher: &OAuthFetcher,
     issuer: &str,
-    steps: &mut StepReporter<'_>,
+    steps: &mut AuthorizationStepReporter<'_>,
 ) -> Result<Option<AuthorizationServer>, String> {
     let mut places = well_known(issuer, "oauth-authorization-server")?;
     places.truncate(1);

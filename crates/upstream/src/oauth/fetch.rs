@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use toolgate_contract::strip_byte_order_mark_bytes;
-use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision, discover_params};
+use toolgate_dialects::mcp::upstream::{McpRevision, SessionModel, discover_params};
 use toolgate_net::HttpClient;
 use toolgate_net::addresses::is_own_host;
 
@@ -18,7 +18,7 @@ use super::challenge::challenges;
 use crate::address::parse_url;
 use crate::message;
 use crate::settings::UpstreamTransport;
-use crate::world::{NetworkAddress, UpstreamWorld};
+use crate::world::{NetworkAddress, UpstreamSystemAccess};
 
 /// Timeout of one request to an authorization server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -34,12 +34,12 @@ pub(crate) struct OAuthFetcher {
 }
 
 /// An HTTP response of an authorization server.
-pub(crate) struct FetchedResponse {
+pub(crate) struct OAuthServerResponse {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
 }
 
-impl FetchedResponse {
+impl OAuthServerResponse {
     /// Parses the body of the response as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, String> {
         serde_json::from_slice(strip_byte_order_mark_bytes(&self.body))
@@ -55,7 +55,7 @@ impl OAuthFetcher {
     ///
     /// Returns an error if a URL is invalid.
     pub(crate) fn new(
-        world: Arc<dyn UpstreamWorld>,
+        world: Arc<dyn UpstreamSystemAccess>,
         url: &str,
         issuer: Option<&str>,
         private_network: bool,
@@ -93,7 +93,7 @@ impl OAuthFetcher {
     }
 
     /// Sends a GET request to `url`, a URL of an authorization server.
-    pub(crate) async fn get(&self, url: &str) -> Result<FetchedResponse, String> {
+    pub(crate) async fn get(&self, url: &str) -> Result<OAuthServerResponse, String> {
         self.send(Method::GET, url, "", None, Bytes::new()).await
     }
 
@@ -103,7 +103,7 @@ impl OAuthFetcher {
         url: &str,
         authorization: Option<HeaderValue>,
         fields: &[(&str, &str)],
-    ) -> Result<FetchedResponse, String> {
+    ) -> Result<OAuthServerResponse, String> {
         let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
         let kind = "application/x-www-form-urlencoded";
         self.send(Method::POST, url, kind, authorization, form.into()).await
@@ -114,7 +114,7 @@ impl OAuthFetcher {
         &self,
         url: &str,
         value: &serde_json::Value,
-    ) -> Result<FetchedResponse, String> {
+    ) -> Result<OAuthServerResponse, String> {
         let body = value.to_string().into();
         self.send(Method::POST, url, "application/json", None, body).await
     }
@@ -128,7 +128,7 @@ impl OAuthFetcher {
     ) -> Result<(u16, Option<String>), String> {
         let (method, body) = match transport {
             UpstreamTransport::Http => {
-                let newest = Revision::newest(ProtocolEra::Stateless);
+                let newest = McpRevision::newest(SessionModel::Stateless);
                 (
                     Method::POST,
                     message::encode_message(Some(1), "server/discover", &discover_params(newest)),
@@ -152,7 +152,7 @@ impl OAuthFetcher {
         kind: &'static str,
         authorization: Option<HeaderValue>,
         body: Bytes,
-    ) -> Result<FetchedResponse, String> {
+    ) -> Result<OAuthServerResponse, String> {
         self.check(url)?;
         let exchange = self.send_and_read(method, url, kind, authorization, body);
         let late = |_| Err(format!("it did not answer within {} s", REQUEST_TIMEOUT.as_secs()));
@@ -167,7 +167,7 @@ impl OAuthFetcher {
         kind: &'static str,
         authorization: Option<HeaderValue>,
         body: Bytes,
-    ) -> Result<FetchedResponse, String> {
+    ) -> Result<OAuthServerResponse, String> {
         let response = self.send_request(method, url, kind, authorization, body).await?;
         let status = response.status();
         let body = Limited::new(response.into_body(), BYTES_MAX).collect().await;
@@ -175,7 +175,7 @@ impl OAuthFetcher {
         if status.is_redirection() {
             return Err(format!("it redirects ({status}), and redirects are not followed"));
         }
-        Ok(FetchedResponse { status, body })
+        Ok(OAuthServerResponse { status, body })
     }
 
     async fn send_request(
@@ -202,7 +202,7 @@ impl OAuthFetcher {
 
 #[cfg(test)]
 mod tests {
-    use toolgate_contract::{BoxFuture, WatchGuard};
+    use toolgate_contract::{ActivityGuard, BoxFuture};
     use toolgate_net::ByteStream;
 
     use super::*;
@@ -211,7 +211,7 @@ mod tests {
     /// A network in which every connection fails. The error shows if a local address was allowed.
     struct UnreachableNetwork;
 
-    impl UpstreamWorld for UnreachableNetwork {
+    impl UpstreamSystemAccess for UnreachableNetwork {
         fn start<'a>(
             &'a self,
             _: &'a ProgramToStart,
@@ -238,8 +238,8 @@ mod tests {
             Ok(())
         }
 
-        fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<WatchGuard, String>> {
-            Box::pin(async { Ok(WatchGuard::none()) })
+        fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<ActivityGuard, String>> {
+            Box::pin(async { Ok(ActivityGuard::none()) })
         }
 
         fn front_matter(

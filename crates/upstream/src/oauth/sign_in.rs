@@ -4,13 +4,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
-use super::discovery::DiscoveredServer;
+use super::discovery::DiscoveredAuthorizationServer;
 use super::fetch::OAuthFetcher;
 use super::tokens::{self, OAuthClient, OAuthTokens};
 
 /// A person's sign-in to an upstream, in progress.
 pub(crate) struct SignInAttempt {
-    found: DiscoveredServer,
+    found: DiscoveredAuthorizationServer,
     client: OAuthClient,
     redirect: String,
     scopes: Vec<String>,
@@ -22,7 +22,7 @@ pub(crate) struct SignInAttempt {
 impl SignInAttempt {
     /// Starts a sign-in as the OAuth `client`, with the redirect URL `redirect`, for `scopes`.
     pub(crate) fn new(
-        found: DiscoveredServer,
+        found: DiscoveredAuthorizationServer,
         client: OAuthClient,
         redirect: &str,
         scopes: Vec<String>,
@@ -63,7 +63,7 @@ impl SignInAttempt {
         self,
         fetcher: &OAuthFetcher,
         query: &str,
-    ) -> Result<(DiscoveredServer, OAuthClient, OAuthTokens), String> {
+    ) -> Result<(DiscoveredAuthorizationServer, OAuthClient, OAuthTokens), String> {
         let code = self.code_in(query)?;
         let fields = [
             ("grant_type", "authorization_code"),
@@ -130,7 +130,7 @@ pub(super) fn random_token() -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::super::discovery::AuthorizationServer;
-    use super::super::tokens::ClientCredential;
+    use super::super::tokens::OAuthClientCredential;
     use super::*;
 
     fn attempt(sends_issuer: bool) -> SignInAttempt {
@@ -140,9 +140,10 @@ mod tests {
             authorization_response_iss_parameter_supported: sends_issuer,
             ..AuthorizationServer::default()
         };
-        let client = OAuthClient::with_id(&server, "it".to_owned(), &ClientCredential::Nothing);
+        let client =
+            OAuthClient::with_id(&server, "it".to_owned(), &OAuthClientCredential::Nothing);
         let resource = "https://b.example/mcp".to_owned();
-        let found = DiscoveredServer { resource, scopes: Vec::new(), server };
+        let found = DiscoveredAuthorizationServer { resource, scopes: Vec::new(), server };
         SignInAttempt::new(found, client, "http://127.0.0.1:1/callback", vec!["a b".to_owned()])
             .expect("random bytes")
     }

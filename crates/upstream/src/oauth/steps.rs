@@ -3,13 +3,15 @@
 use toolgate_contract::printable::escape_hidden;
 
 /// Callback that receives the subject and the outcome of each step of an authorization.
-pub type StepCallback<'a> = dyn FnMut(&str, &Result<String, String>) + Send + 'a;
+pub type AuthorizationStepCallback<'a> = dyn FnMut(&str, &Result<String, String>) + Send + 'a;
 
 /// Reporter of authorization steps. It does nothing without a callback.
 #[derive(Default)]
-pub(crate) struct StepReporter<'a>(pub(crate) Option<&'a mut StepCallback<'a>>);
+pub(crate) struct AuthorizationStepReporter<'a>(
+    pub(crate) Option<&'a mut AuthorizationStepCallback<'a>>,
+);
 
-impl StepReporter<'_> {
+impl AuthorizationStepReporter<'_> {
     /// Reports a step of the authorization and its outcome to the callback.
     pub(crate) fn report(&mut self, step: &str, outcome: &Result<String, String>) {
         if let Some(callback) = &mut self.0 {

@@ -27,7 +27,7 @@ pub(crate) struct OAuthClient {
     pub(crate) id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
-    shows: ClientAuthMethod,
+    shows: OAuthClientAuthMethod,
     /// Signing key of the client. It is never stored.
     #[serde(skip)]
     key: Option<Arc<SigningKey>>,
@@ -35,7 +35,7 @@ pub(crate) struct OAuthClient {
 
 /// Credential that proves the identity of a client.
 #[derive(Clone)]
-pub(crate) enum ClientCredential {
+pub(crate) enum OAuthClientCredential {
     Nothing,
     Secret(String),
     Key(Arc<SigningKey>),
@@ -43,7 +43,7 @@ pub(crate) enum ClientCredential {
 
 /// Method by which a client authenticates at the token endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum ClientAuthMethod {
+enum OAuthClientAuthMethod {
     #[serde(rename = "none")]
     Nothing,
     #[serde(rename = "client_secret_basic")]
@@ -56,10 +56,10 @@ enum ClientAuthMethod {
 
 /// Response of the authorization server's registration endpoint (RFC 7591).
 #[derive(Deserialize)]
-struct RegistrationResponse {
+struct ClientRegistrationResponse {
     client_id: String,
     client_secret: Option<String>,
-    token_endpoint_auth_method: Option<ClientAuthMethod>,
+    token_endpoint_auth_method: Option<OAuthClientAuthMethod>,
 }
 
 impl OAuthClient {
@@ -67,24 +67,24 @@ impl OAuthClient {
     pub(crate) fn with_id(
         server: &AuthorizationServer,
         id: String,
-        proof: &ClientCredential,
+        proof: &OAuthClientCredential,
     ) -> Self {
         let (secret, key) = match proof {
-            ClientCredential::Nothing => (None, None),
-            ClientCredential::Secret(secret) => (Some(secret.clone()), None),
-            ClientCredential::Key(key) => (None, Some(key.clone())),
+            OAuthClientCredential::Nothing => (None, None),
+            OAuthClientCredential::Secret(secret) => (Some(secret.clone()), None),
+            OAuthClientCredential::Key(key) => (None, Some(key.clone())),
         };
         let shows = if key.is_some() {
-            ClientAuthMethod::Signed
+            OAuthClientAuthMethod::Signed
         } else {
-            ClientAuthMethod::for_server(server, secret.is_some())
+            OAuthClientAuthMethod::for_server(server, secret.is_some())
         };
         Self { id, secret, shows, key }
     }
 
     /// Returns true if the client must sign assertions but has no signing key.
     pub(crate) fn lacks_its_key(&self) -> bool {
-        self.shows == ClientAuthMethod::Signed && self.key.is_none()
+        self.shows == OAuthClientAuthMethod::Signed && self.key.is_none()
     }
 
     /// Registers a client with `server` for the redirect URL `redirect` (RFC 7591).
@@ -105,9 +105,9 @@ impl OAuthClient {
         let listed = server.token_endpoint_auth_methods_supported.as_deref();
         let is_public = listed.is_none_or(|all| all.iter().any(|method| method == "none"));
         let shows = if is_public {
-            ClientAuthMethod::Nothing
+            OAuthClientAuthMethod::Nothing
         } else {
-            ClientAuthMethod::for_server(server, true)
+            OAuthClientAuthMethod::for_server(server, true)
         };
         let mut request = json!({
             "client_name": "toolgate",
@@ -127,12 +127,12 @@ impl OAuthClient {
                 error_in_body(&response.body)
             ));
         }
-        let registered: RegistrationResponse =
+        let registered: ClientRegistrationResponse =
             response.json().map_err(|why| format!("`{endpoint}`: {why}"))?;
         let secret = registered.client_secret.filter(|secret| !secret.is_empty());
         let shows = registered.token_endpoint_auth_method.unwrap_or_else(|| match shows {
-            ClientAuthMethod::Nothing if secret.is_some() => {
-                ClientAuthMethod::for_server(server, true)
+            OAuthClientAuthMethod::Nothing if secret.is_some() => {
+                OAuthClientAuthMethod::for_server(server, true)
             }
             shows => shows,
         });
@@ -147,7 +147,7 @@ impl OAuthClient {
     }
 }
 
-impl ClientAuthMethod {
+impl OAuthClientAuthMethod {
     fn for_server(server: &AuthorizationServer, has_secret: bool) -> Self {
         let listed = server.token_endpoint_auth_methods_supported.as_deref();
         let has = |method: &str| listed.is_none_or(|all| all.iter().any(|it| it == method));
@@ -200,14 +200,14 @@ fn now() -> u64 {
 
 /// A token request that the authorization server refused.
 #[derive(Debug)]
-pub(crate) struct TokenDenied {
+pub(crate) struct TokenRequestDenied {
     /// True if the refresh token or code is no longer valid (`invalid_grant`).
     pub(crate) is_grant_invalid: bool,
     pub(crate) reason: String,
 }
 
 #[derive(Deserialize)]
-struct TokenResponse {
+struct OAuthTokenResponse {
     access_token: String,
     token_type: String,
     expires_in: Option<f64>,
@@ -229,7 +229,7 @@ pub(crate) async fn request_tokens(
     client: &OAuthClient,
     fields: &[(&str, &str)],
     scopes: &[String],
-) -> Result<OAuthTokens, TokenDenied> {
+) -> Result<OAuthTokens, TokenRequestDenied> {
     let mut fields = fields.to_vec();
     let scope = scopes.join(" ");
     if !scope.is_empty() {
@@ -238,8 +238,8 @@ pub(crate) async fn request_tokens(
     let mut authorization = None;
     let assertion;
     match (&client.secret, client.shows) {
-        (_, ClientAuthMethod::Signed) => {
-            let denied = |why| TokenDenied { is_grant_invalid: false, reason: why };
+        (_, OAuthClientAuthMethod::Signed) => {
+            let denied = |why| TokenRequestDenied { is_grant_invalid: false, reason: why };
             let key = client.key.as_ref();
             let key = key.ok_or_else(|| denied("`oauth.client_key` is missing".to_owned()))?;
             assertion = key.sign_assertion(&client.id, server, now()).map_err(denied)?;
@@ -249,20 +249,21 @@ pub(crate) async fn request_tokens(
                 ("client_assertion", &assertion),
             ]);
         }
-        (Some(secret), ClientAuthMethod::Basic) => {
+        (Some(secret), OAuthClientAuthMethod::Basic) => {
             let encode = |text: &str| -> String {
                 form_urlencoded::byte_serialize(text.as_bytes()).collect()
             };
             let both = STANDARD.encode(format!("{}:{}", encode(&client.id), encode(secret)));
             authorization = HeaderValue::try_from(format!("Basic {both}")).ok();
         }
-        (Some(secret), ClientAuthMethod::Post) => {
+        (Some(secret), OAuthClientAuthMethod::Post) => {
             fields.extend([("client_id", &*client.id), ("client_secret", secret)]);
         }
-        (_, ClientAuthMethod::Nothing) | (None, _) => fields.push(("client_id", &client.id)),
+        (_, OAuthClientAuthMethod::Nothing) | (None, _) => fields.push(("client_id", &client.id)),
     }
     let response = fetcher.post_form(&server.token_endpoint, authorization, &fields).await;
-    let response = response.map_err(|why| TokenDenied { is_grant_invalid: false, reason: why })?;
+    let response =
+        response.map_err(|why| TokenRequestDenied { is_grant_invalid: false, reason: why })?;
     if !response.status.is_success() {
         let refusal: Result<OAuthErrorBody, _> = response.json();
         let is_grant_invalid = refusal.is_ok_and(|refusal| refusal.error == "invalid_grant");
@@ -271,13 +272,13 @@ pub(crate) async fn request_tokens(
             server.token_endpoint,
             error_in_body(&response.body)
         );
-        return Err(TokenDenied { is_grant_invalid, reason: why });
+        return Err(TokenRequestDenied { is_grant_invalid, reason: why });
     }
-    let invalid = |why: String| TokenDenied {
+    let invalid = |why: String| TokenRequestDenied {
         is_grant_invalid: false,
         reason: format!("`{}` answered without a valid token: {why}", server.token_endpoint),
     };
-    let response: TokenResponse = response.json().map_err(invalid)?;
+    let response: OAuthTokenResponse = response.json().map_err(invalid)?;
     if !response.token_type.eq_ignore_ascii_case("bearer") {
         return Err(invalid(format!("its `token_type` is `{}`", response.token_type)));
     }
@@ -322,9 +323,9 @@ mod tests {
     fn a_client_authenticates_by_a_method_that_the_server_supports() {
         let method = |methods, secret: bool| {
             let proof = if secret {
-                ClientCredential::Secret("b".to_owned())
+                OAuthClientCredential::Secret("b".to_owned())
             } else {
-                ClientCredential::Nothing
+                OAuthClientCredential::Nothing
             };
             let client = OAuthClient::with_id(&server(methods), "a".into(), &proof);
             serde_json::to_value(client).expect("JSON")["shows"].clone()

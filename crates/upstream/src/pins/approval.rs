@@ -46,7 +46,7 @@ pub struct PinPolicy {
 
 /// A tool of an upstream in the form that clients see.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ServedTool {
+pub(crate) struct ServedUpstreamTool {
     /// Entry of the tool in the tool list.
     pub(crate) entry: Value,
     /// The reason why calls of the tool are refused, if they are.
@@ -79,7 +79,7 @@ impl PinPolicy {
         &self,
         name: &str,
         tools: impl IntoIterator<Item = &'v Value>,
-    ) -> Vec<ServedTool> {
+    ) -> Vec<ServedUpstreamTool> {
         let tools: Vec<_> = tools.into_iter().collect();
         let as_listed = |entry: &&Value| self.listed_tool(name, entry);
         let lock = match (&self.lock, self.on_change) {
@@ -90,8 +90,10 @@ impl PinPolicy {
                 None
             }
             (Err(why), PinMismatchReaction::Block) => {
-                let withheld =
-                    |tool: ServedTool| ServedTool { withheld: Some(why.clone()), ..tool };
+                let withheld = |tool: ServedUpstreamTool| ServedUpstreamTool {
+                    withheld: Some(why.clone()),
+                    ..tool
+                };
                 return tools.iter().filter_map(as_listed).map(withheld).collect();
             }
         };
@@ -136,8 +138,8 @@ impl PinPolicy {
 
     /// Returns the tool as the upstream lists it. Returns `None` if one of the tool's texts is too
     /// long or has a hidden character, unless this definition is approved.
-    fn listed_tool(&self, upstream: &str, entry: &Value) -> Option<ServedTool> {
-        let listed = ServedTool { entry: entry.clone(), withheld: None };
+    fn listed_tool(&self, upstream: &str, entry: &Value) -> Option<ServedUpstreamTool> {
+        let listed = ServedUpstreamTool { entry: entry.clone(), withheld: None };
         let Err(fault) = check_definition_texts(entry) else { return Some(listed) };
         if self.is_approved(upstream, entry) {
             return Some(listed);
@@ -164,8 +166,8 @@ impl PinPolicy {
         upstream: &str,
         entry: &Value,
         pinned: &BTreeMap<String, ToolDefinition>,
-    ) -> Option<ServedTool> {
-        let as_it_is = ServedTool { entry: entry.clone(), withheld: None };
+    ) -> Option<ServedUpstreamTool> {
+        let as_it_is = ServedUpstreamTool { entry: entry.clone(), withheld: None };
         let now = ToolDefinition::from_entry(entry)?;
         let name = &now.name;
         // Each entry is checked alone, even if another has the same name.
@@ -195,7 +197,7 @@ impl PinPolicy {
             }
             (PinMismatchReaction::Block, Some(pinned)) => {
                 tracing::warn!("{why}; until then calls are refused");
-                Some(ServedTool { entry: pinned.to_entry(), withheld: Some(why) })
+                Some(ServedUpstreamTool { entry: pinned.to_entry(), withheld: Some(why) })
             }
         }
     }

@@ -9,7 +9,7 @@ use super::{ToolDefinition, UpstreamPins, injection_signs, schemas};
 
 /// Severity of a tool's difference from its pin, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DifferenceClass {
+pub enum PinDifferenceSeverity {
     /// Only the wording of the definition changed.
     Cosmetic,
     /// Calls that worked before still work, and more calls are accepted.
@@ -20,7 +20,7 @@ pub enum DifferenceClass {
     InstructionLike,
 }
 
-impl DifferenceClass {
+impl PinDifferenceSeverity {
     /// Returns the severity in lower case, e.g. `instruction-like`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl DifferenceClass {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinDifference {
     /// Severity of the difference.
-    pub class: DifferenceClass,
+    pub class: PinDifferenceSeverity,
     /// Part of the definition that differs, e.g. `description`, with a JSON pointer into that part.
     pub location: String,
     /// Short description of the difference.
@@ -74,19 +74,22 @@ impl ToolDefinitionChange {
         };
         match self {
             Self::Added(now) => {
-                let mut all = vec![one(DifferenceClass::Widening, "is new")];
+                let mut all = vec![one(PinDifferenceSeverity::Widening, "is new")];
                 find_instruction_like(&[], now, &mut all);
                 all
             }
-            Self::Removed => vec![one(DifferenceClass::Breaking, "was removed")],
+            Self::Removed => vec![one(PinDifferenceSeverity::Breaking, "was removed")],
             Self::Changed(both) => differences(&both[0], &both[1]),
         }
     }
 
     /// Returns the severity of the worst difference between the definitions.
-    pub fn class(&self) -> DifferenceClass {
+    pub fn class(&self) -> PinDifferenceSeverity {
         let all = self.differences();
-        all.iter().map(|difference| difference.class).max().unwrap_or(DifferenceClass::Cosmetic)
+        all.iter()
+            .map(|difference| difference.class)
+            .max()
+            .unwrap_or(PinDifferenceSeverity::Cosmetic)
     }
 }
 
@@ -142,7 +145,7 @@ fn differences(before: &ToolDefinition, now: &ToolDefinition) -> Vec<PinDifferen
             _ => "changed",
         };
         all.push(PinDifference {
-            class: DifferenceClass::Cosmetic,
+            class: PinDifferenceSeverity::Cosmetic,
             location: at.into(),
             description: what.into(),
         });
@@ -164,7 +167,7 @@ fn differences(before: &ToolDefinition, now: &ToolDefinition) -> Vec<PinDifferen
         let at = "meta".to_owned();
         let what = "changed".to_owned();
         all.push(PinDifference {
-            class: DifferenceClass::Breaking,
+            class: PinDifferenceSeverity::Breaking,
             location: at,
             description: what,
         });
@@ -174,7 +177,7 @@ fn differences(before: &ToolDefinition, now: &ToolDefinition) -> Vec<PinDifferen
         let at = "tool".to_owned();
         let what = "is written differently".to_owned();
         all.push(PinDifference {
-            class: DifferenceClass::Cosmetic,
+            class: PinDifferenceSeverity::Cosmetic,
             location: at,
             description: what,
         });
@@ -199,8 +202,11 @@ fn compare_hints(before: &ToolDefinition, now: &ToolDefinition, all: &mut Vec<Pi
         let was = value_of(before);
         let is = value_of(now);
         if was != is {
-            let class =
-                if is == worse { DifferenceClass::Breaking } else { DifferenceClass::Widening };
+            let class = if is == worse {
+                PinDifferenceSeverity::Breaking
+            } else {
+                PinDifferenceSeverity::Widening
+            };
             let at = format!("annotations/{hint}");
             all.push(PinDifference {
                 class,
@@ -213,7 +219,7 @@ fn compare_hints(before: &ToolDefinition, now: &ToolDefinition, all: &mut Vec<Pi
     if before.annotations != now.annotations && !known {
         let what = "changed".to_owned();
         all.push(PinDifference {
-            class: DifferenceClass::Cosmetic,
+            class: PinDifferenceSeverity::Cosmetic,
             location: "annotations".into(),
             description: what,
         });
@@ -237,7 +243,7 @@ fn find_instruction_like(before: &[&str], now: &ToolDefinition, all: &mut Vec<Pi
         if let Some(what) = injection_signs::added_sign(before, &texts) {
             let what = printable::escape_hidden(&what);
             all.push(PinDifference {
-                class: DifferenceClass::InstructionLike,
+                class: PinDifferenceSeverity::InstructionLike,
                 location: at.into(),
                 description: what,
             });

@@ -10,10 +10,13 @@ use toolgate_contract::printable;
 /// A sign only classifies a difference, so that people read it first. Honest text may contain a
 /// sign, and an attacker can avoid all of them.
 const SIGNS: &[InjectionSign] = &[
-    InjectionSign { report: "has an invisible character", pattern: SignPattern::Invisible },
+    InjectionSign {
+        report: "has an invisible character",
+        pattern: InjectionSignPattern::Invisible,
+    },
     InjectionSign {
         report: "has a tag addressed to models",
-        pattern: SignPattern::Part(&[
+        pattern: InjectionSignPattern::Part(&[
             "<important",
             "</important",
             "<system",
@@ -35,7 +38,7 @@ const SIGNS: &[InjectionSign] = &[
     },
     InjectionSign {
         report: "overrides the model's instructions",
-        pattern: SignPattern::Words(&[
+        pattern: InjectionSignPattern::Words(&[
             "ignore previous",
             "ignore all",
             "ignore any",
@@ -55,7 +58,7 @@ const SIGNS: &[InjectionSign] = &[
     },
     InjectionSign {
         report: "asks the model to hide something",
-        pattern: SignPattern::Words(&[
+        pattern: InjectionSignPattern::Words(&[
             "do not tell",
             "don't tell",
             "never tell",
@@ -84,7 +87,7 @@ const SIGNS: &[InjectionSign] = &[
     },
     InjectionSign {
         report: "tells the model what to do",
-        pattern: SignPattern::Words(&[
+        pattern: InjectionSignPattern::Words(&[
             "you must",
             "must first",
             "must always",
@@ -113,7 +116,7 @@ const SIGNS: &[InjectionSign] = &[
     },
     InjectionSign {
         report: "asks to send data somewhere",
-        pattern: SignPattern::Words(&[
+        pattern: InjectionSignPattern::Words(&[
             "send … to",
             "sent … to",
             "post … to",
@@ -129,7 +132,7 @@ const SIGNS: &[InjectionSign] = &[
     },
     InjectionSign {
         report: "asks to call other tools",
-        pattern: SignPattern::Words(&[
+        pattern: InjectionSignPattern::Words(&[
             "call the … tool",
             "use the … tool",
             "run the … tool",
@@ -144,7 +147,7 @@ const SIGNS: &[InjectionSign] = &[
     },
     InjectionSign {
         report: "names a location of secrets",
-        pattern: SignPattern::Token(&[
+        pattern: InjectionSignPattern::Token(&[
             "~/.",
             ".ssh",
             "id_rsa",
@@ -170,7 +173,7 @@ const SIGNS: &[InjectionSign] = &[
     },
     InjectionSign {
         report: "names secrets",
-        pattern: SignPattern::Words(&[
+        pattern: InjectionSignPattern::Words(&[
             "credential",
             "credentials",
             "private key",
@@ -183,17 +186,17 @@ const SIGNS: &[InjectionSign] = &[
             "environment variables",
         ]),
     },
-    InjectionSign { report: "has a link", pattern: SignPattern::Link },
-    InjectionSign { report: "has a long base64 text", pattern: SignPattern::Base64 },
+    InjectionSign { report: "has a link", pattern: InjectionSignPattern::Link },
+    InjectionSign { report: "has a long base64 text", pattern: InjectionSignPattern::Base64 },
 ];
 
 struct InjectionSign {
     report: &'static str,
-    pattern: SignPattern,
+    pattern: InjectionSignPattern,
 }
 
 /// Pattern by which a sign of instruction-like text is found.
-enum SignPattern {
+enum InjectionSignPattern {
     /// An invisible character in the text.
     Invisible,
     /// Substrings, anywhere in the text.
@@ -246,20 +249,24 @@ impl<'t> ScannedSentence<'t> {
 
     /// Returns the part of the sentence that matches the sign. `known` contains the words of the
     /// earlier texts.
-    fn find_sign(&self, pattern: &SignPattern, known: &HashSet<&str>) -> Option<String> {
+    fn find_sign(&self, pattern: &InjectionSignPattern, known: &HashSet<&str>) -> Option<String> {
         let new = || self.text.split_whitespace().filter(|word| !known.contains(word));
         let one_of = |all: &[&str], has: &dyn Fn(&str) -> bool| {
             all.iter().find(|part| has(part)).map(|part| (*part).to_owned())
         };
         match pattern {
-            SignPattern::Invisible => {
+            InjectionSignPattern::Invisible => {
                 printable::find_hidden(self.text).map(|(_, c)| c.escape_unicode().to_string())
             }
-            SignPattern::Part(parts) => one_of(parts, &|part| self.plain.contains(part)),
-            SignPattern::Token(places) => one_of(places, &|place| stands_alone(&self.plain, place)),
-            SignPattern::Words(phrases) => one_of(phrases, &|phrase| self.has_phrase(phrase)),
-            SignPattern::Link => new().find_map(find_link),
-            SignPattern::Base64 => new().find_map(find_base64),
+            InjectionSignPattern::Part(parts) => one_of(parts, &|part| self.plain.contains(part)),
+            InjectionSignPattern::Token(places) => {
+                one_of(places, &|place| stands_alone(&self.plain, place))
+            }
+            InjectionSignPattern::Words(phrases) => {
+                one_of(phrases, &|phrase| self.has_phrase(phrase))
+            }
+            InjectionSignPattern::Link => new().find_map(find_link),
+            InjectionSignPattern::Base64 => new().find_map(find_base64),
         }
     }
 

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use similar::{ChangeTag, TextDiff};
 use toolgate_contract::printable;
 
-use super::differences::{DifferenceClass, PinDifference, ToolDefinitionChange, UpstreamChanges};
+use super::differences::{
+    PinDifference, PinDifferenceSeverity, ToolDefinitionChange, UpstreamChanges,
+};
 use super::{ToolDefinition, pretty_json};
 
 /// Number of lines of context around each changed line of a diff.
@@ -22,8 +24,11 @@ pub fn render_changes(upstream: &str, changes: &UpstreamChanges) -> String {
     let mut text = String::new();
     if let Some([was, is]) = &changes.instructions {
         // Instructions always address the model.
-        let class =
-            if is.is_some() { DifferenceClass::InstructionLike } else { DifferenceClass::Cosmetic };
+        let class = if is.is_some() {
+            PinDifferenceSeverity::InstructionLike
+        } else {
+            PinDifferenceSeverity::Cosmetic
+        };
         _ = writeln!(text, "{upstream}: {}", class.as_str());
         let [was, is] = [was, is].map(|text| text.as_deref().unwrap_or_default());
         write_line_diff(&mut text, "instructions", was, is);
@@ -65,7 +70,7 @@ pub fn summarize_changes(upstream: &str, tool_count: usize, changes: &UpstreamCh
         count(|change| matches!(change, ToolDefinitionChange::Added(_))),
         count(|change| matches!(change, ToolDefinitionChange::Changed(_))),
         count(|change| matches!(change, ToolDefinitionChange::Removed)),
-        count(|change| change.class() == DifferenceClass::InstructionLike),
+        count(|change| change.class() == PinDifferenceSeverity::InstructionLike),
     );
     if instructions.is_some() {
         _ = writeln!(text, "  the instructions changed");
@@ -85,8 +90,8 @@ pub fn summarize_changes(upstream: &str, tool_count: usize, changes: &UpstreamCh
 }
 
 fn write_parts(text: &mut String, before: Option<&ToolDefinition>, now: &ToolDefinition) {
-    type PartRenderer = fn(&ToolDefinition) -> Option<String>;
-    let all: [(&str, PartRenderer); 6] = [
+    type DefinitionPartRenderer = fn(&ToolDefinition) -> Option<String>;
+    let all: [(&str, DefinitionPartRenderer); 6] = [
         ("title", |it| it.title.clone()),
         ("description", |it| it.description.clone()),
         ("annotations", |it| it.annotations.as_ref().map(pretty_json)),

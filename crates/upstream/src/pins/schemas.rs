@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::differences::{DifferenceClass, PinDifference};
+use super::differences::{PinDifference, PinDifferenceSeverity};
 use toolgate_contract::printable;
 
 /// Deepest level of a schema that is compared. A difference further down is reported at this level.
@@ -56,7 +56,7 @@ struct SchemaComparison<'a> {
 }
 
 impl SchemaComparison<'_> {
-    fn add(&mut self, class: DifferenceClass, at: &str, what: impl Into<String>) {
+    fn add(&mut self, class: PinDifferenceSeverity, at: &str, what: impl Into<String>) {
         let at = printable::escape_hidden(at);
         let what = printable::escape_hidden(&what.into());
         self.differences.push(PinDifference { class, location: at, description: what });
@@ -65,9 +65,9 @@ impl SchemaComparison<'_> {
     /// Adds a difference at the JSON pointer `at` that makes the schema stricter.
     fn add_stricter(&mut self, at: &str, what: impl Into<String>) {
         let class = if self.side == SchemaDirection::Input {
-            DifferenceClass::Breaking
+            PinDifferenceSeverity::Breaking
         } else {
-            DifferenceClass::Widening
+            PinDifferenceSeverity::Widening
         };
         self.add(class, at, what);
     }
@@ -75,9 +75,9 @@ impl SchemaComparison<'_> {
     /// Adds a difference at the JSON pointer `at` that makes the schema looser.
     fn add_looser(&mut self, at: &str, what: impl Into<String>) {
         let class = if self.side == SchemaDirection::Input {
-            DifferenceClass::Widening
+            PinDifferenceSeverity::Widening
         } else {
-            DifferenceClass::Breaking
+            PinDifferenceSeverity::Breaking
         };
         self.add(class, at, what);
     }
@@ -90,11 +90,11 @@ impl SchemaComparison<'_> {
             return match (accepts_any(before), accepts_any(now)) {
                 (true, _) => self.add_stricter(at, "accepted any value"),
                 (_, true) => self.add_looser(at, "accepts any value now"),
-                _ => self.add(DifferenceClass::Breaking, at, "changed"),
+                _ => self.add(PinDifferenceSeverity::Breaking, at, "changed"),
             };
         };
         if depth >= DEPTH_MAX {
-            return self.add(DifferenceClass::Breaking, at, "changed");
+            return self.add(PinDifferenceSeverity::Breaking, at, "changed");
         }
         let keywords: BTreeSet<_> = before.keys().chain(now.keys()).collect();
         for keyword in keywords {
@@ -120,7 +120,7 @@ impl SchemaComparison<'_> {
     ) {
         match keyword {
             _ if ANNOTATION_KEYWORDS.contains(&keyword) => {
-                self.add(DifferenceClass::Cosmetic, at, "changed");
+                self.add(PinDifferenceSeverity::Cosmetic, at, "changed");
             }
             _ if SCHEMA_MAP_KEYWORDS.contains(&keyword) => {
                 self.compare_named(at, keyword, was, is, depth);
@@ -152,7 +152,7 @@ impl SchemaComparison<'_> {
                 }
                 (None, _) if keyword != "default" => self.add_stricter(at, "was added"),
                 (_, None) if keyword != "default" => self.add_looser(at, "was removed"),
-                _ => self.add(DifferenceClass::Breaking, at, "changed"),
+                _ => self.add(PinDifferenceSeverity::Breaking, at, "changed"),
             },
         }
     }
@@ -172,13 +172,13 @@ impl SchemaComparison<'_> {
                 (Some(was), Some(is)) => self.compare_schemas(&at, was, is, depth + 1),
                 // `required` reports whether the property is mandatory.
                 (None, Some(_)) if keyword == "properties" => {
-                    self.add(DifferenceClass::Widening, &at, "is new");
+                    self.add(PinDifferenceSeverity::Widening, &at, "is new");
                 }
                 (Some(_), None) if keyword == "properties" => {
-                    self.add(DifferenceClass::Breaking, &at, "was removed");
+                    self.add(PinDifferenceSeverity::Breaking, &at, "was removed");
                 }
                 // The references to the definition differ, too.
-                _ => self.add(DifferenceClass::Widening, &at, "was added or removed"),
+                _ => self.add(PinDifferenceSeverity::Widening, &at, "was added or removed"),
             }
         }
     }
@@ -260,7 +260,7 @@ impl SchemaComparison<'_> {
             }
             (None, ..) => self.add_stricter(at, "was added"),
             (_, _, None, _) => self.add_looser(at, "was removed"),
-            _ => self.add(DifferenceClass::Breaking, at, "changed"),
+            _ => self.add(PinDifferenceSeverity::Breaking, at, "changed"),
         }
     }
 }

@@ -34,7 +34,7 @@ const OCTETS: &str = "application/octet-stream";
 
 /// Limits of the size of a tool's result.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ResultBudget {
+pub(crate) struct ResultSizeBudget {
     /// Maximum number of bytes of text in a result. 0 means no limit.
     pub(crate) text_bytes: usize,
     /// Maximum number of bytes of images, audio and binary files in a result. 0 means no limit.
@@ -44,7 +44,7 @@ pub(crate) struct ResultBudget {
     pub(crate) is_schema_promised: bool,
 }
 
-impl ResultBudget {
+impl ResultSizeBudget {
     /// Returns true if the result `output` exceeds the budget.
     pub(crate) fn is_exceeded_by(self, output: &ToolOutput) -> bool {
         let media = output.content.iter().filter_map(media_of).map(|media| media.bytes.len());
@@ -60,9 +60,10 @@ impl ResultStore {
         ctx: &ToolContext,
         tool: &ToolId,
         output: ToolOutput,
-        budget: ResultBudget,
+        budget: ResultSizeBudget,
     ) -> Result<ToolOutput, ToolError> {
-        let mut cut = ResultCutter { results: self, caller: &ctx.caller, tool, notes: Vec::new() };
+        let mut cut =
+            ResultTruncator { results: self, caller: &ctx.caller, tool, notes: Vec::new() };
         let mut output = cut.cut_texts(output, budget)?;
         cut.cut_media(&mut output.content, budget.media_bytes)?;
         if !cut.notes.is_empty() {
@@ -78,7 +79,7 @@ impl ResultStore {
 }
 
 /// A tool's result that is being cut to its budget.
-struct ResultCutter<'a> {
+struct ResultTruncator<'a> {
     results: &'a ResultStore,
     caller: &'a Caller,
     tool: &'a ToolId,
@@ -88,7 +89,7 @@ struct ResultCutter<'a> {
 
 /// The parts of a result's text that will be left out.
 struct TruncationPlan {
-    parts: Vec<TextPart>,
+    parts: Vec<ResultTextPart>,
     /// True if short embedded texts are merged into the text of the result, because there are too
     /// many of them.
     merges_embedded: bool,
@@ -98,7 +99,7 @@ struct TruncationPlan {
 
 /// A text part of a tool's result.
 #[derive(PartialEq, Eq)]
-enum TextPart {
+enum ResultTextPart {
     /// The text body and the text blocks of the result. If they repeat the structured value, they
     /// stand for it, too.
     Texts,
@@ -110,7 +111,7 @@ enum TextPart {
 
 impl TruncationPlan {
     /// Plans the cuts of the result `output`. Returns `None` if its texts are within the budget.
-    fn for_output(output: &ToolOutput, budget: ResultBudget) -> Option<Self> {
+    fn for_output(output: &ToolOutput, budget: ResultSizeBudget) -> Option<Self> {
         let most = budget.text_bytes.max(UNCUT_BYTES_MAX);
         let structured = output.structured && !budget.is_schema_promised;
         let value = if structured { json_bytes(&output.value) } else { 0 };
@@ -123,39 +124,40 @@ impl TruncationPlan {
         }
         let text_type = if structured { text_repeats_value(output) } else { None };
         let mut parts = match text_type {
-            Some(_) => vec![(texts + value, TextPart::Texts)],
-            None => vec![(texts, TextPart::Texts), (value, TextPart::Structured)],
+            Some(_) => vec![(texts + value, ResultTextPart::Texts)],
+            None => vec![(texts, ResultTextPart::Texts), (value, ResultTextPart::Structured)],
         };
         let embedded = output.content.iter().enumerate();
         let embedded = embedded.filter_map(|(at, one)| Some((at, embedded_text(one)?.len())));
-        parts.extend(embedded.map(|(at, bytes)| (bytes, TextPart::Embedded(at))));
+        parts.extend(embedded.map(|(at, bytes)| (bytes, ResultTextPart::Embedded(at))));
         parts.sort_by_key(|(bytes, _)| Reverse(*bytes));
         let mut cut = Vec::new();
         for (bytes, part) in parts {
             if left <= most || bytes <= UNCUT_BYTES_MAX || cut.len() == PARTS_MAX {
                 break;
             }
-            let stays = if let TextPart::Embedded(_) = part { LINK_BYTES } else { UNCUT_BYTES_MAX };
+            let stays =
+                if let ResultTextPart::Embedded(_) = part { LINK_BYTES } else { UNCUT_BYTES_MAX };
             left -= bytes - stays;
             cut.push(part);
         }
         Some(Self { parts: cut, merges_embedded: left > most, text_type })
     }
 
-    fn cuts(&self, part: &TextPart) -> bool {
+    fn cuts(&self, part: &ResultTextPart) -> bool {
         self.parts.contains(part)
     }
 }
 
-impl ResultCutter<'_> {
+impl ResultTruncator<'_> {
     /// Cuts the texts of the result `output` if they exceed the budget.
     fn cut_texts(
         &mut self,
         output: ToolOutput,
-        budget: ResultBudget,
+        budget: ResultSizeBudget,
     ) -> Result<ToolOutput, ToolError> {
         let Some(plan) = TruncationPlan::for_output(&output, budget) else { return Ok(output) };
-        let cuts_texts = plan.merges_embedded || plan.cuts(&TextPart::Texts);
+        let cuts_texts = plan.merges_embedded || plan.cuts(&ResultTextPart::Texts);
         let ToolOutput { mut value, mut structured, text, content, meta, ending, from_upstream } =
             output;
         let ResultText { mut body, note } = text;
@@ -172,7 +174,7 @@ impl ResultCutter<'_> {
                     media_type,
                     held: ResourceData::Text(text),
                     ..
-                }) if plan.cuts(&TextPart::Embedded(at)) => {
+                }) if plan.cuts(&ResultTextPart::Embedded(at)) => {
                     let media_type = media_type.as_deref().unwrap_or(PLAIN);
                     let spec = self.store(media_type, StoredData::Text(text.into()))?;
                     self.notes.push(read_on_note(&format!("`{}`", shortened_name(&uri)), &spec, 0));
@@ -199,12 +201,12 @@ impl ResultCutter<'_> {
             let media_type = plan.text_type.filter(|_| !plan.merges_embedded).unwrap_or(PLAIN);
             body = self.shorten("The whole result", body, media_type, &mut links)?;
         }
-        if plan.cuts(&TextPart::Structured) {
+        if plan.cuts(&ResultTextPart::Structured) {
             let json = value.to_string();
             append(&mut body, &self.shorten("Its structured value", json, JSON, &mut links)?);
         }
-        if plan.cuts(&TextPart::Structured)
-            || (plan.text_type.is_some() && plan.cuts(&TextPart::Texts))
+        if plan.cuts(&ResultTextPart::Structured)
+            || (plan.text_type.is_some() && plan.cuts(&ResultTextPart::Texts))
         {
             (value, structured) = (Value::Null, false);
         }
@@ -287,17 +289,17 @@ impl ResultCutter<'_> {
 }
 
 /// An image, audio clip or binary file in a result.
-struct MediaItem<'a> {
+struct ResultMediaItem<'a> {
     media_type: &'a str,
     bytes: &'a Bytes,
     /// URI of the image, audio clip or file, if it has one.
     uri: Option<&'a str>,
 }
 
-fn media_of(content: &ContentBlock) -> Option<MediaItem<'_>> {
+fn media_of(content: &ContentBlock) -> Option<ResultMediaItem<'_>> {
     match &content.shown {
         ContentBody::Image(media) | ContentBody::Audio(media) => {
-            Some(MediaItem { media_type: &media.media_type, bytes: &media.data.0, uri: None })
+            Some(ResultMediaItem { media_type: &media.media_type, bytes: &media.data.0, uri: None })
         }
         ContentBody::Resource(ResourceContents {
             uri,
@@ -306,7 +308,7 @@ fn media_of(content: &ContentBlock) -> Option<MediaItem<'_>> {
             ..
         }) => {
             let media_type = media_type.as_deref().unwrap_or(OCTETS);
-            Some(MediaItem { media_type, bytes: &bytes.0, uri: Some(uri) })
+            Some(ResultMediaItem { media_type, bytes: &bytes.0, uri: Some(uri) })
         }
         ContentBody::Text(_) | ContentBody::Link(_) | ContentBody::Resource(_) => None,
     }

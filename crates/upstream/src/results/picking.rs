@@ -12,8 +12,8 @@ use super::piece;
 const JSON_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of fields that one request picks.
 const FIELDS_MAX: usize = 50;
-/// Most names in one field. Deeper JSON is not parsed, and the tree of a deeper field would overflow
-/// the stack.
+/// Most names in one field. Deeper JSON is not parsed, and the tree of a deeper field would
+/// overflow the stack.
 const NAMES_MAX: usize = 128;
 /// Most fields that a message names.
 const NAMED_FIELDS_MAX: usize = 30;
@@ -80,8 +80,8 @@ impl FieldSelection {
         root
     }
 
-    /// Returns the picked part of `value`, or `None` if there is none. An item of a list is picked by
-    /// its index, or as if its fields were those of the list.
+    /// Returns the picked part of `value`, or `None` if there is none. An item of a list is picked
+    /// by its index, or as if its fields were those of the list.
     fn pick(&self, value: &Value) -> Option<Value> {
         if self.is_whole {
             return Some(value.clone());

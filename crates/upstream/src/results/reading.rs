@@ -45,7 +45,7 @@ pub(super) struct ReadStoredResultInput {
 
 /// Part of a stored result.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct ResultPart {
+pub(super) struct StoredResultPart {
     /// Size of the whole, or of the picked fields, in bytes.
     pub(super) total: usize,
     /// The requested part of the result.
@@ -56,12 +56,12 @@ pub(super) struct ResultPart {
     pub(super) next: Option<usize>,
     /// Matches; at most 50.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) found: Option<Vec<ResultMatch>>,
+    pub(super) found: Option<Vec<StoredResultMatch>>,
 }
 
 /// A match of a search in a result.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct ResultMatch {
+pub(super) struct StoredResultMatch {
     /// Offset of the match.
     pub(super) offset: usize,
     /// Text around the match on its line.
@@ -78,13 +78,13 @@ impl Tool for ReadStoredResult {
     const ALIASES: &'static [(&'static str, &'static str)] =
         &[("query", "find"), ("text", "find"), ("pattern", "find"), ("max_bytes", "bytes")];
     type Input = ReadStoredResultInput;
-    type Output = ResultPart;
+    type Output = StoredResultPart;
 
     async fn run(
         &self,
         ctx: &ToolContext,
         input: ReadStoredResultInput,
-    ) -> Result<ResultPart, ToolError> {
+    ) -> Result<StoredResultPart, ToolError> {
         let ReadStoredResultInput { id, offset, bytes, find, fields } = input;
         let text = match self.0.find(&ctx.caller, &id)? {
             (_, StoredData::Text(text)) => text,
@@ -104,18 +104,20 @@ impl Tool for ReadStoredResult {
             })?;
             let next = places.get(MATCHES_MAX - 1).map(|(_, end)| *end).filter(|end| *end < total);
             let found = places.into_iter();
-            let found = found
-                .map(|(at, _)| ResultMatch { offset: at, line: line_around(&text, at).to_owned() });
-            return Ok(ResultPart { total, text: None, next, found: Some(found.collect()) });
+            let found = found.map(|(at, _)| StoredResultMatch {
+                offset: at,
+                line: line_around(&text, at).to_owned(),
+            });
+            return Ok(StoredResultPart { total, text: None, next, found: Some(found.collect()) });
         }
         let part = piece(&text, offset, bytes.unwrap_or(READ_BYTES).clamp(4, READ_BYTES_MAX));
         let end = text.floor_char_boundary(offset.min(total)) + part.len();
         let next = (end < total).then_some(end);
-        Ok(ResultPart { total, text: Some(part.to_owned()), next, found: None })
+        Ok(StoredResultPart { total, text: Some(part.to_owned()), next, found: None })
     }
 
-    fn result_text(output: &ResultPart) -> ResultText {
-        let ResultPart { total, text, next, found } = output;
+    fn result_text(output: &StoredResultPart) -> ResultText {
+        let StoredResultPart { total, text, next, found } = output;
         let body = match (text, found) {
             (Some(text), _) if text.is_empty() => format!("No more: the result has {total} bytes."),
             (None, Some(found)) if found.is_empty() => {

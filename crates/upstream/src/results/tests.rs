@@ -9,20 +9,21 @@ use toolgate_contract::{
 };
 
 use super::reading::{
-    LINE_BYTES, ReadStoredResult, ReadStoredResultInput, ResultPart, find_matches,
+    LINE_BYTES, ReadStoredResult, ReadStoredResultInput, StoredResultPart, find_matches,
 };
-use super::{ResultBudget, ResultStore, STORE_BYTES_MAX};
+use super::{ResultSizeBudget, ResultStore, STORE_BYTES_MAX};
 
-const BUDGET: ResultBudget =
-    ResultBudget { text_bytes: 10_000, media_bytes: 1000, is_schema_promised: false };
-const ALL: ResultBudget = ResultBudget { text_bytes: 0, media_bytes: 0, is_schema_promised: false };
+const BUDGET: ResultSizeBudget =
+    ResultSizeBudget { text_bytes: 10_000, media_bytes: 1000, is_schema_promised: false };
+const ALL: ResultSizeBudget =
+    ResultSizeBudget { text_bytes: 0, media_bytes: 0, is_schema_promised: false };
 
 fn ctx(name: &str) -> ToolContext {
     ToolContext::detached(Caller::with_key(name), Instant::now() + Duration::from_secs(5))
 }
 
 /// Cuts the result `output` for the caller Ann.
-fn cut(results: &ResultStore, output: ToolOutput, budget: ResultBudget) -> ToolOutput {
+fn cut(results: &ResultStore, output: ToolOutput, budget: ResultSizeBudget) -> ToolOutput {
     let tool = ToolId::new("a.b").expect("an id");
     results.cut(&ctx("ann"), &tool, output, budget).expect("it is stored")
 }
@@ -70,7 +71,7 @@ async fn text(results: &ResultStore, uri: &str) -> (String, String) {
     (text, media_type.expect("a type"))
 }
 
-async fn read(results: &ResultStore, input: Value) -> Result<ResultPart, ToolError> {
+async fn read(results: &ResultStore, input: Value) -> Result<StoredResultPart, ToolError> {
     let input: ReadStoredResultInput = serde_json::from_value(input).expect("input");
     ReadStoredResult(results.clone()).run(&ctx("ann"), input).await
 }
@@ -197,7 +198,7 @@ async fn the_longer_part_is_cut_when_text_and_value_differ() {
 #[test]
 fn a_value_with_a_promised_schema_is_not_cut() {
     let results = ResultStore::default();
-    let promised = ResultBudget { is_schema_promised: true, ..BUDGET };
+    let promised = ResultSizeBudget { is_schema_promised: true, ..BUDGET };
     let value = json!({ "rows": rows(400) });
     let output = cut(&results, structured(value.clone(), "400 rows."), promised);
     assert_eq!((output.structured, output.value), (true, value.clone()));
@@ -251,7 +252,7 @@ async fn the_largest_media_are_replaced_by_links_until_the_rest_fits() {
         ContentBlock::text("and a text"),
         ContentBlock::image("image/gif", vec![4; 3000]),
     ];
-    let budget = ResultBudget { media_bytes: 10_100, ..BUDGET };
+    let budget = ResultSizeBudget { media_bytes: 10_100, ..BUDGET };
     let output = cut(&results, unstructured("", content.clone()), budget);
     for at in [0, 3, 4] {
         assert_eq!(output.content[at], content[at]);
@@ -274,7 +275,7 @@ fn a_result_that_is_short_or_unlimited_is_unchanged() {
     let picture = || vec![ContentBlock::image("image/png", vec![1; 2000])];
     let value = json!({ "rows": rows(20) });
     let short = ToolOutput { content: picture(), ..structured(value.clone(), value.to_string()) };
-    let wide = ResultBudget { media_bytes: 2000, ..BUDGET };
+    let wide = ResultSizeBudget { media_bytes: 2000, ..BUDGET };
     for (output, budget) in [(ToolOutput { content: picture(), ..long() }, ALL), (short, wide)] {
         let body = output.text.body.clone();
         let content = output.content.clone();

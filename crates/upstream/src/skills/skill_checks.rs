@@ -4,11 +4,11 @@ use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use toolgate_contract::{
-    ResourceContents, ResourceData, Skill, SkillFiles, ToolContext, ToolError, ToolFault,
+    ResourceContents, ResourceData, Skill, SkillFiles, ToolContext, ToolError, ToolErrorKind,
 };
 
 use crate::listing::skill_index::{accept_skill, is_normal_form};
-use crate::upstream::{CallRequest, Upstream};
+use crate::upstream::{Upstream, UpstreamCallRequest};
 
 impl Upstream {
     /// Fetches the skill whose `SKILL.md` has the URI `uri`.
@@ -18,9 +18,10 @@ impl Upstream {
         uri: &str,
     ) -> Result<Option<Skill>, ToolError> {
         let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
-        let answer = match self.call(ctx, CallRequest::new("skills/get", uri, params)).await {
+        let answer = match self.call(ctx, UpstreamCallRequest::new("skills/get", uri, params)).await
+        {
             Ok(answer) => answer,
-            Err(ToolError { fault: ToolFault::NotFound, .. }) => return Ok(None),
+            Err(ToolError { fault: ToolErrorKind::NotFound, .. }) => return Ok(None),
             Err(err) => return Err(err),
         };
         let skill = accept_skill(&answer["skill"]).and_then(|skill| match skill.uri == uri {
@@ -30,7 +31,7 @@ impl Upstream {
         let skill = skill.map_err(|why| {
             let message =
                 format!("the upstream `{}` has no valid skill at `{uri}`: {why}", self.name);
-            ToolError::new(ToolFault::Failed, message)
+            ToolError::new(ToolErrorKind::Failed, message)
         })?;
         self.fetched_skills.remember(skill.clone());
         Ok(Some(skill))
@@ -90,7 +91,7 @@ impl Upstream {
              {why}",
             self.name
         );
-        ToolError::new(ToolFault::Failed, message)
+        ToolError::new(ToolErrorKind::Failed, message)
     }
 
     /// Checks a file's `contents` against the size, digest and front matter in `skill`.

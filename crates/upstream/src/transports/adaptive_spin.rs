@@ -24,17 +24,17 @@ static IS_SPINNING: AtomicBool = AtomicBool::new(false);
 
 /// Record of an upstream's fast answers, which decides whether a task spins (polls without
 /// sleeping) for the next one.
-pub(super) struct AnswerSpin {
+pub(super) struct AnswerSpinState {
     /// False on a machine with a single processor, where spinning would block the server that
     /// answers.
     is_multiprocessor: bool,
     /// Number of fast answers of the upstream in a row.
     fast_answers: AtomicU32,
-    spinner: Spinner,
+    spinner: AnswerSpinTask,
 }
 
 /// The task that spins (polls without sleeping) for an answer.
-enum Spinner {
+enum AnswerSpinTask {
     /// The task that waits for the answer, which yields between polls. The task spins only on a
     /// single-threaded runtime. On others, each poll would wake another thread.
     Waiter,
@@ -42,18 +42,19 @@ enum Spinner {
     Reader { signal: Notify, is_wanted: AtomicBool },
 }
 
-impl AnswerSpin {
+impl AnswerSpinState {
     /// Creates the state for transports on which the task that waits for an answer spins.
     pub(super) fn new() -> Self {
         let is_multiprocessor =
             available_parallelism().is_ok_and(|processors| processors.get() > 1);
-        Self { is_multiprocessor, fast_answers: AtomicU32::new(0), spinner: Spinner::Waiter }
+        Self { is_multiprocessor, fast_answers: AtomicU32::new(0), spinner: AnswerSpinTask::Waiter }
     }
 
     /// Creates the state for transports on which the reader of the connection spins, [on
     /// request](Self::is_wanted).
     pub(super) fn for_reader() -> Self {
-        let spinner = Spinner::Reader { signal: Notify::new(), is_wanted: AtomicBool::new(false) };
+        let spinner =
+            AnswerSpinTask::Reader { signal: Notify::new(), is_wanted: AtomicBool::new(false) };
         Self { spinner, ..Self::new() }
     }
 
@@ -76,11 +77,11 @@ impl AnswerSpin {
         let mut answer = pin!(answer);
         if self.fast_answers.load(Ordering::Relaxed) >= FAST_ANSWERS_MIN {
             match &self.spinner {
-                Spinner::Reader { signal, is_wanted } => {
+                AnswerSpinTask::Reader { signal, is_wanted } => {
                     is_wanted.store(true, Ordering::Release);
                     signal.notify_one();
                 }
-                Spinner::Waiter => {
+                AnswerSpinTask::Waiter => {
                     while begun.elapsed() < SPIN_TIME {
                         let polled =
                             std::future::poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
@@ -102,7 +103,7 @@ impl AnswerSpin {
 
     /// Waits until the reader is asked to spin.
     pub(super) async fn wait_wanted(&self) {
-        let Spinner::Reader { signal, is_wanted } = &self.spinner else {
+        let AnswerSpinTask::Reader { signal, is_wanted } = &self.spinner else {
             return std::future::pending().await;
         };
         loop {
@@ -115,13 +116,13 @@ impl AnswerSpin {
 
     /// Records that data arrived and cancels the request to spin.
     pub(super) fn record_data(&self) {
-        if let Spinner::Reader { is_wanted, .. } = &self.spinner {
+        if let AnswerSpinTask::Reader { is_wanted, .. } = &self.spinner {
             is_wanted.store(false, Ordering::Release);
         }
     }
 }
 
-impl Spinner {
+impl AnswerSpinTask {
     fn can_spin(&self) -> bool {
         match self {
             Self::Reader { .. } => true,
@@ -148,10 +149,10 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_waiter_does_not_spin_on_a_multi_threaded_runtime() {
-        let answer_spin = AnswerSpin {
+        let answer_spin = AnswerSpinState {
             is_multiprocessor: true,
             fast_answers: AtomicU32::new(FAST_ANSWERS_MIN),
-            spinner: Spinner::Waiter,
+            spinner: AnswerSpinTask::Waiter,
         };
         answer_spin.wait(true, tokio::time::sleep(SPIN_TIME * 2)).await;
         assert_eq!(
@@ -163,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn spinning_starts_after_several_fast_answers_and_ends_after_a_slow_one() {
-        let answer_spin = AnswerSpin { is_multiprocessor: true, ..AnswerSpin::new() };
+        let answer_spin = AnswerSpinState { is_multiprocessor: true, ..AnswerSpinState::new() };
         let fast_answers = || answer_spin.fast_answers.load(Ordering::Relaxed);
         for at in 0..FAST_ANSWERS_MIN {
             assert_eq!(fast_answers(), at);
@@ -177,7 +178,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_reader_is_asked_to_spin_until_it_has_read() {
-        let answer_spin = AnswerSpin::for_fast_reader();
+        let answer_spin = AnswerSpinState::for_fast_reader();
         let is_wanted = async || {
             let now = tokio::time::timeout(Duration::ZERO, answer_spin.wait_wanted());
             now.await.is_ok()

@@ -8,16 +8,18 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolgate_contract::{BoxFuture, WatchGuard};
+use toolgate_contract::{ActivityGuard, BoxFuture};
 use toolgate_net::TruncatedText;
 
-use super::adaptive_spin::AnswerSpin;
+use super::adaptive_spin::AnswerSpinState;
 use super::in_flight::InFlightRequests;
-use super::writer::LineWriter;
-use crate::message::truncated::{MessageKind, kind_of_truncated};
+use super::writer::PipeLineWriter;
+use crate::message::truncated::{TruncatedMessageKind, kind_of_truncated};
 use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 use crate::start_report::LAST_ERROR_OUTPUT;
-use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
+use crate::transport::{
+    MessageReceiver, OutgoingMessage, TransportConnection, UpstreamRequestFailure,
+};
 
 /// Maximum number of messages to an upstream that wait to be written.
 const QUEUE_MAX: usize = 256;
@@ -28,19 +30,19 @@ const LAST_WORDS_BYTES: usize = 2048;
 
 /// A conversation with an upstream over any transport, which matches answers to requests by id.
 pub(crate) struct UpstreamConversation {
-    shared: Arc<ConversationState>,
-    outgoing: OutgoingQueue,
+    shared: Arc<UpstreamConversationState>,
+    outgoing: OutgoingMessageQueue,
     _ends: DropGuard,
     /// Guard that signals the end of the conversation to its tasks.
     _gone: DropGuard,
     /// Guard of the transport's resources, such as a program, which are released on drop.
-    _hold: WatchGuard,
+    _hold: ActivityGuard,
 }
 
 /// State of a conversation with an upstream that both directions share.
-pub(crate) struct ConversationState {
-    in_flight: Arc<InFlightRequests<AnswerSender>>,
-    spin: Arc<AnswerSpin>,
+pub(crate) struct UpstreamConversationState {
+    in_flight: Arc<InFlightRequests<RequestAnswerSender>>,
+    spin: Arc<AnswerSpinState>,
     closed: CancellationToken,
     closed_reason: Mutex<String>,
     /// True if the upstream does not know the session any more.
@@ -50,9 +52,9 @@ pub(crate) struct ConversationState {
 }
 
 /// Channel that passes the answer to a request to the waiting task.
-type AnswerSender = oneshot::Sender<Result<Box<RawValue>, RequestFailure>>;
+type RequestAnswerSender = oneshot::Sender<Result<Box<RawValue>, UpstreamRequestFailure>>;
 
-impl ConversationState {
+impl UpstreamConversationState {
     /// Ends the conversation and fails all requests in flight with the reason `why`.
     pub(crate) fn end(&self, why: String) {
         let mut reason = self.closed_reason.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +74,7 @@ impl ConversationState {
         self.has_lost_session.store(true, Ordering::Release);
         self.end(why.clone());
         if let Some(answer) = refused {
-            let _ = answer.send(Err(RequestFailure::SessionGone(why)));
+            let _ = answer.send(Err(UpstreamRequestFailure::SessionGone(why)));
         }
     }
 
@@ -96,10 +98,10 @@ impl UpstreamConversation {
     /// conversation is dropped.
     pub(super) fn start(
         receiver: Arc<dyn MessageReceiver>,
-        hold: WatchGuard,
-        spin: AnswerSpin,
+        hold: ActivityGuard,
+        spin: AnswerSpinState,
     ) -> (Self, mpsc::Receiver<Bytes>, CancellationToken) {
-        let shared = Arc::new(ConversationState {
+        let shared = Arc::new(UpstreamConversationState {
             in_flight: Arc::new(InFlightRequests::new(receiver)),
             spin: Arc::new(spin),
             closed: CancellationToken::new(),
@@ -110,7 +112,7 @@ impl UpstreamConversation {
         });
         let (out, messages) = mpsc::channel(QUEUE_MAX);
         let ends = CancellationToken::new();
-        let out = OutgoingQueue { queue: out, writer: None };
+        let out = OutgoingMessageQueue { queue: out, writer: None };
         let _gone = shared.closed.clone().drop_guard();
         let conversation =
             Self { shared, outgoing: out, _ends: ends.clone().drop_guard(), _gone, _hold: hold };
@@ -118,32 +120,32 @@ impl UpstreamConversation {
     }
 
     /// Sets the writer that writes messages at once if possible, without the queue.
-    pub(super) fn with_writer(mut self, writer: Arc<LineWriter>) -> Self {
+    pub(super) fn with_writer(mut self, writer: Arc<PipeLineWriter>) -> Self {
         self.outgoing.writer = Some(writer);
         self
     }
 
     /// Returns the spinner, through which a waiting task makes the reader spin (poll without
     /// sleeping).
-    pub(super) fn spin(&self) -> &Arc<AnswerSpin> {
+    pub(super) fn spin(&self) -> &Arc<AnswerSpinState> {
         &self.shared.spin
     }
 
     /// Returns the handler of the upstream's messages, for the task that reads them.
-    pub(crate) fn incoming(&self) -> IncomingMessages {
-        IncomingMessages { shared: self.shared.clone(), outgoing: self.outgoing.clone() }
+    pub(crate) fn incoming(&self) -> IncomingMessageReceiver {
+        IncomingMessageReceiver { shared: self.shared.clone(), outgoing: self.outgoing.clone() }
     }
 }
 
 /// Handler of the messages that a transport receives.
 #[derive(Clone)]
-pub(crate) struct IncomingMessages {
-    pub(crate) shared: Arc<ConversationState>,
-    outgoing: OutgoingQueue,
+pub(crate) struct IncomingMessageReceiver {
+    pub(crate) shared: Arc<UpstreamConversationState>,
+    outgoing: OutgoingMessageQueue,
 }
 
 /// Ends the conversation if the reading task panics, so that requests in flight fail.
-impl Drop for IncomingMessages {
+impl Drop for IncomingMessageReceiver {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.shared.end("handling its messages failed".to_owned());
@@ -154,16 +156,16 @@ impl Drop for IncomingMessages {
 /// Messages to an upstream: a queue that the transport reads, and a direct writer that is used
 /// while the queue is empty.
 #[derive(Clone)]
-struct OutgoingQueue {
+struct OutgoingMessageQueue {
     queue: mpsc::Sender<Bytes>,
-    writer: Option<Arc<LineWriter>>,
+    writer: Option<Arc<PipeLineWriter>>,
 }
 
 /// Error if the transport no longer writes messages.
-struct QueueClosed;
+struct OutgoingQueueClosed;
 
-impl OutgoingQueue {
-    async fn send(&self, message: Bytes) -> Result<(), QueueClosed> {
+impl OutgoingMessageQueue {
+    async fn send(&self, message: Bytes) -> Result<(), OutgoingQueueClosed> {
         if self
             .writer
             .as_ref()
@@ -171,7 +173,7 @@ impl OutgoingQueue {
         {
             return Ok(());
         }
-        let permit = self.queue.reserve().await.map_err(|_| QueueClosed)?;
+        let permit = self.queue.reserve().await.map_err(|_| OutgoingQueueClosed)?;
         self.add_waiting();
         permit.send(message);
         Ok(())
@@ -192,7 +194,7 @@ impl OutgoingQueue {
     }
 }
 
-impl ConversationState {
+impl UpstreamConversationState {
     /// Records output of the upstream's program that is not an MCP message.
     pub(crate) fn record_output(&self, output: &[u8]) {
         self.in_flight.record_output(output);
@@ -224,9 +226,9 @@ fn drop_cut_beginning(text: &mut Vec<u8>) {
 }
 
 /// Returns the error for an answer that is longer than `bytes_max`.
-pub(super) fn too_long_error(bytes_max: usize) -> RequestFailure {
+pub(super) fn too_long_error(bytes_max: usize) -> UpstreamRequestFailure {
     let why = format!("its answer is longer than {bytes_max} bytes");
-    RequestFailure::Refused(UpstreamRpcError::new(-32603, why))
+    UpstreamRequestFailure::Refused(UpstreamRpcError::new(-32603, why))
 }
 
 /// Runs `work` until `ends` is cancelled.
@@ -237,18 +239,18 @@ pub(crate) async fn run_until(ends: CancellationToken, work: impl Future<Output 
     }
 }
 
-impl IncomingMessages {
+impl IncomingMessageReceiver {
     /// Fails the request that an overlong message answers. If its id is unreadable, all requests in
     /// flight fail.
     pub(crate) fn fail_too_long(&self, cut: &TruncatedText, bytes_max: usize) {
         let shared = &self.shared;
         let all = match kind_of_truncated(cut) {
-            MessageKind::Answer(Some(id)) => {
+            TruncatedMessageKind::Answer(Some(id)) => {
                 shared.in_flight.forget_abandoned(id);
                 shared.in_flight.remove(id).into_iter().collect()
             }
-            MessageKind::Answer(None) => shared.in_flight.remove_all(),
-            MessageKind::Other => {
+            TruncatedMessageKind::Answer(None) => shared.in_flight.remove_all(),
+            TruncatedMessageKind::Other => {
                 tracing::debug!("ignoring a message of an upstream of more than {bytes_max} bytes");
                 Vec::new()
             }
@@ -259,7 +261,7 @@ impl IncomingMessages {
     }
 
     /// Fails the request `id` with `failure`.
-    pub(crate) fn fail(&self, id: u64, failure: RequestFailure) {
+    pub(crate) fn fail(&self, id: u64, failure: UpstreamRequestFailure) {
         if let Some(answer) = self.shared.in_flight.remove(id) {
             let _ = answer.send(Err(failure));
         }
@@ -292,7 +294,7 @@ impl IncomingMessages {
                         shared.in_flight.forget_abandoned(id);
                         continue;
                     };
-                    let _ = answer.send(outcome.map_err(RequestFailure::Refused));
+                    let _ = answer.send(outcome.map_err(UpstreamRequestFailure::Refused));
                 }
                 UpstreamMessage::Notification { method, params } => {
                     shared.in_flight.notify(&method, &params);
@@ -349,7 +351,7 @@ impl TransportConnection for UpstreamConversation {
         &self,
         message: OutgoingMessage,
         receiver: Arc<dyn MessageReceiver>,
-    ) -> BoxFuture<'_, Result<Box<RawValue>, RequestFailure>> {
+    ) -> BoxFuture<'_, Result<Box<RawValue>, UpstreamRequestFailure>> {
         Box::pin(async move {
             let id = message.id.unwrap_or_default();
             let (answer, answered) = oneshot::channel();
@@ -358,28 +360,30 @@ impl TransportConnection for UpstreamConversation {
             let _waiting = PendingRequestGuard { conversation: self, id, cancellable };
             let closed_reason = || self.shared.closed_reason();
             if self.shared.closed.is_cancelled() {
-                return Err(RequestFailure::NotSent(closed_reason()));
+                return Err(UpstreamRequestFailure::NotSent(closed_reason()));
             }
             self.outgoing
                 .send(message.body)
                 .await
-                .map_err(|QueueClosed| RequestFailure::NotSent(closed_reason()))?;
+                .map_err(|OutgoingQueueClosed| UpstreamRequestFailure::NotSent(closed_reason()))?;
             let alone = self.shared.in_flight.is_sole_request();
             self.shared
                 .spin
                 .wait(alone, answered)
                 .await
-                .unwrap_or_else(|_| Err(RequestFailure::Lost(closed_reason())))
+                .unwrap_or_else(|_| Err(UpstreamRequestFailure::Lost(closed_reason())))
         })
     }
 
     fn send_notification(
         &self,
         message: OutgoingMessage,
-    ) -> BoxFuture<'_, Result<(), RequestFailure>> {
+    ) -> BoxFuture<'_, Result<(), UpstreamRequestFailure>> {
         Box::pin(async move {
             let sent = self.outgoing.send(message.body).await;
-            sent.map_err(|QueueClosed| RequestFailure::NotSent(self.shared.closed_reason()))
+            sent.map_err(|OutgoingQueueClosed| {
+                UpstreamRequestFailure::NotSent(self.shared.closed_reason())
+            })
         })
     }
 

@@ -19,17 +19,19 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::BoxFuture;
-use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision};
+use toolgate_dialects::mcp::upstream::{McpRevision, SessionModel};
 use toolgate_net::{HttpClient, HttpUrl};
 
-use super::adaptive_spin::AnswerSpin;
+use super::adaptive_spin::AnswerSpinState;
 use super::conversation::QUESTIONS_MAX;
 use super::in_flight::InFlightRequests;
-use super::refusals::{ResponseError, is_session_unknown, names_session};
-use super::site::{RedirectTarget, UpstreamSite, describe_response};
+use super::refusals::{RpcResponseError, is_session_unknown, names_session};
+use super::site::{RedirectTarget, UpstreamEndpoint, describe_response};
 use crate::message::{self, UpstreamMessage, UpstreamRpcError};
 use crate::server_requests::ELICITATION_COMPLETE;
-use crate::transport::{MessageReceiver, OutgoingMessage, RequestFailure, TransportConnection};
+use crate::transport::{
+    MessageReceiver, OutgoingMessage, TransportConnection, UpstreamRequestFailure,
+};
 use request_guard::HttpRequestGuard;
 
 /// Maximum number of bytes that are read of the body of an HTTP response that contains no answer.
@@ -46,10 +48,10 @@ const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A Streamable HTTP transport. Dropping it ends the session.
-pub(crate) struct HttpTransport(Arc<HttpEndpoint>, DropGuard);
+pub(crate) struct HttpTransport(Arc<UpstreamHttpEndpoint>, DropGuard);
 
-struct HttpEndpoint {
-    site: UpstreamSite,
+struct UpstreamHttpEndpoint {
+    site: UpstreamEndpoint,
     client: HttpClient,
     /// URL to which requests are sent. A redirect replaces it.
     url: RwLock<HttpUrl>,
@@ -57,12 +59,12 @@ struct HttpEndpoint {
     receiver: Arc<dyn MessageReceiver>,
     /// Requests in flight. They also receive messages from the notification stream.
     in_flight: Arc<InFlightRequests<()>>,
-    spin: AnswerSpin,
+    spin: AnswerSpinState,
     /// Permits for open requests by the server, and for the refusals of further requests.
     questions: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
     session: RwLock<Option<HeaderValue>>,
-    revision: RwLock<Option<&'static Revision>>,
+    revision: RwLock<Option<&'static McpRevision>>,
     gone: CancellationToken,
 }
 
@@ -73,7 +75,7 @@ impl HttpTransport {
     ///
     /// Returns an error if the URL or a header is invalid.
     pub(crate) fn new(
-        site: UpstreamSite,
+        site: UpstreamEndpoint,
         receiver: Arc<dyn MessageReceiver>,
     ) -> Result<Self, String> {
         let url = site.http_url()?;
@@ -85,11 +87,11 @@ impl HttpTransport {
         let session = RwLock::default();
         let revision = RwLock::default();
         let in_flight = Arc::new(InFlightRequests::new(receiver.clone()));
-        let spin = AnswerSpin::new();
+        let spin = AnswerSpinState::new();
         let semaphore = || Arc::new(Semaphore::new(QUESTIONS_MAX));
         let questions = semaphore();
         let refusals = semaphore();
-        let endpoint = HttpEndpoint {
+        let endpoint = UpstreamHttpEndpoint {
             site,
             client,
             url,
@@ -109,18 +111,18 @@ impl HttpTransport {
 
 /// Position of a message in the response to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StreamPosition {
+enum ResponseStreamPosition {
     /// The first message of the response. The server may not have read the request.
     Start,
     Later,
 }
 
-impl HttpEndpoint {
+impl UpstreamHttpEndpoint {
     fn request(
         &self,
         method: Method,
         message: Option<&OutgoingMessage>,
-    ) -> Result<Request<Full<Bytes>>, RequestFailure> {
+    ) -> Result<Request<Full<Bytes>>, UpstreamRequestFailure> {
         let body = message.map(|message| message.body.clone()).unwrap_or_default();
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
@@ -138,10 +140,10 @@ impl HttpEndpoint {
         }
         if let Some(revision) = self.revision() {
             headers.insert("mcp-protocol-version", fixed(revision.name));
-            if let Some(message) = message.filter(|_| revision.era == ProtocolEra::Stateless) {
+            if let Some(message) = message.filter(|_| revision.era == SessionModel::Stateless) {
                 let header_value = |text: &str| {
                     let value = HeaderValue::try_from(header_text(text));
-                    value.map_err(|err| RequestFailure::NotSent(err.to_string()))
+                    value.map_err(|err| UpstreamRequestFailure::NotSent(err.to_string()))
                 };
                 headers.insert("mcp-method", header_value(&message.method)?);
                 if let Some(name) = &message.target {
@@ -149,7 +151,8 @@ impl HttpEndpoint {
                 }
                 for (name, value) in &message.header_params {
                     let name = HeaderName::try_from(format!("mcp-param-{name}"));
-                    let name = name.map_err(|err| RequestFailure::NotSent(err.to_string()))?;
+                    let name =
+                        name.map_err(|err| UpstreamRequestFailure::NotSent(err.to_string()))?;
                     headers.insert(name, header_value(value)?);
                 }
             }
@@ -165,9 +168,9 @@ impl HttpEndpoint {
         method: Method,
         message: Option<&OutgoingMessage>,
         last: Option<&str>,
-    ) -> Result<Response<Incoming>, RequestFailure> {
+    ) -> Result<Response<Incoming>, UpstreamRequestFailure> {
         let last = last.map(HeaderValue::try_from).transpose();
-        let last = last.map_err(|err| RequestFailure::Lost(err.to_string()))?;
+        let last = last.map_err(|err| UpstreamRequestFailure::Lost(err.to_string()))?;
         let make = || {
             let mut request = self.request(method.clone(), message)?;
             let last = last.clone().map(|last| (HeaderName::from_static("last-event-id"), last));
@@ -187,14 +190,14 @@ impl HttpEndpoint {
     }
 
     fn is_in_session(&self) -> bool {
-        self.revision().is_some_and(|revision| revision.era == ProtocolEra::Session)
+        self.revision().is_some_and(|revision| revision.era == SessionModel::Session)
     }
 
     fn is_stateless(&self) -> bool {
-        self.revision().is_some_and(|revision| revision.era == ProtocolEra::Stateless)
+        self.revision().is_some_and(|revision| revision.era == SessionModel::Stateless)
     }
 
-    fn revision(&self) -> Option<&'static Revision> {
+    fn revision(&self) -> Option<&'static McpRevision> {
         *self.revision.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -202,7 +205,7 @@ impl HttpEndpoint {
         self: &Arc<Self>,
         message: OutgoingMessage,
         receiver: Arc<dyn MessageReceiver>,
-    ) -> Result<Box<RawValue>, RequestFailure> {
+    ) -> Result<Box<RawValue>, UpstreamRequestFailure> {
         let id = message.id.unwrap_or_default();
         let response = self.send(Method::POST, Some(&message), None).await?;
         if message.method == "initialize"
@@ -215,7 +218,7 @@ impl HttpEndpoint {
         if !is_stream {
             let body = read_body(&mut response, self.site.bytes_max)
                 .await
-                .map_err(RequestFailure::Lost)?;
+                .map_err(UpstreamRequestFailure::Lost)?;
             return self.answer_in_body(&body, id, &receiver);
         }
         self.answer_in_stream(response, id, &receiver).await
@@ -228,8 +231,8 @@ impl HttpEndpoint {
         data: &[u8],
         id: u64,
         receiver: &Arc<dyn MessageReceiver>,
-        position: StreamPosition,
-    ) -> Option<Result<Box<RawValue>, RequestFailure>> {
+        position: ResponseStreamPosition,
+    ) -> Option<Result<Box<RawValue>, UpstreamRequestFailure>> {
         if data.is_empty() {
             return None;
         }
@@ -248,20 +251,20 @@ impl HttpEndpoint {
         for message in messages {
             match message {
                 UpstreamMessage::Answer(Some(of), Err(error))
-                    if of == id && position == StreamPosition::Start =>
+                    if of == id && position == ResponseStreamPosition::Start =>
                 {
-                    let refusal = ResponseError { error, is_anonymous: false };
+                    let refusal = RpcResponseError { error, is_anonymous: false };
                     answer = Some(Err(self.failure(StatusCode::OK, refusal, &[])));
                 }
                 UpstreamMessage::Answer(Some(of), outcome) if of == id => {
-                    answer = Some(outcome.map_err(RequestFailure::Refused));
+                    answer = Some(outcome.map_err(UpstreamRequestFailure::Refused));
                 }
                 // At the start of the response to a request, an error without an id concerns the
                 // request.
                 UpstreamMessage::Answer(None, Err(error))
-                    if id != NO_REQUEST && position == StreamPosition::Start =>
+                    if id != NO_REQUEST && position == ResponseStreamPosition::Start =>
                 {
-                    anonymous = Some(ResponseError { error, is_anonymous: true });
+                    anonymous = Some(RpcResponseError { error, is_anonymous: true });
                 }
                 UpstreamMessage::Answer(..) => {}
                 UpstreamMessage::Notification { method, params } => {
@@ -286,10 +289,15 @@ impl HttpEndpoint {
 
     /// Returns the failure of a request that `error` answers. If the server does not know the
     /// session, the session ends.
-    fn failure(&self, status: StatusCode, error: ResponseError, body: &[u8]) -> RequestFailure {
+    fn failure(
+        &self,
+        status: StatusCode,
+        error: RpcResponseError,
+        body: &[u8],
+    ) -> UpstreamRequestFailure {
         match self.is_session_gone(status, Some(&error), body) {
             true => self.end_session(error.error.message),
-            false => RequestFailure::Refused(error.error),
+            false => UpstreamRequestFailure::Refused(error.error),
         }
     }
 
@@ -297,7 +305,7 @@ impl HttpEndpoint {
     fn is_session_gone(
         &self,
         status: StatusCode,
-        error: Option<&ResponseError>,
+        error: Option<&RpcResponseError>,
         body: &[u8],
     ) -> bool {
         let has_id = || self.session.read().unwrap_or_else(PoisonError::into_inner).is_some();
@@ -309,9 +317,9 @@ impl HttpEndpoint {
         self.is_in_session() && is_session_unknown(status, error, body) && (has_id() || names_it())
     }
 
-    fn end_session(&self, why: String) -> RequestFailure {
+    fn end_session(&self, why: String) -> UpstreamRequestFailure {
         self.gone.cancel();
-        RequestFailure::SessionGone(why)
+        UpstreamRequestFailure::SessionGone(why)
     }
 
     /// Answers a request of the server in the background.
@@ -376,7 +384,10 @@ impl HttpEndpoint {
     }
 
     /// Sends a message that has no answer by POST.
-    async fn post(self: &Arc<Self>, message: &OutgoingMessage) -> Result<(), RequestFailure> {
+    async fn post(
+        self: &Arc<Self>,
+        message: &OutgoingMessage,
+    ) -> Result<(), UpstreamRequestFailure> {
         let response = self.send(Method::POST, Some(message), None).await?;
         let mut response = self.check_status(response).await?;
         // The connection is used again once the body was read.
@@ -389,27 +400,31 @@ impl HttpEndpoint {
         body: &[u8],
         id: u64,
         receiver: &Arc<dyn MessageReceiver>,
-    ) -> Result<Box<RawValue>, RequestFailure> {
-        self.handle_messages(body, id, receiver, StreamPosition::Start).unwrap_or_else(|| {
-            let shown = shown_start(body);
-            Err(RequestFailure::Lost(format!("it answered without a JSON-RPC message{shown}")))
-        })
+    ) -> Result<Box<RawValue>, UpstreamRequestFailure> {
+        self.handle_messages(body, id, receiver, ResponseStreamPosition::Start).unwrap_or_else(
+            || {
+                let shown = shown_start(body);
+                Err(UpstreamRequestFailure::Lost(format!(
+                    "it answered without a JSON-RPC message{shown}"
+                )))
+            },
+        )
     }
 
     /// Returns the HTTP response, or an error if its status is not a success.
     async fn check_status(
         self: &Arc<Self>,
         mut response: Response<Incoming>,
-    ) -> Result<Response<Incoming>, RequestFailure> {
+    ) -> Result<Response<Incoming>, UpstreamRequestFailure> {
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
         let body = read_body(&mut response, ERROR_BODY_BYTES_MAX).await.unwrap_or_default();
-        let error = ResponseError::in_body(&body);
+        let error = RpcResponseError::in_body(&body);
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && error.is_none() {
             let why = format!("it answered {status}: it did not accept toolgate's credentials");
-            return Err(RequestFailure::Unauthorized(why));
+            return Err(UpstreamRequestFailure::Unauthorized(why));
         }
         if let Some(error) = error {
             return Err(self.failure(status, error, &body));
@@ -422,9 +437,9 @@ impl HttpEndpoint {
         }
         // A status below 500 means that the server has done nothing.
         Err(if status.is_client_error() || status.is_redirection() {
-            RequestFailure::NotSent(why)
+            UpstreamRequestFailure::NotSent(why)
         } else {
-            RequestFailure::Lost(why)
+            UpstreamRequestFailure::Lost(why)
         })
     }
 }
@@ -477,7 +492,7 @@ impl TransportConnection for HttpTransport {
         &self,
         message: OutgoingMessage,
         receiver: Arc<dyn MessageReceiver>,
-    ) -> BoxFuture<'_, Result<Box<RawValue>, RequestFailure>> {
+    ) -> BoxFuture<'_, Result<Box<RawValue>, UpstreamRequestFailure>> {
         Box::pin(async move {
             let id = message.id.unwrap_or_default();
             let cancellable = message.method != "initialize";
@@ -493,11 +508,11 @@ impl TransportConnection for HttpTransport {
     fn send_notification(
         &self,
         message: OutgoingMessage,
-    ) -> BoxFuture<'_, Result<(), RequestFailure>> {
+    ) -> BoxFuture<'_, Result<(), UpstreamRequestFailure>> {
         Box::pin(async move { self.0.post(&message).await })
     }
 
-    fn set_revision(&self, revision: Option<&'static Revision>) {
+    fn set_revision(&self, revision: Option<&'static McpRevision>) {
         *self.0.revision.write().unwrap_or_else(PoisonError::into_inner) = revision;
     }
 

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::strip_byte_order_mark_bytes;
 use toolgate_net::TruncatedText;
 
-use super::adaptive_spin::{self, AnswerSpin};
-use super::conversation::{IncomingMessages, UpstreamConversation, run_until};
-use super::writer::LineWriter;
+use super::adaptive_spin::{self, AnswerSpinState};
+use super::conversation::{IncomingMessageReceiver, UpstreamConversation, run_until};
+use super::writer::PipeLineWriter;
 use crate::transport::MessageReceiver;
 use crate::world::{ProgramOutput, RunningProgram};
 
@@ -38,12 +38,12 @@ pub(crate) fn open(
 ) -> UpstreamConversation {
     let RunningProgram { input, output, errors, exited, hold } = started;
     let (conversation, lines, ends) =
-        UpstreamConversation::start(receiver, hold, AnswerSpin::for_reader());
-    let writer = Arc::new(LineWriter::new(input));
+        UpstreamConversation::start(receiver, hold, AnswerSpinState::for_reader());
+    let writer = Arc::new(PipeLineWriter::new(input));
     let conversation = conversation.with_writer(writer.clone());
     let errors = tokio::spawn(read_errors(errors, conversation.incoming()));
     tokio::spawn(run_until(ends.clone(), write_lines(writer, lines, conversation.incoming())));
-    let output = OutputPieces::new(output, conversation.spin().clone());
+    let output = ProgramOutputPieces::new(output, conversation.spin().clone());
     tokio::spawn(run_until(
         ends,
         read_lines(output, bytes_max, conversation.incoming(), errors, exited),
@@ -53,9 +53,9 @@ pub(crate) fn open(
 
 /// Writes to the program the lines that their senders could not write at once.
 async fn write_lines(
-    writer: Arc<LineWriter>,
+    writer: Arc<PipeLineWriter>,
     mut lines: mpsc::Receiver<Bytes>,
-    incoming: IncomingMessages,
+    incoming: IncomingMessageReceiver,
 ) {
     loop {
         tokio::select! {
@@ -78,7 +78,7 @@ async fn write_lines(
     }
 }
 
-async fn read_errors(mut errors: impl AsyncRead + Unpin, incoming: IncomingMessages) {
+async fn read_errors(mut errors: impl AsyncRead + Unpin, incoming: IncomingMessageReceiver) {
     let mut piece = vec![0; 4096];
     while let Ok(len @ 1..) = errors.read(&mut piece).await {
         tracing::debug!(
@@ -90,9 +90,9 @@ async fn read_errors(mut errors: impl AsyncRead + Unpin, incoming: IncomingMessa
 }
 
 async fn read_lines(
-    mut output: OutputPieces,
+    mut output: ProgramOutputPieces,
     bytes_max: usize,
-    incoming: IncomingMessages,
+    incoming: IncomingMessageReceiver,
     errors: JoinHandle<()>,
     exited: CancellationToken,
 ) {
@@ -112,9 +112,9 @@ async fn read_lines(
             () = &mut is_over => break OUTPUT_HELD_OPEN.to_owned(),
         };
         match read {
-            Ok(LineRead::Whole) => incoming.handle(&line),
-            Ok(LineRead::TooLong(cut)) => incoming.fail_too_long(&cut, bytes_max),
-            Ok(LineRead::End) => break "it exited".to_owned(),
+            Ok(LineReadOutcome::Whole) => incoming.handle(&line),
+            Ok(LineReadOutcome::TooLong(cut)) => incoming.fail_too_long(&cut, bytes_max),
+            Ok(LineReadOutcome::End) => break "it exited".to_owned(),
             Err(err) => break format!("reading from it failed: {err}"),
         }
         if line.capacity() > 1 << 20 {
@@ -130,7 +130,7 @@ async fn read_lines(
 
 const OUTPUT_HELD_OPEN: &str = "it exited, but a child process keeps its output open";
 
-enum LineRead {
+enum LineReadOutcome {
     Whole,
     /// A line that is too long, reduced to its beginning and end.
     TooLong(TruncatedText),
@@ -139,7 +139,7 @@ enum LineRead {
 
 /// Records the beginning of an output line that is not a message, such as a prompt that waits for
 /// input.
-fn record_begun(incoming: &IncomingMessages, begun: &[u8]) {
+fn record_begun(incoming: &IncomingMessageReceiver, begun: &[u8]) {
     let start = strip_byte_order_mark_bytes(begun).trim_ascii_start();
     if !start.is_empty() && !start.starts_with(b"{") && !start.starts_with(b"[") {
         incoming.shared.record_output(begun);
@@ -149,19 +149,19 @@ fn record_begun(incoming: &IncomingMessages, begun: &[u8]) {
 /// Reads one line of a program's output into `line`, or truncates it if it is longer than
 /// `bytes_max`. Passes an incomplete line to `note_begun`.
 async fn next_line(
-    output: &mut OutputPieces,
+    output: &mut ProgramOutputPieces,
     line: &mut Vec<u8>,
     bytes_max: usize,
     note_begun: impl Fn(&[u8]),
-) -> std::io::Result<LineRead> {
+) -> std::io::Result<LineReadOutcome> {
     let mut cut: Option<TruncatedText> = None;
     loop {
         let piece = output.next().await?;
         if piece.is_empty() {
             return Ok(match cut {
-                Some(cut) => LineRead::TooLong(cut),
-                None if line.is_empty() => LineRead::End,
-                None => LineRead::Whole,
+                Some(cut) => LineReadOutcome::TooLong(cut),
+                None if line.is_empty() => LineReadOutcome::End,
+                None => LineReadOutcome::Whole,
             });
         }
         let end = memchr::memchr(b'\n', piece);
@@ -180,22 +180,22 @@ async fn next_line(
         }
         output.take(end.map_or(taken, |end| end + 1));
         if end.is_some() {
-            return Ok(cut.map_or(LineRead::Whole, LineRead::TooLong));
+            return Ok(cut.map_or(LineReadOutcome::Whole, LineReadOutcome::TooLong));
         }
     }
 }
 
 /// The output of a program, read in pieces.
-struct OutputPieces {
+struct ProgramOutputPieces {
     output: Box<dyn ProgramOutput>,
-    spin: Arc<AnswerSpin>,
+    spin: Arc<AnswerSpinState>,
     piece: Box<[u8]>,
     /// Range of the bytes that were read but not yet consumed.
     unread: Range<usize>,
 }
 
-impl OutputPieces {
-    fn new(output: Box<dyn ProgramOutput>, spin: Arc<AnswerSpin>) -> Self {
+impl ProgramOutputPieces {
+    fn new(output: Box<dyn ProgramOutput>, spin: Arc<AnswerSpinState>) -> Self {
         Self { output, spin, piece: vec![0; PIECE_BYTES].into(), unread: 0..0 }
     }
 
@@ -232,11 +232,11 @@ mod tests {
     use std::task::{Context, Poll};
 
     use tokio::io::{AsyncWriteExt, DuplexStream};
-    use toolgate_contract::WatchGuard;
+    use toolgate_contract::ActivityGuard;
 
     use super::super::scripted::{new_request, no_receiver};
     use super::*;
-    use crate::transport::{RequestFailure, TransportConnection};
+    use crate::transport::{TransportConnection, UpstreamRequestFailure};
 
     impl ProgramOutput for DuplexStream {}
 
@@ -263,18 +263,25 @@ mod tests {
 
     #[tokio::test]
     async fn output_found_by_spinning_is_handled_like_output_that_is_read() {
-        let spin = Arc::new(AnswerSpin::for_fast_reader());
-        let mut output = OutputPieces::new(Box::new(UnannouncedOutput(b"one\ntw")), spin.clone());
+        let spin = Arc::new(AnswerSpinState::for_fast_reader());
+        let mut output =
+            ProgramOutputPieces::new(Box::new(UnannouncedOutput(b"one\ntw")), spin.clone());
         let mut line = Vec::new();
         spin.wait(true, tokio::task::yield_now()).await;
-        assert!(matches!(next_line(&mut output, &mut line, 8, |_| {}).await, Ok(LineRead::Whole)));
+        assert!(matches!(
+            next_line(&mut output, &mut line, 8, |_| {}).await,
+            Ok(LineReadOutcome::Whole)
+        ));
         assert_eq!(line, b"one");
         line.clear();
         let waits = tokio::time::timeout(DRAIN, next_line(&mut output, &mut line, 8, |_| {})).await;
         assert!(waits.is_err(), "the reader spins only while an answer is awaited");
         assert_eq!(line, b"tw");
         spin.wait(true, tokio::task::yield_now()).await;
-        assert!(matches!(next_line(&mut output, &mut line, 8, |_| {}).await, Ok(LineRead::Whole)));
+        assert!(matches!(
+            next_line(&mut output, &mut line, 8, |_| {}).await,
+            Ok(LineReadOutcome::Whole)
+        ));
         assert_eq!(line, b"twone");
     }
 
@@ -287,7 +294,7 @@ mod tests {
             output: Box::new(output),
             errors: Box::new(tokio::io::empty()),
             exited: exited.clone(),
-            hold: WatchGuard::none(),
+            hold: ActivityGuard::none(),
         };
         let conversation = open(started, 1 << 20, no_receiver());
         let finish = async {
@@ -307,7 +314,7 @@ mod tests {
         let (first, second, ()) = calls.await;
         assert!(first.is_ok(), "{first:?}");
         assert!(
-            matches!(&second, Err(RequestFailure::Lost(why)) if why.contains(OUTPUT_HELD_OPEN)),
+            matches!(&second, Err(UpstreamRequestFailure::Lost(why)) if why.contains(OUTPUT_HELD_OPEN)),
             "{second:?}"
         );
         assert!(conversation.closed().is_cancelled());

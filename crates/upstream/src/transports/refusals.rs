@@ -47,13 +47,13 @@ const LOSS_WORDS: [&str; 9] = [
 
 /// A JSON-RPC error in an HTTP response.
 #[derive(Debug)]
-pub(super) struct ResponseError {
+pub(super) struct RpcResponseError {
     pub(super) error: UpstreamRpcError,
     /// True if the error names none of the requests that toolgate sent.
     pub(super) is_anonymous: bool,
 }
 
-impl ResponseError {
+impl RpcResponseError {
     /// Returns the first JSON-RPC error in the response `body`, if there is one.
     pub(super) fn in_body(body: &[u8]) -> Option<Self> {
         let messages = message::parse_messages(body).ok()?;
@@ -74,7 +74,7 @@ impl ResponseError {
 /// with an error whose message says that the session is unknown.
 pub(super) fn is_session_unknown(
     status: StatusCode,
-    error: Option<&ResponseError>,
+    error: Option<&RpcResponseError>,
     body: &[u8],
 ) -> bool {
     let is_refusal = status.is_success() || status == StatusCode::BAD_REQUEST;
@@ -82,15 +82,15 @@ pub(super) fn is_session_unknown(
     match (status, error) {
         (StatusCode::NOT_FOUND | StatusCode::GONE, _) => true,
         (StatusCode::BAD_REQUEST, None) => is_only_status(&text()) || names_session(&text()),
-        (_, Some(ResponseError { error, is_anonymous: true })) if is_refusal => {
+        (_, Some(RpcResponseError { error, is_anonymous: true })) if is_refusal => {
             !is_about_content(error.code) || names_session(&error.message)
         }
-        (StatusCode::BAD_REQUEST, Some(ResponseError { error, is_anonymous: false })) => {
+        (StatusCode::BAD_REQUEST, Some(RpcResponseError { error, is_anonymous: false })) => {
             let is_common = matches!(error.code, -32000 | -32001 | -32600);
             (is_common && names_session(&error.message)) || begins_with_loss(&error.message)
         }
         // The tool itself could have failed with this message, so its code must be one of a server.
-        (StatusCode::OK, Some(ResponseError { error, is_anonymous: false })) => {
+        (StatusCode::OK, Some(RpcResponseError { error, is_anonymous: false })) => {
             is_code_of_server(error.code) && begins_with_loss(&error.message)
         }
         // The TypeScript SDK sends this before it reads the message.
@@ -171,7 +171,7 @@ mod tests {
     fn is_gone(status: u16, body: &str) -> bool {
         let status = StatusCode::from_u16(status).expect("a status");
         let body = body.as_bytes();
-        is_session_unknown(status, ResponseError::in_body(body).as_ref(), body)
+        is_session_unknown(status, RpcResponseError::in_body(body).as_ref(), body)
     }
 
     fn error(id: &str, code: i64, message: &str) -> String {

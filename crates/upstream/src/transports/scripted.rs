@@ -6,14 +6,14 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::broadcast;
-use toolgate_contract::{BoxFuture, WatchGuard};
+use toolgate_contract::{ActivityGuard, BoxFuture};
 use toolgate_net::ByteStream;
 
-use super::site::UpstreamSite;
+use super::site::UpstreamEndpoint;
 use crate::message;
-use crate::server_requests::RefusingReceiver;
+use crate::server_requests::RefusingMessageReceiver;
 use crate::transport::{MessageReceiver, OutgoingMessage};
-use crate::world::{NetworkAddress, ProgramToStart, RunningProgram, UpstreamWorld};
+use crate::world::{NetworkAddress, ProgramToStart, RunningProgram, UpstreamSystemAccess};
 
 /// A request that the scripted test server received.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl ScriptedServer {
     }
 
     /// Returns a network in which every address leads to the test server.
-    pub(crate) fn world(self: &Arc<Self>) -> Arc<dyn UpstreamWorld> {
+    pub(crate) fn world(self: &Arc<Self>) -> Arc<dyn UpstreamSystemAccess> {
         let server = self.clone();
         world(move |stream| {
             let served = server.clone().serve(stream);
@@ -66,8 +66,8 @@ impl ScriptedServer {
     }
 
     /// Returns the test server's URL with settings for requests.
-    pub(crate) fn site(self: &Arc<Self>) -> UpstreamSite {
-        UpstreamSite {
+    pub(crate) fn site(self: &Arc<Self>) -> UpstreamEndpoint {
+        UpstreamEndpoint {
             world: self.world(),
             url: "http://a.example/mcp".to_owned(),
             private_network: false,
@@ -160,7 +160,7 @@ pub(crate) fn result(request: &ScriptedRequest, result: &Value) -> Value {
 /// Creates a network in which `serve` handles every connection, whatever its address.
 pub(crate) fn world<F>(
     serve: impl Fn(DuplexStream) -> F + Send + Sync + 'static,
-) -> Arc<dyn UpstreamWorld>
+) -> Arc<dyn UpstreamSystemAccess>
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -169,7 +169,7 @@ where
 
 struct ScriptedNetwork(Box<dyn Fn(DuplexStream) + Send + Sync>);
 
-impl UpstreamWorld for ScriptedNetwork {
+impl UpstreamSystemAccess for ScriptedNetwork {
     fn start<'a>(&'a self, _: &'a ProgramToStart) -> BoxFuture<'a, Result<RunningProgram, String>> {
         Box::pin(async { Err("this network starts no programs".to_owned()) })
     }
@@ -197,8 +197,8 @@ impl UpstreamWorld for ScriptedNetwork {
         Ok(())
     }
 
-    fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<WatchGuard, String>> {
-        Box::pin(async { Ok(WatchGuard::none()) })
+    fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<ActivityGuard, String>> {
+        Box::pin(async { Ok(ActivityGuard::none()) })
     }
 
     fn front_matter(&self, _: &str) -> Result<Map<String, Value>, String> {
@@ -220,7 +220,7 @@ pub(crate) fn new_request(id: u64, method: &str) -> OutgoingMessage {
 
 /// Creates a receiver that ignores everything.
 pub(crate) fn no_receiver() -> Arc<dyn MessageReceiver> {
-    Arc::new(RefusingReceiver)
+    Arc::new(RefusingMessageReceiver)
 }
 
 /// Waits until the condition `is` returns true.

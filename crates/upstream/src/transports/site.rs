@@ -7,12 +7,12 @@ use http::header::{AUTHORIZATION, HOST, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use toolgate_net::{HttpClient, HttpFailure, HttpUrl};
+use toolgate_net::{HttpClient, HttpRequestFailure, HttpUrl};
 
 use crate::address::parse_url;
 use crate::oauth::{BearerChallenge, UpstreamCredentials, challenges};
-use crate::transport::RequestFailure;
-use crate::world::{NetworkAddress, UpstreamWorld};
+use crate::transport::UpstreamRequestFailure;
+use crate::world::{NetworkAddress, UpstreamSystemAccess};
 
 /// Maximum number of times that a request is repeated with another token: once for an expired
 /// token, and once for a missing scope.
@@ -53,10 +53,10 @@ pub(crate) fn describe_response(status: StatusCode, headers: &HeaderMap) -> Stri
     }
 }
 
-/// An upstream's URL with the settings for requests to it.
+/// URL of an upstream, with the settings for requests to it.
 #[derive(Clone)]
-pub(crate) struct UpstreamSite {
-    pub(crate) world: Arc<dyn UpstreamWorld>,
+pub(crate) struct UpstreamEndpoint {
+    pub(crate) world: Arc<dyn UpstreamSystemAccess>,
     pub(crate) url: String,
     pub(crate) private_network: bool,
     /// Headers from the upstream's settings.
@@ -67,7 +67,7 @@ pub(crate) struct UpstreamSite {
     pub(crate) bytes_max: usize,
 }
 
-impl UpstreamSite {
+impl UpstreamEndpoint {
     /// Returns the parsed URL of the upstream.
     ///
     /// # Errors
@@ -117,8 +117,8 @@ impl UpstreamSite {
         &self,
         client: &HttpClient,
         mut url: HttpUrl,
-        make: impl Fn() -> Result<Request<Full<bytes::Bytes>>, RequestFailure>,
-    ) -> Result<Response<Incoming>, RequestFailure> {
+        make: impl Fn() -> Result<Request<Full<bytes::Bytes>>, UpstreamRequestFailure>,
+    ) -> Result<Response<Incoming>, UpstreamRequestFailure> {
         let mut tried = 0;
         let mut is_redirected = false;
         loop {
@@ -128,8 +128,8 @@ impl UpstreamSite {
             let header = token.clone().map(|token| (AUTHORIZATION, token));
             request.headers_mut().extend(header);
             let mut response = client.send(request).await.map_err(|failure| match failure {
-                HttpFailure::NotSent(why) => RequestFailure::NotSent(why),
-                HttpFailure::Lost(why) => RequestFailure::Lost(why),
+                HttpRequestFailure::NotSent(why) => UpstreamRequestFailure::NotSent(why),
+                HttpRequestFailure::Lost(why) => UpstreamRequestFailure::Lost(why),
             })?;
             if !is_redirected && let Some(target) = redirect_target(&url, &response) {
                 url = target;
@@ -149,10 +149,12 @@ impl UpstreamSite {
     }
 
     /// Returns the `Authorization` header for requests to the upstream, if there is a token.
-    pub(crate) async fn token(&self) -> Result<Option<HeaderValue>, RequestFailure> {
+    pub(crate) async fn token(&self) -> Result<Option<HeaderValue>, UpstreamRequestFailure> {
         match &self.credentials {
             None => Ok(None),
-            Some(credentials) => credentials.header().await.map_err(RequestFailure::Unauthorized),
+            Some(credentials) => {
+                credentials.header().await.map_err(UpstreamRequestFailure::Unauthorized)
+            }
         }
     }
 
@@ -175,11 +177,13 @@ impl UpstreamSite {
         token: Option<&HeaderValue>,
         status: StatusCode,
         headers: &HeaderMap,
-    ) -> Result<(), RequestFailure> {
+    ) -> Result<(), UpstreamRequestFailure> {
         let Some(credentials) = &self.credentials else { return Ok(()) };
         let challenge = challenges(headers).map(|text| BearerChallenge::parse(&text));
         let challenge = challenge.unwrap_or_default();
         let refused = credentials.replace_refused(token, status.as_u16(), challenge).await;
-        refused.map_err(|why| RequestFailure::Unauthorized(format!("it answered {status}: {why}")))
+        refused.map_err(|why| {
+            UpstreamRequestFailure::Unauthorized(format!("it answered {status}: {why}"))
+        })
     }
 }

@@ -10,17 +10,17 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
-use toolgate_contract::WatchGuard;
+use toolgate_contract::ActivityGuard;
 use toolgate_net::{HttpClient, HttpUrl, SseParser};
 
-use super::adaptive_spin::AnswerSpin;
-use super::conversation::{IncomingMessages, UpstreamConversation, run_until};
+use super::adaptive_spin::AnswerSpinState;
+use super::conversation::{IncomingMessageReceiver, UpstreamConversation, run_until};
 use super::http::{ERROR_BODY_BYTES_MAX, read_body};
-use super::refusals::{ResponseError, is_session_unknown};
-use super::site::{RedirectTarget, UpstreamSite, describe_response};
+use super::refusals::{RpcResponseError, is_session_unknown};
+use super::site::{RedirectTarget, UpstreamEndpoint, describe_response};
 use crate::message;
 use crate::transport::describe_failure;
-use crate::transport::{MessageReceiver, RequestFailure};
+use crate::transport::{MessageReceiver, UpstreamRequestFailure};
 
 /// Maximum number of messages that are sent concurrently by POST requests.
 const POSTS_MAX: usize = 64;
@@ -29,7 +29,7 @@ const POST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens the event stream at `site` and starts a conversation over it.
 pub(crate) async fn open(
-    site: UpstreamSite,
+    site: UpstreamEndpoint,
     receiver: Arc<dyn MessageReceiver>,
 ) -> Result<UpstreamConversation, String> {
     let url = site.http_url()?;
@@ -63,7 +63,7 @@ pub(crate) async fn open(
     let endpoint = read_endpoint(&mut response, &mut events).await?;
     let endpoint = endpoint_url(&opened_at, &endpoint)?;
     let (conversation, messages, ends) =
-        UpstreamConversation::start(receiver, WatchGuard::none(), AnswerSpin::new());
+        UpstreamConversation::start(receiver, ActivityGuard::none(), AnswerSpinState::new());
     let incoming = conversation.incoming();
     let reading = async move {
         let why = read_events(response, events, bytes_max, &incoming).await;
@@ -76,7 +76,7 @@ pub(crate) async fn open(
         post.headers_mut().insert(CONTENT_TYPE, json);
         post
     };
-    let posts = MessagePoster {
+    let posts = SseMessagePoster {
         site,
         client,
         request: post,
@@ -119,7 +119,7 @@ async fn read_events(
     mut response: Response<Incoming>,
     mut events: SseParser,
     bytes_max: usize,
-    incoming: &IncomingMessages,
+    incoming: &IncomingMessageReceiver,
 ) -> String {
     while let Some(frame) = response.body_mut().frame().await {
         let piece = match frame.map(|frame| frame.into_data()) {
@@ -139,7 +139,7 @@ async fn read_events(
 
 /// Sends messages by POST. Messages of the handshake are sent one after another, later messages
 /// concurrently.
-async fn post_messages<P>(posts: MessagePoster<P>, mut messages: mpsc::Receiver<Bytes>)
+async fn post_messages<P>(posts: SseMessagePoster<P>, mut messages: mpsc::Receiver<Bytes>)
 where
     P: Fn(Bytes) -> Request<Full<Bytes>> + Send + Sync + 'static,
 {
@@ -167,16 +167,16 @@ where
 }
 
 /// Sender of messages to an upstream by POST.
-struct MessagePoster<P> {
-    site: UpstreamSite,
+struct SseMessagePoster<P> {
+    site: UpstreamEndpoint,
     client: HttpClient,
     request: P,
     /// URL to which messages are sent.
     endpoint: RwLock<HttpUrl>,
-    incoming: IncomingMessages,
+    incoming: IncomingMessageReceiver,
 }
 
-impl<P: Fn(Bytes) -> Request<Full<Bytes>>> MessagePoster<P> {
+impl<P: Fn(Bytes) -> Request<Full<Bytes>>> SseMessagePoster<P> {
     /// Sends `message` by POST. Returns false if the server does not accept it. If it is a request,
     /// the request then fails.
     async fn post(&self, id: Option<u64>, message: Bytes) -> bool {
@@ -191,21 +191,21 @@ impl<P: Fn(Bytes) -> Request<Full<Bytes>>> MessagePoster<P> {
             let status = response.status();
             let why = format!("it {}", describe_response(status, response.headers()));
             let body = read_body(&mut response, ERROR_BODY_BYTES_MAX).await.unwrap_or_default();
-            if is_session_unknown(status, ResponseError::in_body(&body).as_ref(), &body) {
+            if is_session_unknown(status, RpcResponseError::in_body(&body).as_ref(), &body) {
                 let why = format!("{why}, because the session has ended");
                 self.incoming.shared.end_lost_session(id, why.clone());
-                return Err(RequestFailure::SessionGone(why));
+                return Err(UpstreamRequestFailure::SessionGone(why));
             }
             match status {
                 _ if status.is_success() => Ok(()),
                 // The request may have been executed nevertheless.
-                _ if status.is_server_error() => Err(RequestFailure::Lost(why)),
-                _ => Err(RequestFailure::NotSent(why)),
+                _ if status.is_server_error() => Err(UpstreamRequestFailure::Lost(why)),
+                _ => Err(UpstreamRequestFailure::NotSent(why)),
             }
         };
         let late = |_| {
             let why = format!("it did not accept a message within {} s", POST_TIMEOUT.as_secs());
-            Err(RequestFailure::Lost(why))
+            Err(UpstreamRequestFailure::Lost(why))
         };
         let Err(failure) = tokio::time::timeout(POST_TIMEOUT, sent).await.unwrap_or_else(late)
         else {
@@ -257,7 +257,10 @@ mod tests {
         let conversation = open(server.site(), no_receiver()).await.expect("a stream");
         conversation.request(new_request(1, "initialize"), no_receiver()).await.expect("it begins");
         let call = conversation.request(new_request(2, "tools/call"), no_receiver()).await;
-        assert!(matches!(&call, Err(RequestFailure::Lost(why)) if why.contains("500")), "{call:?}");
+        assert!(
+            matches!(&call, Err(UpstreamRequestFailure::Lost(why)) if why.contains("500")),
+            "{call:?}"
+        );
         assert!(!conversation.closed().is_cancelled());
         conversation
             .request(new_request(3, "tools/list"), no_receiver())
@@ -283,7 +286,7 @@ mod tests {
         let server = server(|_| Some(ScriptedAnswer::Whole(404, String::new())));
         let conversation = open(server.site(), no_receiver()).await.expect("a stream");
         let listed = conversation.request(new_request(2, "tools/list"), no_receiver()).await;
-        assert!(matches!(listed, Err(RequestFailure::SessionGone(_))), "{listed:?}");
+        assert!(matches!(listed, Err(UpstreamRequestFailure::SessionGone(_))), "{listed:?}");
         assert!(conversation.closed().is_cancelled() && conversation.has_lost_session());
     }
 
@@ -298,10 +301,10 @@ mod tests {
         });
         let conversation = open(server.site(), no_receiver()).await.expect("a stream");
         let call = conversation.request(new_request(2, "tools/call"), no_receiver()).await;
-        assert!(matches!(call, Err(RequestFailure::NotSent(_))), "{call:?}");
+        assert!(matches!(call, Err(UpstreamRequestFailure::NotSent(_))), "{call:?}");
         assert!(!conversation.closed().is_cancelled());
         let listed = conversation.request(new_request(3, "tools/list"), no_receiver()).await;
-        assert!(matches!(listed, Err(RequestFailure::SessionGone(_))), "{listed:?}");
+        assert!(matches!(listed, Err(UpstreamRequestFailure::SessionGone(_))), "{listed:?}");
         assert!(conversation.closed().is_cancelled() && conversation.has_lost_session());
     }
 
@@ -318,7 +321,7 @@ mod tests {
         let conversation = open(server.site(), no_receiver()).await.expect("a stream");
         let call = conversation.request(new_request(2, "tools/call"), no_receiver()).await;
         assert!(
-            matches!(&call, Err(RequestFailure::Refused(why)) if why.message.contains("longer than"))
+            matches!(&call, Err(UpstreamRequestFailure::Refused(why)) if why.message.contains("longer than"))
         );
         conversation
             .request(new_request(3, "tools/list"), no_receiver())

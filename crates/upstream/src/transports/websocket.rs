@@ -11,15 +11,15 @@ use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
-use toolgate_contract::WatchGuard;
+use toolgate_contract::ActivityGuard;
 use toolgate_net::ByteStream;
 
-use super::adaptive_spin::AnswerSpin;
+use super::adaptive_spin::AnswerSpinState;
 use super::conversation::{UpstreamConversation, run_until};
-use super::site::{UpstreamSite, describe_response};
+use super::site::{UpstreamEndpoint, describe_response};
 use crate::address::{http_url, parse_url};
 use crate::transport::describe_failure;
-use crate::transport::{MessageReceiver, RequestFailure};
+use crate::transport::{MessageReceiver, UpstreamRequestFailure};
 use crate::world::NetworkAddress;
 
 /// Longest wait for the closing handshake of the WebSocket.
@@ -27,10 +27,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the WebSocket at `site` (`ws:` or `wss:`) and starts a conversation over it.
 pub(crate) async fn open(
-    site: UpstreamSite,
+    site: UpstreamEndpoint,
     receiver: Arc<dyn MessageReceiver>,
 ) -> Result<UpstreamConversation, String> {
-    let describe = |failure: RequestFailure| describe_failure(&failure);
+    let describe = |failure: UpstreamRequestFailure| describe_failure(&failure);
     let token = site.token().await.map_err(describe)?;
     let socket = match connect(&site, token.as_ref()).await {
         Err(Error::Http(response)) if site.is_refused(response.status(), response.headers()) => {
@@ -52,7 +52,7 @@ pub(crate) async fn open(
     })?;
     let (mut sink, mut stream) = socket.split();
     let (conversation, mut messages, ends) =
-        UpstreamConversation::start(receiver, WatchGuard::none(), AnswerSpin::new());
+        UpstreamConversation::start(receiver, ActivityGuard::none(), AnswerSpinState::new());
     let incoming = conversation.incoming();
     let dropped = ends.clone();
     tokio::spawn(async move {
@@ -88,7 +88,7 @@ pub(crate) async fn open(
 /// Connects the WebSocket with the subprotocol `mcp`. If the server does not support subprotocols,
 /// connects without one.
 async fn connect(
-    site: &UpstreamSite,
+    site: &UpstreamEndpoint,
     token: Option<&HeaderValue>,
 ) -> Result<WebSocketStream<Box<dyn ByteStream>>, Error> {
     let none = ProtocolError::SecWebSocketSubProtocolError(SubProtocolError::NoSubProtocol);
@@ -99,7 +99,7 @@ async fn connect(
 }
 
 async fn open_socket(
-    site: &UpstreamSite,
+    site: &UpstreamEndpoint,
     token: Option<&HeaderValue>,
     subprotocol: Option<&str>,
 ) -> Result<WebSocketStream<Box<dyn ByteStream>>, Error> {
@@ -150,7 +150,7 @@ mod tests {
             }
         });
         let nothing = ScriptedServer::new(|_, _| unreachable!("it gets no requests"));
-        let site = UpstreamSite { world, url: "ws://a.example/".to_owned(), ..nothing.site() };
+        let site = UpstreamEndpoint { world, url: "ws://a.example/".to_owned(), ..nothing.site() };
         let conversation = open(site, no_receiver()).await.expect("a socket");
         conversation.request(new_request(1, "ping"), no_receiver()).await.expect("an answer");
     }
@@ -166,7 +166,7 @@ mod tests {
             }
         });
         let nothing = ScriptedServer::new(|_, _| unreachable!("it gets no requests"));
-        let site = UpstreamSite { world, url: "ws://a.example/".to_owned(), ..nothing.site() };
+        let site = UpstreamEndpoint { world, url: "ws://a.example/".to_owned(), ..nothing.site() };
         drop(open(site, no_receiver()).await.expect("a socket"));
         // The first socket was given up when it did not name `mcp`.
         let closed =

@@ -10,15 +10,15 @@ use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
 
 /// Writer of whole lines into a program's input pipe, in order.
-pub(super) struct LineWriter {
-    buffer: Mutex<WriteBuffer>,
+pub(super) struct PipeLineWriter {
+    buffer: Mutex<LineWriteBuffer>,
     /// Number of queued lines that will be passed to the writer, so that no line may overtake them.
     waiting: AtomicUsize,
     /// Signal that some bytes of accepted lines remain to be written.
     has_rest: Notify,
 }
 
-struct WriteBuffer {
+struct LineWriteBuffer {
     input: Box<dyn AsyncWrite + Send + Unpin>,
     /// Buffer of lines that are not completely written.
     rest: Vec<u8>,
@@ -26,9 +26,9 @@ struct WriteBuffer {
     written_bytes: usize,
 }
 
-impl LineWriter {
+impl PipeLineWriter {
     pub(super) fn new(input: Box<dyn AsyncWrite + Send + Unpin>) -> Self {
-        let buffer = WriteBuffer { input, rest: Vec::new(), written_bytes: 0 };
+        let buffer = LineWriteBuffer { input, rest: Vec::new(), written_bytes: 0 };
         Self { buffer: buffer.into(), waiting: AtomicUsize::new(0), has_rest: Notify::new() }
     }
 
@@ -72,7 +72,7 @@ impl LineWriter {
     }
 }
 
-impl WriteBuffer {
+impl LineWriteBuffer {
     fn add(&mut self, line: &[u8]) {
         self.rest.extend_from_slice(line);
         self.rest.push(b'\n');
@@ -105,7 +105,7 @@ mod tests {
     #[tokio::test]
     async fn lines_written_to_a_full_pipe_stay_whole_and_in_order() {
         let (input, output) = tokio::io::duplex(7);
-        let line_writer = Arc::new(LineWriter::new(Box::new(input)));
+        let line_writer = Arc::new(PipeLineWriter::new(Box::new(input)));
         let lines = || (0..100).map(|at| format!("line {at} of a hundred"));
         let writer = line_writer.clone();
         let writing = tokio::spawn(async move {

@@ -13,14 +13,14 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 use toolgate_contract::{
     BoxFuture, Caller, ClientQuestions, QuestionKind, QuestionSupport, ToolContext, ToolError,
-    ToolFault,
+    ToolErrorKind,
 };
 use toolgate_dialects::mcp::upstream::{encode_answer, parse_question};
 
 use crate::connection::UpstreamConnection;
-use crate::server_requests::{CallMessageReceiver, OpenQuestions};
+use crate::server_requests::{CallMessageReceiver, UpstreamOpenQuestions};
 use crate::upstream::dedicated::DedicatedConnection;
-use crate::upstream::{StatelessCall, TaskGuard};
+use crate::upstream::{StatelessCall, UpstreamTaskGuard};
 
 /// Maximum number of calls that may be suspended at once.
 const SUSPENDED_MAX: usize = 256;
@@ -35,32 +35,32 @@ const ROUNDS_MAX: usize = 32;
 
 /// Calls that are suspended until their clients return with answers, for at most ten minutes.
 #[derive(Default)]
-pub(crate) struct SuspendedCalls(Arc<Mutex<SuspendedByName>>);
+pub(crate) struct SuspendedCalls(Arc<Mutex<SuspendedCallsByName>>);
 
 /// Suspended calls, by the name with which a client resumes them.
-type SuspendedByName = HashMap<String, SuspendedCall>;
+type SuspendedCallsByName = HashMap<String, SuspendedCall>;
 
 /// A running call that waits until its client returns with answers.
 struct SuspendedCall {
     caller: Caller,
     since: Instant,
-    call: RunningCall,
+    call: RunningUpstreamCall,
     /// Guard of the timer that drops the call when its waiting time has expired.
-    _expiry: AbortGuard,
+    _expiry: TaskAbortGuard,
 }
 
 /// The first response to a call to an upstream, with the connection on which the call continues.
-pub(crate) struct StartedCall {
+pub(crate) struct StartedUpstreamCall {
     /// The result of the call, or the task that the call became.
     pub(crate) response: Value,
     pub(crate) connection: Arc<UpstreamConnection>,
     /// The dedicated connection of the call, if it has one.
     pub(crate) dedicated: Option<DedicatedConnection>,
     /// Guard of the task that the call became. It cancels the task if nobody waits for it.
-    pub(crate) task: Option<TaskGuard>,
+    pub(crate) task: Option<UpstreamTaskGuard>,
 }
 
-impl StartedCall {
+impl StartedUpstreamCall {
     pub(crate) fn new(
         response: Value,
         connection: Arc<UpstreamConnection>,
@@ -71,24 +71,24 @@ impl StartedCall {
             _ => None,
         });
         let id = id.and_then(Value::as_str).map(str::to_owned);
-        let task = id.map(|id| TaskGuard::new(&connection, id));
+        let task = id.map(|id| UpstreamTaskGuard::new(&connection, id));
         Self { response, connection, dedicated, task }
     }
 }
 
 /// A call to an upstream that is still running.
-pub(crate) struct RunningCall {
-    task: OwnedTask<StartedCall>,
-    incoming: mpsc::Receiver<OpenQuestions>,
+pub(crate) struct RunningUpstreamCall {
+    task: AbortOnDropTask<StartedUpstreamCall>,
+    incoming: mpsc::Receiver<UpstreamOpenQuestions>,
     receiver: Arc<CallMessageReceiver>,
     /// Questions of the upstream that wait for the caller's answers.
-    waiting: Vec<OpenQuestions>,
+    waiting: Vec<UpstreamOpenQuestions>,
 }
 
 /// A spawned task that is aborted on drop.
-struct OwnedTask<T>(JoinHandle<Result<T, ToolError>>);
+struct AbortOnDropTask<T>(JoinHandle<Result<T, ToolError>>);
 
-impl<T> OwnedTask<T> {
+impl<T> AbortOnDropTask<T> {
     /// Waits for the result of the spawned task.
     async fn wait(&mut self) -> Result<T, ToolError> {
         let done = (&mut self.0).await;
@@ -96,27 +96,27 @@ impl<T> OwnedTask<T> {
     }
 }
 
-impl<T> Drop for OwnedTask<T> {
+impl<T> Drop for AbortOnDropTask<T> {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 /// Guard that aborts a task when it is dropped.
-struct AbortGuard(AbortHandle);
+struct TaskAbortGuard(AbortHandle);
 
-impl Drop for AbortGuard {
+impl Drop for TaskAbortGuard {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 impl SuspendedCalls {
-    fn lock(&self) -> MutexGuard<'_, SuspendedByName> {
+    fn lock(&self) -> MutexGuard<'_, SuspendedCallsByName> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn resume(&self, name: &str) -> Option<RunningCall> {
+    fn resume(&self, name: &str) -> Option<RunningUpstreamCall> {
         self.lock().remove(name).map(|suspended| suspended.call)
     }
 
@@ -143,11 +143,11 @@ impl SuspendedCalls {
     }
 
     /// Suspends a call of `caller`, and returns the name with which the client resumes it.
-    fn suspend(&self, caller: &Caller, running: RunningCall) -> Result<String, ToolError> {
+    fn suspend(&self, caller: &Caller, running: RunningUpstreamCall) -> Result<String, ToolError> {
         let mut all = self.lock();
         if all.len() >= SUSPENDED_MAX {
             let message = "too many calls are waiting for answers";
-            return Err(ToolError::new(ToolFault::Unavailable, message));
+            return Err(ToolError::new(ToolErrorKind::Unavailable, message));
         }
         let mut name = [0; 16];
         getrandom::fill(&mut name)
@@ -168,7 +168,7 @@ impl SuspendedCalls {
             caller,
             since,
             call: running,
-            _expiry: AbortGuard(timer.abort_handle()),
+            _expiry: TaskAbortGuard(timer.abort_handle()),
         };
         all.insert(name.clone(), call);
         Ok(name)
@@ -176,14 +176,14 @@ impl SuspendedCalls {
 }
 
 /// The state of a call at its end, or when the time for which it is driven is over.
-pub(crate) enum CallDriveOutcome {
-    Done(StartedCall),
-    Running(RunningCall),
+pub(crate) enum CallDrivingOutcome {
+    Done(StartedUpstreamCall),
+    Running(RunningUpstreamCall),
     /// A call in the stateless protocol whose last request has no answer yet.
-    Unanswered(Box<(StatelessCall, UnansweredRequest)>),
+    Unanswered(Box<(StatelessCall, UnansweredStatelessRequest)>),
 }
 
-impl CallDriveOutcome {
+impl CallDrivingOutcome {
     /// Returns true if the call has its final result and did not become a task.
     pub(crate) fn has_result(&self) -> bool {
         match self {
@@ -200,8 +200,10 @@ impl CallDriveOutcome {
 pub(crate) async fn drive_to_end(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallMessageReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
-) -> Result<StartedCall, ToolError> {
+    begin: impl FnOnce(
+        Arc<CallMessageReceiver>,
+    ) -> BoxFuture<'static, Result<StartedUpstreamCall, ToolError>>,
+) -> Result<StartedUpstreamCall, ToolError> {
     if !ctx.asker.repeats_calls() || ctx.asker.supported() == QuestionSupport::default() {
         return begin(CallMessageReceiver::for_live_caller(ctx)).await;
     }
@@ -213,9 +215,11 @@ pub(crate) async fn drive_to_end(
 pub(crate) async fn drive_for(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallMessageReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
+    begin: impl FnOnce(
+        Arc<CallMessageReceiver>,
+    ) -> BoxFuture<'static, Result<StartedUpstreamCall, ToolError>>,
     within: Duration,
-) -> Result<CallDriveOutcome, ToolError> {
+) -> Result<CallDrivingOutcome, ToolError> {
     drive(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?, within).await
 }
 
@@ -223,14 +227,16 @@ pub(crate) async fn drive_for(
 pub(crate) async fn drive_running(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    mut running: RunningCall,
-) -> Result<StartedCall, ToolError> {
+    mut running: RunningUpstreamCall,
+) -> Result<StartedUpstreamCall, ToolError> {
     running.receiver.redirect_events(ctx.events.clone());
     loop {
         match drive(suspended_calls, ctx, running, Duration::from_secs(3600)).await? {
-            CallDriveOutcome::Done(begun) => return Ok(begun),
-            CallDriveOutcome::Running(more) => running = more,
-            CallDriveOutcome::Unanswered(_) => unreachable!("only a call in rounds is unanswered"),
+            CallDrivingOutcome::Done(begun) => return Ok(begun),
+            CallDrivingOutcome::Running(more) => running = more,
+            CallDrivingOutcome::Unanswered(_) => {
+                unreachable!("only a call in rounds is unanswered")
+            }
         }
     }
 }
@@ -239,18 +245,20 @@ pub(crate) async fn drive_running(
 fn resume_or_start(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(Arc<CallMessageReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>,
-) -> Result<RunningCall, ToolError> {
+    begin: impl FnOnce(
+        Arc<CallMessageReceiver>,
+    ) -> BoxFuture<'static, Result<StartedUpstreamCall, ToolError>>,
+) -> Result<RunningUpstreamCall, ToolError> {
     let Some(name) = ctx.asker.stored_note().filter(|_| ctx.asker.repeats_calls()) else {
         let (open, asked) = mpsc::channel(BATCHED_QUESTIONS_MAX);
         let receiver = CallMessageReceiver::for_call_driver(ctx, open);
-        let task = OwnedTask(tokio::spawn(begin(receiver.clone())));
-        return Ok(RunningCall { task, incoming: asked, receiver, waiting: Vec::new() });
+        let task = AbortOnDropTask(tokio::spawn(begin(receiver.clone())));
+        return Ok(RunningUpstreamCall { task, incoming: asked, receiver, waiting: Vec::new() });
     };
     let running = suspended_calls.resume(&name).ok_or_else(|| {
         let message = "the suspended call no longer exists: it waited too long, or it was made on \
                        another server; check what it did, then call again without `requestState`";
-        ToolError::new(ToolFault::Unavailable, message)
+        ToolError::new(ToolErrorKind::Unavailable, message)
     })?;
     running.receiver.redirect_events(ctx.events.clone());
     Ok(running)
@@ -259,15 +267,15 @@ fn resume_or_start(
 async fn drive(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    mut running: RunningCall,
+    mut running: RunningUpstreamCall,
     within: Duration,
-) -> Result<CallDriveOutcome, ToolError> {
+) -> Result<CallDrivingOutcome, ToolError> {
     loop {
         if !running.waiting.is_empty() {
             let all = running.waiting.iter().flat_map(|open| open.questions.clone());
             let asked: ClientQuestions = all.collect();
             match ctx.asker.ask(asked).await {
-                Err(why) if matches!(why.fault, ToolFault::Asks(_)) => {
+                Err(why) if matches!(why.fault, ToolErrorKind::Asks(_)) => {
                     ctx.asker.set_note(Some(suspended_calls.suspend(&ctx.caller, running)?));
                     return Err(why);
                 }
@@ -282,7 +290,7 @@ async fn drive(
         }
         tokio::select! {
             biased;
-            done = running.task.wait() => return done.map(CallDriveOutcome::Done),
+            done = running.task.wait() => return done.map(CallDrivingOutcome::Done),
             Some(open) = running.incoming.recv() => {
                 running.waiting.push(open);
                 // Questions that arrive within a few milliseconds are sent to the caller together.
@@ -292,7 +300,7 @@ async fn drive(
                     running.waiting.push(open);
                 }
             }
-            () = sleep(within) => return Ok(CallDriveOutcome::Running(running)),
+            () = sleep(within) => return Ok(CallDrivingOutcome::Running(running)),
         }
     }
 }
@@ -300,28 +308,28 @@ async fn drive(
 /// State of a call in the stateless protocol between two rounds of questions. The client returns it
 /// in `requestState`.
 #[derive(Serialize, Deserialize)]
-struct QuestionRound {
+struct StatelessQuestionState {
     asked: ClientQuestions,
     #[serde(default)]
     state: Option<String>,
 }
 
 /// A request of a call in the stateless protocol that has no answer yet.
-pub(crate) struct UnansweredRequest {
+pub(crate) struct UnansweredStatelessRequest {
     params: Map<String, Value>,
-    answer: OwnedTask<Value>,
+    answer: AbortOnDropTask<Value>,
 }
 
 /// The point at which a call in the stateless protocol starts or continues.
 pub(crate) enum StatelessCallStart {
     Start(Map<String, Value>),
-    Unanswered(UnansweredRequest),
+    Unanswered(UnansweredStatelessRequest),
 }
 
 /// The outcome of driving a call in the stateless protocol.
 pub(crate) enum StatelessCallOutcome {
     Done(Value),
-    Unanswered(UnansweredRequest),
+    Unanswered(UnansweredStatelessRequest),
 }
 
 /// Drives a call in the stateless protocol: each of its requests may end with questions
@@ -341,12 +349,13 @@ where
 {
     let mut before = BTreeSet::new();
     let (mut params, mut sent) = match from {
-        StatelessCallStart::Unanswered(UnansweredRequest { params, answer }) => {
+        StatelessCallStart::Unanswered(UnansweredStatelessRequest { params, answer }) => {
             (params, Some(answer))
         }
         StatelessCallStart::Start(mut params) => {
             let noted = ctx.asker.stored_note();
-            let noted = noted.and_then(|note| serde_json::from_str::<QuestionRound>(&note).ok());
+            let noted =
+                noted.and_then(|note| serde_json::from_str::<StatelessQuestionState>(&note).ok());
             if let Some(round) = noted {
                 before.extend(round.asked.keys().cloned());
                 answer_round(ctx, round, folders, &mut params).await?;
@@ -359,11 +368,11 @@ where
             (Some(mut answer), _) => answer.wait().await?,
             (None, None) => send(params.clone()).await?,
             (None, Some(within)) => {
-                let mut answer = OwnedTask(tokio::spawn(send(params.clone())));
+                let mut answer = AbortOnDropTask(tokio::spawn(send(params.clone())));
                 match timeout(within, answer.wait()).await {
                     Ok(result) => result?,
                     Err(_) => {
-                        return Ok(StatelessCallOutcome::Unanswered(UnansweredRequest {
+                        return Ok(StatelessCallOutcome::Unanswered(UnansweredStatelessRequest {
                             params,
                             answer,
                         }));
@@ -385,14 +394,14 @@ where
         answer_round(ctx, round, folders, &mut params).await?;
     }
     let message = format!("it asked questions more than {ROUNDS_MAX} times");
-    Err(ToolError::new(ToolFault::Failed, message))
+    Err(ToolError::new(ToolErrorKind::Failed, message))
 }
 
 /// Asks the caller the questions of one round, and adds the answers to the `params` of the call's
 /// next request.
 async fn answer_round(
     ctx: &ToolContext,
-    round: QuestionRound,
+    round: StatelessQuestionState,
     folders: Option<&Value>,
     params: &mut Map<String, Value>,
 ) -> Result<(), ToolError> {
@@ -427,16 +436,16 @@ pub(crate) fn parse_questions(requests: Option<&Value>) -> Result<ClientQuestion
         let question = parse_question(method, params, key);
         let question = question.map_err(|why| {
             let message = format!("its question `{key}` has an unknown form: {why}");
-            ToolError::new(ToolFault::Failed, message)
+            ToolError::new(ToolErrorKind::Failed, message)
         })?;
         Ok((key.clone(), question))
     };
     requests.into_iter().flatten().map(read).collect()
 }
 
-fn parse_round(result: &Value) -> Result<QuestionRound, ToolError> {
+fn parse_round(result: &Value) -> Result<StatelessQuestionState, ToolError> {
     let state = result.get("requestState").and_then(Value::as_str).map(str::to_owned);
-    Ok(QuestionRound { asked: parse_questions(result.get("inputRequests"))?, state })
+    Ok(StatelessQuestionState { asked: parse_questions(result.get("inputRequests"))?, state })
 }
 
 #[cfg(test)]
@@ -444,17 +453,17 @@ mod tests {
     use super::*;
 
     /// Returns a call that never ends, and a value that the call shares while it runs.
-    fn running() -> (RunningCall, Arc<()>) {
+    fn running() -> (RunningUpstreamCall, Arc<()>) {
         let alive = Arc::new(());
         let held = alive.clone();
-        let task = OwnedTask(tokio::spawn(async move {
+        let task = AbortOnDropTask(tokio::spawn(async move {
             let _held = held;
             std::future::pending().await
         }));
         let (sender, open) = mpsc::channel(1);
         let ctx = ToolContext::detached(Caller::local(), Instant::now());
         let receiver = CallMessageReceiver::for_call_driver(&ctx, sender);
-        (RunningCall { task, incoming: open, receiver, waiting: Vec::new() }, alive)
+        (RunningUpstreamCall { task, incoming: open, receiver, waiting: Vec::new() }, alive)
     }
 
     async fn is_dropped(alive: &Arc<()>) -> bool {

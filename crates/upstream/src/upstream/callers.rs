@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use blake3::{Hash, Hasher};
-use toolgate_contract::{AnyTool, BearerToken, Caller, ToolContext, ToolError, ToolFault};
+use toolgate_contract::{AnyTool, BearerToken, Caller, ToolContext, ToolError, ToolErrorKind};
 
 use super::{Upstream, UpstreamHost, UpstreamState};
 use crate::listing::UpstreamListing;
@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(300);
 
 /// Owner of an upstream instance, which has its own connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum InstanceOwner {
+pub(crate) enum UpstreamInstanceOwner {
     /// All callers share the upstream instance.
     Shared,
     /// The instance belongs to one caller or session. The value is the bearer token of the caller,
@@ -28,7 +28,7 @@ pub(crate) enum InstanceOwner {
     Caller(Option<BearerToken>),
 }
 
-impl InstanceOwner {
+impl UpstreamInstanceOwner {
     /// Returns the caller's bearer token for which the connection is authorized.
     pub(super) fn bearer(&self) -> Option<BearerToken> {
         match self {
@@ -43,17 +43,17 @@ impl InstanceOwner {
 /// The key is a hash of the caller. If the bearer token is exchanged, the hash covers the token,
 /// too, because the next token may allow less.
 #[derive(Default)]
-pub(super) struct CallerInstances(Mutex<VecDeque<CallerInstance>>);
+pub(super) struct CallerUpstreamInstances(Mutex<VecDeque<CallerUpstreamInstance>>);
 
 /// The upstream instance of one caller or session.
-struct CallerInstance {
+struct CallerUpstreamInstance {
     key: Hash,
     /// The id of the session, if the instance belongs to a session.
     session: Option<Arc<str>>,
     upstream: Arc<Upstream>,
 }
 
-impl CallerInstances {
+impl CallerUpstreamInstances {
     /// Closes the upstream instances of all callers and sessions.
     pub(super) fn close(&self) {
         let all = std::mem::take(&mut *self.lock());
@@ -66,7 +66,7 @@ impl CallerInstances {
         all.into_iter().map(|upstream| upstream.state())
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<CallerInstance>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<CallerUpstreamInstance>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -74,7 +74,7 @@ impl CallerInstances {
 impl Upstream {
     /// Returns the caller's own upstream instance, if callers do not share one.
     pub(crate) fn instance_for(&self, ctx: &ToolContext) -> Result<Option<Arc<Self>>, ToolError> {
-        if self.owner != InstanceOwner::Shared {
+        if self.owner != UpstreamInstanceOwner::Shared {
             return Ok(None);
         }
         let bearer = self.exchanged_bearer(&ctx.caller)?;
@@ -101,10 +101,10 @@ impl Upstream {
             settings.limits.idle.get_or_insert(IDLE);
             let results = self.results.clone();
             let claims = self.claims.clone();
-            let handed = (self.world.clone(), Arc::new(NoStorage) as _, results, claims);
-            let origin = (Some(self), InstanceOwner::Caller(bearer.cloned()));
+            let handed = (self.world.clone(), Arc::new(NoListingStorage) as _, results, claims);
+            let origin = (Some(self), UpstreamInstanceOwner::Caller(bearer.cloned()));
             let upstream = Self::new(&self.name, settings, handed, self.changes.clone(), origin);
-            CallerInstance { key, session: session.cloned(), upstream }
+            CallerUpstreamInstance { key, session: session.cloned(), upstream }
         });
         let upstream = instance.upstream.clone();
         all.push_back(instance);
@@ -141,7 +141,7 @@ impl Upstream {
                  of an authorization server",
                 self.name
             );
-            ToolError::new(ToolFault::NotAllowed, message)
+            ToolError::new(ToolErrorKind::NotAllowed, message)
         };
         caller.bearer.as_ref().ok_or_else(none).map(Some)
     }
@@ -149,9 +149,9 @@ impl Upstream {
 
 /// Storage of an upstream instance that belongs to one caller. It stores no listings and offers no
 /// tools.
-pub(super) struct NoStorage;
+pub(super) struct NoListingStorage;
 
-impl UpstreamHost for NoStorage {
+impl UpstreamHost for NoListingStorage {
     fn stored_listing(&self, _: &str) -> Option<(UpstreamListing, Duration)> {
         None
     }

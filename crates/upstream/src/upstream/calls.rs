@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use toolgate_contract::{BoxFuture, QuestionKind, QuestionSupport, ToolContext, ToolError};
 use toolgate_dialects::mcp::upstream::{
-    ProtocolEra, RequestMetadata, TASKS_EXTENSION, TaskSupport,
+    SessionModel, TASKS_EXTENSION, TaskSupport, UpstreamRequestMetadata,
 };
 
 use super::Upstream;
@@ -16,9 +16,9 @@ use super::visits::UrlElicitations;
 use crate::connection::{UpstreamConnection, UpstreamRequest};
 use crate::message::UpstreamRpcError;
 use crate::server_requests::CallMessageReceiver;
-use crate::transport::RequestFailure;
+use crate::transport::UpstreamRequestFailure;
 use crate::upstream::call_driver::{
-    self, CallDriveOutcome, StartedCall, StatelessCallOutcome, StatelessCallStart,
+    self, CallDrivingOutcome, StartedUpstreamCall, StatelessCallOutcome, StatelessCallStart,
 };
 
 /// Method that calls a tool.
@@ -30,7 +30,7 @@ impl Upstream {
     pub(crate) async fn call(
         &self,
         ctx: &ToolContext,
-        asked: CallRequest,
+        asked: UpstreamCallRequest,
     ) -> Result<Value, ToolError> {
         let begun = self.start_call(ctx, asked).await?;
         self.wait_for_result(ctx, begun).await
@@ -41,8 +41,8 @@ impl Upstream {
     pub(crate) async fn start_call(
         &self,
         ctx: &ToolContext,
-        asked: CallRequest,
-    ) -> Result<StartedCall, ToolError> {
+        asked: UpstreamCallRequest,
+    ) -> Result<StartedUpstreamCall, ToolError> {
         if let Some(instance) = self.instance_for(ctx)? {
             return Box::pin(instance.start_call(ctx, asked)).await;
         }
@@ -52,7 +52,7 @@ impl Upstream {
             let link = self.connection().await?;
             self.check_called_pin(&link, &asked).await?;
             match link.revision.era {
-                ProtocolEra::Session => {
+                SessionModel::Session => {
                     call_driver::drive_to_end(
                         &self.lasting.suspended,
                         ctx,
@@ -60,7 +60,7 @@ impl Upstream {
                     )
                     .await
                 }
-                ProtocolEra::Stateless => {
+                SessionModel::Stateless => {
                     let (rounds, params) = StatelessCall::new(self.this(), ctx, asked, link, None);
                     rounds.drive_to_end(ctx, StatelessCallStart::Start(params)).await
                 }
@@ -78,9 +78,9 @@ impl Upstream {
     pub(crate) async fn start_call_for(
         &self,
         ctx: &ToolContext,
-        asked: CallRequest,
+        asked: UpstreamCallRequest,
         within: Duration,
-    ) -> Result<CallDriveOutcome, ToolError> {
+    ) -> Result<CallDrivingOutcome, ToolError> {
         if let Some(instance) = self.instance_for(ctx)? {
             return Box::pin(instance.start_call_for(ctx, asked, within)).await;
         }
@@ -88,7 +88,7 @@ impl Upstream {
             let link = self.connection().await?;
             self.check_called_pin(&link, &asked).await?;
             match link.revision.era {
-                ProtocolEra::Session => {
+                SessionModel::Session => {
                     let begin = self.session_call(ctx, asked, link);
                     let permits = self.permits.clone();
                     let begin = |receiver| -> BoxFuture<'static, _> {
@@ -99,7 +99,7 @@ impl Upstream {
                     };
                     call_driver::drive_for(&self.lasting.suspended, ctx, begin, within).await
                 }
-                ProtocolEra::Stateless => {
+                SessionModel::Stateless => {
                     let permits = Some(self.permits.clone());
                     let (rounds, params) =
                         StatelessCall::new(self.this(), ctx, asked, link, permits);
@@ -118,15 +118,15 @@ impl Upstream {
     pub(crate) async fn continue_call(
         &self,
         ctx: &ToolContext,
-        driven: CallDriveOutcome,
-    ) -> Result<StartedCall, ToolError> {
+        driven: CallDrivingOutcome,
+    ) -> Result<StartedUpstreamCall, ToolError> {
         let work = async {
             match driven {
-                CallDriveOutcome::Done(begun) => Ok(begun),
-                CallDriveOutcome::Running(going) => {
+                CallDrivingOutcome::Done(begun) => Ok(begun),
+                CallDrivingOutcome::Running(going) => {
                     call_driver::drive_running(&self.lasting.suspended, ctx, going).await
                 }
-                CallDriveOutcome::Unanswered(sent) => {
+                CallDrivingOutcome::Unanswered(sent) => {
                     let (rounds, sent) = *sent;
                     rounds.receiver.redirect_events(ctx.events.clone());
                     rounds.drive_to_end(ctx, StatelessCallStart::Unanswered(sent)).await
@@ -144,7 +144,7 @@ impl Upstream {
     async fn check_called_pin(
         &self,
         link: &UpstreamConnection,
-        asked: &CallRequest,
+        asked: &UpstreamCallRequest,
     ) -> Result<(), ToolError> {
         match asked.method == TOOLS_CALL {
             true => self.check_pin(link, &asked.target).await,
@@ -155,11 +155,13 @@ impl Upstream {
     fn session_call(
         &self,
         ctx: &ToolContext,
-        asked: CallRequest,
+        asked: UpstreamCallRequest,
         link: Arc<UpstreamConnection>,
-    ) -> impl FnOnce(Arc<CallMessageReceiver>) -> BoxFuture<'static, Result<StartedCall, ToolError>>
+    ) -> impl FnOnce(
+        Arc<CallMessageReceiver>,
+    ) -> BoxFuture<'static, Result<StartedUpstreamCall, ToolError>>
     + use<> {
-        let CallRequest { method, mut params, target: name, as_task, .. } = asked;
+        let UpstreamCallRequest { method, mut params, target: name, as_task, .. } = asked;
         let this = self.this();
         let trace = ctx.trace.clone();
         let wants_progress = ctx.events.has_receiver();
@@ -195,8 +197,10 @@ impl Upstream {
                     let visits_pages = receiver.supports(QuestionKind::Visit);
                     let repeats = visits_pages || link.transport.may_lose_session();
                     let repeated = repeats.then(|| params.clone());
-                    let meta =
-                        RequestMetadata { trace: trace.as_ref(), ..RequestMetadata::default() };
+                    let meta = UpstreamRequestMetadata {
+                        trace: trace.as_ref(),
+                        ..UpstreamRequestMetadata::default()
+                    };
                     let upstream_request = UpstreamRequest {
                         meta,
                         wants_progress,
@@ -207,7 +211,9 @@ impl Upstream {
                         link.request(upstream_request.with_target(&name), receiver.clone()).await,
                         repeated,
                     ) {
-                        (Err(RequestFailure::SessionGone(_)), Some(params)) if !is_repeated => {
+                        (Err(UpstreamRequestFailure::SessionGone(_)), Some(params))
+                            if !is_repeated =>
+                        {
                             is_repeated = true;
                             link = match dedicated.take() {
                                 Some(lost) => {
@@ -224,13 +230,13 @@ impl Upstream {
                             }
                             params
                         }
-                        (Err(RequestFailure::Refused(error)), Some(params))
+                        (Err(UpstreamRequestFailure::Refused(error)), Some(params))
                             if visits_pages && UrlElicitations::is_required(&error) =>
                         {
                             visits.complete(&this, &receiver, &error).await?;
                             params
                         }
-                        (Err(RequestFailure::Refused(error)), _)
+                        (Err(UpstreamRequestFailure::Refused(error)), _)
                             if calls_again && UrlElicitations::is_required(&error) =>
                         {
                             return Err(ToolError::cannot_ask(QuestionKind::Visit));
@@ -250,7 +256,7 @@ impl Upstream {
                     Some(kind) if kind != QuestionKind::Roots && first["isError"] == true => {
                         Err(ToolError::cannot_ask(kind))
                     }
-                    _ => Ok(StartedCall::new(first, link, dedicated)),
+                    _ => Ok(StartedUpstreamCall::new(first, link, dedicated)),
                 }
             })
         }
@@ -278,11 +284,11 @@ impl StatelessCall {
     fn new(
         upstream: Arc<Upstream>,
         ctx: &ToolContext,
-        asked: CallRequest,
+        asked: UpstreamCallRequest,
         link: Arc<UpstreamConnection>,
         permits: Option<Arc<Semaphore>>,
     ) -> (Self, Map<String, Value>) {
-        let CallRequest { method, params, target, as_task, header_params } = asked;
+        let UpstreamCallRequest { method, params, target, as_task, header_params } = asked;
         let receiver = CallMessageReceiver::for_live_caller(ctx);
         (
             Self {
@@ -304,10 +310,10 @@ impl StatelessCall {
         self,
         ctx: &ToolContext,
         from: StatelessCallStart,
-    ) -> Result<StartedCall, ToolError> {
+    ) -> Result<StartedUpstreamCall, ToolError> {
         match self.drive(ctx, from, None).await? {
-            CallDriveOutcome::Done(begun) => Ok(begun),
-            CallDriveOutcome::Running(_) | CallDriveOutcome::Unanswered(_) => {
+            CallDrivingOutcome::Done(begun) => Ok(begun),
+            CallDrivingOutcome::Running(_) | CallDrivingOutcome::Unanswered(_) => {
                 unreachable!("the drive has no time limit")
             }
         }
@@ -319,15 +325,15 @@ impl StatelessCall {
         ctx: &ToolContext,
         from: StatelessCallStart,
         within: Option<Duration>,
-    ) -> Result<CallDriveOutcome, ToolError> {
+    ) -> Result<CallDrivingOutcome, ToolError> {
         let send = |params| self.send(ctx, params);
         let folders = self.upstream.folders();
         match call_driver::drive_rounds(ctx, from, within, folders.as_ref(), send).await? {
             StatelessCallOutcome::Done(first) => {
-                Ok(CallDriveOutcome::Done(StartedCall::new(first, self.connection, None)))
+                Ok(CallDrivingOutcome::Done(StartedUpstreamCall::new(first, self.connection, None)))
             }
             StatelessCallOutcome::Unanswered(sent) => {
-                Ok(CallDriveOutcome::Unanswered(Box::new((self, sent))))
+                Ok(CallDrivingOutcome::Unanswered(Box::new((self, sent))))
             }
         }
     }
@@ -362,12 +368,12 @@ impl StatelessCall {
             };
             let new_request = |params, tasks| {
                 let trace = trace.as_ref();
-                let meta = RequestMetadata {
+                let meta = UpstreamRequestMetadata {
                     questions: capabilities,
                     accepts_tasks: tasks,
                     log_level,
                     trace,
-                    ..RequestMetadata::default()
+                    ..UpstreamRequestMetadata::default()
                 };
                 let header_params = header_params.clone();
                 UpstreamRequest {
@@ -382,7 +388,7 @@ impl StatelessCall {
             let asked = match link.request(new_request(params, as_task), receiver.clone()).await {
                 // Nothing was done yet. The caller accepts no jobs, so the task is treated as a
                 // call.
-                Err(RequestFailure::Refused(error))
+                Err(UpstreamRequestFailure::Refused(error))
                     if !as_task && !calls_again && needs_tasks(&error) =>
                 {
                     link.request(new_request(repeated, true), receiver).await
@@ -395,7 +401,7 @@ impl StatelessCall {
 }
 
 /// A request to an upstream on behalf of a call, such as `tools/call`.
-pub(crate) struct CallRequest {
+pub(crate) struct UpstreamCallRequest {
     pub(crate) method: &'static str,
     pub(crate) params: Map<String, Value>,
     /// Target of the request: a tool, a prompt or a URI.
@@ -406,7 +412,7 @@ pub(crate) struct CallRequest {
     pub(crate) header_params: Vec<(String, String)>,
 }
 
-impl CallRequest {
+impl UpstreamCallRequest {
     /// Creates a request of `method` for the target `name`.
     pub(crate) fn new(method: &'static str, name: &str, params: Map<String, Value>) -> Self {
         Self { method, params, target: name.to_owned(), as_task: false, header_params: Vec::new() }

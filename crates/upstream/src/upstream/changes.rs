@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinHandle;
-use toolgate_contract::{BoxFuture, ServerChange, ToolError, WatchGuard};
-use toolgate_dialects::mcp::upstream::ProtocolEra;
-use toolgate_net::Backoff;
+use toolgate_contract::{ActivityGuard, BoxFuture, ServerChange, ToolError};
+use toolgate_dialects::mcp::upstream::SessionModel;
+use toolgate_net::RetryBackoff;
 
-use super::{InstanceOwner, Upstream};
+use super::{Upstream, UpstreamInstanceOwner};
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
 use crate::message::UpstreamRpcError;
-use crate::server_requests::{ELICITATION_COMPLETE, RefusingReceiver};
-use crate::start_report::StartReport;
-use crate::transport::{LISTEN, MessageReceiver, RequestFailure};
+use crate::server_requests::{ELICITATION_COMPLETE, RefusingMessageReceiver};
+use crate::start_report::UpstreamStartReport;
+use crate::transport::{LISTEN, MessageReceiver, UpstreamRequestFailure};
 
 /// First pause before a stream of notifications is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -31,13 +31,13 @@ const RENEWED_AT_ONCE: usize = 8;
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// The request of the stateless protocol that listens for notifications.
-pub(super) struct ListenRequest {
+pub(super) struct ChangeListenRequest {
     wanted: String,
     connection: Weak<UpstreamConnection>,
     task: JoinHandle<()>,
 }
 
-impl Drop for ListenRequest {
+impl Drop for ChangeListenRequest {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -81,7 +81,7 @@ impl Upstream {
             return;
         }
         let task = tokio::spawn(keep_listening(this, link.clone(), params));
-        *listening = Some(ListenRequest { wanted: key, connection: link, task });
+        *listening = Some(ChangeListenRequest { wanted: key, connection: link, task });
     }
 
     /// Ends the listening request over the connection `link`, which is being closed.
@@ -91,18 +91,18 @@ impl Upstream {
     }
 
     /// Watches the resource `uri` until the returned guard is dropped.
-    pub(crate) async fn watch(&self, uri: &str) -> Result<WatchGuard, ToolError> {
+    pub(crate) async fn watch(&self, uri: &str) -> Result<ActivityGuard, ToolError> {
         // A second watcher waits for the outcome of the first subscription.
         let _lock = self.watches.request_lock(uri).lock_owned().await;
         let link = self.connection().await?;
         let first = self.watches.add_watcher(uri);
-        let instance = (self.owner != InstanceOwner::Shared).then(|| self.this());
+        let instance = (self.owner != UpstreamInstanceOwner::Shared).then(|| self.this());
         let counts = self.watches.clone();
-        let watching = UpstreamWatch { counts, uri: uri.to_owned(), _instance: instance };
+        let watching = UpstreamResourceWatch { counts, uri: uri.to_owned(), _instance: instance };
         if first {
             self.subscribe(&link, uri, true).await?;
         }
-        Ok(WatchGuard::new(watching))
+        Ok(ActivityGuard::new(watching))
     }
 
     /// Returns true if any resource is watched.
@@ -117,7 +117,7 @@ impl Upstream {
         }
         let this = self.this.clone();
         tokio::spawn(async move {
-            let mut backoff = Backoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
+            let mut backoff = RetryBackoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
             loop {
                 let Some(upstream) = this.upgrade() else { return };
                 // A caller's own instance may have been dropped for another caller's.
@@ -173,21 +173,22 @@ impl Upstream {
         subscribes: bool,
     ) -> Result<(), ToolError> {
         match link.revision.era {
-            ProtocolEra::Stateless => {
+            SessionModel::Stateless => {
                 self.listen(link);
                 Ok(())
             }
-            ProtocolEra::Session => {
+            SessionModel::Session => {
                 let method =
                     if subscribes { "resources/subscribe" } else { "resources/unsubscribe" };
                 let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
                 let request = UpstreamRequest::new(method, params).with_target(uri);
                 let answered = tokio::time::timeout(
                     SUBSCRIBE_TIMEOUT,
-                    link.request(request, Arc::new(RefusingReceiver)),
+                    link.request(request, Arc::new(RefusingMessageReceiver)),
                 )
                 .await;
-                let late = |_| Err(RequestFailure::Lost("it did not answer in time".to_owned()));
+                let late =
+                    |_| Err(UpstreamRequestFailure::Lost("it did not answer in time".to_owned()));
                 let answered = answered.unwrap_or_else(late);
                 answered.map(drop).map_err(|trouble| self.tool_error(method, trouble))
             }
@@ -202,11 +203,11 @@ async fn keep_listening(
     link: Weak<UpstreamConnection>,
     params: Map<String, Value>,
 ) {
-    let mut backoff = Backoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
+    let mut backoff = RetryBackoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
     let mut is_repeated = false;
     loop {
         let Some(connection) = link.upgrade() else { return };
-        let receiver: Arc<dyn MessageReceiver> = Arc::new(ConnectionReceiver(weak.clone()));
+        let receiver: Arc<dyn MessageReceiver> = Arc::new(ConnectionMessageReceiver(weak.clone()));
         let gone = connection.transport.closed().clone();
         let begun = Instant::now();
         let refresh = async {
@@ -219,7 +220,7 @@ async fn keep_listening(
             // The listening request must start before the lists are refreshed.
             biased;
             ended = connection.request(UpstreamRequest::new(LISTEN, params.clone()).without_use(), receiver) => {
-                if matches!(ended, Err(RequestFailure::Refused(_))) {
+                if matches!(ended, Err(UpstreamRequestFailure::Refused(_))) {
                     // A refused request brings no notifications, even if the server declared them.
                     if let Some(upstream) = weak.upgrade() {
                         upstream.refresh_later(&connection, Some(LISTING_LIFETIME));
@@ -242,7 +243,7 @@ async fn keep_listening(
 /// The number of watchers of each resource URI. The counts stay when the upstream's settings
 /// change.
 #[derive(Default)]
-pub(super) struct WatchCounts {
+pub(super) struct ResourceWatchCounts {
     counts: Mutex<BTreeMap<String, usize>>,
     /// Locks that admit one subscription request per URI at a time, because their order matters.
     request_locks: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
@@ -250,7 +251,7 @@ pub(super) struct WatchCounts {
     upstream: RwLock<Weak<Upstream>>,
 }
 
-impl WatchCounts {
+impl ResourceWatchCounts {
     pub(super) fn set_upstream(&self, upstream: &Arc<Upstream>) {
         *self.upstream.write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(upstream);
     }
@@ -297,14 +298,14 @@ impl WatchCounts {
 }
 
 /// A watched resource. Dropping it ends the watch.
-struct UpstreamWatch {
-    counts: Arc<WatchCounts>,
+struct UpstreamResourceWatch {
+    counts: Arc<ResourceWatchCounts>,
     uri: String,
     /// The caller's own upstream instance, if any, which stays alive during the watch.
     _instance: Option<Arc<Upstream>>,
 }
 
-impl Drop for UpstreamWatch {
+impl Drop for UpstreamResourceWatch {
     fn drop(&mut self) {
         if !self.counts.remove_watcher(&self.uri) {
             return;
@@ -327,17 +328,17 @@ impl Drop for UpstreamWatch {
 }
 
 /// Receiver of an upstream's messages that belong to no call.
-pub(super) struct ConnectionReceiver(pub(super) Weak<Upstream>);
+pub(super) struct ConnectionMessageReceiver(pub(super) Weak<Upstream>);
 
-impl ConnectionReceiver {
-    fn change_report(&self, change: impl FnOnce(&mut StartReport)) {
+impl ConnectionMessageReceiver {
+    fn change_report(&self, change: impl FnOnce(&mut UpstreamStartReport)) {
         if let Some(upstream) = self.0.upgrade() {
             change(&mut upstream.start_report.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 }
 
-impl MessageReceiver for ConnectionReceiver {
+impl MessageReceiver for ConnectionMessageReceiver {
     fn record_question(&self) {
         if let Some(upstream) = self.0.upgrade() {
             upstream.has_asked.store(true, Ordering::Release);

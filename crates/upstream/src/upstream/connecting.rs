@@ -6,19 +6,21 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolgate_contract::{QuestionSupport, ToolError, ToolFault};
-use toolgate_dialects::mcp::upstream::{ProtocolEra, Revision};
+use toolgate_contract::{QuestionSupport, ToolError, ToolErrorKind};
+use toolgate_dialects::mcp::upstream::{McpRevision, SessionModel};
 
-use super::changes::ConnectionReceiver;
+use super::changes::ConnectionMessageReceiver;
 use super::failures::duration_text;
 use super::{Upstream, UpstreamHealth, UpstreamState};
 use crate::connection::UpstreamConnection;
 use crate::oauth::UpstreamCredentials;
 use crate::settings::{UpstreamSettings, UpstreamTransport, fill_variables, revision_named};
-use crate::start_report::StartReport;
-use crate::transport::{MessageReceiver, RequestFailure, TransportConnection, describe_failure};
+use crate::start_report::UpstreamStartReport;
+use crate::transport::{
+    MessageReceiver, TransportConnection, UpstreamRequestFailure, describe_failure,
+};
 use crate::transports::http::HttpTransport;
-use crate::transports::site::UpstreamSite;
+use crate::transports::site::UpstreamEndpoint;
 use crate::transports::{lines, sse, websocket};
 use crate::world::ProgramToStart;
 
@@ -39,13 +41,13 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Recent failures to connect to an upstream.
 #[derive(Default)]
-pub(super) struct ConnectFailures {
+pub(super) struct RecentConnectFailures {
     count: u32,
     not_before: Option<Instant>,
     why: String,
 }
 
-impl ConnectFailures {
+impl RecentConnectFailures {
     /// Records a failure to connect with the reason `why`, and sets the next pause.
     fn record(&mut self, why: &str) {
         self.count += 1;
@@ -162,11 +164,11 @@ impl Upstream {
 
     fn unavailable(&self, why: &str) -> ToolError {
         let message = format!("the upstream `{}` is unavailable: {why}", self.name);
-        ToolError::new(ToolFault::Unavailable, message)
+        ToolError::new(ToolErrorKind::Unavailable, message)
     }
 
     /// Returns an error while the pause after a failure to connect lasts.
-    fn check_pause(&self, failed: &ConnectFailures) -> Result<(), ToolError> {
+    fn check_pause(&self, failed: &RecentConnectFailures) -> Result<(), ToolError> {
         let wait = failed.not_before.and_then(|at| at.checked_duration_since(Instant::now()));
         match wait.filter(|wait| !wait.is_zero()) {
             None => Ok(()),
@@ -200,7 +202,7 @@ impl Upstream {
                 self.connecting.lock().await.record(&why);
                 let message =
                     format!("a new connection to the upstream `{}` failed: {why}", self.name);
-                Err(ToolError::new(ToolFault::Unavailable, message))
+                Err(ToolError::new(ToolErrorKind::Unavailable, message))
             }
         }
     }
@@ -210,12 +212,14 @@ impl Upstream {
             roots: capabilities.roots || !self.settings.roots.is_empty(),
             ..capabilities
         };
-        let receiver: Arc<dyn MessageReceiver> = Arc::new(ConnectionReceiver(self.this.clone()));
+        let receiver: Arc<dyn MessageReceiver> =
+            Arc::new(ConnectionMessageReceiver(self.this.clone()));
         let wanted = match &self.settings.revision {
             None => None,
             Some(name) => Some(revision_named(name)?),
         };
-        *self.start_report.lock().unwrap_or_else(PoisonError::into_inner) = StartReport::default();
+        *self.start_report.lock().unwrap_or_else(PoisonError::into_inner) =
+            UpstreamStartReport::default();
         let transport = self.open_transport(receiver.clone()).await?;
         match UpstreamConnection::negotiate(transport.clone(), wanted, capabilities, &receiver)
             .await
@@ -223,11 +227,11 @@ impl Upstream {
             Ok(link) => Ok(link),
             // A server that exits on an unknown method is started again with the older handshake.
             Err(
-                RequestFailure::Lost(_)
-                | RequestFailure::NotSent(_)
-                | RequestFailure::SessionGone(_),
+                UpstreamRequestFailure::Lost(_)
+                | UpstreamRequestFailure::NotSent(_)
+                | UpstreamRequestFailure::SessionGone(_),
             ) if wanted.is_none() && transport.closed().is_cancelled() => {
-                let newest = Revision::newest(ProtocolEra::Session);
+                let newest = McpRevision::newest(SessionModel::Session);
                 let transport = self.open_transport(receiver.clone()).await?;
                 let negotiated = UpstreamConnection::negotiate(
                     transport.clone(),
@@ -266,7 +270,7 @@ impl Upstream {
         };
         if let Some(url) = url {
             let url = fill_variables(url, |name| self.world.variable(name))?;
-            let site = UpstreamSite {
+            let site = UpstreamEndpoint {
                 world: self.world.clone(),
                 private_network: self.settings.private_network,
                 headers: values(headers)?,

@@ -2,31 +2,31 @@
 
 use std::time::Duration;
 
-use toolgate_contract::{QuestionKind, ToolError, ToolFault};
+use toolgate_contract::{QuestionKind, ToolError, ToolErrorKind};
 
 use super::Upstream;
 use crate::message::UpstreamRpcError;
-use crate::transport::RequestFailure;
+use crate::transport::UpstreamRequestFailure;
 
 impl Upstream {
     /// Converts the `failure` of a request of `method` into an error for the caller.
-    pub(crate) fn tool_error(&self, method: &str, failure: RequestFailure) -> ToolError {
+    pub(crate) fn tool_error(&self, method: &str, failure: UpstreamRequestFailure) -> ToolError {
         let name = &self.name;
-        let unavailable = |message: String| ToolError::new(ToolFault::Unavailable, message);
+        let unavailable = |message: String| ToolError::new(ToolErrorKind::Unavailable, message);
         match failure {
-            RequestFailure::Refused(error) => error_from_refusal(method, error),
-            RequestFailure::SessionGone(why) => unavailable(format!(
+            UpstreamRequestFailure::Refused(error) => error_from_refusal(method, error),
+            UpstreamRequestFailure::SessionGone(why) => unavailable(format!(
                 "the upstream `{name}` ended the session and did nothing: {why}; call again"
             )),
-            RequestFailure::NotSent(why) => {
+            UpstreamRequestFailure::NotSent(why) => {
                 unavailable(format!("the upstream `{name}` is unavailable: {why}"))
             }
-            RequestFailure::Lost(why) => unavailable(format!(
+            UpstreamRequestFailure::Lost(why) => unavailable(format!(
                 "the upstream `{name}` became unavailable during the call: {why}; the call may \
                  have had effects, so it was not repeated"
             )),
-            RequestFailure::Unauthorized(why) => ToolError::new(
-                ToolFault::NotAllowed,
+            UpstreamRequestFailure::Unauthorized(why) => ToolError::new(
+                ToolErrorKind::NotAllowed,
                 format!("the upstream `{name}` denied access: {why}"),
             ),
         }
@@ -62,8 +62,8 @@ fn error_from_refusal(method: &str, error: UpstreamRpcError) -> ToolError {
     }
     let is_lookup = matches!(method, "resources/read" | "resources/directory/read" | "skills/get");
     if is_lookup && matches!(code, -32002 | -32602) {
-        return ToolError::new(ToolFault::NotFound, message);
+        return ToolError::new(ToolErrorKind::NotFound, message);
     }
     let code = i32::try_from(code).unwrap_or(-32603);
-    ToolError::new(ToolFault::Refused { code, data: data.map(Box::new) }, message)
+    ToolError::new(ToolErrorKind::Refused { code, data: data.map(Box::new) }, message)
 }

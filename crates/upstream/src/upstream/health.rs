@@ -18,16 +18,16 @@ pub struct UpstreamHealth {
 
 /// Record of the reachability of one upstream.
 #[derive(Debug, Default)]
-pub(super) struct HealthLog(Mutex<HealthState>);
+pub(super) struct UpstreamHealthLog(Mutex<UpstreamHealthState>);
 
 #[derive(Debug, Default)]
-struct HealthState {
+struct UpstreamHealthState {
     health: UpstreamHealth,
     /// Number of attempts in a row to reach the upstream that failed for the last reason.
     failed_attempts: u32,
 }
 
-impl HealthLog {
+impl UpstreamHealthLog {
     /// Returns the current reachability of the upstream.
     pub(super) fn current(&self) -> UpstreamHealth {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).health.clone()
@@ -38,7 +38,7 @@ impl HealthLog {
     /// intervals.
     pub(super) fn record(&self, name: &str, attempt: Result<(), &str>) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let HealthState { health, failed_attempts } = &mut *state;
+        let UpstreamHealthState { health, failed_attempts } = &mut *state;
         match attempt {
             Ok(()) if health.is_failing == Some(true) => {
                 tracing::info!("the upstream `{name}` has recovered");
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_time_of_a_state_stays_until_the_state_changes() {
-        let log = HealthLog::default();
+        let log = UpstreamHealthLog::default();
         assert_eq!(log.current(), UpstreamHealth::default());
         log.record("a", Err("no route"));
         let first = log.current();

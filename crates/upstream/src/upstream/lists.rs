@@ -7,16 +7,16 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{AnyTool, ServerChange, fold_name};
-use toolgate_dialects::mcp::upstream::ProtocolEra;
+use toolgate_dialects::mcp::upstream::SessionModel;
 
 use super::failures::duration_text;
-use super::{InstanceOwner, Upstream};
+use super::{Upstream, UpstreamInstanceOwner};
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection};
 use crate::listing::UpstreamListing;
 use crate::listing::skill_index::SkillIndex;
-use crate::pins::{PinPolicy, ServedTool};
-use crate::settings::{EXCLUSION, UpstreamPart, UpstreamSettings};
-use crate::transport::RequestFailure;
+use crate::pins::{PinPolicy, ServedUpstreamTool};
+use crate::settings::{EXCLUSION, ServedUpstreamPart, UpstreamSettings};
+use crate::transport::UpstreamRequestFailure;
 use crate::transport::describe_failure;
 use crate::upstream::tool::UpstreamTool;
 use crate::{instructions, names};
@@ -42,7 +42,7 @@ impl Upstream {
         self.withdraw_carried_tools();
         self.listed.send_replace(true);
         let is_known = || self.has_listed.load(Ordering::Acquire);
-        if self.owner != InstanceOwner::Shared
+        if self.owner != UpstreamInstanceOwner::Shared
             || is_known()
             || self.is_relisting.swap(true, Ordering::AcqRel)
         {
@@ -132,12 +132,15 @@ impl Upstream {
     async fn list_over(
         &self,
         link: &UpstreamConnection,
-    ) -> Result<(UpstreamListing, Option<Duration>), RequestFailure> {
+    ) -> Result<(UpstreamListing, Option<Duration>), UpstreamRequestFailure> {
         let within = Duration::from_millis(self.settings.start_ms);
         let listed =
             tokio::time::timeout(within, UpstreamListing::list_all(&self.name, link)).await;
         listed.unwrap_or_else(|_| {
-            Err(RequestFailure::Lost(format!("it did not answer within {}", duration_text(within))))
+            Err(UpstreamRequestFailure::Lost(format!(
+                "it did not answer within {}",
+                duration_text(within)
+            )))
         })
     }
 
@@ -161,7 +164,7 @@ impl Upstream {
 
     /// Refreshes the listing of the upstream in the background.
     pub(crate) fn refresh(&self) {
-        if self.owner != InstanceOwner::Shared || self.retired.load(Ordering::Acquire) {
+        if self.owner != UpstreamInstanceOwner::Shared || self.retired.load(Ordering::Acquire) {
             // Only the current shared instance refreshes the listing.
             return;
         }
@@ -197,7 +200,7 @@ impl Upstream {
                     }
                 }
                 this.listed.send_replace(true);
-                if link.revision.era == ProtocolEra::Stateless {
+                if link.revision.era == SessionModel::Stateless {
                     this.listen(&link);
                 }
                 // The upstream is not kept alive during the pause.
@@ -304,7 +307,7 @@ impl Upstream {
     /// Records a `change` that the upstream announced, and refreshes the listing.
     pub(super) fn record_change(&self, change: ServerChange) {
         self.invalidate_checks();
-        if self.owner != InstanceOwner::Shared {
+        if self.owner != UpstreamInstanceOwner::Shared {
             // Only the shared instance refreshes the listing.
             if let Some(served) = self.lasting.upstream() {
                 served.record_change(change);
@@ -339,7 +342,7 @@ impl Upstream {
     }
 
     /// Returns true if the upstream has listed its tools and offers exactly the tool `served`.
-    pub(crate) fn offers(&self, served: &ServedTool) -> bool {
+    pub(crate) fn offers(&self, served: &ServedUpstreamTool) -> bool {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         let has_listed = self.has_listed.load(Ordering::Acquire);
         has_listed && tools.iter().any(|tool| tool.served() == served)
@@ -390,7 +393,7 @@ impl Upstream {
         let served = pinned.served_tools(&self.name, served);
         // An unreadable lock file is reported with the tools. Before the first listing, the
         // instructions are unknown, which is no difference.
-        if self.settings.serves(UpstreamPart::Instructions)
+        if self.settings.serves(ServedUpstreamPart::Instructions)
             && self.has_listed.load(Ordering::Acquire)
             && pinned.lock.is_ok()
             && let Err(why) = pinned.check_instructions(&self.name, listing.instructions.as_deref())
@@ -419,7 +422,7 @@ impl Upstream {
     /// Returns the upstream's instructions for clients, if they match their pin in `pinned`.
     pub(crate) fn instructions(&self, pinned: &PinPolicy) -> Option<String> {
         let listing = self.listing();
-        let is_served = self.settings.serves(UpstreamPart::Instructions);
+        let is_served = self.settings.serves(ServedUpstreamPart::Instructions);
         let text = listing.instructions.as_deref().filter(|_| is_served)?;
         pinned
             .passes_instructions(&self.name, text)
@@ -428,8 +431,12 @@ impl Upstream {
 
     /// Removes tools whose names would be equal in some dialect, and tools that look like the
     /// server's own tools.
-    fn without_ambiguous(&self, tools: Vec<ServedTool>) -> impl Iterator<Item = ServedTool> {
-        let name = |tool: &ServedTool| tool.entry["name"].as_str().unwrap_or_default().to_owned();
+    fn without_ambiguous(
+        &self,
+        tools: Vec<ServedUpstreamTool>,
+    ) -> impl Iterator<Item = ServedUpstreamTool> {
+        let name =
+            |tool: &ServedUpstreamTool| tool.entry["name"].as_str().unwrap_or_default().to_owned();
         let names: Vec<_> = tools.iter().map(name).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let unique = names::are_unique(self.prefix(), &names);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::Upstream;
 use super::failures::duration_text;
@@ -13,7 +13,7 @@ use crate::connection::UpstreamConnection;
 use crate::connection::checked_pins::PinCheckTime;
 use crate::listing;
 use crate::pins::PinPolicy;
-use crate::transport::RequestFailure;
+use crate::transport::UpstreamRequestFailure;
 use crate::transport::describe_failure;
 
 impl Upstream {
@@ -36,7 +36,7 @@ impl Upstream {
         }
         let begun = PinCheckTime { turn, at: Instant::now() };
         let served = served().ok_or_else(|| {
-            ToolError::new(ToolFault::Unavailable, "the upstream is no longer served")
+            ToolError::new(ToolErrorKind::Unavailable, "the upstream is no longer served")
         })?;
         let pinned = served.host.pins();
         if pinned.may_withhold(&self.name) {
@@ -74,7 +74,7 @@ impl Upstream {
         let gone = || format!("`{name}` of the upstream `{}` no longer exists", self.name);
         match withheld.or_else(|| served.is_empty().then(gone)) {
             None => Ok(()),
-            Some(why) => Err(ToolError::new(ToolFault::Unavailable, why)),
+            Some(why) => Err(ToolError::new(ToolErrorKind::Unavailable, why)),
         }
     }
 
@@ -98,7 +98,10 @@ impl Upstream {
         let within = Duration::from_millis(self.settings.start_ms);
         let tools = tokio::time::timeout(within, listing::list_tools(&self.name, link)).await;
         let late = |_| {
-            Err(RequestFailure::Lost(format!("it did not answer within {}", duration_text(within))))
+            Err(UpstreamRequestFailure::Lost(format!(
+                "it did not answer within {}",
+                duration_text(within)
+            )))
         };
         match tools.unwrap_or_else(late) {
             Ok(tools) => {
@@ -111,7 +114,7 @@ impl Upstream {
                 let why = describe_failure(&failure);
                 let message =
                     format!("listing the upstream `{name}`, whose tools are pinned, failed: {why}");
-                Err(ToolError::new(ToolFault::Unavailable, message))
+                Err(ToolError::new(ToolErrorKind::Unavailable, message))
             }
         }
     }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use toolgate_contract::{LogLevel, ToolContext, ToolError, ToolFault};
-use toolgate_dialects::mcp::upstream::{RequestMetadata, encode_answer};
+use toolgate_contract::{LogLevel, ToolContext, ToolError, ToolErrorKind};
+use toolgate_dialects::mcp::upstream::{UpstreamRequestMetadata, encode_answer};
 
 use super::Upstream;
 use crate::connection::{UpstreamConnection, UpstreamRequest};
 use crate::message::UpstreamRpcError;
-use crate::server_requests::{CallMessageReceiver, RefusingReceiver};
-use crate::transport::RequestFailure;
-use crate::upstream::call_driver::{self, StartedCall};
+use crate::server_requests::{CallMessageReceiver, RefusingMessageReceiver};
+use crate::transport::UpstreamRequestFailure;
+use crate::upstream::call_driver::{self, StartedUpstreamCall};
 
 /// Default interval between two polls of an upstream's task.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -25,9 +25,9 @@ impl Upstream {
     pub(crate) async fn wait_for_result(
         &self,
         ctx: &ToolContext,
-        begun: StartedCall,
+        begun: StartedUpstreamCall,
     ) -> Result<Value, ToolError> {
-        let StartedCall { response: first, connection: link, dedicated, task } = begun;
+        let StartedUpstreamCall { response: first, connection: link, dedicated, task } = begun;
         let work = async {
             if let Some(id) = first.pointer("/task/taskId").and_then(Value::as_str) {
                 let params = Map::from_iter([("taskId".to_owned(), json!(id))]);
@@ -36,7 +36,7 @@ impl Upstream {
                 let asked = link
                     .request(UpstreamRequest::new("tasks/result", params).with_target(id), receiver)
                     .await;
-                ends.into_iter().for_each(TaskGuard::finish);
+                ends.into_iter().for_each(UpstreamTaskGuard::finish);
                 return asked.map_err(|failure| self.tool_error("tools/call", failure));
             }
             match first.get("resultType").and_then(Value::as_str) {
@@ -61,19 +61,19 @@ impl Upstream {
         ctx: &ToolContext,
         link: &Arc<UpstreamConnection>,
         created: &Value,
-        task_guard: Option<TaskGuard>,
+        task_guard: Option<UpstreamTaskGuard>,
     ) -> Result<Value, ToolError> {
         let missing =
-            |what: &str| ToolError::new(ToolFault::Failed, format!("its task has no {what}"));
+            |what: &str| ToolError::new(ToolErrorKind::Failed, format!("its task has no {what}"));
         let id = created["taskId"].as_str().or(created["task"]["taskId"].as_str());
         let id = id.ok_or_else(|| missing("id"))?.to_owned();
         let params = || Map::from_iter([("taskId".to_owned(), json!(id))]);
-        let meta = || RequestMetadata {
+        let meta = || UpstreamRequestMetadata {
             questions: ctx.asker.supported(),
             accepts_tasks: true,
-            ..RequestMetadata::default()
+            ..UpstreamRequestMetadata::default()
         };
-        let guard = task_guard.unwrap_or_else(|| TaskGuard::new(link, id.clone()));
+        let guard = task_guard.unwrap_or_else(|| UpstreamTaskGuard::new(link, id.clone()));
         let mut task = created.clone();
         let mut logged = None;
         loop {
@@ -93,12 +93,14 @@ impl Upstream {
                     let error = serde_json::from_value(task["error"].clone());
                     let error =
                         error.unwrap_or_else(|_| UpstreamRpcError::new(-32603, "the task failed"));
-                    return Err(self.tool_error("tools/call", RequestFailure::Refused(error)));
+                    return Err(
+                        self.tool_error("tools/call", UpstreamRequestFailure::Refused(error))
+                    );
                 }
                 "cancelled" => {
                     guard.finish();
                     return Err(ToolError::new(
-                        ToolFault::Failed,
+                        ToolErrorKind::Failed,
                         "the upstream cancelled the task",
                     ));
                 }
@@ -113,8 +115,9 @@ impl Upstream {
                         meta: meta(),
                         ..UpstreamRequest::new("tasks/update", params)
                     };
-                    let updated =
-                        link.request(request.with_target(&id), Arc::new(RefusingReceiver)).await;
+                    let updated = link
+                        .request(request.with_target(&id), Arc::new(RefusingMessageReceiver))
+                        .await;
                     updated.map_err(|failure| self.tool_error("tasks/update", failure))?;
                 }
                 _ => {}
@@ -124,19 +127,20 @@ impl Upstream {
                 .await;
             let request =
                 UpstreamRequest { meta: meta(), ..UpstreamRequest::new("tasks/get", params()) };
-            let polled = link.request(request.with_target(&id), Arc::new(RefusingReceiver)).await;
+            let polled =
+                link.request(request.with_target(&id), Arc::new(RefusingMessageReceiver)).await;
             task = polled.map_err(|failure| self.tool_error("tasks/get", failure))?;
         }
     }
 }
 
-/// Guard that cancels an upstream's task on drop, unless it has ended.
-pub(crate) struct TaskGuard {
+/// Guard that cancels an upstream's task on drop, unless the task has ended.
+pub(crate) struct UpstreamTaskGuard {
     link: Arc<UpstreamConnection>,
     id: Option<String>,
 }
 
-impl TaskGuard {
+impl UpstreamTaskGuard {
     /// Creates a guard for the upstream's task `id`.
     pub(crate) fn new(link: &Arc<UpstreamConnection>, id: String) -> Self {
         Self { link: link.clone(), id: Some(id) }
@@ -148,7 +152,7 @@ impl TaskGuard {
     }
 }
 
-impl Drop for TaskGuard {
+impl Drop for UpstreamTaskGuard {
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
         else {
@@ -157,9 +161,12 @@ impl Drop for TaskGuard {
         let link = self.link.clone();
         runtime.spawn(async move {
             let params = Map::from_iter([("taskId".to_owned(), json!(id))]);
-            let meta = RequestMetadata { accepts_tasks: true, ..RequestMetadata::default() };
+            let meta = UpstreamRequestMetadata {
+                accepts_tasks: true,
+                ..UpstreamRequestMetadata::default()
+            };
             let request = UpstreamRequest { meta, ..UpstreamRequest::new("tasks/cancel", params) };
-            let asked = link.request(request.with_target(&id), Arc::new(RefusingReceiver));
+            let asked = link.request(request.with_target(&id), Arc::new(RefusingMessageReceiver));
             let _ = tokio::time::timeout(CANCEL_TIMEOUT, asked).await;
         });
     }

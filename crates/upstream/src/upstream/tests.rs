@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 use toolgate_contract::{Caller, QuestionSupport, ToolContext};
 
-use super::callers::NoStorage;
+use super::callers::NoListingStorage;
 use super::*;
 use crate::transports::scripted::{ScriptedAnswer, ScriptedRequest, ScriptedServer, result, until};
 
@@ -17,9 +17,19 @@ fn upstream(server: &Arc<ScriptedServer>, more: impl Fn(&mut UpstreamSettings)) 
         ..UpstreamSettings::default()
     };
     more(&mut settings);
-    let handed =
-        (server.world(), Arc::new(NoStorage) as _, ResultStore::default(), UriOwnership::default());
-    Upstream::new("it", settings, handed, ChangeFeed::default(), (None, InstanceOwner::Shared))
+    let handed = (
+        server.world(),
+        Arc::new(NoListingStorage) as _,
+        ResultStore::default(),
+        UriOwnership::default(),
+    );
+    Upstream::new(
+        "it",
+        settings,
+        handed,
+        ChangeFeed::default(),
+        (None, UpstreamInstanceOwner::Shared),
+    )
 }
 
 /// Answers a request like a server of 2026-07-28 that notifies of changed tools.
@@ -189,7 +199,7 @@ async fn an_empty_cursor_is_followed_once() {
 
 async fn call(upstream: &Upstream) -> Result<Value, String> {
     let ctx = ToolContext::detached(Caller::local(), Instant::now() + Duration::from_secs(20));
-    let asked = CallRequest::new("resources/read", "x:y", Map::new());
+    let asked = UpstreamCallRequest::new("resources/read", "x:y", Map::new());
     upstream.call(&ctx, asked).await.map_err(|why| why.message)
 }
 

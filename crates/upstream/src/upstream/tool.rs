@@ -5,27 +5,27 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyTool, BoxFuture, Effects, JobSupport, StartedWork, ToolContext, ToolError, ToolFault,
-    ToolOutput, ToolSpec,
+    AnyTool, BoxFuture, Effects, JobSupport, PreparedCallWork, ToolContext, ToolError,
+    ToolErrorKind, ToolOutput, ToolSpec,
 };
 use toolgate_dialects::mcp::upstream::{parse_icons, parse_meta, parse_output};
 
-use crate::listing::CallProperties;
+use crate::listing::UpstreamCallProperties;
 use crate::names;
-use crate::pins::ServedTool;
-use crate::results::{ResultBudget, ResultStore};
+use crate::pins::ServedUpstreamTool;
+use crate::results::{ResultSizeBudget, ResultStore};
 use crate::settings::UpstreamLimits;
-use crate::upstream::call_driver::CallDriveOutcome;
+use crate::upstream::call_driver::CallDrivingOutcome;
 use crate::upstream::schema_repair::{repair_input_schema, repair_schema};
-use crate::upstream::{CallRequest, LastingUpstream, Upstream};
+use crate::upstream::{LastingUpstream, Upstream, UpstreamCallRequest};
 
 /// Time within which a call of an upstream's tool must end so that it does not become a job.
 const QUICK_CALL: Duration = Duration::from_millis(150);
 /// Longest wait for a started call to become a task of the upstream.
 const TASK_WAIT: Duration = Duration::from_secs(5);
 
-/// Maximum number of bytes of text in a result of a tool that is called through tool search. A model
-/// pays for 256 KiB as much as for fifty sessions of searches.
+/// Maximum number of bytes of text in a result of a tool that is called through tool search. A
+/// model pays for 256 KiB as much as for fifty sessions of searches.
 const FOUND_TEXT_BYTES: usize = 16 << 10;
 
 /// A tool of an upstream.
@@ -35,11 +35,11 @@ pub(crate) struct UpstreamTool {
     name: String,
     spec: ToolSpec,
     /// Entry of the tool list, and the reason if calls of the tool are refused.
-    served: ServedTool,
+    served: ServedUpstreamTool,
     /// Properties of the upstream that apply to the calls of all its tools.
-    call_properties: CallProperties,
+    call_properties: UpstreamCallProperties,
     /// Size limits of the tool's results.
-    budget: ResultBudget,
+    budget: ResultSizeBudget,
     results: ResultStore,
     /// True if calls of the tool may become tasks of the upstream.
     may_become_task: bool,
@@ -49,7 +49,7 @@ pub(crate) struct UpstreamTool {
 
 impl UpstreamTool {
     /// Creates the tool from its entry in `tools/list`. Returns `None` if the entry is invalid.
-    pub(crate) fn new(upstream: &Upstream, served: ServedTool) -> Option<Self> {
+    pub(crate) fn new(upstream: &Upstream, served: ServedUpstreamTool) -> Option<Self> {
         let entry = &served.entry;
         let call_properties = upstream.listing().call_properties();
         let text = |at: &str| entry.pointer(at).and_then(Value::as_str).map(str::to_owned);
@@ -89,8 +89,11 @@ impl UpstreamTool {
             schema.into()
         });
         let UpstreamLimits { text_bytes, media_bytes, idle: _ } = upstream.settings.limits;
-        let budget =
-            ResultBudget { text_bytes, media_bytes, is_schema_promised: output_schema.is_some() };
+        let budget = ResultSizeBudget {
+            text_bytes,
+            media_bytes,
+            is_schema_promised: output_schema.is_some(),
+        };
         let spec = ToolSpec {
             idempotent: hint("idempotentHint").unwrap_or(false) || effects == Effects::Reads,
             deadline: upstream.settings.deadline_ms.map(Duration::from_millis),
@@ -121,8 +124,8 @@ impl UpstreamTool {
     /// Returns true if the tool was created from `served` and `call_properties`.
     pub(crate) fn is_made_from(
         &self,
-        served: &ServedTool,
-        call_properties: CallProperties,
+        served: &ServedUpstreamTool,
+        call_properties: UpstreamCallProperties,
     ) -> bool {
         self.served == *served && self.call_properties == call_properties
     }
@@ -205,8 +208,8 @@ impl AnyTool for UpstreamTool {
         })
     }
 
-    fn is_done(&self, started: &StartedWork) -> bool {
-        started.matches(CallDriveOutcome::has_result)
+    fn is_done(&self, started: &PreparedCallWork) -> bool {
+        started.matches(CallDrivingOutcome::has_result)
     }
 
     fn run<'a>(
@@ -216,14 +219,14 @@ impl AnyTool for UpstreamTool {
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
             let upstream = self.upstream().await?;
-            let begun = match ctx.started_work.take::<CallDriveOutcome>() {
+            let begun = match ctx.started_work.take::<CallDrivingOutcome>() {
                 Some(driven) => upstream.continue_call(ctx, driven).await?,
                 None => upstream.start_call(ctx, self.request(ctx, input)).await?,
             };
             let result = upstream.wait_for_result(ctx, begun).await?;
             parse_output(&result).map_err(|why| {
                 let message = format!("`{}` returned an invalid result: {why}", self.name);
-                ToolError::new(ToolFault::Failed, message)
+                ToolError::new(ToolErrorKind::Failed, message)
             })
         })
     }
@@ -241,9 +244,9 @@ impl UpstreamTool {
     /// Returns the size limits of the result of a call. A client that found the tool by a search
     /// knows no output schema. Its results are shorter, so that the context of its model stays
     /// short.
-    fn budget_of(&self, ctx: &ToolContext) -> ResultBudget {
+    fn budget_of(&self, ctx: &ToolContext) -> ResultSizeBudget {
         match ctx.via {
-            Some(_) => ResultBudget {
+            Some(_) => ResultSizeBudget {
                 text_bytes: self.budget.text_bytes.min(FOUND_TEXT_BYTES),
                 is_schema_promised: false,
                 ..self.budget
@@ -259,7 +262,7 @@ impl UpstreamTool {
 
     /// Returns the entry of the tool list, and the reason why calls of the tool are refused, if
     /// they are.
-    pub(crate) fn served(&self) -> &ServedTool {
+    pub(crate) fn served(&self) -> &ServedUpstreamTool {
         &self.served
     }
 
@@ -270,7 +273,8 @@ impl UpstreamTool {
 
     /// Returns the upstream, or an error if the tool is withheld.
     async fn upstream(&self) -> Result<Arc<Upstream>, ToolError> {
-        let gone = || ToolError::new(ToolFault::Unavailable, "the upstream is no longer served");
+        let gone =
+            || ToolError::new(ToolErrorKind::Unavailable, "the upstream is no longer served");
         let upstream = self.upstream.upstream().ok_or_else(gone)?;
         if !upstream.is_listing_known() {
             // Boxed: only calls after a change of the settings wait here.
@@ -285,7 +289,7 @@ impl UpstreamTool {
         let why = upstream.withheld_reason(&self.name).unwrap_or_else(|| {
             format!("`{}` was withheld and is available again: call it again", self.name)
         });
-        Err(ToolError::new(ToolFault::Unavailable, why))
+        Err(ToolError::new(ToolErrorKind::Unavailable, why))
     }
 
     /// Waits until `upstream`, which replaced the one that listed this tool, has listed its own
@@ -301,16 +305,20 @@ impl UpstreamTool {
             "`{}` of the upstream `{}` changed with the settings: list the tools again",
             self.name, upstream.name
         );
-        Err(ToolError::new(ToolFault::Unavailable, message))
+        Err(ToolError::new(ToolErrorKind::Unavailable, message))
     }
 
-    fn request(&self, ctx: &ToolContext, input: Value) -> CallRequest {
+    fn request(&self, ctx: &ToolContext, input: Value) -> UpstreamCallRequest {
         let header_params = self.header_params(&input);
         let params = Map::from_iter([
             ("name".to_owned(), json!(self.name)),
             ("arguments".to_owned(), input),
         ]);
         let as_task = ctx.as_job && self.may_become_task;
-        CallRequest { header_params, as_task, ..CallRequest::new("tools/call", &self.name, params) }
+        UpstreamCallRequest {
+            header_params,
+            as_task,
+            ..UpstreamCallRequest::new("tools/call", &self.name, params)
+        }
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::time::timeout;
-use toolgate_contract::{ClientAnswer, ClientAnswers, PersonChoice, ToolError, ToolFault};
-use toolgate_net::Backoff;
+use toolgate_contract::{ClientAnswer, ClientAnswers, ElicitationAnswer, ToolError, ToolErrorKind};
+use toolgate_net::RetryBackoff;
 
 use super::Upstream;
 use crate::message::UpstreamRpcError;
@@ -32,13 +32,13 @@ pub(super) struct UrlElicitations {
     /// Ids of the page visits to which the caller agreed.
     agreed: BTreeSet<String>,
     since: Instant,
-    backoff: Backoff,
+    backoff: RetryBackoff,
     times: usize,
 }
 
 impl UrlElicitations {
     pub(super) fn new() -> Self {
-        let backoff = Backoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
+        let backoff = RetryBackoff::new(RETRY_PAUSE, RETRY_PAUSE_MAX);
         Self { agreed: BTreeSet::new(), since: Instant::now(), backoff, times: 0 }
     }
 
@@ -80,7 +80,7 @@ impl UrlElicitations {
         if !all_accepted(&answers) {
             let why = &error.message;
             let message = format!("the page that the upstream requires was not visited: {why}");
-            return Err(ToolError::new(ToolFault::NotAllowed, message));
+            return Err(ToolError::new(ToolErrorKind::NotAllowed, message));
         }
         self.agreed.extend(open.into_iter().map(visit_id));
         self.since = Instant::now();
@@ -96,5 +96,7 @@ fn visit_id(page: &Value) -> String {
 }
 
 fn all_accepted(answers: &ClientAnswers) -> bool {
-    answers.values().all(|answer| matches!(answer, ClientAnswer::Choice(PersonChoice::Accepted(_))))
+    answers
+        .values()
+        .all(|answer| matches!(answer, ClientAnswer::Choice(ElicitationAnswer::Accepted(_))))
 }

@@ -38,7 +38,7 @@ const CONNECTION_HEADERS: [&str; 8] = [
     "upgrade",
 ];
 
-type ForwardBody = Either<Incoming, Full<Bytes>>;
+type ForwardedBody = Either<Incoming, Full<Bytes>>;
 
 /// A tunnel that starts once the answer to its `CONNECT` has been sent.
 struct PendingTunnel {
@@ -87,7 +87,7 @@ pub(super) async fn serve_connection(stream: TcpStream, gate: Arc<ForwarderGate>
 }
 
 impl ProxyConnection {
-    async fn answer(&self, request: Request<Incoming>) -> Response<ForwardBody> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<ForwardedBody> {
         let answered = if request.method() == Method::CONNECT {
             self.open_tunnel(request).await
         } else {
@@ -100,7 +100,7 @@ impl ProxyConnection {
     async fn open_tunnel(
         &self,
         mut request: Request<Incoming>,
-    ) -> Result<Response<ForwardBody>, (StatusCode, String)> {
+    ) -> Result<Response<ForwardedBody>, (StatusCode, String)> {
         let bad = |why: &str| (StatusCode::BAD_REQUEST, why.to_owned());
         let authority = request.uri().authority().ok_or_else(|| bad("CONNECT without a host"))?;
         let port = authority.port_u16().ok_or_else(|| bad("CONNECT without a port"))?;
@@ -116,7 +116,7 @@ impl ProxyConnection {
     async fn forward(
         &self,
         mut request: Request<Incoming>,
-    ) -> Result<Response<ForwardBody>, (StatusCode, String)> {
+    ) -> Result<Response<ForwardedBody>, (StatusCode, String)> {
         let bad = |why: &str| (StatusCode::BAD_REQUEST, why.to_owned());
         let uri = request.uri().clone();
         if uri.scheme() != Some(&Scheme::HTTP) {
@@ -197,7 +197,7 @@ fn failure_answer(failure: ForwardFailure) -> (StatusCode, String) {
     }
 }
 
-fn text_answer(status: StatusCode, why: &str) -> Response<ForwardBody> {
+fn text_answer(status: StatusCode, why: &str) -> Response<ForwardedBody> {
     let mut response = Response::new(Either::Right(Full::from(format!("{why}\n"))));
     *response.status_mut() = status;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");

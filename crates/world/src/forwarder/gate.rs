@@ -53,22 +53,22 @@ pub(super) enum ForwardFailure {
 }
 
 /// A lookup of a host's addresses in progress.
-pub(super) type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+pub(super) type PendingHostLookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// The function that looks up the addresses of a host.
-pub(super) type HostLookup = Arc<dyn Fn(String) -> Lookup + Send + Sync>;
+pub(super) type HostLookupFn = Arc<dyn Fn(String) -> PendingHostLookup + Send + Sync>;
 
 /// The rules for the hosts of one run of a program, and the hosts that were refused.
 pub(super) struct ForwarderGate {
     access: Arc<HostAccess>,
     refused: Arc<RefusedHosts>,
-    lookup: HostLookup,
+    lookup: HostLookupFn,
 }
 
 impl ForwarderGate {
     pub(super) fn new(access: Arc<HostAccess>, refused: Arc<RefusedHosts>) -> Self {
         let run_lookups = Arc::new(Semaphore::new(RUN_LOOKUPS_MAX));
-        let lookup = move |host: String| -> Lookup {
+        let lookup = move |host: String| -> PendingHostLookup {
             let run_lookups = run_lookups.clone();
             Box::pin(async move {
                 let of_run = run_lookups.acquire_owned().await.map_err(io::Error::other)?;
@@ -91,7 +91,7 @@ impl ForwarderGate {
     pub(super) fn with_lookup(
         access: Arc<HostAccess>,
         refused: Arc<RefusedHosts>,
-        lookup: HostLookup,
+        lookup: HostLookupFn,
     ) -> Self {
         Self { access, refused, lookup }
     }

@@ -25,7 +25,8 @@ pub struct RefusedHost {
 }
 
 impl RefusedHost {
-    /// Returns a line such as `a.example:443 (2 tries): it is not in sandbox.hosts; to allow it, …`.
+    /// Returns a line such as `a.example:443 (2 tries): it is not in sandbox.hosts; to allow it,
+    /// …`.
     pub fn summary(&self) -> String {
         let Self { host, tries, why, allow } = self;
         let tries = match tries {

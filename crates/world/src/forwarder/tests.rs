@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::gate::{ForwardFailure, HostLookup, Lookup, connect_first};
+use super::gate::{ForwardFailure, HostLookupFn, PendingHostLookup, connect_first};
 use super::*;
 
 /// A forwarder, the address on which it listens, and a server that it may or may not reach.
 struct TestBench {
-    forwarder: Forwarder,
+    forwarder: NetworkForwarder,
     address: SocketAddr,
     server: TcpListener,
 }
@@ -25,7 +25,7 @@ impl TestBench {
         let access = HostAccess::parse(&rules, "sandbox.hosts").unwrap().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let forwarder = Forwarder::start(listener.into(), &access).unwrap();
+        let forwarder = NetworkForwarder::start(listener.into(), &access).unwrap();
         Self { forwarder, address, server }
     }
 
@@ -173,7 +173,7 @@ async fn a_name_that_rebinds_to_another_address_is_looked_up_once_and_refused() 
         [&["169.254.169.254", "127.0.0.1"], &["10.0.0.1"], &["::ffff:127.0.0.1", "fd00:ec2::254"]];
     let lookups = Arc::new(AtomicUsize::new(0));
     let counted = lookups.clone();
-    let lookup: HostLookup = Arc::new(move |_: String| -> Lookup {
+    let lookup: HostLookupFn = Arc::new(move |_: String| -> PendingHostLookup {
         let answer = answers[counted.fetch_add(1, Ordering::Relaxed)];
         Box::pin(
             async move { Ok(answer.iter().map(|text| text.parse::<IpAddr>().unwrap()).collect()) },

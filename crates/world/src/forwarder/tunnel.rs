@@ -39,7 +39,7 @@ enum TunnelProtocol {
 }
 
 /// A reader that recognizes the protocol in a tunnel from its first bytes.
-struct ProtocolReader {
+struct TunnelProtocolDetector {
     read: Vec<u8>,
     tls: Acceptor,
 }
@@ -60,7 +60,7 @@ pub(super) async fn run_tunnel(
     let (from_server, mut to_server) = server.split();
     let is_any = gate.allows_any_protocol(target);
     let upward = async {
-        let mut reader = ProtocolReader { read: Vec::new(), tls: Acceptor::default() };
+        let mut reader = TunnelProtocolDetector { read: Vec::new(), tls: Acceptor::default() };
         let reading = reader.recognize(&first, &mut from_client);
         let protocol = match is_any {
             // The server may speak first, so the client may wait for long.
@@ -107,7 +107,7 @@ fn refusal(protocol: &TunnelProtocol, target: &ForwardTarget, is_any: bool) -> O
     }
 }
 
-impl ProtocolReader {
+impl TunnelProtocolDetector {
     /// Reads from `stream` until the protocol is known. `first` are bytes that were read before.
     async fn recognize(
         &mut self,
@@ -176,8 +176,8 @@ impl ProtocolReader {
     }
 }
 
-/// Returns the protocol of a client that began with `bytes` and not with TLS, once it is known: HTTP
-/// if the first line is a request line of any method.
+/// Returns the protocol of a client that began with `bytes` and not with TLS, once it is known:
+/// HTTP if the first line is a request line of any method.
 fn text_protocol(bytes: &[u8]) -> Option<TunnelProtocol> {
     // Servers skip empty lines before a request.
     let blank = bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn tls_that_begins_with_another_record_than_a_handshake_is_invalid() {
         fn recognize(pieces: &[&[u8]]) -> Option<TunnelProtocol> {
-            let mut reader = ProtocolReader { read: Vec::new(), tls: Acceptor::default() };
+            let mut reader = TunnelProtocolDetector { read: Vec::new(), tls: Acceptor::default() };
             let mut known = None;
             for piece in pieces {
                 known = reader.add(piece);

@@ -23,7 +23,8 @@ impl ProcessRunner {
         read_allowed(&file).remove(project).unwrap_or_default().into_iter().collect()
     }
 
-    /// Remembers that a person allowed `hosts`, which are rules, for `project` in `workspace`. Blocks.
+    /// Remembers that a person allowed `hosts`, which are rules, for `project` in `workspace`.
+    /// Blocks.
     ///
     /// # Errors
     /// The file cannot be written, or there is no state folder.

@@ -18,8 +18,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::strays::{self, LiveRun, TaggedProcess};
-use crate::forwarder::NetworkUse;
+use super::strays::{self, TaggedProcess, UnfinishedRun};
+use crate::forwarder::ProgramNetworkUse;
 use crate::programs::ChildProcess;
 use crate::sandbox::{RunningConfinement, SandboxCoverage};
 
@@ -43,7 +43,7 @@ pub(super) struct ProcessFamily {
     pub(super) child: ChildProcess,
     main_pid: Pid,
     handle: OwnedFd,
-    run: LiveRun,
+    run: UnfinishedRun,
     status: Option<ExitStatus>,
     /// The confinement of the program, if any.
     confinement: Option<RunningConfinement>,
@@ -54,7 +54,7 @@ pub(super) struct ProcessFamily {
 impl ProcessFamily {
     pub(super) fn new(
         child: ChildProcess,
-        live: LiveRun,
+        live: UnfinishedRun,
         around: Option<RunningConfinement>,
         token: TaskTrackerToken,
     ) -> io::Result<Self> {
@@ -195,7 +195,7 @@ impl ProcessFamily {
     }
 
     /// Returns what the program did with its network so far.
-    pub(super) fn network_use(&self) -> NetworkUse {
+    pub(super) fn network_use(&self) -> ProgramNetworkUse {
         self.confinement.as_ref().map(RunningConfinement::network_use).unwrap_or_default()
     }
 

@@ -1,5 +1,5 @@
-//! Asks package managers for the hosts that the user's own configuration names, and adds these hosts
-//! to the network of a program.
+//! Asks package managers for the hosts that the user's own configuration names, and adds these
+//! hosts to the network of a program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,11 +19,11 @@ use toolgate_contract::OutputStream;
 use toolgate_net::HostRules;
 
 use super::host_questions::{HostQuestion, NamedHosts};
-use super::{ProcessRunner, ProgramStart, RunLimits, package_caches, running};
+use super::{ProcessRunner, ProgramRunLimits, ProgramStartRequest, package_caches, running};
 use crate::Root;
 use crate::forwarder::{HostAccess, HostSource};
 use crate::programs::ResolvedProgram;
-use crate::sandbox::{Confinement, Sandbox, SandboxLayer, SandboxProfile};
+use crate::sandbox::{ProgramConfinement, Sandbox, SandboxLayer, SandboxProfile};
 
 /// The time limit for a package manager that is asked for its hosts.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(20);
@@ -79,10 +79,12 @@ impl ProcessRunner {
 /// name their registries. Adds the package caches, too.
 pub(super) async fn prepare_network(
     processes: &ProcessRunner,
-    start: &mut ProgramStart,
+    start: &mut ProgramStartRequest,
     cancel: &CancellationToken,
 ) {
-    let ProgramStart { confinement: Some(confinement), env, cwd, .. } = start else { return };
+    let ProgramStartRequest { confinement: Some(confinement), env, cwd, .. } = start else {
+        return;
+    };
     let access = confinement.hosts.clone().filter(|access| !access.sources.is_empty());
     if let Some(access) = &access {
         let mut rules = access.rules.clone();
@@ -157,19 +159,19 @@ async fn ask(
     let visible_paths = settings.into_iter().chain([folder]).collect();
     // Shows the user's configuration of git.
     let git_folder = question.is_about_workspace.then(PathBuf::new);
-    let confinement = Confinement { visible_paths, git_folder, ..confinement };
+    let confinement = ProgramConfinement { visible_paths, git_folder, ..confinement };
     let kept = KEPT_VARIABLES.iter().chain(question.kept_variables);
     let kept: Vec<String> = kept.map(|&name| name.to_owned()).collect();
     let mut env = processes.environment(&kept, &path);
     let own = question.variables.iter();
     env.extend(own.map(|&(name, value)| (OsString::from(name), OsString::from(value))));
-    let start = ProgramStart {
+    let start = ProgramStartRequest {
         program,
         args: question.args.iter().map(|&arg| arg.into()).collect(),
         cwd,
         env,
         stdin: Some(question.stdin.as_bytes().to_vec()),
-        bounds: RunLimits {
+        bounds: ProgramRunLimits {
             timeout: QUESTION_TIMEOUT,
             grace: QUESTION_GRACE,
             memory_bytes_max: ANSWER_BYTES_MAX,

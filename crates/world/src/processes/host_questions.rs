@@ -1,7 +1,7 @@
 //! Questions to package managers about the hosts that the user's own configuration names.
 //!
-//! A package manager is asked without a network and without the settings of a project. Its answer is
-//! its configured registry, or an error that names the registry that it cannot reach.
+//! A package manager is asked without a network and without the settings of a project. Its answer
+//! is its configured registry, or an error that names the registry that it cannot reach.
 
 use std::collections::BTreeMap;
 
@@ -290,7 +290,8 @@ fn parse_remotes(remotes: &str) -> NamedHosts {
     NamedHosts { hosts, variables: Vec::new() }
 }
 
-/// Returns the rule that allows the host of an SSH remote: `ssh://git@host/path` or `git@host:path`.
+/// Returns the rule that allows the host of an SSH remote: `ssh://git@host/path` or
+/// `git@host:path`.
 fn rule_for_ssh(remote: &str) -> Option<String> {
     let rest = remote.strip_prefix("ssh://");
     let authority = match rest {

@@ -6,8 +6,8 @@
 //! server's mark. The mark is stored in a resource limit. The keeper does not find a process that
 //! lowered this limit.
 //!
-//! The keeper is also a watchdog. If the server has reported that it is not frozen, and the next report
-//! is overdue, the keeper kills the programs, although the server has not ended.
+//! The keeper is also a watchdog. If the server has reported that it is not frozen, and the next
+//! report is overdue, the keeper kills the programs, although the server has not ended.
 
 #![allow(
     unsafe_code,
@@ -31,7 +31,7 @@ use rustix::process::{
 };
 
 use super::spawn::possible_descriptors;
-use crate::programs::{ServerProcessMark, TagLimits};
+use crate::programs::{RunTagLimits, ServerProcessMark};
 use crate::sandbox::SandboxLeftovers;
 
 /// The longest time that killing all processes with a server's mark may take.
@@ -63,8 +63,8 @@ pub(super) struct ProcessKeeperHandle {
 
 /// The pipe to the keeper, which waits until nobody holds the write end. Clones share it.
 ///
-/// It carries reports that the server is not frozen. Each is the longest time until the next report,
-/// in milliseconds. After a report of zero, none is due.
+/// It carries reports that the server is not frozen. Each is the longest time until the next
+/// report, in milliseconds. After a report of zero, none is due.
 #[derive(Clone, Default)]
 pub(super) struct KeeperLifeline(Arc<Mutex<LifelineState>>);
 
@@ -197,7 +197,7 @@ fn run_keeper(mark: ServerProcessMark, lifeline: RawFd, leftovers: Option<&Sandb
     // If one of these calls fails, the keeper is still useful.
     let _ = setsid();
     // A server above this one kills all processes with its mark. The keeper must survive that.
-    let _ = TagLimits::clear();
+    let _ = RunTagLimits::clear();
     // SAFETY: the name is terminated. Of the inherited descriptors only two are used later: the
     // lifeline and, if there is one, the workspace.
     let (lifeline, workspace) = unsafe {
@@ -292,7 +292,7 @@ fn kill_marked(mark: ServerProcessMark) -> rustix::io::Result<bool> {
         // Opening the handle before the check ensures that the signal cannot reach another process.
         let Some(handle) = none_if_gone(pidfd_open(pid, PidfdFlags::empty()))? else { continue };
         let mut limits = [0; LIMITS_BYTES];
-        if mark.matches(TagLimits::parse(read_limits(&proc, name, &mut limits)?))
+        if mark.matches(RunTagLimits::parse(read_limits(&proc, name, &mut limits)?))
             && !has_ended(&handle)
         {
             was_any = true;
@@ -456,7 +456,7 @@ mod tests {
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
         assert_eq!(read("comm"), "toolgate-keeper\n");
         assert_eq!(fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(), 1);
-        assert_eq!(TagLimits::parse(read("limits").as_bytes()).candidate_tags().count(), 2);
+        assert_eq!(RunTagLimits::parse(read("limits").as_bytes()).candidate_tags().count(), 2);
         assert!(read("limits").contains("Max file locks            0                    0  "));
         // Field 4 is the parent, field 6 the session.
         let stat = read("stat");

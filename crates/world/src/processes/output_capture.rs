@@ -28,12 +28,12 @@ pub struct CapturedOutput {
     pub tail: Vec<u8>,
     /// `false` if reading stopped while a process outside the run still held the stream open.
     pub is_complete: bool,
-    spool: Option<OutputSpool>,
+    spool: Option<OutputSpoolFile>,
 }
 
 /// A part of a program's output.
 #[derive(Debug, PartialEq, Eq)]
-pub struct OutputPiece {
+pub struct CapturedOutputPiece {
     /// The offset of this part's first byte in the output.
     pub offset: u64,
     /// The bytes of this part.
@@ -43,7 +43,7 @@ pub struct OutputPiece {
 }
 
 /// The first bytes of an output stream, in an unnamed temporary file.
-struct OutputSpool {
+struct OutputSpoolFile {
     file: Arc<File>,
     bytes: u64,
 }
@@ -70,7 +70,11 @@ impl CapturedOutput {
 
     /// Returns at most `bytes_max` bytes of the output from `offset` on. If the byte at `offset`
     /// was not kept, starts at the next byte that was.
-    pub async fn read_piece(&self, offset: u64, bytes_max: usize) -> io::Result<OutputPiece> {
+    pub async fn read_piece(
+        &self,
+        offset: u64,
+        bytes_max: usize,
+    ) -> io::Result<CapturedOutputPiece> {
         let lost = self.lost_range();
         let offset = match &lost {
             Some(lost) if lost.contains(&offset) => lost.end,
@@ -86,7 +90,11 @@ impl CapturedOutput {
             Some(lost) if end == lost.start => lost.end,
             Some(_) | None => end,
         };
-        Ok(OutputPiece { offset, bytes, next_offset: (next < self.total_bytes).then_some(next) })
+        Ok(CapturedOutputPiece {
+            offset,
+            bytes,
+            next_offset: (next < self.total_bytes).then_some(next),
+        })
     }
 
     /// Reads the bytes of the output in `range`, which must have been kept.
@@ -247,8 +255,8 @@ impl OutputCapture {
 
 /// Waits for pending writes and returns the file with its length. After a disk error, the length is
 /// that of the file on disk.
-async fn flush_spool(mut file: tokio::fs::File, spooled_bytes: u64) -> Option<OutputSpool> {
+async fn flush_spool(mut file: tokio::fs::File, spooled_bytes: u64) -> Option<OutputSpoolFile> {
     let _ = file.flush().await;
     let bytes = file.metadata().await.ok()?.len().min(spooled_bytes);
-    Some(OutputSpool { file: Arc::new(file.into_std().await), bytes })
+    Some(OutputSpoolFile { file: Arc::new(file.into_std().await), bytes })
 }

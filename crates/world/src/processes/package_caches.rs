@@ -1,8 +1,8 @@
 //! The caches of package managers, in toolgate's own cache folder.
 //!
-//! Programs do not see the home folder, in which package managers keep their caches. The programs of
-//! each workspace therefore share caches of their own, so that a project cannot change the packages
-//! of another.
+//! Programs do not see the home folder, in which package managers keep their caches. The programs
+//! of each workspace therefore share caches of their own, so that a project cannot change the
+//! packages of another.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::ProcessRunner;
 use crate::Root;
 use crate::forwarder::{FORWARDER_PORT, HostSource};
-use crate::sandbox::Confinement;
+use crate::sandbox::ProgramConfinement;
 
 /// The number of characters of a workspace's hash that name the folder of its package caches.
 const HASH_CHARS: usize = 32;
@@ -106,7 +106,7 @@ impl ProcessRunner {
 /// workspace gets none.
 pub(super) fn add_caches(
     processes: &ProcessRunner,
-    confinement: &mut Confinement,
+    confinement: &mut ProgramConfinement,
     env: &mut BTreeMap<OsString, OsString>,
     sources: &[HostSource],
 ) {
@@ -207,8 +207,8 @@ fn link_cargo_settings(processes: &ProcessRunner, folder: &Path) {
     }
 }
 
-/// Returns the options of Maven that name its cache and, if it has one, the forwarder. Java reads no
-/// proxy variables.
+/// Returns the options of Maven that name its cache and, if it has one, the forwarder. Java reads
+/// no proxy variables.
 fn maven_options(cache: &Path, has_forwarder: bool) -> OsString {
     let mut options = OsString::from("-Dmaven.repo.local=");
     options.push(cache);

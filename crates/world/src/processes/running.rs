@@ -18,7 +18,9 @@ use toolgate_contract::OutputStream;
 
 use super::family::ProcessFamily;
 use super::output_capture::OutputCapture;
-use super::{ProcessRunner, ProgramOutcome, ProgramStart, RunLimits, StopReason};
+use super::{
+    ProcessRunner, ProgramOutcome, ProgramRunLimits, ProgramStartRequest, ProgramStopReason,
+};
 use crate::programs::ChildProcess;
 
 /// The time without output after which reading a program's output stops. It applies if the main
@@ -33,19 +35,19 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The phase of a program's run.
 #[derive(Clone, Copy)]
-enum RunPhase {
+enum ProgramRunPhase {
     /// The main process of the program is running.
     Running,
     /// The program was asked to stop, for this reason and at this time.
-    Stopping(StopReason, Instant),
+    Stopping(ProgramStopReason, Instant),
     /// The program was killed: the reason, and the time at which it was asked to stop.
-    Killed(StopReason, Instant),
+    Killed(ProgramStopReason, Instant),
     /// The main process has ended, and its remaining output is being read.
-    Draining(Option<(StopReason, Instant)>),
+    Draining(Option<(ProgramStopReason, Instant)>),
 }
 
 /// An event for which a program's run waits.
-enum RunEvent {
+enum ProgramRunEvent {
     OutputEnded,
     InputWritten,
     Exited,
@@ -55,14 +57,14 @@ enum RunEvent {
 
 pub(super) async fn run(
     processes: &ProcessRunner,
-    mut start: ProgramStart,
+    mut start: ProgramStartRequest,
     cancel: &CancellationToken,
     watch: &(dyn Fn(OutputStream, &[u8]) + Send + Sync),
 ) -> io::Result<ProgramOutcome> {
     if cancel.is_cancelled() || processes.0.shutdown.is_cancelled() {
         return Err(io::ErrorKind::Interrupted.into());
     }
-    let RunLimits { timeout, grace, memory_bytes_max: held_bytes_max, spool_bytes_max } =
+    let ProgramRunLimits { timeout, grace, memory_bytes_max: held_bytes_max, spool_bytes_max } =
         start.bounds;
     let input = start.stdin.as_mut().map(mem::take).unwrap_or_default();
     let started = Instant::now();
@@ -89,7 +91,7 @@ pub(super) async fn run(
 
     let mut is_read = false;
     let mut is_fed = false;
-    let mut phase = RunPhase::Running;
+    let mut phase = ProgramRunPhase::Running;
     let mut alarm = started + timeout;
     let mut duration = timeout;
     let mut seen_bytes = 0;
@@ -97,44 +99,44 @@ pub(super) async fn run(
         let happened = tokio::select! {
             // Pending output is read before the time limit is checked.
             biased;
-            _ = &mut reading, if !is_read => RunEvent::OutputEnded,
-            () = &mut feeding, if !is_fed => RunEvent::InputWritten,
-            ended = &mut exit, if !phase.is_draining() => ended.map(|()| RunEvent::Exited)?,
-            () = &mut unwanted, if phase.is_running() => RunEvent::Canceled,
-            () = sleep_until(alarm) => RunEvent::TimerElapsed,
+            _ = &mut reading, if !is_read => ProgramRunEvent::OutputEnded,
+            () = &mut feeding, if !is_fed => ProgramRunEvent::InputWritten,
+            ended = &mut exit, if !phase.is_draining() => ended.map(|()| ProgramRunEvent::Exited)?,
+            () = &mut unwanted, if phase.is_running() => ProgramRunEvent::Canceled,
+            () = sleep_until(alarm) => ProgramRunEvent::TimerElapsed,
         };
         let why = match happened {
-            RunEvent::OutputEnded => {
+            ProgramRunEvent::OutputEnded => {
                 is_read = true;
                 continue;
             }
-            RunEvent::InputWritten => {
+            ProgramRunEvent::InputWritten => {
                 is_fed = true;
                 continue;
             }
-            RunEvent::Exited => {
+            ProgramRunEvent::Exited => {
                 duration = started.elapsed();
-                phase = RunPhase::Draining(phase.stop_reason());
+                phase = ProgramRunPhase::Draining(phase.stop_reason());
                 seen_bytes = received_bytes.load(Ordering::Relaxed);
                 alarm = Instant::now() + DRAIN_SILENCE;
                 continue;
             }
-            RunEvent::Canceled => StopReason::Canceled,
-            RunEvent::TimerElapsed => StopReason::TimedOut,
+            ProgramRunEvent::Canceled => ProgramStopReason::Canceled,
+            ProgramRunEvent::TimerElapsed => ProgramStopReason::TimedOut,
         };
         match phase {
-            RunPhase::Running => {
-                phase = RunPhase::Stopping(why, Instant::now());
+            ProgramRunPhase::Running => {
+                phase = ProgramRunPhase::Stopping(why, Instant::now());
                 alarm = Instant::now() + grace;
                 family.request_stop().await;
             }
-            RunPhase::Stopping(why, since) => {
-                phase = RunPhase::Killed(why, since);
+            ProgramRunPhase::Stopping(why, since) => {
+                phase = ProgramRunPhase::Killed(why, since);
                 alarm = Instant::now() + KILL_TIMEOUT;
                 family.kill().await;
             }
-            RunPhase::Killed(..) => return Err(io::ErrorKind::TimedOut.into()),
-            RunPhase::Draining(_) => {
+            ProgramRunPhase::Killed(..) => return Err(io::ErrorKind::TimedOut.into()),
+            ProgramRunPhase::Draining(_) => {
                 let seen_before =
                     mem::replace(&mut seen_bytes, received_bytes.load(Ordering::Relaxed));
                 if seen_bytes == seen_before || started.elapsed() > duration + DRAIN_MAX {
@@ -173,8 +175,8 @@ pub(super) async fn run(
     Ok(ProgramOutcome { status, stop_reason: stopped, duration, stdout, stderr, sandbox, network })
 }
 
-/// A running program with open pipes.
-pub struct OpenProgram {
+/// A running program whose pipes are open.
+pub struct PipedProgram {
     /// The program's standard input.
     pub stdin: ChildStdin,
     /// The program's standard output.
@@ -184,16 +186,16 @@ pub struct OpenProgram {
     /// A token that is cancelled when the main process has ended, even if its children have not.
     pub ended: CancellationToken,
     /// A guard that stops the program and all its processes when dropped.
-    pub guard: ProgramGuard,
+    pub guard: RunningProgramGuard,
 }
 
 /// A guard that stops a program when dropped.
-pub struct ProgramGuard {
+pub struct RunningProgramGuard {
     running: Arc<Mutex<Option<ProcessFamilyGuard>>>,
     watch: JoinHandle<()>,
 }
 
-impl Drop for ProgramGuard {
+impl Drop for RunningProgramGuard {
     fn drop(&mut self) {
         self.watch.abort();
         drop(take_family(&self.running));
@@ -208,12 +210,12 @@ fn take_family(running: &Mutex<Option<ProcessFamilyGuard>>) -> Option<ProcessFam
 /// ignored.
 pub(super) async fn open(
     processes: &ProcessRunner,
-    start: ProgramStart,
-) -> io::Result<OpenProgram> {
+    start: ProgramStartRequest,
+) -> io::Result<PipedProgram> {
     if processes.0.shutdown.is_cancelled() {
         return Err(io::ErrorKind::Interrupted.into());
     }
-    let start = ProgramStart { stdin: Some(Vec::new()), ..start };
+    let start = ProgramStartRequest { stdin: Some(Vec::new()), ..start };
     let mut running = ProcessFamilyGuard::start(processes, start).await?;
     let (stdin, stdout, stderr) = take_pipes(&mut running.family_mut().child)?;
     let stdin = stdin.ok_or(io::ErrorKind::BrokenPipe)?;
@@ -234,10 +236,10 @@ pub(super) async fn open(
         first_of(closing.cancelled(), ending).await;
         drop(take_family(&watched));
     });
-    Ok(OpenProgram { stdin, stdout, stderr, ended, guard: ProgramGuard { running, watch } })
+    Ok(PipedProgram { stdin, stdout, stderr, ended, guard: RunningProgramGuard { running, watch } })
 }
 
-impl RunPhase {
+impl ProgramRunPhase {
     fn is_running(self) -> bool {
         matches!(self, Self::Running)
     }
@@ -246,7 +248,7 @@ impl RunPhase {
         matches!(self, Self::Draining(_))
     }
 
-    fn stop_reason(self) -> Option<(StopReason, Instant)> {
+    fn stop_reason(self) -> Option<(ProgramStopReason, Instant)> {
         match self {
             Self::Running => None,
             Self::Stopping(why, since) | Self::Killed(why, since) => Some((why, since)),
@@ -291,7 +293,7 @@ struct ProcessFamilyGuard {
 }
 
 impl ProcessFamilyGuard {
-    async fn start(processes: &ProcessRunner, start: ProgramStart) -> io::Result<Self> {
+    async fn start(processes: &ProcessRunner, start: ProgramStartRequest) -> io::Result<Self> {
         let grace = start.bounds.grace;
         let family = processes
             .0

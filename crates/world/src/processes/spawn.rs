@@ -20,10 +20,10 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::family::ProcessFamily;
 use super::keeper::{KeeperLifeline, ProcessKeeperHandle};
-use super::strays::LiveRun;
-use super::{ProcessRunner, ProgramStart};
-use crate::programs::{ChildProcess, ProgramImage};
-use crate::programs::{RunTag, ServerProcessMark};
+use super::strays::UnfinishedRun;
+use super::{ProcessRunner, ProgramStartRequest};
+use crate::programs::{ChildProcess, PreparedProgram};
+use crate::programs::{ProgramRunTag, ServerProcessMark};
 use crate::sandbox;
 use crate::sandbox::SandboxLeftovers;
 
@@ -49,18 +49,18 @@ pub(super) struct ProgramSpawner {
 
 enum SpawnerRequest {
     Program {
-        image: ProgramImage,
+        image: PreparedProgram,
         cwd: OwnedFd,
-        live: LiveRun,
+        live: UnfinishedRun,
         token: TaskTrackerToken,
         reply: oneshot::Sender<io::Result<ProcessFamily>>,
     },
     /// Ensures that a keeper process runs, for a program that has already started.
     Keeper,
     /// Starts a sandbox helper process.
-    Helper { image: ProgramImage, reply: SyncSender<io::Result<ChildProcess>> },
+    Helper { image: PreparedProgram, reply: SyncSender<io::Result<ChildProcess>> },
     /// Starts a worker process.
-    Worker { image: ProgramImage, reply: SyncSender<io::Result<ChildProcess>> },
+    Worker { image: PreparedProgram, reply: SyncSender<io::Result<ChildProcess>> },
 }
 
 impl ProgramSpawner {
@@ -112,7 +112,7 @@ impl ProgramSpawner {
     }
 
     /// Starts a worker from `image`. Blocks, and may run on any thread.
-    pub(super) fn spawn_worker(&self, image: ProgramImage) -> io::Result<ChildProcess> {
+    pub(super) fn spawn_worker(&self, image: PreparedProgram) -> io::Result<ChildProcess> {
         let (reply, worker) = sync_channel(1);
         let mut request = SpawnerRequest::Worker { image, reply };
         for _ in 0..QUEUE_TRIES {
@@ -132,11 +132,11 @@ impl ProgramSpawner {
     /// Starts an unconfined program with pipes for its output.
     pub(super) async fn spawn_unconfined(
         &self,
-        start: ProgramStart,
+        start: ProgramStartRequest,
         house: &ProcessRunner,
         token: TaskTrackerToken,
     ) -> io::Result<ProcessFamily> {
-        let live = LiveRun::new(self.mark);
+        let live = UnfinishedRun::new(self.mark);
         if start.confinement.is_some() {
             let house = house.clone();
             let requests = self.requests.clone();
@@ -149,8 +149,9 @@ impl ProgramSpawner {
             });
             return confined.await.map_err(io::Error::other)?;
         }
-        let ProgramStart { program, args, cwd, env, stdin, bounds: _, confinement: _ } = start;
-        let image = ProgramImage::new(program.path, program.name, args, env, stdin.is_some())?;
+        let ProgramStartRequest { program, args, cwd, env, stdin, bounds: _, confinement: _ } =
+            start;
+        let image = PreparedProgram::new(program.path, program.name, args, env, stdin.is_some())?;
         let (reply, family) = oneshot::channel();
         let request = SpawnerRequest::Program { image, cwd, live, token, reply };
         self.requests.send(request).await.map_err(|_| thread_ended())?;
@@ -165,13 +166,13 @@ fn thread_ended() -> io::Error {
 /// Starts a confined program. If no idle helper is available, the thread behind `requests` starts
 /// one.
 fn spawn_confined(
-    start: ProgramStart,
-    live: LiveRun,
+    start: ProgramStartRequest,
+    live: UnfinishedRun,
     house: &ProcessRunner,
     requests: &mpsc::Sender<SpawnerRequest>,
     token: TaskTrackerToken,
 ) -> io::Result<ProcessFamily> {
-    let ProgramStart { program, args, cwd, env, stdin, bounds, confinement: inside } = start;
+    let ProgramStartRequest { program, args, cwd, env, stdin, bounds, confinement: inside } = start;
     let inside = inside.ok_or(io::ErrorKind::InvalidInput)?;
     let is_fed = stdin.is_some();
     let grace = bounds.grace;
@@ -194,16 +195,16 @@ fn spawn_confined(
 }
 
 /// Starts a sandbox helper or a worker in `/`, so that its working directory is in no workspace.
-fn spawn_helper(image: &ProgramImage, mark: ServerProcessMark) -> io::Result<ChildProcess> {
+fn spawn_helper(image: &PreparedProgram, mark: ServerProcessMark) -> io::Result<ChildProcess> {
     let root = open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let server = getpid();
     image.start(&|| set_up_process(server, &root, mark.idle_tag()))
 }
 
 fn spawn(
-    image: &ProgramImage,
+    image: &PreparedProgram,
     cwd: &OwnedFd,
-    live: LiveRun,
+    live: UnfinishedRun,
     token: TaskTrackerToken,
 ) -> io::Result<ProcessFamily> {
     let server = getpid();
@@ -225,7 +226,7 @@ fn spawn(
 /// Gives the new process its own session, working directory and tag, and closes all descriptors of
 /// the server. Makes system calls only.
 #[allow(unsafe_code, reason = "rustix lacks the one that closes descriptors")]
-fn set_up_process(server: Pid, cwd: &OwnedFd, tag: RunTag) -> io::Result<()> {
+fn set_up_process(server: Pid, cwd: &OwnedFd, tag: ProgramRunTag) -> io::Result<()> {
     setsid()?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(server) {

@@ -12,32 +12,32 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, waitpid,
 };
 
-use crate::programs::{RunTag, ServerProcessMark, TagLimits};
+use crate::programs::{ProgramRunTag, RunTagLimits, ServerProcessMark};
 
 /// A lock for listing or reaping children. The kernel's list may skip a child if the child before
 /// it is reaped meanwhile.
 static CHILDREN_LOCK: Mutex<()> = Mutex::new(());
 
 /// The tags of all runs that have not ended.
-static LIVE_RUNS: Mutex<BTreeSet<RunTag>> = Mutex::new(BTreeSet::new());
+static LIVE_RUNS: Mutex<BTreeSet<ProgramRunTag>> = Mutex::new(BTreeSet::new());
 
 /// A run that has not ended, identified by its tag.
-pub(super) struct LiveRun(RunTag);
+pub(super) struct UnfinishedRun(ProgramRunTag);
 
 /// A process that carries the tag of a program's run.
 pub(super) struct TaggedProcess {
     pid: Pid,
     group: i32,
-    state: ProcessState,
+    state: ProcessLiveness,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ProcessState {
+enum ProcessLiveness {
     Alive,
     Dead,
 }
 
-impl LiveRun {
+impl UnfinishedRun {
     /// Registers a new run of the server `mark` with an unused tag.
     pub(super) fn new(mark: ServerProcessMark) -> Self {
         static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -51,27 +51,27 @@ impl LiveRun {
         }
     }
 
-    pub(super) fn tag(&self) -> RunTag {
+    pub(super) fn tag(&self) -> ProgramRunTag {
         self.0
     }
 }
 
-impl Drop for LiveRun {
+impl Drop for UnfinishedRun {
     fn drop(&mut self) {
         LIVE_RUNS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
     }
 }
 
 /// Reads the resource limits of the process `pid`, which may contain a tag.
-fn read_tag_limits(pid: Pid) -> TagLimits {
-    TagLimits::parse(&fs::read(format!("/proc/{pid}/limits")).unwrap_or_default())
+fn read_tag_limits(pid: Pid) -> RunTagLimits {
+    RunTagLimits::parse(&fs::read(format!("/proc/{pid}/limits")).unwrap_or_default())
 }
 
 /// Returns the orphans with `tag` that this process adopted, other than `main`.
 ///
 /// Once `main` has ended, all its orphans are children of this process. The list is then empty only
 /// if no process that `main` started is left. `None` if the kernel does not list children.
-pub(super) fn adopted_orphans(tag: RunTag, main: Pid) -> Option<Vec<TaggedProcess>> {
+pub(super) fn adopted_orphans(tag: ProgramRunTag, main: Pid) -> Option<Vec<TaggedProcess>> {
     Some(
         adopted_children()?
             .into_iter()
@@ -111,7 +111,7 @@ fn adopted_children() -> Option<Vec<Pid>> {
 }
 
 /// Scans all of `/proc` for processes with `tag`, and returns them except `main`.
-pub(super) fn all_tagged(tag: RunTag, main: Pid) -> Vec<TaggedProcess> {
+pub(super) fn all_tagged(tag: ProgramRunTag, main: Pid) -> Vec<TaggedProcess> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -121,7 +121,7 @@ pub(super) fn all_tagged(tag: RunTag, main: Pid) -> Vec<TaggedProcess> {
 }
 
 impl TaggedProcess {
-    fn find(pid: Pid, tag: RunTag, main: Pid) -> Option<Self> {
+    fn find(pid: Pid, tag: ProgramRunTag, main: Pid) -> Option<Self> {
         if pid == main || !tag.matches(read_tag_limits(pid)) {
             return None;
         }
@@ -147,9 +147,9 @@ impl TaggedProcess {
         // The name before the `)` may contain spaces and parentheses.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         let state = if matches!(fields.next()?, "Z" | "X") {
-            ProcessState::Dead
+            ProcessLiveness::Dead
         } else {
-            ProcessState::Alive
+            ProcessLiveness::Alive
         };
         let group = fields.nth(1)?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
@@ -157,7 +157,7 @@ impl TaggedProcess {
     }
 
     pub(super) fn is_alive(&self) -> bool {
-        self.state == ProcessState::Alive
+        self.state == ProcessLiveness::Alive
     }
 
     pub(super) fn is_in_group_of(&self, main: Pid) -> bool {
@@ -165,7 +165,7 @@ impl TaggedProcess {
     }
 
     /// Sends `signal` to the process, unless its number belongs to another process now.
-    pub(super) fn signal(&self, tag: RunTag, signal: Signal) {
+    pub(super) fn signal(&self, tag: ProgramRunTag, signal: Signal) {
         let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else {
             return;
         };
@@ -177,7 +177,7 @@ impl TaggedProcess {
 
     /// Reaps the process if it is dead and a child of this process.
     pub(super) fn reap(&self) {
-        if self.state == ProcessState::Dead {
+        if self.state == ProcessLiveness::Dead {
             let _buried = CHILDREN_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
             // It may be another process's child.
             let _ = waitpid(Some(self.pid), WaitOptions::NOHANG);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 
-use super::RunnerState;
-use crate::programs::{ChildProcess, ProgramImage, SERVER_FILE};
+use super::ProcessRunnerState;
+use crate::programs::{ChildProcess, PreparedProgram, SERVER_FILE};
 use crate::sandbox::{read_frame, write_frame};
 
 /// The longest time from the start of a worker process until it is ready.
@@ -19,8 +19,8 @@ const REASON_BYTES_MAX: usize = 4 << 10;
 
 /// A starter of worker processes of one kind, see
 /// [`ProcessRunner::workers`](super::ProcessRunner::workers).
-pub struct WorkerStarter {
-    runner: Weak<RunnerState>,
+pub struct WorkerProcessStarter {
+    runner: Weak<ProcessRunnerState>,
     name: &'static str,
 }
 
@@ -36,15 +36,15 @@ pub struct WorkerProcess {
 pub enum WorkerFailure {
     /// The worker had already ended, so the request is not the cause.
     EndedBefore,
-    /// The worker ended, for example at its limit of memory or processor time, or sent something else
-    /// than an answer.
+    /// The worker ended, for example at its limit of memory or processor time, or sent something
+    /// else than an answer.
     Crashed,
     /// The worker took too long to answer.
     TimedOut,
 }
 
-impl WorkerStarter {
-    pub(super) fn new(runner: Weak<RunnerState>, name: &'static str) -> Self {
+impl WorkerProcessStarter {
+    pub(super) fn new(runner: Weak<ProcessRunnerState>, name: &'static str) -> Self {
         Self { runner, name }
     }
 
@@ -57,11 +57,11 @@ impl WorkerStarter {
         let runner = self.runner.upgrade().ok_or(io::ErrorKind::Interrupted)?;
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let image = ProgramImage::with_handle(SERVER_FILE.into(), self.name, &theirs)?;
+        let image = PreparedProgram::with_handle(SERVER_FILE.into(), self.name, &theirs)?;
         drop(theirs);
         let process = runner.spawner.spawn_worker(image)?;
         let worker = WorkerProcess { connection: UnixStream::from(ours), process };
-        let mut stream = TimedStream::new(&worker.connection, START_TIMEOUT);
+        let mut stream = DeadlineStream::new(&worker.connection, START_TIMEOUT);
         let reason = read_frame(&mut stream, REASON_BYTES_MAX)?;
         let reason = reason.ok_or(io::ErrorKind::UnexpectedEof)?;
         if reason.is_empty() {
@@ -107,7 +107,7 @@ fn exchange_over(
     if !matches!(recv(connection, &mut byte, flags), Err(Errno::AGAIN)) {
         return Err(WorkerFailure::EndedBefore);
     }
-    let mut stream = TimedStream::new(connection, timeout);
+    let mut stream = DeadlineStream::new(connection, timeout);
     match write_frame(&mut stream, request) {
         Ok(()) => {}
         Err(err) if err.kind() == io::ErrorKind::TimedOut => return Err(WorkerFailure::TimedOut),
@@ -121,12 +121,12 @@ fn exchange_over(
 }
 
 /// A connection whose reads and writes fail with `TimedOut` after a point in time.
-struct TimedStream<'s> {
+struct DeadlineStream<'s> {
     connection: &'s UnixStream,
     until: Instant,
 }
 
-impl<'s> TimedStream<'s> {
+impl<'s> DeadlineStream<'s> {
     fn new(connection: &'s UnixStream, timeout: Duration) -> Self {
         Self { connection, until: Instant::now() + timeout }
     }
@@ -138,7 +138,7 @@ impl<'s> TimedStream<'s> {
     }
 }
 
-impl Read for TimedStream<'_> {
+impl Read for DeadlineStream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.connection.set_read_timeout(self.time_left()?)?;
         let mut connection = self.connection;
@@ -146,7 +146,7 @@ impl Read for TimedStream<'_> {
     }
 }
 
-impl Write for TimedStream<'_> {
+impl Write for DeadlineStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.connection.set_write_timeout(self.time_left()?)?;
         let mut connection = self.connection;
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_starter_without_its_runner_starts_nothing() {
-        let starter = WorkerStarter::new(Weak::new(), "toolgate-test");
+        let starter = WorkerProcessStarter::new(Weak::new(), "toolgate-test");
         assert_eq!(starter.start().err().map(|err| err.kind()), Some(io::ErrorKind::Interrupted));
     }
 }

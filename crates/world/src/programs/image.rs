@@ -43,7 +43,7 @@ const SIGNAL_MAX: c_int = 64;
 const SHELL: &CStr = c"/bin/sh";
 
 /// A program that is ready to start. All memory that its start needs is allocated.
-pub(crate) struct ProgramImage {
+pub(crate) struct PreparedProgram {
     path: CString,
     args: Vec<CString>,
     env: Vec<CString>,
@@ -68,7 +68,7 @@ pub(crate) struct ChildProcess {
     pub(crate) stderr: Option<OwnedFd>,
 }
 
-impl ProgramImage {
+impl PreparedProgram {
     /// Creates an image of the program at `path`, with `name` as its `argv[0]`.
     pub(crate) fn new(
         path: PathBuf,
@@ -313,14 +313,14 @@ mod tests {
 
     use super::*;
 
-    fn image(path: &str, args: &[&str]) -> ProgramImage {
+    fn image(path: &str, args: &[&str]) -> PreparedProgram {
         let args = args.iter().map(OsString::from).collect();
         let env = [("A".into(), "b c".into())];
-        ProgramImage::new(path.into(), "called".to_owned(), args, env, false).unwrap()
+        PreparedProgram::new(path.into(), "called".to_owned(), args, env, false).unwrap()
     }
 
     /// Returns the program's output and its exit status.
-    fn run(image: &ProgramImage) -> (String, ExitStatus) {
+    fn run(image: &PreparedProgram) -> (String, ExitStatus) {
         let child = image.start(&|| Ok(())).unwrap();
         let mut printed = String::new();
         File::from(child.stdout.unwrap()).read_to_string(&mut printed).unwrap();

@@ -35,12 +35,12 @@ pub struct ServerProcessMark(u64);
 
 /// The tag that all processes of one program run carry, as a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RunTag(u64);
+pub(crate) struct ProgramRunTag(u64);
 
 /// The two `RLIMIT_LOCKS` values of a process, soft and hard. Either may be the tag, because a
 /// process may lower one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TagLimits([Option<u64>; 2]);
+pub(crate) struct RunTagLimits([Option<u64>; 2]);
 
 impl ServerProcessMark {
     /// Returns the server mark with this `number`. `None` if the number is 0 or too large.
@@ -80,24 +80,24 @@ impl ServerProcessMark {
 
     /// Returns the tag of this server's run with the number `run`. A later run may get the same
     /// tag.
-    pub(crate) fn tag(self, run: u64) -> RunTag {
-        RunTag((self.0 << RUN_BITS) + run % RUNS)
+    pub(crate) fn tag(self, run: u64) -> ProgramRunTag {
+        ProgramRunTag((self.0 << RUN_BITS) + run % RUNS)
     }
 
     /// Returns the tag of processes that belong to no run yet, for example idle sandbox helpers. It
     /// is the server's highest tag: a process may only lower its limit, so the tag of any run can
     /// replace it.
-    pub(crate) fn idle_tag(self) -> RunTag {
-        RunTag((self.0 << RUN_BITS) + RUNS)
+    pub(crate) fn idle_tag(self) -> ProgramRunTag {
+        ProgramRunTag((self.0 << RUN_BITS) + RUNS)
     }
 
     /// Returns `true` if the resource limits `worn` of a process contain a tag of this server.
-    pub(crate) fn matches(self, worn: TagLimits) -> bool {
+    pub(crate) fn matches(self, worn: RunTagLimits) -> bool {
         worn.0.iter().flatten().any(|number| number >> RUN_BITS == self.0)
     }
 }
 
-impl RunTag {
+impl ProgramRunTag {
     /// Creates the tag of a run with this `number`.
     pub(crate) fn from_number(number: u64) -> Self {
         Self(number)
@@ -114,12 +114,12 @@ impl RunTag {
         Ok(setrlimit(Resource::Locks, limit)?)
     }
 
-    pub(crate) fn matches(self, worn: TagLimits) -> bool {
+    pub(crate) fn matches(self, worn: RunTagLimits) -> bool {
         worn.0.contains(&Some(self.0))
     }
 }
 
-impl TagLimits {
+impl RunTagLimits {
     /// Returns the `RLIMIT_LOCKS` values of the calling process.
     pub(crate) fn read_own() -> Self {
         let Rlimit { current, maximum } = getrlimit(Resource::Locks);
@@ -141,8 +141,8 @@ impl TagLimits {
     }
 
     /// Returns the values of the two limits that may be tags.
-    pub(crate) fn candidate_tags(self) -> impl Iterator<Item = RunTag> {
-        self.0.into_iter().flatten().map(RunTag)
+    pub(crate) fn candidate_tags(self) -> impl Iterator<Item = ProgramRunTag> {
+        self.0.into_iter().flatten().map(ProgramRunTag)
     }
 }
 
@@ -159,8 +159,8 @@ Max pending signals       15000                15000                signals
 
     #[test]
     fn the_tag_of_a_process_is_read_from_its_limits() {
-        let limits = TagLimits::parse(LIMITS.as_bytes());
-        assert_eq!(limits, TagLimits([Some((7 << RUN_BITS) + 7), None]));
+        let limits = RunTagLimits::parse(LIMITS.as_bytes());
+        assert_eq!(limits, RunTagLimits([Some((7 << RUN_BITS) + 7), None]));
         assert!(
             ServerProcessMark(7).matches(limits)
                 && !ServerProcessMark(6).matches(limits)
@@ -170,19 +170,19 @@ Max pending signals       15000                15000                signals
             ServerProcessMark(7).tag(7).matches(limits)
                 && !ServerProcessMark(7).tag(8).matches(limits)
         );
-        assert_eq!(TagLimits::parse(b""), TagLimits([None; 2]));
-        assert_eq!(TagLimits::parse(b"Max file locks \xff"), TagLimits([None; 2]));
+        assert_eq!(RunTagLimits::parse(b""), RunTagLimits([None; 2]));
+        assert_eq!(RunTagLimits::parse(b"Max file locks \xff"), RunTagLimits([None; 2]));
     }
 
     #[test]
     fn every_run_of_a_server_has_its_mark() {
         for run in [0, 1, (1 << RUN_BITS) - 1, 1 << RUN_BITS, u64::MAX] {
-            let RunTag(number) = ServerProcessMark(5).tag(run);
-            assert!(ServerProcessMark(5).matches(TagLimits([Some(number); 2])), "{run}");
+            let ProgramRunTag(number) = ServerProcessMark(5).tag(run);
+            assert!(ServerProcessMark(5).matches(RunTagLimits([Some(number); 2])), "{run}");
             let none = ServerProcessMark(5).idle_tag();
             assert!(
-                none > RunTag(number)
-                    && ServerProcessMark(5).matches(TagLimits([Some(none.number()); 2])),
+                none > ProgramRunTag(number)
+                    && ServerProcessMark(5).matches(RunTagLimits([Some(none.number()); 2])),
                 "{run}"
             );
         }
@@ -190,7 +190,7 @@ Max pending signals       15000                15000                signals
 
     #[test]
     fn a_nested_server_has_a_lower_mark() {
-        let RunTag(ceiling) = ServerProcessMark(MARKS_MIN + 2).tag(0);
+        let ProgramRunTag(ceiling) = ServerProcessMark(MARKS_MIN + 2).tag(0);
         for number in [0, 1, MARKS_MIN, MARKS_MIN + 1, MARKS_MIN + 2, u64::MAX] {
             let ServerProcessMark(below) = ServerProcessMark::derive(Some(ceiling), number);
             assert!((1..MARKS_MIN + 2).contains(&below), "{below}");

@@ -9,7 +9,7 @@ use rustix::fs::{
     renameat_with, statat, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, pread, write};
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::Root;
 use super::beneath::{self, SymlinkPolicy};
@@ -17,21 +17,21 @@ use super::file::{BLOCK_BYTES, WorkspaceFile};
 use super::meta::{EntryKind, EntryMeta};
 use super::path::quoted_path;
 use super::place::{EntryLocation, ParentPolicy};
-use super::refusal::{WorkError, at_pointer, refusal};
-use super::remove::{EntryScope, remove_contents};
+use super::refusal::{DiskWorkError, at_pointer, refusal};
+use super::remove::{DirectoryOperationScope, remove_contents};
 use super::rename::{
     DestinationConflict, check_not_inside, directory_error, exists_error, hint_inside,
 };
-use super::replace::{ExistingFile, MissingFile, WriteConditions};
+use super::replace::{ExistingFilePolicy, FileWriteConditions, MissingFilePolicy};
 use super::temp::temp_name;
 use super::tree::{TreeDirectory, each_directory, open_tree_directory};
-use super::work::WorkMonitor;
+use super::work::DiskWorkMonitor;
 
 /// Options and limits of copying an entry.
 #[derive(Debug, Clone, Copy)]
-pub struct CopyOptions {
+pub struct EntryCopyOptions {
     /// The entries that may be copied: a single one, or a whole tree.
-    pub scope: EntryScope,
+    pub scope: DirectoryOperationScope,
     /// The handling of an existing destination.
     pub conflict: DestinationConflict,
     /// The handling of missing parents of the destination.
@@ -42,7 +42,7 @@ pub struct CopyOptions {
 
 /// Counts of the entries and bytes that were copied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CopyTotals {
+pub struct EntryCopyTotals {
     /// The number of copied files, directories and symlinks.
     pub entries: u64,
     /// The number of copied bytes.
@@ -57,19 +57,19 @@ impl Root {
         &self,
         source: &str,
         destination: &str,
-        bounds: CopyOptions,
-        watch: &WorkMonitor,
-    ) -> Result<CopyTotals, ToolError> {
+        bounds: EntryCopyOptions,
+        watch: &DiskWorkMonitor,
+    ) -> Result<EntryCopyTotals, ToolError> {
         let from = self.relative(source).map_err(at_pointer("/source"))?;
         let fd = self
             .resolve(from, OFlags::RDONLY)
             .map_err(|err| at_pointer("/source")(self.refusal(from, err)))?;
         let meta = EntryMeta::from(rustix::fs::fstat(&fd).map_err(|err| refusal(from, err))?);
         match (meta.kind(), bounds.scope) {
-            (EntryKind::Dir, EntryScope::Tree) => {
+            (EntryKind::Dir, DirectoryOperationScope::Tree) => {
                 self.copy_tree(&fd, from, destination, bounds, watch)
             }
-            (EntryKind::Dir, EntryScope::Entry) => {
+            (EntryKind::Dir, DirectoryOperationScope::Entry) => {
                 let message = format!(
                     "{} is a directory; pass recursive: true to copy it",
                     quoted_path(from)
@@ -87,20 +87,20 @@ impl Root {
         &self,
         file: &WorkspaceFile,
         destination: &str,
-        bounds: CopyOptions,
-        watch: &WorkMonitor,
-    ) -> Result<CopyTotals, ToolError> {
+        bounds: EntryCopyOptions,
+        watch: &DiskWorkMonitor,
+    ) -> Result<EntryCopyTotals, ToolError> {
         let to = self.place(destination, bounds.parents);
         let (to, found) =
             to.and_then(|to| self.write_target(to)).map_err(at_pointer("/destination"))?;
-        let mut copied = CopyTotals::default();
+        let mut copied = EntryCopyTotals::default();
         copied.add(file.meta(), bounds).map_err(|err| err.into_tool_error(file.path()))?;
-        let terms = WriteConditions {
+        let terms = FileWriteConditions {
             existing: match bounds.conflict {
-                DestinationConflict::Refuse => ExistingFile::Keep,
-                DestinationConflict::Replace => ExistingFile::Replace,
+                DestinationConflict::Refuse => ExistingFilePolicy::Keep,
+                DestinationConflict::Replace => ExistingFilePolicy::Replace,
             },
-            missing: MissingFile::Create,
+            missing: MissingFilePolicy::Create,
             parents: bounds.parents,
             mode: Some(file.meta().mode() & 0o777),
         };
@@ -134,9 +134,9 @@ impl Root {
         top: &OwnedFd,
         source: &str,
         destination: &str,
-        bounds: CopyOptions,
-        watch: &WorkMonitor,
-    ) -> Result<CopyTotals, ToolError> {
+        bounds: EntryCopyOptions,
+        watch: &DiskWorkMonitor,
+    ) -> Result<EntryCopyTotals, ToolError> {
         let from = self.path_in_root(top).map_err(|err| self.refusal(source, err))?;
         let to = self.place(destination, bounds.parents).map_err(at_pointer("/destination"))?;
         check_not_inside(&from, &to)?;
@@ -172,8 +172,8 @@ impl Root {
     }
 }
 
-impl CopyTotals {
-    fn add(&mut self, meta: &EntryMeta, bounds: CopyOptions) -> Result<(), WorkError> {
+impl EntryCopyTotals {
+    fn add(&mut self, meta: &EntryMeta, bounds: EntryCopyOptions) -> Result<(), DiskWorkError> {
         self.entries += 1;
         self.bytes = self.bytes.saturating_add(meta.size());
         if self.bytes > bounds.bytes_max {
@@ -181,7 +181,7 @@ impl CopyTotals {
                 "the copy would have more than {} bytes, the limit of one call; copy parts of it",
                 bounds.bytes_max
             );
-            return Err(ToolError::new(ToolFault::TooLarge, message).into());
+            return Err(ToolError::new(ToolErrorKind::TooLarge, message).into());
         }
         Ok(())
     }
@@ -192,10 +192,10 @@ fn copy_contents(
     from: &OwnedFd,
     to: &OwnedFd,
     path: &str,
-    bounds: CopyOptions,
-    watch: &WorkMonitor,
-) -> Result<CopyTotals, ToolError> {
-    let mut copied = CopyTotals { entries: 1, ..CopyTotals::default() };
+    bounds: EntryCopyOptions,
+    watch: &DiskWorkMonitor,
+) -> Result<EntryCopyTotals, ToolError> {
+    let mut copied = EntryCopyTotals { entries: 1, ..EntryCopyTotals::default() };
     each_directory(from, path, watch, |branch| {
         let inner = |name: &OsStr| {
             Path::new(path).join(branch.path).join(name).to_string_lossy().into_owned()
@@ -216,10 +216,10 @@ fn copy_entry(
     to: &OwnedFd,
     name: &OsStr,
     kind: EntryKind,
-    bounds: CopyOptions,
-    copied: &mut CopyTotals,
-    watch: &WorkMonitor,
-) -> Result<(), WorkError> {
+    bounds: EntryCopyOptions,
+    copied: &mut EntryCopyTotals,
+    watch: &DiskWorkMonitor,
+) -> Result<(), DiskWorkError> {
     match kind {
         EntryKind::Dir => {
             let mode = statat(&from.dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
@@ -258,8 +258,8 @@ fn copy_bytes(
     to: BorrowedFd<'_>,
     len: u64,
     before: u64,
-    watch: &WorkMonitor,
-) -> Result<(), WorkError> {
+    watch: &DiskWorkMonitor,
+) -> Result<(), DiskWorkError> {
     let mut at = 0;
     while at < len {
         watch.check_cancelled()?;
@@ -280,8 +280,8 @@ fn copy_bytes_in_blocks(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
     range: std::ops::Range<u64>,
-    watch: &WorkMonitor,
-) -> Result<(), WorkError> {
+    watch: &DiskWorkMonitor,
+) -> Result<(), DiskWorkError> {
     let mut block = vec![0; BLOCK_BYTES];
     let mut at = range.start;
     while at < range.end {
@@ -311,7 +311,7 @@ fn publish_directory(to: &EntryLocation, temp: &OsStr) -> Result<(), Errno> {
 /// Removes the unfinished directory `temp`, even if the call is cancelled.
 fn remove_unfinished(to: &EntryLocation, temp: &OsStr) {
     if let Ok(dir) = open_tree_directory(&to.dir, Path::new(temp)) {
-        let _ = remove_contents(&dir, &to.path, &WorkMonitor::default(), &mut 0, |_| Ok(()));
+        let _ = remove_contents(&dir, &to.path, &DiskWorkMonitor::default(), &mut 0, |_| Ok(()));
     }
     let _ = unlinkat(&to.dir, temp, AtFlags::REMOVEDIR);
 }

@@ -12,9 +12,9 @@ use toolgate_contract::ToolError;
 use super::Root;
 use super::meta::{EntryKind, EntryMeta};
 use super::placeholder::is_reserved;
-use super::refusal::WorkError;
+use super::refusal::DiskWorkError;
 use super::temp::is_temp;
-use super::work::WorkMonitor;
+use super::work::DiskWorkMonitor;
 
 /// One page of a directory's entries, sorted by name.
 pub struct DirectoryPage {
@@ -33,7 +33,7 @@ impl Root {
         path: &str,
         after: Option<&OsStr>,
         limit: usize,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
     ) -> Result<DirectoryPage, ToolError> {
         let path = self.relative(path)?;
         let dir = self
@@ -72,9 +72,9 @@ impl Root {
 /// folders.
 pub(super) fn each_visible_entry(
     dir: BorrowedFd<'_>,
-    watch: &WorkMonitor,
-    mut take: impl FnMut(&OsStr, EntryKind) -> Result<(), WorkError>,
-) -> Result<(), WorkError> {
+    watch: &DiskWorkMonitor,
+    mut take: impl FnMut(&OsStr, EntryKind) -> Result<(), DiskWorkError>,
+) -> Result<(), DiskWorkError> {
     each_entry(dir, watch, |name, kind| {
         let may_be_reserved = kind == EntryKind::Dir && name.as_bytes().starts_with(b".");
         let is_ours = is_temp(name) || (may_be_reserved && is_reserved(dir, name));
@@ -85,9 +85,9 @@ pub(super) fn each_visible_entry(
 /// Passes each entry of `dir` to `take`, including unfinished files and placeholder folders.
 pub(super) fn each_entry(
     dir: BorrowedFd<'_>,
-    watch: &WorkMonitor,
-    mut take: impl FnMut(&OsStr, EntryKind) -> Result<(), WorkError>,
-) -> Result<(), WorkError> {
+    watch: &DiskWorkMonitor,
+    mut take: impl FnMut(&OsStr, EntryKind) -> Result<(), DiskWorkError>,
+) -> Result<(), DiskWorkError> {
     let mut buffer = Vec::with_capacity(32 << 10);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {

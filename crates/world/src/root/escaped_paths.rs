@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, fstat};
 use rustix::io::Errno;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::Root;
 use super::beneath::{self, SymlinkPolicy};
@@ -14,7 +14,7 @@ use super::entries::each_entry;
 use super::meta::{EntryKind, EntryMeta};
 use super::path::quoted_path;
 use super::refusal::refusal;
-use super::work::WorkMonitor;
+use super::work::DiskWorkMonitor;
 
 /// The depth to which an entry is inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,12 +33,12 @@ pub struct EscapedPath {
     /// The entry's path, relative to the root.
     pub path: PathBuf,
     /// The reason why the entry is refused.
-    pub reason: EscapeReason,
+    pub reason: PathEscapeReason,
 }
 
 /// The reason why an entry of an inspected directory is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EscapeReason {
+pub enum PathEscapeReason {
     /// The entry leads out of the root.
     LeadsOut,
     /// The entry is a pipe, a socket or a device.
@@ -56,7 +56,7 @@ impl Root {
         &self,
         top: &str,
         entries_max: usize,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
         heed: impl Fn(&Path) -> InspectionDepth,
     ) -> Result<Option<EscapedPath>, ToolError> {
         let top = Path::new(top);
@@ -68,7 +68,10 @@ impl Root {
             let dir = match beneath::open(self.dir(), &folder, flags, SymlinkPolicy::Follow) {
                 Ok(dir) => dir,
                 Err(Errno::XDEV) => {
-                    return Ok(Some(EscapedPath { path: folder, reason: EscapeReason::LeadsOut }));
+                    return Ok(Some(EscapedPath {
+                        path: folder,
+                        reason: PathEscapeReason::LeadsOut,
+                    }));
                 }
                 Err(err) if is_dead_end(err) => continue,
                 Err(err) => return Err(refusal(&folder.to_string_lossy(), err)),
@@ -81,7 +84,7 @@ impl Root {
                         "{} has more than {entries_max} entries, which are too many to check",
                         quoted_path(&top.to_string_lossy())
                     );
-                    return Err(ToolError::new(ToolFault::TooLarge, message).into());
+                    return Err(ToolError::new(ToolErrorKind::TooLarge, message).into());
                 }
                 if kind == EntryKind::File {
                     return Ok(());
@@ -96,7 +99,7 @@ impl Root {
                     EntryKind::Symlink => match self.kind_behind_symlink(&path)? {
                         Some(kind) => kind,
                         None => {
-                            found = Some(EscapedPath { path, reason: EscapeReason::LeadsOut });
+                            found = Some(EscapedPath { path, reason: PathEscapeReason::LeadsOut });
                             return Ok(());
                         }
                     },
@@ -104,7 +107,7 @@ impl Root {
                 };
                 match kind {
                     EntryKind::Other => {
-                        found = Some(EscapedPath { path, reason: EscapeReason::NotRegular });
+                        found = Some(EscapedPath { path, reason: PathEscapeReason::NotRegular });
                     }
                     EntryKind::Dir if heed == InspectionDepth::Contents => waiting.push(inner),
                     EntryKind::Dir | EntryKind::File | EntryKind::Symlink => {}
@@ -158,11 +161,11 @@ mod tests {
         fs::write(space.path().join("root/file"), "").unwrap();
         make(&space.path().join("root/top"));
         let root = Root::open(&space.path().join("root")).unwrap();
-        root.find_escaped_path("top", 100, &WorkMonitor::default(), heed)
+        root.find_escaped_path("top", 100, &DiskWorkMonitor::default(), heed)
     }
 
     fn leads_out(path: &str) -> Option<EscapedPath> {
-        Some(EscapedPath { path: path.into(), reason: EscapeReason::LeadsOut })
+        Some(EscapedPath { path: path.into(), reason: PathEscapeReason::LeadsOut })
     }
 
     #[test]
@@ -207,12 +210,12 @@ mod tests {
             std::os::unix::net::UnixListener::bind(top.join("inner/socket")).unwrap();
         };
         let why = found(socket, all).unwrap().map(|escaped| escaped.reason);
-        assert_eq!(why, Some(EscapeReason::NotRegular));
+        assert_eq!(why, Some(PathEscapeReason::NotRegular));
         let many = |top: &Path| {
             for at in 0..100 {
                 fs::write(top.join(at.to_string()), "").unwrap();
             }
         };
-        assert_eq!(found(many, all).unwrap_err().fault, ToolFault::TooLarge);
+        assert_eq!(found(many, all).unwrap_err().fault, ToolErrorKind::TooLarge);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::meta::EntryMeta;
 use super::path::quoted_path;
@@ -56,7 +56,7 @@ impl Etag {
     /// if it has this one.
     pub fn stale_error(&self, path: &str, expected: &str) -> ToolError {
         ToolError::new(
-            ToolFault::Conflict(json!({ "expected": expected, "actual": self })),
+            ToolErrorKind::Conflict(json!({ "expected": expected, "actual": self })),
             format!(
                 "{} has changed: its etag is {self}, not {expected}; read it again",
                 quoted_path(path)

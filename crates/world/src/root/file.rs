@@ -10,10 +10,10 @@ use toolgate_contract::ToolError;
 use super::Root;
 use super::etag::{Etag, EtagHasher};
 use super::hidden;
-use super::meta::{EntryKind, EntryMeta, EntryStamp};
+use super::meta::{EntryFingerprint, EntryKind, EntryMeta};
 use super::path::quoted_path;
 use super::refusal::refusal;
-use super::work::WorkMonitor;
+use super::work::DiskWorkMonitor;
 
 /// The number of bytes to read at a time, and between two checks of the cancel token.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
@@ -27,7 +27,7 @@ pub struct WorkspaceFile {
 }
 
 /// The length and hash of a file's content, computed by reading the file once.
-pub struct FileScan {
+pub struct FileDigest {
     pub etag: Etag,
     pub newlines: u64,
 }
@@ -44,7 +44,7 @@ impl Root {
     }
 
     /// Returns the etag of `file`: strong up to the root's `hashed_bytes_max`, and weak above it.
-    pub fn etag(&self, file: &WorkspaceFile, watch: &WorkMonitor) -> Result<Etag, ToolError> {
+    pub fn etag(&self, file: &WorkspaceFile, watch: &DiskWorkMonitor) -> Result<Etag, ToolError> {
         if self.has_strong_etag(&file.meta) {
             Ok(file.scan(watch)?.etag)
         } else {
@@ -78,7 +78,7 @@ impl WorkspaceFile {
     }
 
     /// Returns the stamp of the file as it is now. `None` if it cannot be read.
-    pub fn current_stamp(&self) -> Option<EntryStamp> {
+    pub fn current_stamp(&self) -> Option<EntryFingerprint> {
         Some(EntryMeta::from(fstat(&self.fd).ok()?).stamp())
     }
 
@@ -88,7 +88,7 @@ impl WorkspaceFile {
     }
 
     /// Reads `len` bytes from the offset `at`, or fewer if the file is shorter.
-    pub fn read(&self, at: u64, len: u64, watch: &WorkMonitor) -> Result<Vec<u8>, ToolError> {
+    pub fn read(&self, at: u64, len: u64, watch: &DiskWorkMonitor) -> Result<Vec<u8>, ToolError> {
         let len = len.min(self.meta.size().saturating_sub(at));
         let len = usize::try_from(len).map_err(|err| {
             let message = format!("{} is too large to read", quoted_path(&self.path));
@@ -126,7 +126,7 @@ impl WorkspaceFile {
     }
 
     /// Reads the whole file once, block by block, to compute its length and hash.
-    pub fn scan(&self, watch: &WorkMonitor) -> Result<FileScan, ToolError> {
+    pub fn scan(&self, watch: &DiskWorkMonitor) -> Result<FileDigest, ToolError> {
         let mut hash = EtagHasher::default();
         let mut newlines = 0;
         self.for_each_block(0, watch, |block| {
@@ -134,14 +134,14 @@ impl WorkspaceFile {
             newlines += memchr_iter(b'\n', block).count() as u64;
             true
         })?;
-        Ok(FileScan { etag: hash.etag(), newlines })
+        Ok(FileDigest { etag: hash.etag(), newlines })
     }
 
     /// Passes each block from the offset `at` on to `take`, until `take` returns `false`.
     pub fn for_each_block(
         &self,
         mut at: u64,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
         mut take: impl FnMut(&[u8]) -> bool,
     ) -> Result<(), ToolError> {
         let mut block = vec![0; BLOCK_BYTES];

@@ -43,7 +43,7 @@ pub(super) struct IgnoreRules {
     dir: PathBuf,
     /// The directory's own rules. The last rules of its files come first, because the last match
     /// decides.
-    own: Vec<RuleSet>,
+    own: Vec<IgnoreRuleSet>,
     wildcard_count: usize,
     parent: Option<Arc<IgnoreRules>>,
     /// The path of the root as the rules of `parent` see it. Empty unless these rules are above the
@@ -52,7 +52,7 @@ pub(super) struct IgnoreRules {
 }
 
 /// Ignore rules in order, compiled together.
-struct RuleSet {
+struct IgnoreRuleSet {
     globs: GlobSet,
     rules: Vec<IgnoreRule>,
 }
@@ -86,7 +86,7 @@ impl IgnoreRules {
         dir: &OwnedFd,
         path: &Path,
         above: Option<Arc<Self>>,
-        names: RuleFiles,
+        names: IgnoreRuleFiles,
     ) -> Option<Arc<Self>> {
         let mut rules = above;
         if names.git {
@@ -123,7 +123,7 @@ impl IgnoreRules {
         }
         let active: Vec<IgnoreRule> =
             rules.into_iter().filter(|rule| !(too_many && rule.has_wildcards())).collect();
-        all.own.extend(active.chunks(RULES_PER_MATCHER).rev().filter_map(RuleSet::compile));
+        all.own.extend(active.chunks(RULES_PER_MATCHER).rev().filter_map(IgnoreRuleSet::compile));
         if all.own.is_empty() { all.parent.take() } else { Some(Arc::new(all)) }
     }
 
@@ -140,7 +140,7 @@ impl IgnoreRules {
     }
 }
 
-impl RuleSet {
+impl IgnoreRuleSet {
     /// Compiles the ignore `rules`. Leaves out rules that are not globs, as git does.
     fn compile(rules: &[IgnoreRule]) -> Option<Self> {
         let mut globs = GlobSetBuilder::new();
@@ -167,7 +167,7 @@ impl RuleSet {
 
 /// The ignore files that a directory has.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RuleFiles {
+pub(super) struct IgnoreRuleFiles {
     pub(super) git: bool,
     pub(super) ignore: bool,
 }
@@ -206,7 +206,7 @@ mod tests {
             &dir,
             Path::new(""),
             None,
-            RuleFiles { git: false, ignore: true },
+            IgnoreRuleFiles { git: false, ignore: true },
         )
     }
 

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::path::quoted_path;
 use super::place::EntryLocation;
-use super::work::WorkMonitor;
+use super::work::DiskWorkMonitor;
 
 /// The longest wait for another process that holds the lock on a directory.
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -46,7 +46,7 @@ impl DirectoryLocks {
     pub(super) fn lock<'l>(
         &'l self,
         place: &'l EntryLocation,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
     ) -> Result<DirectoryLock<'l>, ToolError> {
         let stripe = self.stripe(place);
         let since = Instant::now();
@@ -85,7 +85,7 @@ impl DirectoryLocks {
 fn locked_error(place: &EntryLocation) -> ToolError {
     let path = quoted_path(&place.path);
     let message = format!("another process has locked the directory of {path}; try again");
-    ToolError::new(ToolFault::Unavailable, message)
+    ToolError::new(ToolErrorKind::Unavailable, message)
 }
 
 impl Drop for DirectoryLock<'_> {

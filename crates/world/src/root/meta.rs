@@ -52,14 +52,14 @@ impl FileTime {
 /// A fingerprint of an entry. It changes when the entry changes or is replaced, within the
 /// precision of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EntryStamp {
+pub struct EntryFingerprint {
     entry: (u64, u64),
     size: i64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
-impl EntryStamp {
+impl EntryFingerprint {
     /// Returns the stamp as bytes, to store and compare on this machine. The device number is left
     /// out, because it changes with each mount.
     pub fn to_bytes(self) -> [u8; 48] {
@@ -109,10 +109,10 @@ impl EntryMeta {
     }
 
     /// Returns a fingerprint of the entry, to decide if a file must be read again.
-    pub fn stamp(&self) -> EntryStamp {
+    pub fn stamp(&self) -> EntryFingerprint {
         let nanos = |nanos| i64::try_from(nanos).unwrap_or(0);
         let stat = &self.stat;
-        EntryStamp {
+        EntryFingerprint {
             entry: (stat.st_dev, stat.st_ino),
             size: stat.st_size,
             modified: (stat.st_mtime, nanos(stat.st_mtime_nsec)),

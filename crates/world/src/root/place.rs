@@ -36,12 +36,12 @@ pub(super) struct EntryLocation {
     pub(super) real_path: PathBuf,
     /// The path of the entry as the caller wrote it.
     pub(super) path: String,
-    created_parents: CreatedParents,
+    created_parents: CreatedParentDirectories,
 }
 
 /// The parent directories that were created for a change. When dropped, they are removed, unless
 /// the change was made.
-struct CreatedParents {
+struct CreatedParentDirectories {
     root: Root,
     /// The paths of the new directories relative to the root, parents first.
     paths: RefCell<Vec<PathBuf>>,
@@ -95,7 +95,7 @@ impl Root {
         &self,
         path: &str,
         halves: TempNamePolicy,
-        open: impl FnOnce(&str, &str, &CreatedParents) -> Result<OwnedFd, ToolError>,
+        open: impl FnOnce(&str, &str, &CreatedParentDirectories) -> Result<OwnedFd, ToolError>,
     ) -> Result<EntryLocation, ToolError> {
         let path = self.relative(path)?;
         let Some((dir, name)) = path::split_name(path) else {
@@ -110,7 +110,7 @@ impl Root {
             return Err(ToolError::not_allowed(message));
         }
         self.check_unprotected(path, path)?;
-        let made = CreatedParents { root: self.clone(), paths: RefCell::default() };
+        let made = CreatedParentDirectories { root: self.clone(), paths: RefCell::default() };
         let dir = open(dir, path, &made)?;
         let at = self.path_in_root(&dir).map_err(|err| self.refusal(path, err))?.join(name);
         self.check_unprotected(&at.to_string_lossy(), path)?;
@@ -166,7 +166,7 @@ impl Root {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let dir = beneath::open(self.dir(), or_dot(parent), flags, SymlinkPolicy::Refuse)
             .map_err(|err| refusal(path, err))?;
-        let made = CreatedParents { root: self.clone(), paths: RefCell::default() };
+        let made = CreatedParentDirectories { root: self.clone(), paths: RefCell::default() };
         Ok(EntryLocation {
             dir,
             name: name.to_owned(),
@@ -231,7 +231,7 @@ impl Root {
         dir: &str,
         path: &str,
         parents: ParentPolicy,
-        made: &CreatedParents,
+        made: &CreatedParentDirectories,
     ) -> Result<OwnedFd, ToolError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         match (self.resolve(dir, flags), parents) {
@@ -251,7 +251,7 @@ impl Root {
         &self,
         dir: &str,
         path: &str,
-        made: &CreatedParents,
+        made: &CreatedParentDirectories,
     ) -> Result<OwnedFd, ToolError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fail = |err| self.refusal(path, err);
@@ -298,7 +298,7 @@ impl EntryLocation {
     }
 }
 
-impl Drop for CreatedParents {
+impl Drop for CreatedParentDirectories {
     fn drop(&mut self) {
         for at in self.paths.take().iter().rev() {
             let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else { continue };

@@ -5,15 +5,15 @@ use toolgate_contract::printable::is_hidden;
 
 /// A name that every workspace protects by default.
 #[derive(Debug)]
-pub(super) struct DefaultName {
+pub(super) struct DefaultProtectedName {
     pub(super) name: &'static str,
     /// The program that reads settings under this name, and starts programs that the settings name.
-    reader: SettingsReader,
+    reader: ProtectedSettingsReader,
 }
 
 /// The kind of program that reads a protected file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SettingsReader {
+enum ProtectedSettingsReader {
     Git,
     Toolgate,
     /// An editor or an agent.
@@ -22,66 +22,66 @@ enum SettingsReader {
 
 /// The names that every workspace protects by default, each with the program that reads it. Each
 /// client of `toolgate connect` is here.
-pub(super) const DEFAULT_PROTECTED: [DefaultName; 25] = [
-    protected(".git", SettingsReader::Git),
-    protected(".toolgate", SettingsReader::Toolgate),
-    protected("toolgate.toml", SettingsReader::Toolgate),
-    protected("toolgate.lock", SettingsReader::Toolgate),
+pub(super) const DEFAULT_PROTECTED: [DefaultProtectedName; 25] = [
+    protected(".git", ProtectedSettingsReader::Git),
+    protected(".toolgate", ProtectedSettingsReader::Toolgate),
+    protected("toolgate.toml", ProtectedSettingsReader::Toolgate),
+    protected("toolgate.lock", ProtectedSettingsReader::Toolgate),
     // Claude Code: MCP servers of a project.
-    protected(".mcp.json", SettingsReader::Other),
+    protected(".mcp.json", ProtectedSettingsReader::Other),
     // Claude Code: hooks, permissions, commands.
-    protected(".claude", SettingsReader::Other),
+    protected(".claude", ProtectedSettingsReader::Other),
     // Codex: MCP servers.
-    protected(".codex", SettingsReader::Other),
+    protected(".codex", ProtectedSettingsReader::Other),
     // Cursor: MCP servers, hooks.
-    protected(".cursor", SettingsReader::Other),
+    protected(".cursor", ProtectedSettingsReader::Other),
     // Gemini CLI: MCP servers, hooks.
-    protected(".gemini", SettingsReader::Other),
+    protected(".gemini", ProtectedSettingsReader::Other),
     // Qwen Code: MCP servers, hooks.
-    protected(".qwen", SettingsReader::Other),
+    protected(".qwen", ProtectedSettingsReader::Other),
     // Windsurf: hooks, workflows.
-    protected(".windsurf", SettingsReader::Other),
+    protected(".windsurf", ProtectedSettingsReader::Other),
     // Zed: tasks, context servers.
-    protected(".zed", SettingsReader::Other),
+    protected(".zed", ProtectedSettingsReader::Other),
     // Visual Studio Code: tasks, MCP servers.
-    protected(".vscode", SettingsReader::Other),
+    protected(".vscode", ProtectedSettingsReader::Other),
     // Visual Studio: tasks, MCP servers.
-    protected(".vs", SettingsReader::Other),
+    protected(".vs", ProtectedSettingsReader::Other),
     // JetBrains: run configurations.
-    protected(".idea", SettingsReader::Other),
+    protected(".idea", ProtectedSettingsReader::Other),
     // JetBrains Junie: MCP servers.
-    protected(".junie", SettingsReader::Other),
+    protected(".junie", ProtectedSettingsReader::Other),
     // development containers: commands of their life cycle.
-    protected(".devcontainer", SettingsReader::Other),
+    protected(".devcontainer", ProtectedSettingsReader::Other),
     // Kiro: MCP servers, hooks.
-    protected(".kiro", SettingsReader::Other),
+    protected(".kiro", ProtectedSettingsReader::Other),
     // Amazon Q: MCP servers, agents.
-    protected(".amazonq", SettingsReader::Other),
+    protected(".amazonq", ProtectedSettingsReader::Other),
     // Roo Code: MCP servers.
-    protected(".roo", SettingsReader::Other),
+    protected(".roo", ProtectedSettingsReader::Other),
     // Cline: hooks.
-    protected(".cline", SettingsReader::Other),
+    protected(".cline", ProtectedSettingsReader::Other),
     // Continue: MCP servers.
-    protected(".continue", SettingsReader::Other),
+    protected(".continue", ProtectedSettingsReader::Other),
     // Several agents, and toolgate: skills.
-    protected(".agents", SettingsReader::Other),
+    protected(".agents", ProtectedSettingsReader::Other),
     // opencode: plugins, commands.
-    protected(".opencode", SettingsReader::Other),
+    protected(".opencode", ProtectedSettingsReader::Other),
     // opencode: MCP servers, formatters.
-    protected("opencode.json", SettingsReader::Other),
+    protected("opencode.json", ProtectedSettingsReader::Other),
 ];
 
-const fn protected(name: &'static str, reader: SettingsReader) -> DefaultName {
-    DefaultName { name, reader }
+const fn protected(name: &'static str, reader: ProtectedSettingsReader) -> DefaultProtectedName {
+    DefaultProtectedName { name, reader }
 }
 
-fn default_name(name: &str) -> Option<&'static DefaultName> {
+fn default_name(name: &str) -> Option<&'static DefaultProtectedName> {
     DEFAULT_PROTECTED.iter().find(|it| it.name == name)
 }
 
 /// Returns `true` if `name` holds settings of editors or other agents and is protected by default.
 pub fn is_foreign_settings(name: &str) -> bool {
-    default_name(name).is_some_and(|it| it.reader == SettingsReader::Other)
+    default_name(name).is_some_and(|it| it.reader == ProtectedSettingsReader::Other)
 }
 
 /// The only default name that also protects every directory that contains it.
@@ -95,12 +95,12 @@ pub(super) struct ProtectedPaths(Vec<ProtectedPath>);
 struct ProtectedPath {
     /// The normalized names of the components of the protected path.
     names: Vec<String>,
-    reach: ProtectionReach,
+    reach: BlockedOperations,
 }
 
 /// The changes that a protected path blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ProtectionReach {
+enum BlockedOperations {
     /// Changes whose path contains the protected path.
     DirectOnly,
     /// Changes whose path contains the protected path, and deleting, copying or moving a directory
@@ -112,8 +112,8 @@ enum ProtectionReach {
 }
 
 impl ProtectedPaths {
-    /// Protects `paths` at any depth, and the paths `at_root` at the root only. Each path is a name,
-    /// or several names joined by `/`.
+    /// Protects `paths` at any depth, and the paths `at_root` at the root only. Each path is a
+    /// name, or several names joined by `/`.
     ///
     /// The default names except `.git` have an effect only in the folder in which a program starts,
     /// which is never below the root. Therefore a directory that contains such a name can be moved.
@@ -125,10 +125,10 @@ impl ProtectedPaths {
         let anywhere = paths.iter().map(|path| {
             let shallow = path != GIT_FOLDER && default_name(path).is_some();
             let reach =
-                if shallow { ProtectionReach::DirectOnly } else { ProtectionReach::InTrees };
+                if shallow { BlockedOperations::DirectOnly } else { BlockedOperations::InTrees };
             entry(path, reach)
         });
-        let anchored = at_root.iter().map(|path| entry(path, ProtectionReach::AtRoot));
+        let anchored = at_root.iter().map(|path| entry(path, BlockedOperations::AtRoot));
         let entries = anywhere.chain(anchored);
         let are_names = |entry: &ProtectedPath| {
             !entry.names.is_empty() && entry.names.iter().all(|name| !name.is_empty())
@@ -148,16 +148,16 @@ impl ProtectedPaths {
     /// Returns the first part of `path` that may not be deleted, copied or moved with a directory.
     /// The caller has already checked all directories of `path`.
     pub(super) fn find_in_tree<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let entries = |reach: ProtectionReach| {
+        let entries = |reach: BlockedOperations| {
             self.0.iter().filter(move |entry: &&ProtectedPath| entry.reach == reach)
         };
-        let longest = |reach: ProtectionReach| {
+        let longest = |reach: BlockedOperations| {
             entries(reach).map(|entry| entry.names.len()).max().unwrap_or(0)
         };
-        let in_trees = ProtectionReach::InTrees;
+        let in_trees = BlockedOperations::InTrees;
         let slashes = path.rmatch_indices('/').nth(longest(in_trees).saturating_sub(1));
         let found = find(entries(in_trees), &path[slashes.map_or(0, |(at, _)| at)..]);
-        let at_root = ProtectionReach::AtRoot;
+        let at_root = BlockedOperations::AtRoot;
         let is_deep = path_names(path).count() > longest(at_root);
         found.or_else(|| if is_deep { None } else { find(entries(at_root), path) })
     }
@@ -175,8 +175,10 @@ fn find<'p, 'e>(
             window.iter().zip(names).all(|(name, protected)| is_same_name(name, protected))
         };
         let at = match reach {
-            ProtectionReach::AtRoot => windows.next().filter(|first| is_found(first)).map(|_| 0),
-            ProtectionReach::DirectOnly | ProtectionReach::InTrees => windows.position(is_found),
+            BlockedOperations::AtRoot => windows.next().filter(|first| is_found(first)).map(|_| 0),
+            BlockedOperations::DirectOnly | BlockedOperations::InTrees => {
+                windows.position(is_found)
+            }
         };
         if let Some(at) = at {
             return Some(written[at + names.len() - 1]);

@@ -6,13 +6,13 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{OFlags, readlinkat};
 use rustix::io::Errno;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::Root;
 use super::beneath::{self, SymlinkPolicy};
 use super::entries::each_visible_entry;
 use super::path::{self, quoted_path};
-use super::work::WorkMonitor;
+use super::work::DiskWorkMonitor;
 
 /// The maximum number of names in a directory to read when looking for a similar one.
 const NAMES_MAX: usize = 2000;
@@ -83,7 +83,7 @@ impl Root {
         let mut read = 0;
         let mut best: Option<(f64, String)> = None;
         // A directory that fails midway still provides the names read so far.
-        let _ = each_visible_entry(dir.as_fd(), &WorkMonitor::default(), |other: &OsStr, _| {
+        let _ = each_visible_entry(dir.as_fd(), &DiskWorkMonitor::default(), |other: &OsStr, _| {
             read += 1;
             if read > NAMES_MAX {
                 return Err(Errno::CANCELED.into());
@@ -164,11 +164,12 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
         Errno::LOOP => invalid(format!("{path} goes through a symlink loop")),
         Errno::NAMETOOLONG => invalid(format!("{path} is longer than the file system allows")),
         Errno::NXIO | Errno::NODEV => invalid(format!("{path} is not a regular file")),
-        Errno::EXIST => {
-            ToolError::new(ToolFault::Conflict(serde_json::Value::Null), format!("{path} exists"))
-        }
+        Errno::EXIST => ToolError::new(
+            ToolErrorKind::Conflict(serde_json::Value::Null),
+            format!("{path} exists"),
+        ),
         Errno::NOTEMPTY => ToolError::new(
-            ToolFault::Conflict(serde_json::Value::Null),
+            ToolErrorKind::Conflict(serde_json::Value::Null),
             format!("{path} is a directory that is not empty"),
         ),
         Errno::ACCESS | Errno::PERM => {
@@ -178,30 +179,35 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
         Errno::BUSY | Errno::TXTBSY => ToolError::not_allowed(format!("{path} is in use")),
         Errno::NOSPC | Errno::DQUOT => {
             let full = format!("the disk is full; {path} is unchanged");
-            ToolError { cause: Some(err.to_string()), ..ToolError::new(ToolFault::Failed, full) }
+            ToolError {
+                cause: Some(err.to_string()),
+                ..ToolError::new(ToolErrorKind::Failed, full)
+            }
         }
-        Errno::FBIG => ToolError::new(ToolFault::TooLarge, format!("{path} would be too large")),
+        Errno::FBIG => {
+            ToolError::new(ToolErrorKind::TooLarge, format!("{path} would be too large"))
+        }
         Errno::MFILE | Errno::NFILE => ToolError::new(
-            ToolFault::Unavailable,
+            ToolErrorKind::Unavailable,
             format!("too many files are open, so {path} cannot be opened; try again"),
         ),
         Errno::AGAIN => ToolError::new(
-            ToolFault::Unavailable,
+            ToolErrorKind::Unavailable,
             format!("directories on the way to {path} keep being moved; try again"),
         ),
         err => ToolError::with_cause(format!("the file system failed at {path}"), err),
     }
 }
 
-/// The reason why disk work failed or stopped.
-pub(super) enum WorkError {
+/// The reason why work on the disk failed or stopped.
+pub(super) enum DiskWorkError {
     /// An error of the file system.
     Errno(Errno),
     /// A cancellation, or an error from a check that is part of the work.
     Tool(ToolError),
 }
 
-impl WorkError {
+impl DiskWorkError {
     /// Converts this error into the error for the caller, about `path`.
     pub(super) fn into_tool_error(self, path: &str) -> ToolError {
         match self {
@@ -211,13 +217,13 @@ impl WorkError {
     }
 }
 
-impl From<Errno> for WorkError {
+impl From<Errno> for DiskWorkError {
     fn from(err: Errno) -> Self {
         Self::Errno(err)
     }
 }
 
-impl From<ToolError> for WorkError {
+impl From<ToolError> for DiskWorkError {
     fn from(err: ToolError) -> Self {
         Self::Tool(err)
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, OFlags, unlinkat};
 use rustix::io::Errno;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::Root;
 use super::beneath::{self, SymlinkPolicy};
@@ -13,11 +13,12 @@ use super::meta::EntryKind;
 use super::path::quoted_path;
 use super::refusal::refusal;
 use super::tree::{each_directory, open_tree_directory};
-use super::work::WorkMonitor;
+use super::work::DiskWorkMonitor;
 
-/// The part of a directory that an operation covers.
+/// The entries that an operation covers: only the entry itself, or a directory with all its
+/// contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntryScope {
+pub enum DirectoryOperationScope {
     /// The entry itself. If it is a directory, it must be empty.
     Entry,
     /// The entry and, if it is a directory, all its contents.
@@ -30,8 +31,8 @@ impl Root {
     pub fn remove(
         &self,
         path: &str,
-        extent: EntryScope,
-        watch: &WorkMonitor,
+        extent: DirectoryOperationScope,
+        watch: &DiskWorkMonitor,
     ) -> Result<u64, ToolError> {
         let place = self.removable_place(path)?;
         let path = place.path.as_str();
@@ -40,7 +41,7 @@ impl Root {
             return Err(self.refusal(path, Errno::NOENT));
         };
         let removed = match (found.kind(), extent) {
-            (EntryKind::Dir, EntryScope::Tree) => {
+            (EntryKind::Dir, DirectoryOperationScope::Tree) => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
                 let name = Path::new(&place.name);
                 let dir = beneath::open(place.dir.as_fd(), name, flags, SymlinkPolicy::Refuse)
@@ -51,7 +52,7 @@ impl Root {
                 unlinkat(&place.dir, &place.name, AtFlags::REMOVEDIR).map_err(fail)?;
                 removed + 1
             }
-            (EntryKind::Dir, EntryScope::Entry) => {
+            (EntryKind::Dir, DirectoryOperationScope::Entry) => {
                 let _lock = self.handle.locks.lock(&place, watch)?;
                 unlinkat(&place.dir, &place.name, AtFlags::REMOVEDIR).map_err(|err| match err {
                     Errno::NOTEMPTY | Errno::EXIST => {
@@ -68,7 +69,7 @@ impl Root {
             }
             (
                 EntryKind::File | EntryKind::Symlink | EntryKind::Other,
-                EntryScope::Entry | EntryScope::Tree,
+                DirectoryOperationScope::Entry | DirectoryOperationScope::Tree,
             ) => {
                 let _lock = self.handle.locks.lock(&place, watch)?;
                 unlinkat(&place.dir, &place.name, AtFlags::empty()).map_err(fail)?;
@@ -86,14 +87,14 @@ impl Root {
         top: &OwnedFd,
         at: &Path,
         path: &str,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
     ) -> Result<u64, ToolError> {
         let mut removed = 0;
         remove_contents(top, path, watch, &mut removed, |inner| {
             self.check_entry_unprotected(&at.join(inner), inner, path)
         })
         .map_err(|err| match err.fault {
-            ToolFault::Canceled => err,
+            ToolErrorKind::Canceled => err,
             fault => {
                 let message =
                     format!("{}; {removed} entries were removed before that", err.message);
@@ -109,7 +110,7 @@ impl Root {
 pub(super) fn remove_contents(
     top: &OwnedFd,
     path: &str,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
     removed: &mut u64,
     may: impl Fn(&Path) -> Result<(), ToolError>,
 ) -> Result<(), ToolError> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, OFlags, RenameFlags, flock, fstat, renameat_with};
 use rustix::io::Errno;
 use serde_json::json;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::Root;
 use super::beneath::{self, SymlinkPolicy};
@@ -16,7 +16,7 @@ use super::meta::{EntryKind, EntryMeta};
 use super::path::quoted_path;
 use super::place::{EntryLocation, ParentPolicy};
 use super::refusal::{at_pointer, refusal};
-use super::work::WorkMonitor;
+use super::work::DiskWorkMonitor;
 
 /// The longest wait for the lock on the second directory of a move.
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -38,7 +38,7 @@ impl Root {
         destination: &str,
         standing: DestinationConflict,
         parents: ParentPolicy,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
     ) -> Result<EntryKind, ToolError> {
         let from = self.existing_place(source).map_err(at_pointer("/source"))?;
         let Some(found) = from.stat().map_err(at_pointer("/source"))? else {
@@ -130,7 +130,7 @@ struct SecondDirectoryLock<'p>(&'p OwnedFd);
 
 impl<'p> SecondDirectoryLock<'p> {
     #[allow(clippy::disallowed_methods, reason = "a lock of the file system wakes nobody here")]
-    fn lock(place: &'p EntryLocation, watch: &WorkMonitor) -> Result<Self, ToolError> {
+    fn lock(place: &'p EntryLocation, watch: &DiskWorkMonitor) -> Result<Self, ToolError> {
         let since = Instant::now();
         let mut pause = Duration::from_micros(100);
         while let Err(err) = flock(&place.dir, FlockOperation::NonBlockingLockExclusive) {
@@ -143,7 +143,7 @@ impl<'p> SecondDirectoryLock<'p> {
                 Errno::WOULDBLOCK | Errno::INTR => {
                     let path = quoted_path(&place.path);
                     let message = format!("the directory of {path} is locked; try again");
-                    return Err(ToolError::new(ToolFault::Unavailable, message));
+                    return Err(ToolError::new(ToolErrorKind::Unavailable, message));
                 }
                 // The file system has no locks.
                 _ => break,
@@ -185,7 +185,7 @@ pub(super) fn hint_inside(source: &Path, to: &EntryLocation) -> String {
 /// Creates the error that the destination `to` of a move exists.
 pub(super) fn exists_error(to: &EntryLocation) -> ToolError {
     let message = format!("{} exists; pass overwrite: true to replace it", quoted_path(&to.path));
-    ToolError::new(ToolFault::Conflict(json!({ "exists": to.path })), message)
+    ToolError::new(ToolErrorKind::Conflict(json!({ "exists": to.path })), message)
 }
 
 fn rename_error(

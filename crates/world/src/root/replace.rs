@@ -12,7 +12,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, write};
 use serde_json::json;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::Root;
 use super::etag::Etag;
@@ -20,20 +20,20 @@ use super::file::{self, BLOCK_BYTES, WorkspaceFile};
 use super::meta::EntryMeta;
 use super::path::quoted_path;
 use super::place::{EntryLocation, ParentPolicy};
-use super::refusal::{WorkError, refusal};
-use super::temp::{PublishMode, TempFile};
-use super::work::WorkMonitor;
+use super::refusal::{DiskWorkError, refusal};
+use super::temp::{ExistingEntryHandling, TempFile};
+use super::work::DiskWorkMonitor;
 
 /// The maximum number of retries of a write if the entry changes between the check and the rename.
 const TRIES: usize = 8;
 
 /// Conditions for writing a file, and the mode of the written file.
 #[derive(Debug, Clone)]
-pub struct WriteConditions {
+pub struct FileWriteConditions {
     /// Handling of the file if it exists.
-    pub existing: ExistingFile,
+    pub existing: ExistingFilePolicy,
     /// Handling of the file if it does not exist.
-    pub missing: MissingFile,
+    pub missing: MissingFilePolicy,
     /// Handling of missing parent directories of the file.
     pub parents: ParentPolicy,
     /// The permission bits. By default a replaced file keeps its own, and a new file follows the
@@ -43,7 +43,7 @@ pub struct WriteConditions {
 
 /// Handling of an existing file by a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ExistingFile {
+pub enum ExistingFilePolicy {
     /// Keep the existing file and refuse the write.
     Keep,
     /// Replace the existing file.
@@ -54,7 +54,7 @@ pub enum ExistingFile {
 
 /// Handling of a missing file by a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MissingFile {
+pub enum MissingFilePolicy {
     /// Create the missing file.
     Create,
     /// Refuse the write if the file does not exist.
@@ -63,15 +63,15 @@ pub enum MissingFile {
 
 /// The result of writing a file.
 #[derive(Debug)]
-pub struct WriteResult {
+pub struct FileWriteResult {
     pub meta: EntryMeta,
     pub etag: Etag,
-    pub outcome: WriteOutcome,
+    pub outcome: FileWriteOutcome,
 }
 
 /// The effect of writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WriteOutcome {
+pub enum FileWriteOutcome {
     /// The write created the file.
     Created,
     /// The write replaced an existing file.
@@ -84,17 +84,17 @@ impl Root {
         &self,
         path: &str,
         content: &[u8],
-        terms: &WriteConditions,
-        watch: &WorkMonitor,
-    ) -> Result<WriteResult, ToolError> {
+        terms: &FileWriteConditions,
+        watch: &DiskWorkMonitor,
+    ) -> Result<FileWriteResult, ToolError> {
         if path.ends_with('/') {
             let message =
                 format!("{} names a directory; a file path does not end in `/`", quoted_path(path));
             return Err(ToolError::invalid("/path", message));
         }
         let place = match terms.missing {
-            MissingFile::Create => self.place(path, terms.parents)?,
-            MissingFile::Refuse => self.existing_place(path)?,
+            MissingFilePolicy::Create => self.place(path, terms.parents)?,
+            MissingFilePolicy::Refuse => self.existing_place(path)?,
         };
         let (place, found) = self.write_target(place)?;
         self.check_conditions(&place, found.as_ref(), terms, watch)?;
@@ -104,7 +104,7 @@ impl Root {
         place.keep_parents();
         place.sync();
         let meta = EntryMeta::from(fstat(&temp).map_err(|err| refusal(&place.path, err))?);
-        Ok(WriteResult { meta, etag: self.etag_of_content(content, &meta), outcome })
+        Ok(FileWriteResult { meta, etag: self.etag_of_content(content, &meta), outcome })
     }
 
     /// Checks the conditions of the write again under the directory lock, then renames `temp` to
@@ -113,16 +113,16 @@ impl Root {
         &self,
         place: &EntryLocation,
         temp: &mut TempFile<'_>,
-        terms: &WriteConditions,
-        watch: &WorkMonitor,
-    ) -> Result<WriteOutcome, ToolError> {
+        terms: &FileWriteConditions,
+        watch: &DiskWorkMonitor,
+    ) -> Result<FileWriteOutcome, ToolError> {
         let _lock = self.handle.locks.lock(place, watch)?;
         for _ in 0..TRIES {
             let found = place.stat()?;
             self.check_conditions(place, found.as_ref(), terms, watch)?;
             let (over, outcome) = match found {
-                Some(_) => (PublishMode::Replace, WriteOutcome::Replaced),
-                None => (PublishMode::CreateOnly, WriteOutcome::Created),
+                Some(_) => (ExistingEntryHandling::Replace, FileWriteOutcome::Replaced),
+                None => (ExistingEntryHandling::CreateOnly, FileWriteOutcome::Created),
             };
             match temp.publish(&place.name, over) {
                 Err(Errno::EXIST) => {}
@@ -133,7 +133,7 @@ impl Root {
         }
         let message =
             format!("{} keeps changing while it is written; try again", quoted_path(&place.path));
-        Err(ToolError::new(ToolFault::Unavailable, message))
+        Err(ToolError::new(ToolErrorKind::Unavailable, message))
     }
 
     /// Checks that the entry `found` at `place` meets the conditions `terms`.
@@ -141,33 +141,38 @@ impl Root {
         &self,
         place: &EntryLocation,
         found: Option<&EntryMeta>,
-        terms: &WriteConditions,
-        watch: &WorkMonitor,
+        terms: &FileWriteConditions,
+        watch: &DiskWorkMonitor,
     ) -> Result<(), ToolError> {
         let path = quoted_path(&place.path);
         let Some(found) = found else {
             return match (&terms.existing, terms.missing) {
-                (ExistingFile::Keep | ExistingFile::Replace, MissingFile::Create) => Ok(()),
-                (ExistingFile::Match(expected), MissingFile::Create) => Err(ToolError::new(
-                    ToolFault::Conflict(json!({ "expected": expected, "actual": null })),
-                    format!("{path} does not exist any more; leave if_match out to create it"),
-                )),
-                (_, MissingFile::Refuse) => Err(self.refusal(&place.path, Errno::NOENT)),
+                (
+                    ExistingFilePolicy::Keep | ExistingFilePolicy::Replace,
+                    MissingFilePolicy::Create,
+                ) => Ok(()),
+                (ExistingFilePolicy::Match(expected), MissingFilePolicy::Create) => {
+                    Err(ToolError::new(
+                        ToolErrorKind::Conflict(json!({ "expected": expected, "actual": null })),
+                        format!("{path} does not exist any more; leave if_match out to create it"),
+                    ))
+                }
+                (_, MissingFilePolicy::Refuse) => Err(self.refusal(&place.path, Errno::NOENT)),
             };
         };
         file::require_regular(found, &place.path)?;
         match &terms.existing {
-            ExistingFile::Replace => check_writable(place),
-            ExistingFile::Keep => {
+            ExistingFilePolicy::Replace => check_writable(place),
+            ExistingFilePolicy::Keep => {
                 let actual = self.current_etag(place, watch)?;
                 let message = format!(
                     "{path} exists; to replace it, read it and pass its etag as if_match, or pass \
                      overwrite: true"
                 );
                 let details = json!({ "expected": null, "actual": actual });
-                Err(ToolError::new(ToolFault::Conflict(details), message))
+                Err(ToolError::new(ToolErrorKind::Conflict(details), message))
             }
-            ExistingFile::Match(expected) => {
+            ExistingFilePolicy::Match(expected) => {
                 let actual = self.current_etag(place, watch)?;
                 if actual.matches(expected) {
                     check_writable(place)
@@ -178,7 +183,11 @@ impl Root {
         }
     }
 
-    fn current_etag(&self, place: &EntryLocation, watch: &WorkMonitor) -> Result<Etag, ToolError> {
+    fn current_etag(
+        &self,
+        place: &EntryLocation,
+        watch: &DiskWorkMonitor,
+    ) -> Result<Etag, ToolError> {
         let file = place.open_entry().map_err(|err| refusal(&place.path, err))?;
         self.etag(&WorkspaceFile::new(file, &place.path)?, watch)
     }
@@ -189,7 +198,7 @@ impl EntryLocation {
     pub(super) fn create_temp(
         &self,
         found: Option<&EntryMeta>,
-        terms: &WriteConditions,
+        terms: &FileWriteConditions,
     ) -> Result<TempFile<'_>, ToolError> {
         let fail = |err| refusal(&self.path, err);
         let kept = found.map(EntryMeta::mode);
@@ -230,20 +239,24 @@ impl EntryLocation {
 }
 
 /// Writes all of `content` to `fd` and flushes it to disk.
-fn write_all(fd: BorrowedFd<'_>, content: &[u8], watch: &WorkMonitor) -> Result<(), WorkError> {
+fn write_all(
+    fd: BorrowedFd<'_>,
+    content: &[u8],
+    watch: &DiskWorkMonitor,
+) -> Result<(), DiskWorkError> {
     for block in content.chunks(BLOCK_BYTES << 2) {
-        watch.check_cancelled().map_err(WorkError::Tool)?;
+        watch.check_cancelled().map_err(DiskWorkError::Tool)?;
         let mut rest = block;
         while !rest.is_empty() {
             match write(fd, rest) {
-                Ok(0) => return Err(WorkError::Errno(Errno::NOSPC)),
+                Ok(0) => return Err(DiskWorkError::Errno(Errno::NOSPC)),
                 Ok(written) => rest = &rest[written..],
                 Err(Errno::INTR) => {}
-                Err(err) => return Err(WorkError::Errno(err)),
+                Err(err) => return Err(DiskWorkError::Errno(err)),
             }
         }
     }
-    fsync(fd).map_err(WorkError::Errno)
+    fsync(fd).map_err(DiskWorkError::Errno)
 }
 
 /// Fails if the file's permissions forbid writing, even if its directory would allow replacing it.

@@ -21,7 +21,7 @@ pub(super) struct TempFile<'d> {
 
 /// Handling of an existing entry when a temporary file gets its final name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PublishMode {
+pub(super) enum ExistingEntryHandling {
     /// Keep the existing entry and fail with `EEXIST`.
     CreateOnly,
     /// Replace the existing entry.
@@ -68,10 +68,14 @@ impl<'d> TempFile<'d> {
     }
 
     /// Gives the temporary file its final name `name` atomically.
-    pub(super) fn publish(&mut self, name: &OsStr, over: PublishMode) -> Result<(), Errno> {
+    pub(super) fn publish(
+        &mut self,
+        name: &OsStr,
+        over: ExistingEntryHandling,
+    ) -> Result<(), Errno> {
         match over {
-            PublishMode::CreateOnly => self.link_or_move(name)?,
-            PublishMode::Replace => {
+            ExistingEntryHandling::CreateOnly => self.link_or_move(name)?,
+            ExistingEntryHandling::Replace => {
                 self.ensure_name()?;
                 if let Some(temp) = &self.name {
                     renameat(self.dir, temp, self.dir, name)?;
@@ -150,10 +154,10 @@ mod tests {
                 write(&temp, content.as_bytes())?;
                 temp.publish(OsStr::new("f"), over)
             };
-            assert_eq!(publish("first", PublishMode::CreateOnly), Ok(()));
-            assert_eq!(publish("second", PublishMode::CreateOnly), Err(Errno::EXIST));
+            assert_eq!(publish("first", ExistingEntryHandling::CreateOnly), Ok(()));
+            assert_eq!(publish("second", ExistingEntryHandling::CreateOnly), Err(Errno::EXIST));
             assert_eq!(content(space.path()), [("f".into(), "first".into())]);
-            assert_eq!(publish("third", PublishMode::Replace), Ok(()));
+            assert_eq!(publish("third", ExistingEntryHandling::Replace), Ok(()));
             assert_eq!(content(space.path()), [("f".into(), "third".into())]);
             drop(create(&dir, mode));
             assert_eq!(content(space.path()).len(), 1);

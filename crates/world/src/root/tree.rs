@@ -14,7 +14,7 @@ use super::meta::EntryKind;
 use super::path::quoted_path;
 use super::place::or_dot;
 use super::refusal::refusal;
-use super::work::WorkMonitor;
+use super::work::DiskWorkMonitor;
 
 /// The maximum number of entries of a tree that one operation may change.
 const ENTRIES_MAX: u64 = 2_000_000;
@@ -34,7 +34,7 @@ pub(super) struct TreeDirectory<'t> {
 pub(super) fn each_directory(
     top: &OwnedFd,
     path: &str,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
     mut visit: impl FnMut(TreeDirectory<'_>) -> Result<(), ToolError>,
 ) -> Result<(), ToolError> {
     let mut waiting = vec![PathBuf::new()];
@@ -52,7 +52,7 @@ pub(super) fn each_directory(
         if seen > ENTRIES_MAX {
             let path = quoted_path(path);
             let message = format!("{path} has more than {ENTRIES_MAX} entries; use a part of it");
-            return Err(ToolError::new(toolgate_contract::ToolFault::TooLarge, message));
+            return Err(ToolError::new(toolgate_contract::ToolErrorKind::TooLarge, message));
         }
         let dirs = entries.iter().filter(|(_, kind)| *kind == EntryKind::Dir);
         waiting.extend(dirs.map(|(name, _)| at.join(name)));
@@ -75,7 +75,7 @@ impl Root {
         top: &OwnedFd,
         places: &[&Path],
         path: &str,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
     ) -> Result<(), ToolError> {
         each_directory(top, path, watch, |branch| {
             for (name, _) in &branch.entries {

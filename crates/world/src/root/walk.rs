@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::vec;
 
 use rustix::fs::{AtFlags, OFlags, statat};
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::Root;
 use super::beneath::{self, SymlinkPolicy};
 use super::entries::each_visible_entry;
 use super::file::WorkspaceFile;
-use super::ignore_rules::{IgnoreRules, RuleFiles};
+use super::ignore_rules::{IgnoreRuleFiles, IgnoreRules};
 use super::meta::{EntryKind, EntryMeta};
 use super::place::or_dot;
-use super::refusal::{WorkError, refusal};
-use super::work::WorkMonitor;
+use super::refusal::{DiskWorkError, refusal};
+use super::work::DiskWorkMonitor;
 
 /// A filter of the entries that a walk includes. A walk enters `.git` only if it starts there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct WalkFolder {
 }
 
 /// A directory that a walk has opened, and its entries.
-pub struct OpenFolder {
+pub struct OpenWalkFolder {
     dir: OwnedFd,
     /// `true` if the directory contains a `.git`, which is not listed.
     pub(crate) has_git: bool,
@@ -55,7 +55,7 @@ pub struct WalkEntry {
 }
 
 /// The starting point of a walk.
-pub enum WalkStart {
+pub enum WalkStartPoint {
     /// A directory, whose entries the walk visits.
     Folder(WalkFolder),
     /// A file, which is the only entry of the walk.
@@ -64,7 +64,7 @@ pub enum WalkStart {
 
 impl Root {
     /// Resolves `path` for a walk. For a directory, it also loads the ignore rules of its parents.
-    pub fn walk_start(&self, path: &str) -> Result<WalkStart, ToolError> {
+    pub fn walk_start(&self, path: &str) -> Result<WalkStartPoint, ToolError> {
         let path = self.relative(path)?;
         let fail = |err| self.refusal(path, err);
         let fd = self.resolve(path, OFlags::PATH).map_err(fail)?;
@@ -72,18 +72,18 @@ impl Root {
         let at = self.path_in_root(&fd).map_err(fail)?;
         if meta.kind() != EntryKind::Dir {
             super::file::require_regular(&meta, path)?;
-            return Ok(WalkStart::File(WalkEntry { path: at, kind: meta.kind() }));
+            return Ok(WalkStartPoint::File(WalkEntry { path: at, kind: meta.kind() }));
         }
         let mut above = PathBuf::new();
         let mut rules = self.ignored_above.clone();
         for name in &at {
             if let Ok(dir) = self.open_unfollowed(&above, OFlags::RDONLY | OFlags::DIRECTORY) {
-                let names = RuleFiles { git: true, ignore: true };
+                let names = IgnoreRuleFiles { git: true, ignore: true };
                 rules = IgnoreRules::for_directory(&dir, &above, rules, names);
             }
             above.push(name);
         }
-        Ok(WalkStart::Folder(WalkFolder { path: at, rules }))
+        Ok(WalkStartPoint::Folder(WalkFolder { path: at, rules }))
     }
 
     /// Opens a file that a walk found. Fails if it is no longer a regular file.
@@ -104,7 +104,7 @@ impl WalkFolder {
         &mut self,
         root: &Root,
         sight: WalkFilter,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
     ) -> Result<Vec<(OsString, EntryKind)>, ToolError> {
         self.open_and_list(root, sight, watch).map(|looked| looked.entries)
     }
@@ -115,8 +115,8 @@ impl WalkFolder {
         &mut self,
         root: &Root,
         sight: WalkFilter,
-        watch: &WorkMonitor,
-    ) -> Result<OpenFolder, ToolError> {
+        watch: &DiskWorkMonitor,
+    ) -> Result<OpenWalkFolder, ToolError> {
         let dir = self.open_handle(root)?;
         self.list_opened(dir, sight, watch)
     }
@@ -132,8 +132,8 @@ impl WalkFolder {
         &mut self,
         dir: OwnedFd,
         sight: WalkFilter,
-        watch: &WorkMonitor,
-    ) -> Result<OpenFolder, ToolError> {
+        watch: &DiskWorkMonitor,
+    ) -> Result<OpenWalkFolder, ToolError> {
         self.read(dir, sight, watch)
             .map_err(|err| err.into_tool_error(&self.path.to_string_lossy()))
     }
@@ -142,10 +142,10 @@ impl WalkFolder {
         &mut self,
         dir: OwnedFd,
         sight: WalkFilter,
-        watch: &WorkMonitor,
-    ) -> Result<OpenFolder, WorkError> {
+        watch: &DiskWorkMonitor,
+    ) -> Result<OpenWalkFolder, DiskWorkError> {
         let mut entries = Vec::new();
-        let mut names = RuleFiles::default();
+        let mut names = IgnoreRuleFiles::default();
         each_visible_entry(dir.as_fd(), watch, |name, kind| {
             names.git |= name == ".git";
             names.ignore |= name == ".gitignore" || name == ".ignore";
@@ -162,7 +162,7 @@ impl WalkFolder {
             }
         }
         entries.sort_unstable();
-        Ok(OpenFolder { dir, has_git: names.git, entries })
+        Ok(OpenWalkFolder { dir, has_git: names.git, entries })
     }
 
     /// Returns the subdirectory `name`. Call [`WalkFolder::list`] first.
@@ -171,7 +171,7 @@ impl WalkFolder {
     }
 }
 
-impl OpenFolder {
+impl OpenWalkFolder {
     /// Returns the metadata of the entry `name` without opening it. `None` if the entry is gone.
     pub(crate) fn meta(&self, name: &OsString) -> Option<EntryMeta> {
         statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(EntryMeta::from)
@@ -192,7 +192,7 @@ impl OpenFolder {
 pub struct TreeWalk<'r> {
     root: &'r Root,
     filter: WalkFilter,
-    watch: &'r WorkMonitor,
+    watch: &'r DiskWorkMonitor,
     /// The path at which the walk resumes. Entries before it are skipped.
     resume_at: Option<PathBuf>,
     open: Vec<(WalkFolder, vec::IntoIter<(OsString, EntryKind)>)>,
@@ -207,7 +207,7 @@ impl<'r> TreeWalk<'r> {
         mut folder: WalkFolder,
         sight: WalkFilter,
         from: Option<PathBuf>,
-        watch: &'r WorkMonitor,
+        watch: &'r DiskWorkMonitor,
     ) -> Result<Self, ToolError> {
         let entries = folder.list(root, sight, watch)?;
         let open = vec![(folder, entries.into_iter())];
@@ -232,7 +232,7 @@ impl<'r> TreeWalk<'r> {
                 let mut inner = folder.child(&name);
                 match inner.list(self.root, self.filter, self.watch) {
                     Ok(entries) => self.open.push((inner, entries.into_iter())),
-                    Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+                    Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
                     Err(_) => self.unread_folders += 1,
                 }
             }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustix::fs::fstatfs;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{CallEvent, EventSink, ToolContext, ToolError};
+use toolgate_contract::{CallEvent, CallEventSink, ToolContext, ToolError};
 
 use super::Root;
 
@@ -45,9 +45,9 @@ impl Root {
     pub async fn run_blocking<T: Send + 'static>(
         &self,
         ctx: &ToolContext,
-        work: impl FnOnce(&Self, &WorkMonitor) -> Result<T, ToolError> + Send + 'static,
+        work: impl FnOnce(&Self, &DiskWorkMonitor) -> Result<T, ToolError> + Send + 'static,
     ) -> Result<T, ToolError> {
-        let watch = WorkMonitor::new(ctx.cancel.clone(), ctx.events.clone());
+        let watch = DiskWorkMonitor::new(ctx.cancel.clone(), ctx.events.clone());
         let room = tokio::select! {
             room = self.handle.work_slots.clone().acquire_owned() => room,
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
@@ -66,22 +66,22 @@ impl Root {
 }
 
 /// A token that cancels disk work, and the progress events of the work.
-pub struct WorkMonitor {
+pub struct DiskWorkMonitor {
     cancel: CancellationToken,
-    events: EventSink,
+    events: CallEventSink,
     since: Instant,
     /// The time of the last progress message, in milliseconds after `since`.
     reported_ms: AtomicU64,
 }
 
-impl WorkMonitor {
-    fn new(cancel: CancellationToken, events: EventSink) -> Self {
+impl DiskWorkMonitor {
+    fn new(cancel: CancellationToken, events: CallEventSink) -> Self {
         Self { cancel, events, since: Instant::now(), reported_ms: AtomicU64::new(0) }
     }
 
     /// Creates a monitor that `cancel` cancels and that reports no progress.
     pub fn silent(cancel: CancellationToken) -> Self {
-        Self::new(cancel, EventSink::none())
+        Self::new(cancel, CallEventSink::none())
     }
 
     /// Fails if the disk work has been cancelled.
@@ -108,9 +108,9 @@ impl WorkMonitor {
 }
 
 /// Creates a monitor for short work, which is never cancelled and reports no progress.
-impl Default for WorkMonitor {
+impl Default for DiskWorkMonitor {
     fn default() -> Self {
-        Self::new(CancellationToken::new(), EventSink::none())
+        Self::new(CancellationToken::new(), CallEventSink::none())
     }
 }
 

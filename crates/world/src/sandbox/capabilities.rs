@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::fstat;
 
 use super::SandboxPaths;
-use super::cgroups::{CgroupLimits, CgroupParents, CgroupSet};
-use super::coverage::{MissingLayer, SandboxCoverage, SandboxLayer};
-use super::layers::{self, AvailableLayers};
+use super::cgroups::{CgroupLimits, CgroupParents, RunCgroups};
+use super::coverage::{MissingSandboxLayer, SandboxCoverage, SandboxLayer};
+use super::layers::{self, AvailableSandboxLayers};
 use super::plan::{
-    FileIdentity, LandlockConfig, NamespaceSet, OsBytes, SandboxPlan, SeccompFilters, SpawnRequest,
+    FileIdentity, LandlockConfig, OsStringBytes, SandboxNamespaces, SandboxPlan, SeccompFilters,
+    SpawnRequest,
 };
 use super::seccomp::{SocketFamilies, build_filters};
 use super::settings::{SandboxProfile, SandboxSettings};
@@ -31,7 +32,7 @@ pub(super) type ServerVariables = BTreeMap<OsString, OsString>;
 
 /// The sandbox capabilities of this system, and the settings that apply to all programs.
 pub(super) struct SandboxCapabilities {
-    pub(super) layers: AvailableLayers,
+    pub(super) layers: AvailableSandboxLayers,
     pub(super) machine_view: MachineMounts,
     cgroup_parents: Option<CgroupParents>,
     /// The system call filters: first those that allow internet sockets (own or shared network),
@@ -60,7 +61,7 @@ impl SandboxCapabilities {
         let SandboxSettings { processes, cpu_percent, .. } = *settings;
         let room = CgroupLimits { memory_bytes, processes, cpu_percent };
         let parents = CgroupParents::find(room);
-        let layers = AvailableLayers::all(parents.as_ref().map(drop).map_err(Clone::clone));
+        let layers = AvailableSandboxLayers::all(parents.as_ref().map(drop).map_err(Clone::clone));
         let unix = settings.unix_sockets;
         let mut capabilities = Self {
             layers: layers.clone(),
@@ -74,7 +75,7 @@ impl SandboxCapabilities {
             build_filters(SocketFamilies { internet: false, unix })?,
         ];
         let layers = layers.try_out(|layers| {
-            let folder = StartFolder::at_workspace(workspace)?;
+            let folder = ProgramStartFolder::at_workspace(workspace)?;
             let handle = folder.workspace.try_clone()?;
             let request = folder.empty_request();
             let plan = capabilities.plan(layers, &SandboxViewRequest::LARGEST, folder);
@@ -88,7 +89,7 @@ impl SandboxCapabilities {
     /// Returns the layers of `profile` that are in force on this system.
     pub(super) fn coverage(&self, profile: SandboxProfile) -> SandboxCoverage {
         // A program in the machine's network is promised no network namespace.
-        let is_promised = |it: &&MissingLayer| {
+        let is_promised = |it: &&MissingSandboxLayer| {
             it.layer != SandboxLayer::Network || profile != SandboxProfile::Network
         };
         let missing = self.layers.missing.iter().filter(is_promised).cloned().collect();
@@ -96,7 +97,10 @@ impl SandboxCapabilities {
     }
 
     /// Creates control groups for a run of a program, if this system has them.
-    pub(super) fn create_groups(&self, layers: &AvailableLayers) -> io::Result<Option<CgroupSet>> {
+    pub(super) fn create_groups(
+        &self,
+        layers: &AvailableSandboxLayers,
+    ) -> io::Result<Option<RunCgroups>> {
         layers
             .groups
             .then_some(self.cgroup_parents.as_ref())
@@ -119,13 +123,13 @@ impl SandboxCapabilities {
 
     pub(super) fn plan(
         &self,
-        layers: &AvailableLayers,
+        layers: &AvailableSandboxLayers,
         wanted: &SandboxViewRequest<'_>,
-        folder: StartFolder,
+        folder: ProgramStartFolder,
     ) -> SandboxPlan {
         let shares_network = wanted.profile == SandboxProfile::Network;
         let spaces =
-            layers.namespaces.map(|it| NamespaceSet { net: it.net && !shares_network, ..it });
+            layers.namespaces.map(|it| SandboxNamespaces { net: it.net && !shares_network, ..it });
         let has_own = spaces.is_some_and(|spaces| spaces.net);
         // Without its own network namespace, a program must not create any socket that reaches a
         // network.
@@ -151,15 +155,15 @@ impl SandboxCapabilities {
 
 /// The workspace and the working directory of a program. The working directory is in the workspace,
 /// or is one of the additional visible paths.
-pub(super) struct StartFolder {
+pub(super) struct ProgramStartFolder {
     pub(super) workspace: OwnedFd,
     path: PathBuf,
     pub(super) workspace_identity: FileIdentity,
-    cwd: OsBytes,
+    cwd: OsStringBytes,
     cwd_identity: FileIdentity,
 }
 
-impl StartFolder {
+impl ProgramStartFolder {
     pub(super) fn new(workspace: &Root, cwd: BorrowedFd<'_>, seen: &[PathBuf]) -> io::Result<Self> {
         let workspace = workspace.open_dir(".").map_err(into_io_error)?;
         let path = path_of_fd(&workspace)?;
@@ -167,7 +171,7 @@ impl StartFolder {
         if path == Path::new("/") {
             return Err(io::Error::other("the workspace is `/`, so a sandbox could hide nothing"));
         }
-        let cwd_at: OsBytes = match at.strip_prefix(&path) {
+        let cwd_at: OsStringBytes = match at.strip_prefix(&path) {
             Ok(beneath) if beneath.as_os_str().is_empty() => Path::new(".").into(),
             Ok(beneath) => beneath.into(),
             Err(_) if seen.contains(&at) => at.into(),
@@ -217,7 +221,7 @@ fn identity_of(handle: impl AsFd) -> io::Result<FileIdentity> {
 }
 
 /// Returns the resource limits of each process of a program.
-fn resource_limits(layers: &AvailableLayers, room: CgroupLimits) -> Vec<(u32, u64)> {
+fn resource_limits(layers: &AvailableSandboxLayers, room: CgroupLimits) -> Vec<(u32, u64)> {
     let mut limits =
         vec![(libc::RLIMIT_NOFILE, OPEN_FILES_MAX), (libc::RLIMIT_FSIZE, FILE_BYTES_MAX)];
     if !layers.groups {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-use super::plan::OsBytes;
+use super::plan::OsStringBytes;
 
 /// The name prefix of the control groups that a server creates.
 const GROUP_PREFIX: &str = "toolgate-";
@@ -45,7 +45,7 @@ const PROCESSES_FILE: &str = "cgroup.procs";
 
 /// The control groups of a run and of later runs of the same helper. Dropping the set removes the
 /// groups.
-pub(crate) struct CgroupSet(Vec<PathBuf>);
+pub(crate) struct RunCgroups(Vec<PathBuf>);
 
 /// The limits that control groups enforce on one run of a program.
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +128,7 @@ impl CgroupParents {
     }
 
     /// Creates the control groups for a run of a program.
-    pub(super) fn create_groups(&self) -> io::Result<CgroupSet> {
+    pub(super) fn create_groups(&self) -> io::Result<RunCgroups> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let name = format!(
@@ -137,7 +137,7 @@ impl CgroupParents {
             self.namespace,
             self.server_id
         );
-        let mut groups = CgroupSet(Vec::with_capacity(self.all.len()));
+        let mut groups = RunCgroups(Vec::with_capacity(self.all.len()));
         for CgroupParent { folder, limits: bounds } in &self.all {
             let group = folder.join(&name);
             fs::create_dir(&group)?;
@@ -176,9 +176,9 @@ impl CgroupParents {
     }
 }
 
-impl CgroupSet {
+impl RunCgroups {
     /// Returns the files to which a process writes to join the control groups.
-    pub(super) fn join_files(&self) -> Vec<OsBytes> {
+    pub(super) fn join_files(&self) -> Vec<OsStringBytes> {
         self.0.iter().map(|group| group.join(PROCESSES_FILE).into()).collect()
     }
 
@@ -193,7 +193,7 @@ impl CgroupSet {
     }
 }
 
-impl Drop for CgroupSet {
+impl Drop for RunCgroups {
     fn drop(&mut self) {
         for group in &self.0 {
             // The kernel may need a moment after the last process was reaped.

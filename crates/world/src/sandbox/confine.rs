@@ -12,18 +12,22 @@ use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::capabilities::{SandboxCapabilities, ServerVariables, StartFolder};
+use super::capabilities::{ProgramStartFolder, SandboxCapabilities, ServerVariables};
 use super::coverage::{IncompleteSandbox, SandboxCoverage};
 use super::exit_pipe::ExitPipe;
-use super::plan::{OsBytes, SpawnRequest, TargetProgram, seal};
+use super::plan::{OsStringBytes, ProgramToExecute, SpawnRequest, seal};
 use super::reserved_names::NameReservation;
 use super::settings::SandboxRequirement;
-use super::standby::{HelperKey, HelperTask, IdleHelpers, StandbyHelper, has_helper_ended};
+use super::standby::{
+    IdleSandboxHelpers, SandboxHelperKey, SandboxHelperTask, StandbySandboxHelper, has_helper_ended,
+};
 use super::view::{SandboxViewRequest, expand_home};
-use super::{Confinement, Sandbox, coverage, layers};
+use super::{ProgramConfinement, Sandbox, coverage, layers};
 use crate::Root;
-use crate::forwarder::{Forwarder, HostAccess, NetworkUse, proxy_variables};
-use crate::programs::{ChildProcess, ProgramImage, ResolvedProgram, RunTag, kill_and_wait};
+use crate::forwarder::{HostAccess, NetworkForwarder, ProgramNetworkUse, proxy_variables};
+use crate::programs::{
+    ChildProcess, PreparedProgram, ProgramRunTag, ResolvedProgram, kill_and_wait,
+};
 
 /// A program to start in the sandbox, with its arguments, folder and environment.
 pub(crate) struct SandboxedLaunch {
@@ -34,7 +38,7 @@ pub(crate) struct SandboxedLaunch {
     pub(crate) is_fed: bool,
     pub(crate) grace: Duration,
     /// The tag that all processes of the program will carry.
-    pub(crate) tag: RunTag,
+    pub(crate) tag: ProgramRunTag,
 }
 
 /// The resources that a confined program holds while it runs.
@@ -46,10 +50,10 @@ pub(crate) struct RunningConfinement {
     /// The layers of the sandbox that confine the program.
     pub(crate) coverage: Arc<SandboxCoverage>,
     /// The forwarder of a program that may reach some hosts.
-    forwarder: Option<Forwarder>,
-    helper: Option<StandbyHelper>,
-    helper_key: HelperKey,
-    idle_helpers: IdleHelpers,
+    forwarder: Option<NetworkForwarder>,
+    helper: Option<StandbySandboxHelper>,
+    helper_key: SandboxHelperKey,
+    idle_helpers: IdleSandboxHelpers,
     is_over: bool,
     _reserved: Option<NameReservation>,
 }
@@ -86,8 +90,8 @@ impl RunningConfinement {
     }
 
     /// Returns what the program did with its network so far.
-    pub(crate) fn network_use(&self) -> NetworkUse {
-        self.forwarder.as_ref().map(Forwarder::network_use).unwrap_or_default()
+    pub(crate) fn network_use(&self) -> ProgramNetworkUse {
+        self.forwarder.as_ref().map(NetworkForwarder::network_use).unwrap_or_default()
     }
 
     /// Returns the error that kept the program from starting. Call this after the program has
@@ -103,7 +107,7 @@ impl Drop for RunningConfinement {
         let Some(helper) = self.helper.take().filter(|_| self.is_over) else { return };
         match self.forwarder {
             // The next program gets a network and a forwarder of its own.
-            Some(_) => IdleHelpers::retire(helper),
+            Some(_) => IdleSandboxHelpers::retire(helper),
             None => self.idle_helpers.give_back(helper, self.helper_key.clone()),
         }
     }
@@ -114,10 +118,10 @@ impl Sandbox {
     /// Blocks.
     pub(crate) fn confine(
         &self,
-        inside: &Confinement,
+        inside: &ProgramConfinement,
         start: SandboxedLaunch,
         variables: &ServerVariables,
-        begin: impl Fn(ProgramImage) -> io::Result<ChildProcess>,
+        begin: impl Fn(PreparedProgram) -> io::Result<ChildProcess>,
     ) -> io::Result<(ChildProcess, RunningConfinement)> {
         let capabilities = self.capabilities(&inside.workspace, variables)?;
         let coverage = capabilities.coverage(inside.profile);
@@ -130,7 +134,8 @@ impl Sandbox {
             self.check_network(capabilities, inside, &begin)?;
             start.env.extend(proxy_variables(&access.rules));
         }
-        let folder = StartFolder::new(&inside.workspace, start.cwd.as_fd(), &inside.visible_paths)?;
+        let folder =
+            ProgramStartFolder::new(&inside.workspace, start.cwd.as_fd(), &inside.visible_paths)?;
         let (birth, their_birth) = pipe_with(PipeFlags::CLOEXEC)?;
         let (end, their_end) = ExitPipe::new()?;
         let workspace = folder.workspace.try_clone()?;
@@ -142,7 +147,10 @@ impl Sandbox {
         };
         let is_fed = start.is_fed;
         let request = SpawnRequest {
-            runs: inside.executables.as_ref().map(|runs| runs.iter().map(OsBytes::from).collect()),
+            runs: inside
+                .executables
+                .as_ref()
+                .map(|runs| runs.iter().map(OsStringBytes::from).collect()),
             grace_ms: u64::try_from(start.grace.as_millis()).unwrap_or(u64::MAX),
             tag: Some(start.tag.number()),
             program: Some(target_program(start)),
@@ -152,14 +160,14 @@ impl Sandbox {
         plan.has_forwarder = inside.hosts.is_some();
         let is_apart = plan.spaces.is_some();
         let request = seal(&request)?;
-        let task = HelperTask {
+        let task = SandboxHelperTask {
             request,
             failure_pipe: their_birth,
             exit_pipe: their_end,
             workspace,
             is_fed,
         };
-        let like = HelperKey::new(plan);
+        let like = SandboxHelperKey::new(plan);
         let (mut helper, child) = self.start_task(capabilities, &task, &like, begin)?;
         let forwarder = inside.hosts.as_ref().map(|access| start_forwarder(&mut helper, access));
         let forwarder = forwarder.transpose().inspect_err(|_| {
@@ -193,10 +201,10 @@ impl Sandbox {
     fn start_task(
         &self,
         capabilities: &SandboxCapabilities,
-        task: &HelperTask,
-        like: &HelperKey,
-        begin: impl Fn(ProgramImage) -> io::Result<ChildProcess>,
-    ) -> io::Result<(StandbyHelper, ChildProcess)> {
+        task: &SandboxHelperTask,
+        like: &SandboxHelperKey,
+        begin: impl Fn(PreparedProgram) -> io::Result<ChildProcess>,
+    ) -> io::Result<(StandbySandboxHelper, ChildProcess)> {
         while let Some(mut helper) = self.0.idle.take(like) {
             match helper.run_task(task) {
                 Ok(Ok(child)) => return Ok((helper, child)),
@@ -210,7 +218,8 @@ impl Sandbox {
         }
         let mounts = self.0.idle.mount_generation();
         let groups = capabilities.create_groups(&capabilities.layers)?;
-        let mut helper = StandbyHelper::start(groups, mounts, like.plan.clone(), task, begin)?;
+        let mut helper =
+            StandbySandboxHelper::start(groups, mounts, like.plan.clone(), task, begin)?;
         let child = helper.run_task(task)?.map_err(coverage::into_start_error)?;
         Ok((helper, child))
     }
@@ -251,7 +260,7 @@ impl Sandbox {
     /// This system cannot confine programs.
     pub(crate) fn shows_file(
         &self,
-        inside: &Confinement,
+        inside: &ProgramConfinement,
         named: &Path,
         variables: &ServerVariables,
     ) -> io::Result<bool> {
@@ -279,7 +288,7 @@ impl Sandbox {
     fn reserve(
         &self,
         capabilities: &SandboxCapabilities,
-        folder: &StartFolder,
+        folder: &ProgramStartFolder,
     ) -> io::Result<NameReservation> {
         let workspace = folder.workspace.try_clone()?;
         Ok(self.0.reserved.reserve(
@@ -291,23 +300,26 @@ impl Sandbox {
 }
 
 /// Starts the forwarder of a program in the network of the sandbox helper `helper`.
-fn start_forwarder(helper: &mut StandbyHelper, access: &Arc<HostAccess>) -> io::Result<Forwarder> {
+fn start_forwarder(
+    helper: &mut StandbySandboxHelper,
+    access: &Arc<HostAccess>,
+) -> io::Result<NetworkForwarder> {
     let listener = helper.take_listener().ok_or(io::ErrorKind::NotConnected)?;
-    Forwarder::start(listener, access)
+    NetworkForwarder::start(listener, access)
 }
 
-fn target_program(start: SandboxedLaunch) -> TargetProgram {
+fn target_program(start: SandboxedLaunch) -> ProgramToExecute {
     let SandboxedLaunch { program, args, cwd: _, env, is_fed, grace: _, tag: _ } = start;
     let env = env.into_iter().map(|(mut name, value)| {
         name.push("=");
         name.push(value);
-        OsBytes::from(name)
+        OsStringBytes::from(name)
     });
-    TargetProgram {
+    ProgramToExecute {
         path: program.path.into(),
         identity: program.identity,
         args: std::iter::once(program.name.into())
-            .chain(args.into_iter().map(OsBytes::from))
+            .chain(args.into_iter().map(OsStringBytes::from))
             .collect(),
         env: env.collect(),
         is_fed,

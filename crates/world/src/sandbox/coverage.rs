@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::settings::SandboxProfile;
-use super::setup_step::{SetupFailure, SetupStep};
+use super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
 
 /// The confinement of a program: its profile, and the layers that are missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -16,12 +16,12 @@ pub struct SandboxCoverage {
     /// Profile that applies.
     pub profile: SandboxProfile,
     /// Layers of the profile that this system lacks. Empty if the confinement is complete.
-    pub missing: Arc<[MissingLayer]>,
+    pub missing: Arc<[MissingSandboxLayer]>,
 }
 
 /// A sandbox layer that this system lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct MissingLayer {
+pub struct MissingSandboxLayer {
     /// The missing layer.
     pub layer: SandboxLayer,
     /// The reason why the layer is missing.
@@ -87,25 +87,25 @@ impl SandboxLayer {
 
     /// Returns the sandbox layer that is missing if the setup step `step` failed. `None` if no
     /// program can be confined without that step.
-    pub(super) fn from_step(step: SetupStep) -> Option<Self> {
+    pub(super) fn from_step(step: SandboxSetupStep) -> Option<Self> {
         match step {
-            SetupStep::Namespaces
-            | SetupStep::UserIds
-            | SetupStep::Sources
-            | SetupStep::Root
-            | SetupStep::Enter => Some(Self::View),
-            SetupStep::Proc => Some(Self::Proc),
-            SetupStep::Network => Some(Self::Network),
-            SetupStep::Landlock => Some(Self::Landlock),
-            SetupStep::Seccomp => Some(Self::Seccomp),
-            SetupStep::Groups => Some(Self::Groups),
-            SetupStep::Plan
-            | SetupStep::Folder
-            | SetupStep::Program
-            | SetupStep::Limits
-            | SetupStep::Rights
-            | SetupStep::Start
-            | SetupStep::NetworkTest => None,
+            SandboxSetupStep::Namespaces
+            | SandboxSetupStep::UserIds
+            | SandboxSetupStep::Sources
+            | SandboxSetupStep::Root
+            | SandboxSetupStep::Enter => Some(Self::View),
+            SandboxSetupStep::Proc => Some(Self::Proc),
+            SandboxSetupStep::Network => Some(Self::Network),
+            SandboxSetupStep::Landlock => Some(Self::Landlock),
+            SandboxSetupStep::Seccomp => Some(Self::Seccomp),
+            SandboxSetupStep::Groups => Some(Self::Groups),
+            SandboxSetupStep::Plan
+            | SandboxSetupStep::Folder
+            | SandboxSetupStep::Program
+            | SandboxSetupStep::Limits
+            | SandboxSetupStep::Rights
+            | SandboxSetupStep::Start
+            | SandboxSetupStep::NetworkTest => None,
         }
     }
 }
@@ -142,7 +142,7 @@ impl fmt::Display for IncompleteSandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(SandboxCoverage { profile, missing }) = self;
         write!(f, "the sandbox `{}` is incomplete here", profile.name())?;
-        for MissingLayer { layer, why } in missing.iter() {
+        for MissingSandboxLayer { layer, why } in missing.iter() {
             write!(f, "; `{}` is missing: {why}", layer.name())?;
         }
         Ok(())
@@ -152,10 +152,10 @@ impl fmt::Display for IncompleteSandbox {
 impl std::error::Error for IncompleteSandbox {}
 
 /// Converts a setup failure into the error for the caller that started the program.
-pub(super) fn into_start_error(failed: SetupFailure) -> io::Error {
+pub(super) fn into_start_error(failed: SandboxSetupFailure) -> io::Error {
     match failed.step {
         // An unconfined program fails with the same error.
-        SetupStep::Start => failed.cause,
+        SandboxSetupStep::Start => failed.cause,
         _ => io::Error::other(failed),
     }
 }

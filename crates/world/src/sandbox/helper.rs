@@ -24,13 +24,13 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 pub(super) use network_test::GOT_THROUGH;
 pub(super) use privileges::drop_privileges;
 
-use super::helper_messages::{HelperAnswer, HelperOrder};
+use super::helper_messages::{SandboxHelperAnswer, SandboxHelperOrder};
 use super::kernel;
-use super::plan::{FileIdentity, OsBytes, SandboxPlan, SpawnRequest, unseal};
-use super::setup_step::{SetupFailure, SetupStep};
+use super::plan::{FileIdentity, OsStringBytes, SandboxPlan, SpawnRequest, unseal};
+use super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
 use crate::forwarder;
-use crate::programs::{EXTRA_FD, RunTag};
-use exec::LocatedProgram;
+use crate::programs::{EXTRA_FD, ProgramRunTag};
+use exec::LocatedProgramFile;
 
 /// Runs the sandbox helper: creates a process for each program that the server requests. Never
 /// returns.
@@ -40,7 +40,7 @@ pub(super) fn run_helper() -> ! {
         Ok(()) => exit(0),
         Err(failed) => {
             // The server may be gone already.
-            let _ = HelperAnswer::Failed(failed).send(&line);
+            let _ = SandboxHelperAnswer::Failed(failed).send(&line);
             exit(127)
         }
     }
@@ -66,31 +66,34 @@ pub(super) fn take_connection() -> Option<OwnedFd> {
 ///
 /// The helper joins the control groups, applies the plan from the first message, and then forks a
 /// process for each order.
-fn serve_orders(line: &OwnedFd) -> Result<(), SetupFailure> {
-    SetupStep::Plan.check(reaper::block_signals())?;
-    let Some(first) = SetupStep::Plan.check(HelperOrder::receive(line))? else { return Ok(()) };
-    let plan: SandboxPlan = SetupStep::Plan.check(unseal(first.message.as_fd()))?;
+fn serve_orders(line: &OwnedFd) -> Result<(), SandboxSetupFailure> {
+    SandboxSetupStep::Plan.check(reaper::block_signals())?;
+    let Some(first) = SandboxSetupStep::Plan.check(SandboxHelperOrder::receive(line))? else {
+        return Ok(());
+    };
+    let plan: SandboxPlan = SandboxSetupStep::Plan.check(unseal(first.message.as_fd()))?;
     drop(first);
-    SetupStep::Groups.check(join_groups(&plan.groups))?;
+    SandboxSetupStep::Groups.check(join_groups(&plan.groups))?;
     preparation::prepare_helper(&plan)?;
     if plan.has_forwarder {
-        let listener = SetupStep::Network.check(forwarder::open_listener())?;
-        SetupStep::Network.check(HelperAnswer::ListenerOpened(listener).send(line))?;
+        let listener = SandboxSetupStep::Network.check(forwarder::open_listener())?;
+        SandboxSetupStep::Network
+            .check(SandboxHelperAnswer::ListenerOpened(listener).send(line))?;
     }
     privileges::drop_early(&plan)?;
     let flags = plan.spaces.map_or(0, |_| PROGRAM_NAMESPACES);
     loop {
-        let (taken, take) = SetupStep::Namespaces.check(pipe_with(PipeFlags::CLOEXEC))?;
+        let (taken, take) = SandboxSetupStep::Namespaces.check(pipe_with(PipeFlags::CLOEXEC))?;
         // The new process is a child of the server, as this one is: it ends with the server, which
         // waits for it.
-        match SetupStep::Namespaces.check(kernel::fork_beside(flags))? {
+        match SandboxSetupStep::Namespaces.check(kernel::fork_beside(flags))? {
             None => {
                 drop(taken);
                 wait_for_order(line, &plan, &take)
             }
             Some(pid) => {
                 drop(take);
-                SetupStep::Plan.check(HelperAnswer::ProcessReady(pid).send(line))?;
+                SandboxSetupStep::Plan.check(SandboxHelperAnswer::ProcessReady(pid).send(line))?;
                 // The process had no order, or it could not be used.
                 if read(&taken, &mut [0]) != Ok(1) {
                     return Ok(());
@@ -104,18 +107,19 @@ fn serve_orders(line: &OwnedFd) -> Result<(), SetupFailure> {
 /// that, sets up the part of the confinement that all orders share. After the order, the process
 /// becomes the program or its reaper.
 fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
-    let ordered =
-        set_up_process(plan).and_then(|()| SetupStep::Plan.check(HelperOrder::receive(line)));
+    let ordered = set_up_process(plan)
+        .and_then(|()| SandboxSetupStep::Plan.check(SandboxHelperOrder::receive(line)));
     let taken = ordered.and_then(|order| {
         let Some(order) = order else { exit(0) };
-        let request: SpawnRequest = SetupStep::Plan.check(unseal(order.message.as_fd()))?;
-        let HelperOrder { streams, failure_pipe, exit_pipe: end, workspace, message: _ } = order;
-        SetupStep::Start.check(take_over_order(plan, &request, streams, &workspace))?;
+        let request: SpawnRequest = SandboxSetupStep::Plan.check(unseal(order.message.as_fd()))?;
+        let SandboxHelperOrder { streams, failure_pipe, exit_pipe: end, workspace, message: _ } =
+            order;
+        SandboxSetupStep::Start.check(take_over_order(plan, &request, streams, &workspace))?;
         Ok((request, failure_pipe, end))
     });
     let (answer, taken) = match taken {
-        Ok(taken) => (HelperAnswer::OrderTaken, Some(taken)),
-        Err(failed) => (HelperAnswer::Failed(failed), None),
+        Ok(taken) => (SandboxHelperAnswer::OrderTaken, Some(taken)),
+        Err(failed) => (SandboxHelperAnswer::Failed(failed), None),
     };
     // If the answer cannot be sent, nobody is left to receive it.
     let (Ok(()), Some((request, failure_pipe, end))) = (answer.send(line), taken) else {
@@ -125,7 +129,7 @@ fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
     let make_next = || {
         let _ = write(take, &[0]);
     };
-    let around = OrderContext { plan, request: &request, failure_pipe: &failure_pipe, line };
+    let around = HelperOrderContext { plan, request: &request, failure_pipe: &failure_pipe, line };
     let done = match plan.spaces {
         Some(_) => run_as_first_process(&around, &end, make_next),
         None => {
@@ -144,14 +148,14 @@ fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
 
 /// Starts a session in a new process, and sets up the part of the confinement that all orders
 /// share.
-fn set_up_process(plan: &SandboxPlan) -> Result<(), SetupFailure> {
-    SetupStep::Start.check(setsid())?;
-    SetupStep::Start.check(die_with_server(None))?;
+fn set_up_process(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
+    SandboxSetupStep::Start.check(setsid())?;
+    SandboxSetupStep::Start.check(die_with_server(None))?;
     preparation::prepare_program(plan)
 }
 
 /// The server's order that a process received, and the handles for the reports of that process.
-struct OrderContext<'a> {
+struct HelperOrderContext<'a> {
     plan: &'a SandboxPlan,
     request: &'a SpawnRequest,
     failure_pipe: &'a OwnedFd,
@@ -166,7 +170,7 @@ fn take_over_order(
     streams: [OwnedFd; 3],
     workspace: &OwnedFd,
 ) -> io::Result<()> {
-    request.tag.map_or(Ok(()), |tag| RunTag::from_number(tag).apply())?;
+    request.tag.map_or(Ok(()), |tag| ProgramRunTag::from_number(tag).apply())?;
     let [stdin, stdout, stderr] = streams;
     dup2_stdin(stdin)?;
     dup2_stdout(stdout)?;
@@ -176,29 +180,29 @@ fn take_over_order(
 
 /// Confines this process without namespaces, and executes the program.
 fn run_without_namespaces(
-    OrderContext { plan, request, failure_pipe: _, line }: &OrderContext<'_>,
-) -> Result<NoReturn, SetupFailure> {
-    let found = LocatedProgram::locate(plan, request)?;
+    HelperOrderContext { plan, request, failure_pipe: _, line }: &HelperOrderContext<'_>,
+) -> Result<NoReturn, SandboxSetupFailure> {
+    let found = LocatedProgramFile::locate(plan, request)?;
     privileges::drop_rest(plan, request)?;
-    SetupStep::Rights.check(die_with_server(Some(line)))?;
+    SandboxSetupStep::Rights.check(die_with_server(Some(line)))?;
     exec::execute(request, found.as_ref())
 }
 
 /// Runs in the first process of new namespaces: completes the mounts, drops privileges, starts the
 /// program and becomes its reaper.
 fn run_as_first_process(
-    around: &OrderContext<'_>,
+    around: &HelperOrderContext<'_>,
     end: &OwnedFd,
     make_next: impl Fn(),
-) -> Result<NoReturn, SetupFailure> {
-    let OrderContext { plan, request, failure_pipe, line } = around;
+) -> Result<NoReturn, SandboxSetupFailure> {
+    let HelperOrderContext { plan, request, failure_pipe, line } = around;
     mounts::build_late(plan)?;
-    let found = LocatedProgram::locate(plan, request)?;
+    let found = LocatedProgramFile::locate(plan, request)?;
     privileges::drop_rest(plan, request)?;
     // On some kernels, dropping privileges clears this setting.
-    SetupStep::Rights.check(die_with_server(Some(line)))?;
-    let program = SetupStep::Start.check(kernel::fork_into(&|| {
-        let begun = SetupStep::Start.check(exec::start_session());
+    SandboxSetupStep::Rights.check(die_with_server(Some(line)))?;
+    let program = SandboxSetupStep::Start.check(kernel::fork_into(&|| {
+        let begun = SandboxSetupStep::Start.check(exec::start_session());
         match begun.and_then(|()| exec::execute(request, found.as_ref())) {
             Ok(never) => match never {},
             Err(failed) => drop(write(failure_pipe, &failed.to_bytes())),
@@ -211,7 +215,7 @@ fn run_as_first_process(
 }
 
 /// Joins the control groups whose process files (`cgroup.procs`) are `doors`.
-fn join_groups(doors: &[OsBytes]) -> io::Result<()> {
+fn join_groups(doors: &[OsStringBytes]) -> io::Result<()> {
     for door in doors {
         let procs = openat(CWD, door.path(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         write(procs, b"0")?;

@@ -12,13 +12,13 @@ use rustix::net::{
 };
 use rustix::process::Pid;
 
-use super::setup_step::{FAILURE_BYTES, SetupFailure};
+use super::setup_step::{FAILURE_BYTES, SandboxSetupFailure};
 
 /// The number of handles in an order to a sandbox helper.
 const HANDLES: usize = 7;
 
 /// An order of the server to a sandbox helper: start one program.
-pub(super) struct HelperOrder<H> {
+pub(super) struct SandboxHelperOrder<H> {
     /// The standard streams of the program to start.
     pub(super) streams: [H; 3],
     /// The sealed message: a plan in the first order, a request in later orders.
@@ -33,14 +33,14 @@ pub(super) struct HelperOrder<H> {
 
 /// A message from a sandbox helper to the server.
 #[derive(Debug)]
-pub(super) enum HelperAnswer {
+pub(super) enum SandboxHelperAnswer {
     /// The sandbox helper has created a process, which waits for the next order.
     ProcessReady(Pid),
     /// The waiting process has taken the order and carries its tag.
     OrderTaken,
     /// The helper has opened the listener of a forwarder in its network.
     ListenerOpened(OwnedFd),
-    Failed(SetupFailure),
+    Failed(SandboxSetupFailure),
 }
 
 /// Creates a socket pair that preserves message boundaries. Returns the server's end and the
@@ -51,7 +51,7 @@ pub(super) fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, kind, flags, None)?)
 }
 
-impl<H: AsFd> HelperOrder<H> {
+impl<H: AsFd> SandboxHelperOrder<H> {
     pub(super) fn send(&self, line: impl AsFd) -> io::Result<()> {
         let [stdin, stdout, stderr] = self.streams.each_ref();
         let handles = [
@@ -72,7 +72,7 @@ impl<H: AsFd> HelperOrder<H> {
     }
 }
 
-impl HelperOrder<OwnedFd> {
+impl SandboxHelperOrder<OwnedFd> {
     /// Receives the next order of the server. `None` if the server has closed the connection.
     pub(super) fn receive(line: impl AsFd) -> io::Result<Option<Self>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
@@ -104,7 +104,7 @@ impl HelperOrder<OwnedFd> {
     }
 }
 
-impl HelperAnswer {
+impl SandboxHelperAnswer {
     const PROCESS_READY: u8 = 0;
     const ORDER_TAKEN: u8 = 1;
     const FAILED: u8 = 2;
@@ -148,7 +148,7 @@ impl HelperAnswer {
                 number.and_then(Pid::from_raw).map(Self::ProcessReady)
             }
             Self::ORDER_TAKEN => Some(Self::OrderTaken),
-            Self::FAILED => SetupFailure::from_bytes(rest).map(Self::Failed),
+            Self::FAILED => SandboxSetupFailure::from_bytes(rest).map(Self::Failed),
             Self::LISTENER_OPENED => handle.map(Self::ListenerOpened),
             _ => None,
         };
@@ -194,7 +194,7 @@ mod tests {
 
     use rustix::pipe::pipe;
 
-    use super::super::setup_step::SetupStep;
+    use super::super::setup_step::SandboxSetupStep;
     use super::*;
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
         let (read, write) = pipe().unwrap();
         let handles = || (read.as_fd(), write.as_fd());
         let ((r, w), birth) = (handles(), write.as_fd());
-        HelperOrder {
+        SandboxHelperOrder {
             streams: [r, w, w],
             message: r,
             failure_pipe: birth,
@@ -212,27 +212,38 @@ mod tests {
         }
         .send(&ours)
         .unwrap();
-        let order = HelperOrder::receive(&theirs).unwrap().unwrap();
+        let order = SandboxHelperOrder::receive(&theirs).unwrap().unwrap();
         std::fs::File::from(order.failure_pipe).write_all(b"told").unwrap();
         let mut text = [0; 4];
         std::fs::File::from(order.message).read_exact(&mut text).unwrap();
         assert_eq!(text, *b"told");
-        HelperAnswer::ProcessReady(Pid::from_raw(0x0102_0304).unwrap()).send(&theirs).unwrap();
-        let why = io::Error::from_raw_os_error(libc::EBUSY);
-        HelperAnswer::Failed(SetupFailure { step: SetupStep::Groups, cause: why })
+        SandboxHelperAnswer::ProcessReady(Pid::from_raw(0x0102_0304).unwrap())
             .send(&theirs)
             .unwrap();
-        let answer = HelperAnswer::receive(&ours).unwrap();
+        let why = io::Error::from_raw_os_error(libc::EBUSY);
+        SandboxHelperAnswer::Failed(SandboxSetupFailure {
+            step: SandboxSetupStep::Groups,
+            cause: why,
+        })
+        .send(&theirs)
+        .unwrap();
+        let answer = SandboxHelperAnswer::receive(&ours).unwrap();
         assert!(
-            matches!(answer, HelperAnswer::ProcessReady(pid) if pid.as_raw_pid() == 0x0102_0304)
+            matches!(answer, SandboxHelperAnswer::ProcessReady(pid) if pid.as_raw_pid() == 0x0102_0304)
         );
-        let HelperAnswer::Failed(failed) = HelperAnswer::receive(&ours).unwrap() else { panic!() };
+        let SandboxHelperAnswer::Failed(failed) = SandboxHelperAnswer::receive(&ours).unwrap()
+        else {
+            panic!()
+        };
         assert_eq!(
             (failed.step, failed.cause.raw_os_error()),
-            (SetupStep::Groups, Some(libc::EBUSY))
+            (SandboxSetupStep::Groups, Some(libc::EBUSY))
         );
         drop(theirs);
-        assert_eq!(HelperAnswer::receive(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            SandboxHelperAnswer::receive(&ours).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
         drop(ours);
     }
 
@@ -243,7 +254,7 @@ mod tests {
         // connection would live until the kernel collects such cycles.
         let (read, _write) = pipe().unwrap();
         let handle = read.as_fd();
-        let order = HelperOrder {
+        let order = SandboxHelperOrder {
             streams: [handle; 3],
             message: handle,
             failure_pipe: handle,
@@ -251,18 +262,23 @@ mod tests {
             workspace: handle,
         };
         order.send(&ours).unwrap();
-        HelperAnswer::OrderTaken.send(&theirs).unwrap();
+        SandboxHelperAnswer::OrderTaken.send(&theirs).unwrap();
         drop(theirs);
-        assert!(matches!(HelperAnswer::receive(&ours), Ok(HelperAnswer::OrderTaken)));
-        assert_eq!(HelperAnswer::receive(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert!(matches!(SandboxHelperAnswer::receive(&ours), Ok(SandboxHelperAnswer::OrderTaken)));
+        assert_eq!(
+            SandboxHelperAnswer::receive(&ours).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
     }
 
     #[test]
     fn a_listener_is_received_with_its_answer() {
         let (ours, theirs) = message_pair().unwrap();
         let (read, write) = pipe().unwrap();
-        HelperAnswer::ListenerOpened(write).send(&theirs).unwrap();
-        let HelperAnswer::ListenerOpened(received) = HelperAnswer::receive(&ours).unwrap() else {
+        SandboxHelperAnswer::ListenerOpened(write).send(&theirs).unwrap();
+        let SandboxHelperAnswer::ListenerOpened(received) =
+            SandboxHelperAnswer::receive(&ours).unwrap()
+        else {
             panic!()
         };
         std::fs::File::from(received).write_all(b"told").unwrap();
@@ -275,6 +291,6 @@ mod tests {
     fn a_closed_connection_has_no_more_orders() {
         let (ours, theirs) = message_pair().unwrap();
         drop(ours);
-        assert!(HelperOrder::receive(&theirs).unwrap().is_none());
+        assert!(SandboxHelperOrder::receive(&theirs).unwrap().is_none());
     }
 }

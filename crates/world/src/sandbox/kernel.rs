@@ -210,12 +210,12 @@ pub(super) fn fork_beside(flags: libc::c_int) -> io::Result<Option<Pid>> {
 /// Brings up the loopback interface, the only interface in a new network namespace.
 pub(super) fn bring_loopback_up() -> io::Result<()> {
     #[repr(C)]
-    struct InterfaceRequest {
+    struct NetworkInterfaceRequest {
         name: [u8; 16],
         flags: libc::c_short,
         rest: [u8; 22],
     }
-    let mut request = InterfaceRequest { name: [0; 16], flags: 0, rest: [0; 22] };
+    let mut request = NetworkInterfaceRequest { name: [0; 16], flags: 0, rest: [0; 22] };
     request.name[..2].copy_from_slice(b"lo");
     let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
     let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;

@@ -8,12 +8,12 @@ use rustix::io::read;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, waitpid};
 
-use super::cgroups::CgroupSet;
-use super::coverage::{MissingLayer, SandboxLayer};
-use super::plan::{NamespaceSet, SandboxPlan, SpawnRequest, seal};
-use super::setup_step::{FAILURE_BYTES, SetupFailure, SetupStep};
-use super::standby::{HelperTask, StandbyHelper, has_helper_ended};
-use crate::programs::ProgramImage;
+use super::cgroups::RunCgroups;
+use super::coverage::{MissingSandboxLayer, SandboxLayer};
+use super::plan::{SandboxNamespaces, SandboxPlan, SpawnRequest, seal};
+use super::setup_step::{FAILURE_BYTES, SandboxSetupFailure, SandboxSetupStep};
+use super::standby::{SandboxHelperTask, StandbySandboxHelper, has_helper_ended};
+use crate::programs::PreparedProgram;
 
 /// The time limit of testing the sandbox layers.
 const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
@@ -25,19 +25,19 @@ pub(super) const LANDLOCK_MIN: i32 = 2;
 
 /// The sandbox layers that this system has.
 #[derive(Debug, Clone)]
-pub(super) struct AvailableLayers {
-    pub(super) namespaces: Option<NamespaceSet>,
+pub(super) struct AvailableSandboxLayers {
+    pub(super) namespaces: Option<SandboxNamespaces>,
     pub(super) landlock: Option<i32>,
     pub(super) seccomp: bool,
     pub(super) groups: bool,
-    pub(super) missing: Vec<MissingLayer>,
+    pub(super) missing: Vec<MissingSandboxLayer>,
 }
 
-impl AvailableLayers {
+impl AvailableSandboxLayers {
     /// Returns all sandbox layers except those that are obviously missing. The layers are not
     /// tested yet.
     pub(super) fn all(groups: Result<(), String>) -> Self {
-        let spaces = NamespaceSet { user: true, net: true, proc: true };
+        let spaces = SandboxNamespaces { user: true, net: true, proc: true };
         let mut all = Self {
             namespaces: Some(spaces),
             landlock: None,
@@ -69,7 +69,7 @@ impl AvailableLayers {
     /// Something other than a layer fails. In that case this system cannot confine programs.
     pub(super) fn try_out(
         mut self,
-        attempt: impl Fn(&Self) -> io::Result<Option<SetupFailure>>,
+        attempt: impl Fn(&Self) -> io::Result<Option<SandboxSetupFailure>>,
     ) -> io::Result<Self> {
         // There are fewer layers and namespace variants than this.
         for _ in 0..16 {
@@ -82,18 +82,20 @@ impl AvailableLayers {
         Err(io::Error::other("no sandbox works on this system"))
     }
 
-    fn remove(&mut self, layer: SandboxLayer, failed: &SetupFailure) {
+    fn remove(&mut self, layer: SandboxLayer, failed: &SandboxSetupFailure) {
         match layer {
             SandboxLayer::View => {
                 let is_root = rustix::process::geteuid().is_root();
                 self.namespaces = match self.namespaces {
-                    Some(spaces) if spaces.user && is_root && failed.step != SetupStep::Root => {
+                    Some(spaces)
+                        if spaces.user && is_root && failed.step != SandboxSetupStep::Root =>
+                    {
                         // Root can create the other namespaces without a user namespace.
-                        Some(NamespaceSet { user: false, ..spaces })
+                        Some(SandboxNamespaces { user: false, ..spaces })
                     }
-                    Some(spaces) if spaces.net && failed.step == SetupStep::Namespaces => {
+                    Some(spaces) if spaces.net && failed.step == SandboxSetupStep::Namespaces => {
                         self.add_missing(SandboxLayer::Network, failed.to_string());
-                        Some(NamespaceSet { user: true, net: false, ..spaces })
+                        Some(SandboxNamespaces { user: true, net: false, ..spaces })
                     }
                     Some(_) | None => {
                         self.missing.retain(|it| it.layer != SandboxLayer::Network);
@@ -107,12 +109,12 @@ impl AvailableLayers {
             }
             SandboxLayer::Proc => {
                 self.namespaces =
-                    self.namespaces.map(|spaces| NamespaceSet { proc: false, ..spaces });
+                    self.namespaces.map(|spaces| SandboxNamespaces { proc: false, ..spaces });
                 self.add_missing(SandboxLayer::Proc, failed.to_string());
             }
             SandboxLayer::Network => {
                 self.namespaces =
-                    self.namespaces.map(|spaces| NamespaceSet { net: false, ..spaces });
+                    self.namespaces.map(|spaces| SandboxNamespaces { net: false, ..spaces });
                 self.add_missing(SandboxLayer::Network, failed.to_string());
             }
             SandboxLayer::Landlock => {
@@ -132,7 +134,7 @@ impl AvailableLayers {
 
     fn add_missing(&mut self, layer: SandboxLayer, why: String) {
         if !self.missing.iter().any(|it| it.layer == layer) {
-            self.missing.push(MissingLayer { layer, why });
+            self.missing.push(MissingSandboxLayer { layer, why });
         }
     }
 }
@@ -140,22 +142,22 @@ impl AvailableLayers {
 /// Sets up a confinement without a program: `request` under `plan`, in `groups` and `workspace`.
 /// Returns the failure, if any.
 pub(super) fn attempt(
-    groups: Option<CgroupSet>,
+    groups: Option<RunCgroups>,
     plan: SandboxPlan,
     request: &SpawnRequest,
     workspace: OwnedFd,
-) -> io::Result<Option<SetupFailure>> {
+) -> io::Result<Option<SandboxSetupFailure>> {
     let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     let (_end, end) = pipe_with(PipeFlags::CLOEXEC)?;
-    let task = HelperTask {
+    let task = SandboxHelperTask {
         request: seal(request)?,
         failure_pipe: theirs,
         exit_pipe: end,
         workspace,
         is_fed: false,
     };
-    let start = |image: ProgramImage| image.start(&|| Ok(setsid().map(drop)?));
-    let mut helper = StandbyHelper::start(groups, 0, plan, &task, start)?;
+    let start = |image: PreparedProgram| image.start(&|| Ok(setsid().map(drop)?));
+    let mut helper = StandbySandboxHelper::start(groups, 0, plan, &task, start)?;
     let started = helper.run_task(&task);
     drop(task);
     let child = match started {
@@ -185,13 +187,13 @@ pub(super) fn attempt(
 pub(super) fn read_failure(
     birth: &OwnedFd,
     limit: Option<&Timespec>,
-) -> io::Result<Option<SetupFailure>> {
+) -> io::Result<Option<SandboxSetupFailure>> {
     if poll(&mut [PollFd::new(birth, PollFlags::IN)], limit)? == 0 {
         return Err(io::ErrorKind::TimedOut.into());
     }
     let mut bytes = [0; FAILURE_BYTES];
     let read = read(birth, &mut bytes)?;
-    Ok(SetupFailure::from_bytes(bytes.get(..read).unwrap_or_default()))
+    Ok(SandboxSetupFailure::from_bytes(bytes.get(..read).unwrap_or_default()))
 }
 
 fn wait_for_status(pid: Pid) -> io::Result<i32> {

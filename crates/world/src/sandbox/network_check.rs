@@ -9,25 +9,26 @@ use rustix::event::Timespec;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::setsid;
 
-use super::capabilities::{SandboxCapabilities, ServerVariables, StartFolder};
+use super::capabilities::{ProgramStartFolder, SandboxCapabilities, ServerVariables};
 use super::coverage::into_start_error;
 use super::helper::GOT_THROUGH;
 use super::plan::{NetworkTest, SpawnRequest, seal};
 use super::settings::SandboxProfile;
-use super::setup_step::{SetupFailure, SetupStep};
-use super::standby::{HelperTask, StandbyHelper};
+use super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
+use super::standby::{SandboxHelperTask, StandbySandboxHelper};
 use super::view::SandboxViewRequest;
-use super::{Confinement, Sandbox, layers};
+use super::{ProgramConfinement, Sandbox, layers};
 use crate::Root;
-use crate::forwarder::{Forwarder, HostAccess};
-use crate::programs::{ChildProcess, ProgramImage, kill_and_wait};
+use crate::forwarder::{HostAccess, NetworkForwarder};
+use crate::programs::{ChildProcess, PreparedProgram, kill_and_wait};
 
 /// The time limit of testing the network of confined programs.
 const TEST_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// The results of the network tests, for each profile and for programs that may only read the
 /// workspace.
-pub(super) type NetworkTests = Mutex<BTreeMap<(SandboxProfile, bool), Result<(), String>>>;
+pub(super) type SandboxNetworkTestResults =
+    Mutex<BTreeMap<(SandboxProfile, bool), Result<(), String>>>;
 
 impl Sandbox {
     /// Checks the network of each profile for which the settings name hosts, and returns those
@@ -44,7 +45,7 @@ impl Sandbox {
         let own = state.hosts.as_ref().map(|_| state.settings.profile);
         let ruled = state.rules.iter().filter(|rule| rule.hosts.is_some()).map(|rule| rule.profile);
         let profiles: BTreeSet<_> = own.into_iter().chain(ruled).collect();
-        let begin = |image: ProgramImage| image.start(&|| Ok(setsid().map(drop)?));
+        let begin = |image: PreparedProgram| image.start(&|| Ok(setsid().map(drop)?));
         for profile in &profiles {
             let confinement = Self::new_confinement(*profile, false, workspace);
             let Some(inside) = confinement else { continue };
@@ -63,8 +64,8 @@ impl Sandbox {
     pub(super) fn check_network(
         &self,
         capabilities: &SandboxCapabilities,
-        inside: &Confinement,
-        begin: impl Fn(ProgramImage) -> io::Result<ChildProcess>,
+        inside: &ProgramConfinement,
+        begin: impl Fn(PreparedProgram) -> io::Result<ChildProcess>,
     ) -> io::Result<()> {
         capabilities.check_own_network()?;
         // Programs that start at the same time wait for one test.
@@ -86,13 +87,13 @@ impl Sandbox {
 /// through.
 fn test_network(
     capabilities: &SandboxCapabilities,
-    inside: &Confinement,
-    begin: impl Fn(ProgramImage) -> io::Result<ChildProcess>,
+    inside: &ProgramConfinement,
+    begin: impl Fn(PreparedProgram) -> io::Result<ChildProcess>,
 ) -> io::Result<Result<(), String>> {
     let [(_allowed, allowed_port), (refused, refused_port)] = [open_target()?, open_target()?];
     let allowed = HostAccess::parse(&[format!("127.0.0.1:{allowed_port}")], "the network test");
     let access = allowed.map_err(io::Error::other)?.ok_or(io::ErrorKind::InvalidInput)?;
-    let folder = StartFolder::at_workspace(&inside.workspace)?;
+    let folder = ProgramStartFolder::at_workspace(&inside.workspace)?;
     let workspace = folder.workspace.try_clone()?;
     let network_test = Some(NetworkTest { allowed_port, refused_port });
     let request = SpawnRequest { network_test, ..folder.empty_request() };
@@ -101,7 +102,7 @@ fn test_network(
     plan.has_forwarder = true;
     let (failure_pipe, their_failure_pipe) = pipe_with(PipeFlags::CLOEXEC)?;
     let (_exit_pipe, their_exit_pipe) = pipe_with(PipeFlags::CLOEXEC)?;
-    let task = HelperTask {
+    let task = SandboxHelperTask {
         request: seal(&request)?,
         failure_pipe: their_failure_pipe,
         exit_pipe: their_exit_pipe,
@@ -109,11 +110,12 @@ fn test_network(
         is_fed: false,
     };
     let groups = capabilities.create_groups(&capabilities.layers)?;
-    let mut helper = StandbyHelper::start(groups, 0, plan, &task, begin)?;
+    let mut helper = StandbySandboxHelper::start(groups, 0, plan, &task, begin)?;
     let child = helper.run_task(&task)?.map_err(into_start_error)?;
     drop(task);
     let listener = helper.take_listener().ok_or(io::ErrorKind::NotConnected);
-    let forwarder = listener.map_err(io::Error::from).and_then(|it| Forwarder::start(it, &access));
+    let forwarder =
+        listener.map_err(io::Error::from).and_then(|it| NetworkForwarder::start(it, &access));
     // The test ends by itself if there is no forwarder.
     let failure = layers::read_failure(&failure_pipe, Some(&TEST_TIMEOUT));
     // It may have ended by itself.
@@ -122,7 +124,7 @@ fn test_network(
     match failure? {
         None if refused.accept().is_err() => Ok(Ok(())),
         None => Ok(Err(leak_message(inside.profile))),
-        Some(SetupFailure { step: SetupStep::NetworkTest, cause })
+        Some(SandboxSetupFailure { step: SandboxSetupStep::NetworkTest, cause })
             if cause.raw_os_error() == Some(GOT_THROUGH) =>
         {
             Ok(Err(leak_message(inside.profile)))

@@ -21,17 +21,17 @@ pub(super) type FileIdentity = (u64, u64);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SandboxPlan {
     /// The path of the workspace. The helper also receives an open handle of the workspace.
-    pub(super) workspace: OsBytes,
+    pub(super) workspace: OsStringBytes,
     pub(super) workspace_identity: FileIdentity,
     /// The separate namespaces of the programs. `None` if they see the server's file tree and
     /// processes.
-    pub(super) spaces: Option<NamespaceSet>,
+    pub(super) spaces: Option<SandboxNamespaces>,
     /// The mounts that all programs share, under any profile.
     pub(super) base: Vec<SandboxMount>,
     /// The additional mounts, in the order of mounting.
     pub(super) view: Vec<SandboxMount>,
     /// The `cgroup.procs` files of the control groups to join.
-    pub(super) groups: Vec<OsBytes>,
+    pub(super) groups: Vec<OsStringBytes>,
     /// Resource limits: pairs of a resource number and its limit.
     pub(super) limits: Vec<(u32, u64)>,
     pub(super) landlock: Option<LandlockConfig>,
@@ -45,9 +45,9 @@ pub(super) struct SandboxPlan {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct SpawnRequest {
     /// The program to execute. `None` only tests if the confinement works.
-    pub(super) program: Option<TargetProgram>,
+    pub(super) program: Option<ProgramToExecute>,
     /// The working directory: relative to the workspace, or absolute.
-    pub(super) cwd: OsBytes,
+    pub(super) cwd: OsStringBytes,
     pub(super) cwd_identity: FileIdentity,
     /// The tag that all processes of the program will carry.
     pub(super) tag: Option<u64>,
@@ -55,14 +55,14 @@ pub(super) struct SpawnRequest {
     pub(super) network_test: Option<NetworkTest>,
     /// The only files and folders that may be executed. `None` allows every file that the program
     /// sees.
-    pub(super) runs: Option<Vec<OsBytes>>,
+    pub(super) runs: Option<Vec<OsStringBytes>>,
     /// The time that other processes of the program may take to stop after the program has ended,
     /// in milliseconds.
     pub(super) grace_ms: u64,
 }
 
-/// A test of the network of a program that has a forwarder. The forwarder allows one of two listeners
-/// on the machine's loopback interface and refuses the other.
+/// A test of the network of a program that has a forwarder. The forwarder allows one of two
+/// listeners on the machine's loopback interface and refuses the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NetworkTest {
     /// The port of the listener that the forwarder allows.
@@ -83,14 +83,14 @@ pub(super) struct SeccompFilters {
 
 /// The program that the sandbox helper is to execute.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct TargetProgram {
+pub(super) struct ProgramToExecute {
     /// The path of the executable file: absolute, or relative to the working directory.
-    pub(super) path: OsBytes,
+    pub(super) path: OsStringBytes,
     pub(super) identity: FileIdentity,
     /// The arguments, starting with the program's name.
-    pub(super) args: Vec<OsBytes>,
+    pub(super) args: Vec<OsStringBytes>,
     /// Environment variables of the form `NAME=value`.
-    pub(super) env: Vec<OsBytes>,
+    pub(super) env: Vec<OsStringBytes>,
     /// `true` if standard input is a pipe from the server. Otherwise standard input is empty.
     pub(super) is_fed: bool,
 }
@@ -98,7 +98,7 @@ pub(super) struct TargetProgram {
 /// The optional namespaces. Mount, process, IPC, UTS and control group namespaces are always
 /// separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct NamespaceSet {
+pub(super) struct SandboxNamespaces {
     /// A user namespace, which a server without root rights needs.
     pub(super) user: bool,
     /// A separate network namespace.
@@ -111,22 +111,22 @@ pub(super) struct NamespaceSet {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum SandboxMount {
     /// A file or folder of the machine, at the same path. Left out if it is missing.
-    SamePath { at: OsBytes, how: MountAccess },
+    SamePath { at: OsStringBytes, how: SandboxMountAccess },
     /// A symlink at the path `at` that leads to `to`.
-    Symlink { at: OsBytes, to: OsBytes },
+    Symlink { at: OsStringBytes, to: OsStringBytes },
     /// An empty folder in memory that ends with the program.
-    EmptyFolder { at: OsBytes, bytes: u64, mode: u32 },
+    EmptyFolder { at: OsStringBytes, bytes: u64, mode: u32 },
     /// The workspace, at its own path.
-    Workspace { how: MountAccess },
+    Workspace { how: SandboxMountAccess },
     /// A folder in the workspace that the program can write but not move.
-    FixedFolder { at: OsBytes },
+    FixedFolder { at: OsStringBytes },
     /// An entry of the workspace that the program can neither change nor move.
-    ReadOnlyEntry { at: OsBytes },
+    ReadOnlyEntry { at: OsStringBytes },
 }
 
 /// The access of a program to one mount of its sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum MountAccess {
+pub(super) enum SandboxMountAccess {
     Read,
     Write,
     /// A device file. It can be read, written and controlled, but not replaced.
@@ -145,7 +145,7 @@ pub(super) struct LandlockConfig {
 /// A string of the operating system: any bytes, which need not be UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(super) enum OsBytes {
+pub(super) enum OsStringBytes {
     Text(String),
     Other(Vec<u8>),
 }
@@ -196,7 +196,7 @@ impl SandboxMount {
     }
 }
 
-impl OsBytes {
+impl OsStringBytes {
     pub(super) fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(self.bytes()))
     }
@@ -213,7 +213,7 @@ impl OsBytes {
     }
 }
 
-impl<T: Into<OsString>> From<T> for OsBytes {
+impl<T: Into<OsString>> From<T> for OsStringBytes {
     fn from(text: T) -> Self {
         match text.into().into_string() {
             Ok(text) => Self::Text(text),

@@ -27,9 +27,9 @@ const TRIES: usize = 10;
 
 /// The names that programs cannot create: placeholder folders by workspace and name.
 #[derive(Clone, Default)]
-pub(super) struct ReservedNames(Arc<Mutex<HashMap<ReservedName, NamePlaceholder>>>);
+pub(super) struct ReservedNames(Arc<Mutex<HashMap<ReservedNameKey, NamePlaceholder>>>);
 
-type ReservedName = (FileIdentity, String);
+type ReservedNameKey = (FileIdentity, String);
 
 struct NamePlaceholder {
     /// The number of running programs that need the placeholder.
@@ -42,7 +42,7 @@ struct NamePlaceholder {
 pub(super) struct NameReservation {
     registry: ReservedNames,
     workspace: OwnedFd,
-    names: Vec<ReservedName>,
+    names: Vec<ReservedNameKey>,
 }
 
 impl ReservedNames {
@@ -73,7 +73,7 @@ impl ReservedNames {
         NameReservation { registry: self.clone(), workspace, names: reserved }
     }
 
-    fn lock_all(&self) -> MutexGuard<'_, HashMap<ReservedName, NamePlaceholder>> {
+    fn lock_all(&self) -> MutexGuard<'_, HashMap<ReservedNameKey, NamePlaceholder>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -25,7 +25,7 @@ const DEVICES: [&str; 6] =
 
 /// The paths that a server may use. Missing paths are ignored.
 #[derive(Debug, Default)]
-pub struct ServerAccess {
+pub struct ServerPathAccess {
     /// Files and folders that the server may read, with everything below them.
     pub reads: Vec<PathBuf>,
     /// Files and folders that the server may read and write, with everything below them.
@@ -38,7 +38,7 @@ pub struct ServerAccess {
 ///
 /// # Errors
 /// The reason why this system cannot confine the thread. Nothing has changed in that case.
-pub fn confine_thread(reach: &ServerAccess) -> Result<(), String> {
+pub fn confine_thread(reach: &ServerPathAccess) -> Result<(), String> {
     let version = landlock_version()
         .map_err(|err| format!("this kernel does not support Landlock: {err}"))?;
     if version < LANDLOCK_MIN {
@@ -47,7 +47,7 @@ pub fn confine_thread(reach: &ServerAccess) -> Result<(), String> {
     restrict(reach, ABI::from(version.min(LANDLOCK_MAX))).map_err(|err| err.to_string())
 }
 
-fn restrict(reach: &ServerAccess, abi: ABI) -> io::Result<()> {
+fn restrict(reach: &ServerPathAccess, abi: ABI) -> io::Result<()> {
     let all = AccessFs::from_all(abi);
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -110,7 +110,8 @@ mod tests {
         }
         let [writable, readable, other] =
             [&writable, &readable, &other].map(|it| it.path().to_owned());
-        let reach = ServerAccess { reads: vec![readable.clone()], writes: vec![writable.clone()] };
+        let reach =
+            ServerPathAccess { reads: vec![readable.clone()], writes: vec![writable.clone()] };
         let done = thread::spawn(move || {
             if let Err(why) = confine_thread(&reach) {
                 return eprintln!("NOT TRIED: {why}");

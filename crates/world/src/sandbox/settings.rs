@@ -30,13 +30,13 @@ pub struct SandboxSettings {
     ///
     /// A preset stands for the hosts that your own settings of a package manager name, and gives
     /// programs a package cache in toolgate's cache folder: `@npm`, `@pypi`, `@cargo`, `@go`,
-    /// `@maven`, `@nuget`, `@debian` (without a cache), and `@git` for the remotes of the workspace's
-    /// repository.
+    /// `@maven`, `@nuget`, `@debian` (without a cache), and `@git` for the remotes of the
+    /// workspace's repository.
     pub hosts: Vec<String>,
     /// Access of `ci.restore` to the package registry that your own settings of the package manager
     /// name. Applies if its programs have the profile `workspace` and no `[[sandbox.for]]` table
     /// matches.
-    pub restore: RestoreAccess,
+    pub restore: RegistryRestoreAccess,
     /// Access of programs to the workspace's `.git` folder. A program that can write this folder
     /// can make git run other programs later, outside the sandbox. The git tools may always write
     /// it.
@@ -51,13 +51,13 @@ pub struct SandboxSettings {
     /// Profiles for the programs of some tools, with one `[[sandbox.for]]` table for each. The
     /// first table that matches a tool applies.
     #[serde(rename = "for")]
-    pub rules: Vec<ProfileRule>,
+    pub rules: Vec<SandboxProfileRule>,
 }
 
 /// The profile for programs of some tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ProfileRule {
+pub struct SandboxProfileRule {
     /// Pattern of tool IDs, for example `ci.restore` or `git.*`.
     pub tools: String,
     /// Access of the programs that these tools start.
@@ -86,7 +86,7 @@ pub enum SandboxProfile {
 /// Access of a restore to the package registry of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum RestoreAccess {
+pub enum RegistryRestoreAccess {
     /// A restore may reach the registry.
     Allow,
     /// A restore may reach the registry if a person agrees, or if nobody can be asked.
@@ -199,7 +199,7 @@ impl SandboxSettings {
     }
 }
 
-impl ProfileRule {
+impl SandboxProfileRule {
     /// Returns the hosts that the programs may reach, if there are any.
     ///
     /// # Errors
@@ -236,7 +236,7 @@ impl Default for SandboxSettings {
             write: Vec::new(),
             unix_sockets: false,
             hosts: Vec::new(),
-            restore: RestoreAccess::Confirm,
+            restore: RegistryRestoreAccess::Confirm,
             git: GitFolderAccess::Read,
             memory_bytes: 0,
             processes: 1024,

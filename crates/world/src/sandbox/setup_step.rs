@@ -6,7 +6,7 @@ use std::io;
 /// A step of setting up a program's sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum SetupStep {
+pub enum SandboxSetupStep {
     /// Reading the plan of the confinement.
     Plan,
     /// Joining the control groups that limit memory and processes.
@@ -43,31 +43,31 @@ pub enum SetupStep {
     NetworkTest,
 }
 
-const ALL_STEPS: [SetupStep; 17] = [
-    SetupStep::Plan,
-    SetupStep::Groups,
-    SetupStep::Namespaces,
-    SetupStep::UserIds,
-    SetupStep::Sources,
-    SetupStep::Root,
-    SetupStep::Proc,
-    SetupStep::Network,
-    SetupStep::Enter,
-    SetupStep::Folder,
-    SetupStep::Program,
-    SetupStep::Limits,
-    SetupStep::Rights,
-    SetupStep::Landlock,
-    SetupStep::Seccomp,
-    SetupStep::Start,
-    SetupStep::NetworkTest,
+const ALL_STEPS: [SandboxSetupStep; 17] = [
+    SandboxSetupStep::Plan,
+    SandboxSetupStep::Groups,
+    SandboxSetupStep::Namespaces,
+    SandboxSetupStep::UserIds,
+    SandboxSetupStep::Sources,
+    SandboxSetupStep::Root,
+    SandboxSetupStep::Proc,
+    SandboxSetupStep::Network,
+    SandboxSetupStep::Enter,
+    SandboxSetupStep::Folder,
+    SandboxSetupStep::Program,
+    SandboxSetupStep::Limits,
+    SandboxSetupStep::Rights,
+    SandboxSetupStep::Landlock,
+    SandboxSetupStep::Seccomp,
+    SandboxSetupStep::Start,
+    SandboxSetupStep::NetworkTest,
 ];
 
 /// The reason why a sandboxed program did not start.
 #[derive(Debug)]
-pub struct SetupFailure {
+pub struct SandboxSetupFailure {
     /// The setup step that failed.
-    pub step: SetupStep,
+    pub step: SandboxSetupStep,
     /// The error that the system returned.
     pub cause: io::Error,
 }
@@ -75,7 +75,7 @@ pub struct SetupFailure {
 /// The length of an encoded setup failure, in bytes.
 pub(super) const FAILURE_BYTES: usize = 5;
 
-impl SetupStep {
+impl SandboxSetupStep {
     /// Returns a description of the setup step.
     fn description(self) -> &'static str {
         match self {
@@ -103,12 +103,12 @@ impl SetupStep {
     pub(super) fn check<T>(
         self,
         result: Result<T, impl Into<io::Error>>,
-    ) -> Result<T, SetupFailure> {
-        result.map_err(|err| SetupFailure { step: self, cause: err.into() })
+    ) -> Result<T, SandboxSetupFailure> {
+        result.map_err(|err| SandboxSetupFailure { step: self, cause: err.into() })
     }
 }
 
-impl SetupFailure {
+impl SandboxSetupFailure {
     pub(super) fn to_bytes(&self) -> [u8; FAILURE_BYTES] {
         let [a, b, c, d] = self.cause.raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes();
         [self.step as u8, a, b, c, d]
@@ -123,10 +123,10 @@ impl SetupFailure {
     }
 }
 
-impl fmt::Display for SetupFailure {
+impl fmt::Display for SandboxSetupFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.step.description(), self.cause)
     }
 }
 
-impl std::error::Error for SetupFailure {}
+impl std::error::Error for SandboxSetupFailure {}

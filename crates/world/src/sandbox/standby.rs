@@ -19,12 +19,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
-use super::cgroups::CgroupSet;
-use super::helper_messages::{HelperAnswer, HelperOrder, message_pair};
+use super::cgroups::RunCgroups;
+use super::helper_messages::{SandboxHelperAnswer, SandboxHelperOrder, message_pair};
 use super::layers::NO_WAIT;
 use super::plan::{SandboxMount, SandboxPlan, seal};
-use super::setup_step::SetupFailure;
-use crate::programs::{ChildProcess, ProgramImage, SERVER_FILE, StandardStreams, kill_and_wait};
+use super::setup_step::SandboxSetupFailure;
+use crate::programs::{ChildProcess, PreparedProgram, SERVER_FILE, StandardStreams, kill_and_wait};
 
 /// The file that lists the mounts in the server's mount namespace.
 const MOUNTS_FILE: &str = "/proc/self/mounts";
@@ -43,7 +43,7 @@ const CHECK_PAUSE: Duration = Duration::from_millis(1);
 const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// A sandbox helper. Dropping this value ends the helper and then removes its control groups.
-pub(super) struct StandbyHelper {
+pub(super) struct StandbySandboxHelper {
     connection: OwnedFd,
     helper: ChildProcess,
     /// The process for the next task, once the helper has reported it.
@@ -54,13 +54,13 @@ pub(super) struct StandbyHelper {
     /// The mount generation, which changes with every mount, at the start of the helper.
     mounts: u64,
     has_failed: bool,
-    groups: Option<CgroupSet>,
+    groups: Option<RunCgroups>,
     /// The listener of a forwarder in the helper's network, once the helper has opened it.
     listener: Option<OwnedFd>,
 }
 
 /// A task for a sandbox helper, with the helper's ends of the pipes.
-pub(super) struct HelperTask {
+pub(super) struct SandboxHelperTask {
     /// The sealed [`SpawnRequest`](super::plan::SpawnRequest).
     pub(super) request: OwnedFd,
     pub(super) failure_pipe: OwnedFd,
@@ -72,7 +72,7 @@ pub(super) struct HelperTask {
 /// The key that decides if a sandbox helper fits a task: its plan, and the identity of each file
 /// that the helper has prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HelperKey {
+pub(super) struct SandboxHelperKey {
     pub(super) plan: SandboxPlan,
     /// The identity of the file at each mount that the helper has prepared.
     identities: Vec<Option<(u32, u32, u64)>>,
@@ -80,11 +80,11 @@ pub(super) struct HelperKey {
 
 /// The idle sandbox helpers.
 #[derive(Clone, Default)]
-pub(super) struct IdleHelpers(Arc<Mutex<IdleState>>);
+pub(super) struct IdleSandboxHelpers(Arc<Mutex<IdleHelpersState>>);
 
 #[derive(Default)]
-struct IdleState {
-    helpers: Vec<(Instant, HelperKey, StandbyHelper)>,
+struct IdleHelpersState {
+    helpers: Vec<(Instant, SandboxHelperKey, StandbySandboxHelper)>,
     /// The list of mounts, which becomes readable when a mount changes. Running helpers do not show
     /// new mounts.
     mounts: Option<File>,
@@ -94,18 +94,18 @@ struct IdleState {
     is_closed: bool,
 }
 
-impl StandbyHelper {
+impl StandbySandboxHelper {
     /// Starts a sandbox helper in `groups` with `start` and lets it prepare `plan`. Blocks.
     pub(super) fn start(
-        groups: Option<CgroupSet>,
+        groups: Option<RunCgroups>,
         mounts: u64,
         mut plan: SandboxPlan,
-        task: &HelperTask,
-        start: impl FnOnce(ProgramImage) -> io::Result<ChildProcess>,
+        task: &SandboxHelperTask,
+        start: impl FnOnce(PreparedProgram) -> io::Result<ChildProcess>,
     ) -> io::Result<Self> {
         let (line, theirs) = message_pair()?;
-        plan.groups = groups.as_ref().map(CgroupSet::join_files).unwrap_or_default();
-        let image = ProgramImage::helper(SERVER_FILE.into(), &theirs)?;
+        plan.groups = groups.as_ref().map(RunCgroups::join_files).unwrap_or_default();
+        let image = PreparedProgram::helper(SERVER_FILE.into(), &theirs)?;
         let streams = StandardStreams::new(false)?;
         task.send(&line, seal(&plan)?.as_fd(), streams.program_ends.each_ref().map(AsFd::as_fd))?;
         let helper = start(image)?;
@@ -132,8 +132,8 @@ impl StandbyHelper {
     /// Blocks until the process exists.
     pub(super) fn run_task(
         &mut self,
-        task: &HelperTask,
-    ) -> io::Result<Result<ChildProcess, SetupFailure>> {
+        task: &SandboxHelperTask,
+    ) -> io::Result<Result<ChildProcess, SandboxSetupFailure>> {
         let streams = StandardStreams::new(task.is_fed)?;
         let sent = task.send(
             &self.connection,
@@ -144,10 +144,10 @@ impl StandbyHelper {
         let mut is_apart = false;
         let failed = loop {
             match self.read_answer(&ANSWER_TIMEOUT) {
-                Ok(HelperAnswer::ProcessReady(pid)) => self.next_process = Some(pid),
-                Ok(HelperAnswer::OrderTaken) => is_apart = true,
-                Ok(HelperAnswer::ListenerOpened(listener)) => self.listener = Some(listener),
-                Ok(HelperAnswer::Failed(failed)) => break Ok(Err(failed)),
+                Ok(SandboxHelperAnswer::ProcessReady(pid)) => self.next_process = Some(pid),
+                Ok(SandboxHelperAnswer::OrderTaken) => is_apart = true,
+                Ok(SandboxHelperAnswer::ListenerOpened(listener)) => self.listener = Some(listener),
+                Ok(SandboxHelperAnswer::Failed(failed)) => break Ok(Err(failed)),
                 // If the message could not be sent, the helper has reported the reason before, if
                 // it could.
                 Err(err) => break Err(sent.err().unwrap_or(err)),
@@ -166,18 +166,18 @@ impl StandbyHelper {
         self.listener.take()
     }
 
-    fn read_answer(&self, limit: &Timespec) -> io::Result<HelperAnswer> {
+    fn read_answer(&self, limit: &Timespec) -> io::Result<SandboxHelperAnswer> {
         let ready = || poll(&mut [PollFd::new(&self.connection, PollFlags::IN)], Some(limit));
         match retry_on_intr(ready)? {
             0 => Err(io::ErrorKind::TimedOut.into()),
-            _ => HelperAnswer::receive(&self.connection),
+            _ => SandboxHelperAnswer::receive(&self.connection),
         }
     }
 
     /// Waits until the sandbox helper has a process for the next task and its control groups
     /// contain only its own processes. Returns `false` if that fails. Blocks.
     fn wait_until_alone(&mut self) -> bool {
-        if let (None, Ok(HelperAnswer::ProcessReady(pid))) =
+        if let (None, Ok(SandboxHelperAnswer::ProcessReady(pid))) =
             (self.next_process, self.read_answer(&ANSWER_TIMEOUT))
         {
             self.next_process = Some(pid);
@@ -206,7 +206,7 @@ impl StandbyHelper {
     }
 }
 
-impl Drop for StandbyHelper {
+impl Drop for StandbySandboxHelper {
     /// Closes the connection for orders. The helper and its waiting process then end.
     fn drop(&mut self) {
         let _ = shutdown(&self.connection, Shutdown::Write);
@@ -217,7 +217,7 @@ impl Drop for StandbyHelper {
         }
         // Before it ends, the helper reports each process that it has created.
         while let Ok(answer) = self.read_answer(&ANSWER_TIMEOUT) {
-            if let HelperAnswer::ProcessReady(pid) = answer {
+            if let SandboxHelperAnswer::ProcessReady(pid) = answer {
                 self.kill_next();
                 self.next_process = Some(pid);
             }
@@ -227,7 +227,7 @@ impl Drop for StandbyHelper {
     }
 }
 
-impl HelperTask {
+impl SandboxHelperTask {
     fn send(
         &self,
         line: &OwnedFd,
@@ -236,7 +236,8 @@ impl HelperTask {
     ) -> io::Result<()> {
         let Self { failure_pipe: birth, exit_pipe: end, workspace, request: _, is_fed: _ } = self;
         let [birth, end, workspace] = [birth, end, workspace].map(AsFd::as_fd);
-        HelperOrder { streams, message, failure_pipe: birth, exit_pipe: end, workspace }.send(line)
+        SandboxHelperOrder { streams, message, failure_pipe: birth, exit_pipe: end, workspace }
+            .send(line)
     }
 }
 
@@ -246,7 +247,7 @@ pub(super) fn has_helper_ended(err: &io::Error) -> bool {
     matches!(err.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-impl HelperKey {
+impl SandboxHelperKey {
     /// Creates the key for `plan` with the current identity of the file at each prepared mount.
     pub(super) fn new(plan: SandboxPlan) -> Self {
         if plan.spaces.is_none() {
@@ -270,9 +271,9 @@ fn identity_at(place: &SandboxMount) -> Option<(u32, u32, u64)> {
     Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
 }
 
-impl IdleHelpers {
+impl IdleSandboxHelpers {
     /// Takes an idle sandbox helper with the key `like`, if there is one. Blocks.
-    pub(super) fn take(&self, like: &HelperKey) -> Option<StandbyHelper> {
+    pub(super) fn take(&self, like: &SandboxHelperKey) -> Option<StandbySandboxHelper> {
         let mut waiting = self.lock_state();
         let mounts = waiting.mount_generation();
         let old: Vec<_> =
@@ -295,7 +296,7 @@ impl IdleHelpers {
 
     /// Stores the helper `standby` for reuse with the key `like`. No process of its last program
     /// may be left.
-    pub(super) fn give_back(&self, standby: StandbyHelper, like: HelperKey) {
+    pub(super) fn give_back(&self, standby: StandbySandboxHelper, like: SandboxHelperKey) {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut waiting = self.lock_state();
         if waiting.is_closed || waiting.mount_generation() != standby.mounts {
@@ -316,7 +317,7 @@ impl IdleHelpers {
     }
 
     /// Ends the sandbox helper `standby` in the background.
-    pub(super) fn retire(standby: StandbyHelper) {
+    pub(super) fn retire(standby: StandbySandboxHelper) {
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(move || drop(standby))),
             Err(_) => drop(standby),
@@ -345,12 +346,12 @@ impl IdleHelpers {
         self.lock_state().mount_generation()
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, IdleState> {
+    fn lock_state(&self) -> MutexGuard<'_, IdleHelpersState> {
         lock_idle(&self.0)
     }
 }
 
-impl IdleState {
+impl IdleHelpersState {
     /// Returns the mount generation. If mounts cannot be watched, each call returns another number.
     fn mount_generation(&mut self) -> u64 {
         let same = self.mounts.as_ref().is_some_and(|mounts| {
@@ -361,12 +362,12 @@ impl IdleState {
     }
 }
 
-fn lock_idle(waiting: &Mutex<IdleState>) -> MutexGuard<'_, IdleState> {
+fn lock_idle(waiting: &Mutex<IdleHelpersState>) -> MutexGuard<'_, IdleHelpersState> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends sandbox helpers that have been idle too long. Returns when no helper is left.
-async fn end_expired(waiting: Weak<Mutex<IdleState>>) {
+async fn end_expired(waiting: Weak<Mutex<IdleHelpersState>>) {
     loop {
         tokio::time::sleep(IDLE_TIMEOUT / 2).await;
         let Some(waiting) = waiting.upgrade() else { return };

@@ -6,15 +6,15 @@ use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-type BoxedWork = Box<dyn FnOnce() + Send>;
+type BoxedThreadWork = Box<dyn FnOnce() + Send>;
 
 /// A thread outside the server's sandbox. It runs pieces of work, one after another.
-pub(super) struct UnconfinedThread(Mutex<SyncSender<BoxedWork>>);
+pub(super) struct UnconfinedThread(Mutex<SyncSender<BoxedThreadWork>>);
 
 impl UnconfinedThread {
     /// Starts the thread outside the server's sandbox.
     pub(super) fn start() -> io::Result<Self> {
-        let (sender, work) = mpsc::sync_channel::<BoxedWork>(1);
+        let (sender, work) = mpsc::sync_channel::<BoxedThreadWork>(1);
         thread::Builder::new().name("toolgate-look".to_owned()).spawn(move || {
             // If no program is ever run, no work arrives.
             while let Ok(work) = work.recv() {

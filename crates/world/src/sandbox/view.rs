@@ -7,11 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 pub(super) use self::machine_places::{ETC_ENTRIES, SYSTEM_FOLDERS};
-use self::machine_places::{HomeFolders, MountCollector};
+use self::machine_places::{HomeFolders, SandboxMountCollector};
 use super::guarded_paths::{self, GuardedPaths, with_fixed_parents};
-use super::plan::{MountAccess, SandboxMount};
+use super::plan::{SandboxMount, SandboxMountAccess};
 use super::settings::{GitFolderAccess, SandboxProfile, SandboxSettings};
-use super::{Confinement, OutsideRepositoryPath, SandboxPaths};
+use super::{OutsideRepositoryPath, ProgramConfinement, SandboxPaths};
 
 /// The paths of this machine that sandboxed programs see, collected once.
 #[derive(Debug, Clone)]
@@ -50,8 +50,8 @@ impl<'i> SandboxViewRequest<'i> {
         cache_folders: &[],
     };
 
-    pub(super) fn new(inside: &'i Confinement) -> Self {
-        let Confinement {
+    pub(super) fn new(inside: &'i ProgramConfinement) -> Self {
+        let ProgramConfinement {
             profile,
             workspace,
             read_only: only_reads,
@@ -77,11 +77,11 @@ impl<'i> SandboxViewRequest<'i> {
         }
     }
 
-    fn workspace_access(&self) -> MountAccess {
+    fn workspace_access(&self) -> SandboxMountAccess {
         if self.read_only || self.profile == SandboxProfile::ReadOnly {
-            MountAccess::Read
+            SandboxMountAccess::Read
         } else {
-            MountAccess::Write
+            SandboxMountAccess::Write
         }
     }
 }
@@ -100,11 +100,11 @@ impl MachineMounts {
         let home = homes.home.as_deref();
         let writable = writable_folders(settings, variable);
         let written: Vec<_> = writable.iter().cloned().chain([workspace.to_owned()]).collect();
-        let mut found = MountCollector::new(written.clone());
+        let mut found = SandboxMountCollector::new(written.clone());
         found.add_system(&homes);
         found.add_toolchains(&homes, paths);
         settings.read.iter().for_each(|path| found.add(&expand_home(path, home)));
-        let mut git = MountCollector::new(written);
+        let mut git = SandboxMountCollector::new(written);
         git.add_git_config(&homes);
         Self {
             places: found.places,
@@ -124,7 +124,7 @@ impl MachineMounts {
     ) -> (Vec<SandboxMount>, Vec<SandboxMount>) {
         let mut base = Vec::new();
         let mut own = Vec::new();
-        let mut owned: Vec<SlashedPath> = Vec::new();
+        let mut owned: Vec<SlashTerminatedPath> = Vec::new();
         for PlannedMount { path: spelled, place, is_common } in
             self.planned_places(workspace, wanted)
         {
@@ -151,13 +151,13 @@ impl MachineMounts {
         let seen = wanted
             .visible_paths
             .iter()
-            .map(|at| SandboxMount::SamePath { at: at.into(), how: MountAccess::Read });
+            .map(|at| SandboxMount::SamePath { at: at.into(), how: SandboxMountAccess::Read });
         let outside = wanted.repository_places.iter().map(|part| SandboxMount::SamePath {
             at: (&part.path).into(),
-            how: if part.is_writable { how } else { MountAccess::Read },
+            how: if part.is_writable { how } else { SandboxMountAccess::Read },
         });
         let made = |place: SandboxMount, is_common| {
-            let spelled = SlashedPath::new(place.path(workspace));
+            let spelled = SlashTerminatedPath::new(place.path(workspace));
             PlannedMount { path: spelled, place, is_common }
         };
         let common = self.places.iter().cloned().map(|place| {
@@ -168,10 +168,10 @@ impl MachineMounts {
         let own = |place| made(place, false);
         places.extend(git.iter().cloned().chain(write).chain(seen).chain(outside).map(own));
         // Entries of the workspace are visible through the workspace.
-        let around = SlashedPath::new(workspace);
+        let around = SlashTerminatedPath::new(workspace);
         places.retain(|it| !it.path.lies_in(&around));
         places.push(own(SandboxMount::Workspace { how }));
-        if how == MountAccess::Write {
+        if how == SandboxMountAccess::Write {
             let brings = self.guards.allows_git_settings(wanted.runs_only_git);
             let guarded = self.guards.places(workspace, wanted.repository, brings);
             places.extend(guarded.into_iter().map(own));
@@ -207,7 +207,9 @@ impl MachineMounts {
         let is_called = |at: &Path| !turns_back && named.starts_with(at);
         self.planned_places(workspace, wanted).iter().any(|it| match &it.place {
             SandboxMount::Workspace { .. } => real.starts_with(workspace),
-            SandboxMount::SamePath { at, how: MountAccess::Write } => real.starts_with(at.path()),
+            SandboxMount::SamePath { at, how: SandboxMountAccess::Write } => {
+                real.starts_with(at.path())
+            }
             SandboxMount::SamePath { at, .. } => {
                 real.starts_with(at.path()) || is_called(at.path())
             }
@@ -221,7 +223,7 @@ impl MachineMounts {
     /// Returns `true` if a program with the files `wanted` could create one of the [reserved
     /// names](Self::reserved_names).
     pub(super) fn needs_reservation(&self, wanted: &SandboxViewRequest<'_>) -> bool {
-        wanted.workspace_access() == MountAccess::Write
+        wanted.workspace_access() == SandboxMountAccess::Write
             && !self.guards.allows_git_settings(wanted.runs_only_git)
     }
 
@@ -233,7 +235,7 @@ impl MachineMounts {
 
 /// A mount of a sandbox that is being planned.
 struct PlannedMount {
-    path: SlashedPath,
+    path: SlashTerminatedPath,
     place: SandboxMount,
     /// `true` if all programs see this mount.
     is_common: bool,
@@ -241,9 +243,9 @@ struct PlannedMount {
 
 /// A path as bytes, with one slash after each part. Comparing it is faster than comparing a `Path`,
 /// and each program needs many comparisons.
-struct SlashedPath(Vec<u8>);
+struct SlashTerminatedPath(Vec<u8>);
 
-impl SlashedPath {
+impl SlashTerminatedPath {
     fn new(path: &Path) -> Self {
         let mut spelled = Vec::with_capacity(path.as_os_str().len() + 1);
         for part in path.components() {
@@ -271,8 +273,8 @@ fn is_covered_by(made: &[PlannedMount], planned: &PlannedMount) -> bool {
     let around = made.iter().rev().find(|it| spelled.lies_in(&it.path));
     match (around.map(|it| &it.place), place) {
         (
-            Some(SandboxMount::SamePath { how: MountAccess::Read, .. }),
-            SandboxMount::SamePath { how: MountAccess::Read, .. },
+            Some(SandboxMount::SamePath { how: SandboxMountAccess::Read, .. }),
+            SandboxMount::SamePath { how: SandboxMountAccess::Read, .. },
         ) => true,
         (Some(one), other) => one == other,
         (None, _) => false,
@@ -334,7 +336,7 @@ mod tests {
         assert!(matches!(view[position("/root")], SandboxMount::EmptyFolder { .. }));
         assert!(matches!(
             view[position(WORKSPACE)],
-            SandboxMount::Workspace { how: MountAccess::Write }
+            SandboxMount::Workspace { how: SandboxMountAccess::Write }
         ));
     }
 
@@ -343,8 +345,8 @@ mod tests {
         let lasts = |place: &SandboxMount| {
             matches!(
                 place,
-                SandboxMount::SamePath { how: MountAccess::Write, .. }
-                    | SandboxMount::Workspace { how: MountAccess::Write }
+                SandboxMount::SamePath { how: SandboxMountAccess::Write, .. }
+                    | SandboxMount::Workspace { how: SandboxMountAccess::Write }
             )
         };
         assert!(!view(SandboxProfile::ReadOnly).iter().any(lasts));
@@ -357,8 +359,8 @@ mod tests {
             |path: &str, is_writable| OutsideRepositoryPath { path: path.into(), is_writable };
         let parts = [part("/root/r/.git", true), part("/root/r/.git/config", false)];
         for (read_only, expected) in [
-            (false, [MountAccess::Write, MountAccess::Read]),
-            (true, [MountAccess::Read, MountAccess::Read]),
+            (false, [SandboxMountAccess::Write, SandboxMountAccess::Read]),
+            (true, [SandboxMountAccess::Read, SandboxMountAccess::Read]),
         ] {
             let view = view_of(&SandboxViewRequest {
                 read_only,

@@ -30,7 +30,7 @@ const START_BYTES: u64 = 512 << 20;
 
 /// The limits of a worker process, which only answers requests.
 #[derive(Debug, Clone, Copy)]
-pub struct WorkerLimits {
+pub struct WorkerProcessLimits {
     /// The memory that the worker may take after its start, in bytes.
     pub memory_bytes: u64,
     /// The processor time for one request, in seconds. A worker that needs more is killed.
@@ -43,7 +43,11 @@ pub struct WorkerLimits {
 
 /// Runs a worker if this process was started as the worker `name`, and never returns in that case.
 /// Call this in `main` before any thread starts. `answer` computes the answer to each request.
-pub fn run_worker_if_asked(name: &str, limits: WorkerLimits, answer: impl Fn(&[u8]) -> Vec<u8>) {
+pub fn run_worker_if_asked(
+    name: &str,
+    limits: WorkerProcessLimits,
+    answer: impl Fn(&[u8]) -> Vec<u8>,
+) {
     if std::env::args_os().next().is_some_and(|argument| argument == name) {
         // The server is the only reader of the status, and knows the reason by other means.
         let status = if run_worker(limits, answer).is_ok() { 0 } else { 127 };
@@ -53,7 +57,7 @@ pub fn run_worker_if_asked(name: &str, limits: WorkerLimits, answer: impl Fn(&[u
 
 /// Seals this worker process, reports that to the server, and answers requests until the server
 /// closes the connection or is silent for too long.
-fn run_worker(limits: WorkerLimits, answer: impl Fn(&[u8]) -> Vec<u8>) -> io::Result<()> {
+fn run_worker(limits: WorkerProcessLimits, answer: impl Fn(&[u8]) -> Vec<u8>) -> io::Result<()> {
     let line = helper::take_connection().ok_or(io::ErrorKind::NotConnected)?;
     let line = UnixStream::from(line);
     line.set_read_timeout(Some(limits.idle_timeout))?;

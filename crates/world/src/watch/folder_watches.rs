@@ -30,7 +30,7 @@ pub(super) struct FolderWatches {
 
 /// The events to receive for a watched folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WatchDetail {
+pub(super) enum FolderWatchDetail {
     /// New and removed names, and files that were closed after writing.
     Names,
     /// The events of `Names`, and every change of a file's content or metadata.
@@ -39,7 +39,7 @@ pub(super) enum WatchDetail {
 
 /// The reason why a folder is not watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WatchError {
+pub(super) enum FolderWatchError {
     /// The folder does not exist or cannot be opened.
     Absent,
     /// The system or this process has no free watch.
@@ -48,9 +48,9 @@ pub(super) enum WatchError {
 
 /// The events of watched folders since the last read.
 #[derive(Default)]
-pub(super) struct WatchEvents {
+pub(super) struct FolderWatchEvents {
     /// The changed entries, by folder and name.
-    pub(super) entries: BTreeSet<(PathBuf, OsString, EntryChange)>,
+    pub(super) entries: BTreeSet<(PathBuf, OsString, WatchedEntryChange)>,
     /// Folders that were moved or removed.
     pub(super) gone: BTreeSet<PathBuf>,
     /// `true` if the kernel's queue overflowed, so that anything may have changed.
@@ -59,7 +59,7 @@ pub(super) struct WatchEvents {
 
 /// A change of an entry in a watched folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum EntryChange {
+pub(super) enum WatchedEntryChange {
     /// An entry with the name appeared or disappeared.
     Name,
     /// The content or metadata of the entry changed.
@@ -84,12 +84,12 @@ impl FolderWatches {
         &mut self,
         root: &Root,
         path: &Path,
-        detail: WatchDetail,
-    ) -> Result<OwnedFd, WatchError> {
+        detail: FolderWatchDetail,
+    ) -> Result<OwnedFd, FolderWatchError> {
         let opened = path.to_str().and_then(|shown| root.open_dir(&format!("./{shown}")).ok());
         let Some(folder) = opened else {
             self.unwatch(path);
-            return Err(WatchError::Absent);
+            return Err(FolderWatchError::Absent);
         };
         self.watch_open(folder.as_fd(), path, detail)?;
         Ok(folder)
@@ -100,8 +100,8 @@ impl FolderWatches {
         &mut self,
         folder: BorrowedFd<'_>,
         path: &Path,
-        detail: WatchDetail,
-    ) -> Result<(), WatchError> {
+        detail: FolderWatchDetail,
+    ) -> Result<(), FolderWatchError> {
         let watched = self.try_watch(folder, path, detail);
         if watched.is_err() {
             self.unwatch(path);
@@ -113,16 +113,16 @@ impl FolderWatches {
         &mut self,
         folder: BorrowedFd<'_>,
         path: &Path,
-        detail: WatchDetail,
-    ) -> Result<(), WatchError> {
+        detail: FolderWatchDetail,
+    ) -> Result<(), FolderWatchError> {
         if !self.by_path.contains_key(path) && self.by_path.len() >= WATCHES_MAX {
-            return Err(WatchError::Full);
+            return Err(FolderWatchError::Full);
         }
         let handle = format!("/proc/self/fd/{}", folder.as_raw_fd());
         let number = match add_watch(&self.queue, handle, detail.flags()) {
             Ok(number) => number,
-            Err(Errno::NOSPC | Errno::NOMEM) => return Err(WatchError::Full),
-            Err(_) => return Err(WatchError::Absent),
+            Err(Errno::NOSPC | Errno::NOMEM) => return Err(FolderWatchError::Full),
+            Err(_) => return Err(FolderWatchError::Absent),
         };
         if self.by_path.get(path) != Some(&number) {
             self.unwatch(path);
@@ -153,8 +153,8 @@ impl FolderWatches {
     }
 
     /// Reads all pending events of watched folders.
-    pub(super) fn read_events(&mut self) -> WatchEvents {
-        let mut news = WatchEvents::default();
+    pub(super) fn read_events(&mut self) -> FolderWatchEvents {
+        let mut news = FolderWatchEvents::default();
         let mut dropped = Vec::new();
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut reader = Reader::new(&*self.queue, &mut buffer);
@@ -178,7 +178,7 @@ impl FolderWatches {
                 news.gone.extend(paths.iter().cloned());
             } else if let Some(name) = event.file_name() {
                 let name = OsStr::from_bytes(name.to_bytes());
-                let happening = EntryChange::from_flags(what);
+                let happening = WatchedEntryChange::from_flags(what);
                 let entries = paths.iter().map(|path| (path.clone(), name.to_owned(), happening));
                 news.entries.extend(entries);
             }
@@ -195,7 +195,7 @@ impl FolderWatches {
     }
 }
 
-impl WatchDetail {
+impl FolderWatchDetail {
     fn flags(self) -> WatchFlags {
         let names = WatchFlags::CREATE
             | WatchFlags::DELETE
@@ -214,7 +214,7 @@ impl WatchDetail {
     }
 }
 
-impl EntryChange {
+impl WatchedEntryChange {
     fn from_flags(what: ReadFlags) -> Self {
         let names =
             ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;

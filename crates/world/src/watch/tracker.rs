@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::io::unix::AsyncFd;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
-use super::folder_watches::{FolderWatches, WatchDetail, WatchError};
+use super::folder_watches::{FolderWatchDetail, FolderWatchError, FolderWatches};
 use super::queue_reader;
-use crate::root::{EntryKind, EntryMeta, WalkFilter, WalkFolder, WalkStart, WorkMonitor};
+use crate::root::{DiskWorkMonitor, EntryKind, EntryMeta, WalkFilter, WalkFolder, WalkStartPoint};
 use crate::{Root, root};
 
 /// A filter of tracked folders: all entries except ignored ones.
@@ -63,7 +63,7 @@ pub struct FolderUpdate {
 
 impl FolderUpdate {
     /// Adds the file `name` of `folder` at `path`, if it is still a file.
-    fn add(&mut self, folder: &root::OpenFolder, name: &OsString, path: PathBuf) {
+    fn add(&mut self, folder: &root::OpenWalkFolder, name: &OsString, path: PathBuf) {
         let meta = folder.meta(name).filter(|meta| meta.kind() == EntryKind::File);
         self.files.extend(meta.map(|meta| (path, meta)));
     }
@@ -134,11 +134,11 @@ impl FileTracker {
     ///
     /// # Errors
     /// The root cannot be read, or the work is cancelled.
-    pub fn rescan(&mut self, watch: &WorkMonitor) -> Result<FolderUpdate, ToolError> {
+    pub fn rescan(&mut self, watch: &DiskWorkMonitor) -> Result<FolderUpdate, ToolError> {
         self.folders.clear();
         self.unread.clear();
         self.is_whole = true;
-        let WalkStart::Folder(top) = self.root.walk_start(".")? else {
+        let WalkStartPoint::Folder(top) = self.root.walk_start(".")? else {
             return Err(ToolError::failed("the workspace is a file, not a folder"));
         };
         let mut looked =
@@ -146,7 +146,7 @@ impl FileTracker {
         self.add(top, &mut looked, watch)?;
         self.drop_unneeded();
         if self.unread.contains(Path::new("")) {
-            return Err(ToolError::new(ToolFault::Unavailable, "the workspace cannot be read"));
+            return Err(ToolError::new(ToolErrorKind::Unavailable, "the workspace cannot be read"));
         }
         Ok(looked)
     }
@@ -159,7 +159,7 @@ impl FileTracker {
         &mut self,
         path: &Path,
         names: &BTreeSet<OsString>,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
     ) -> Result<FolderUpdate, ToolError> {
         let mut looked = FolderUpdate::default();
         let Some(outer) = self.folders.get(path).cloned() else { return Ok(looked) };
@@ -174,7 +174,7 @@ impl FileTracker {
         let mut inner = outer;
         let open = match inner.open_and_list(&self.root, WORKSPACE_FILTER, watch) {
             Ok(open) => open,
-            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
             Err(_) => {
                 self.remove(path);
                 looked.removed.push(path.to_owned());
@@ -228,7 +228,7 @@ impl FileTracker {
         &mut self,
         top: WalkFolder,
         looked: &mut FolderUpdate,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
     ) -> Result<(), ToolError> {
         let mut waiting = vec![top];
         while let Some(folder) = waiting.pop() {
@@ -245,9 +245,9 @@ impl FileTracker {
                 continue;
             };
             let watched = self.watches.as_mut().filter(|_| self.is_whole).map(|places| {
-                places.watch_open(handle.as_fd(), &folder.path, WatchDetail::Content)
+                places.watch_open(handle.as_fd(), &folder.path, FolderWatchDetail::Content)
             });
-            if let Some(Err(WatchError::Full)) = watched {
+            if let Some(Err(FolderWatchError::Full)) = watched {
                 self.is_whole = false;
                 if !std::mem::replace(&mut self.has_warned, true) {
                     tracing::warn!(
@@ -259,7 +259,7 @@ impl FileTracker {
             let mut inner = folder.clone();
             let open = match inner.list_opened(handle, WORKSPACE_FILTER, watch) {
                 Ok(open) => open,
-                Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+                Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
                 Err(_) => {
                     self.unread.insert(folder.path);
                     continue;
@@ -270,7 +270,7 @@ impl FileTracker {
                 let _ = places.watch(
                     &self.root,
                     &folder.path.join(GIT_INFO_FOLDER),
-                    WatchDetail::Names,
+                    FolderWatchDetail::Names,
                 );
             }
             for (name, kind) in &open.entries {

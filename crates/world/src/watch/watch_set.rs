@@ -2,24 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use toolgate_contract::{ServerChange, ToolError, ToolFault};
+use toolgate_contract::{ServerChange, ToolError, ToolErrorKind};
 
-use super::folder_watches::{EntryChange, FolderWatches, WatchError};
+use super::folder_watches::{FolderWatchError, FolderWatches, WatchedEntryChange};
 use super::watched_files::{WatchedFiles, notify_once};
 use super::workspace_listing::WorkspaceListing;
-use super::{ListWatchRequest, WatchShared};
+use super::{SharedWatchState, WorkspaceListWatchRequest};
 use crate::Root;
 
 /// The files and folders that are watched below one root. The methods read files, so they block.
-pub(super) struct WatchSet {
+pub(super) struct RootWatchSet {
     root: Root,
     watches: FolderWatches,
     files: WatchedFiles,
     listing: Option<WorkspaceListing>,
-    lists: BTreeMap<u64, ListWatchRequest>,
+    lists: BTreeMap<u64, WorkspaceListWatchRequest>,
 }
 
-impl WatchSet {
+impl RootWatchSet {
     pub(super) fn new(root: &Root, watches: FolderWatches) -> Self {
         Self {
             root: root.clone(),
@@ -31,7 +31,7 @@ impl WatchSet {
     }
 
     /// Starts and stops watches according to the current subscriptions.
-    pub(super) fn apply_requests(&mut self, shared: &WatchShared) {
+    pub(super) fn apply_requests(&mut self, shared: &SharedWatchState) {
         let mut new = Vec::new();
         let mut gone = self.files.listeners();
         let lists = {
@@ -58,7 +58,7 @@ impl WatchSet {
     }
 
     /// Watches the list of the workspace's files for the subscribers `lists`.
-    fn set_lists(&mut self, lists: BTreeMap<u64, ListWatchRequest>) {
+    fn set_lists(&mut self, lists: BTreeMap<u64, WorkspaceListWatchRequest>) {
         self.lists = lists;
         let Some(since) = self.lists.values().map(|list| list.since).min() else {
             self.listing = None;
@@ -99,8 +99,8 @@ impl WatchSet {
         }
         for (folder, name, happening) in &news.entries {
             match happening {
-                EntryChange::Name => listing.note_name_change(folder, name),
-                EntryChange::Content => listing.note_write(folder, name),
+                WatchedEntryChange::Name => listing.note_name_change(folder, name),
+                WatchedEntryChange::Content => listing.note_write(folder, name),
             }
         }
         if news.has_overflowed {
@@ -137,10 +137,12 @@ impl WatchSet {
     }
 }
 
-fn watch_error(unwatched: WatchError) -> ToolError {
+fn watch_error(unwatched: FolderWatchError) -> ToolError {
     let message = match unwatched {
-        WatchError::Full => "files cannot be watched now: too many watches are active; end some",
-        WatchError::Absent => "the workspace cannot be watched",
+        FolderWatchError::Full => {
+            "files cannot be watched now: too many watches are active; end some"
+        }
+        FolderWatchError::Absent => "the workspace cannot be watched",
     };
-    ToolError::new(ToolFault::Unavailable, message)
+    ToolError::new(ToolErrorKind::Unavailable, message)
 }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use rustix::fs::fstat;
 use toolgate_contract::{ChangeFeed, ServerChange};
 
-use super::folder_watches::{FolderWatches, WatchDetail, WatchError};
+use super::folder_watches::{FolderWatchDetail, FolderWatchError, FolderWatches};
 use crate::Root;
-use crate::root::{EntryMeta, FileTime, WalkStart};
+use crate::root::{EntryMeta, FileTime, WalkStartPoint};
 
 /// The watched files by URI.
 #[derive(Default)]
@@ -24,21 +24,21 @@ struct WatchedFile {
     path: PathBuf,
     /// The target if the file is a symlink, relative to the root.
     real_path: Option<PathBuf>,
-    snapshot: FileSnapshot,
+    snapshot: WatchedFileSnapshot,
     listeners: Vec<(u64, ChangeFeed)>,
 }
 
 /// The last known state of a watched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct FileSnapshot {
+struct WatchedFileSnapshot {
     /// The file's stamp. `None` if the file was missing or unreadable.
-    stamp: Option<FileStamp>,
+    stamp: Option<WatchedFileStamp>,
     /// `true` if the file changed so recently that its next change may have the same stamp.
     is_fresh: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileStamp {
+struct WatchedFileStamp {
     device: u64,
     inode: u64,
     size: i64,
@@ -53,7 +53,7 @@ impl WatchedFiles {
         places: &mut FolderWatches,
         (number, changes): (u64, ChangeFeed),
         (path, uri): (&str, &Arc<str>),
-    ) -> Result<(), WatchError> {
+    ) -> Result<(), FolderWatchError> {
         if let Some(file) = self.files.get_mut(uri) {
             file.listeners.push((number, changes));
             return Ok(());
@@ -62,7 +62,7 @@ impl WatchedFiles {
         let file = WatchedFile {
             path: path.clone(),
             real_path: None,
-            snapshot: FileSnapshot::default(),
+            snapshot: WatchedFileSnapshot::default(),
             listeners: vec![(number, changes)],
         };
         self.files.insert(uri.clone(), file);
@@ -133,7 +133,7 @@ impl WatchedFiles {
         root: &Root,
         places: &mut FolderWatches,
         uri: &Arc<str>,
-    ) -> Result<bool, WatchError> {
+    ) -> Result<bool, FolderWatchError> {
         let Some(file) = self.files.get_mut(uri) else { return Ok(false) };
         let mut enough = watch_parents(root, places, &file.path);
         let real = real_file(root, &file.path).filter(|real| *real != file.path);
@@ -141,7 +141,7 @@ impl WatchedFiles {
             enough = enough.and(watch_parents(root, places, real));
         }
         // The state is read after the watch is set, so that later changes are reported.
-        let seen = FileSnapshot::take(root, &file.path);
+        let seen = WatchedFileSnapshot::take(root, &file.path);
         let changed = seen.stamp != file.snapshot.stamp || file.snapshot.is_fresh;
         file.snapshot = seen;
         if file.real_path != real {
@@ -164,13 +164,13 @@ impl WatchedFiles {
     }
 }
 
-impl FileSnapshot {
+impl WatchedFileSnapshot {
     fn take(root: &Root, path: &Path) -> Self {
         let now = FileTime::now();
         let path = path.to_str().unwrap_or_default();
         let stat = root.open_file(path).ok().and_then(|file| fstat(&file).ok());
         let Some(stat) = stat else { return Self::default() };
-        let stamp = FileStamp {
+        let stamp = WatchedFileStamp {
             device: stat.st_dev,
             inode: stat.st_ino,
             size: stat.st_size,
@@ -195,14 +195,18 @@ pub(super) fn notify_once<'c>(
 }
 
 /// Watches every folder on the way to `path`, so that the creation of the file is noticed.
-fn watch_parents(root: &Root, places: &mut FolderWatches, path: &Path) -> Result<(), WatchError> {
+fn watch_parents(
+    root: &Root,
+    places: &mut FolderWatches,
+    path: &Path,
+) -> Result<(), FolderWatchError> {
     let above: Vec<&Path> = path.ancestors().skip(1).collect();
     for (below, folder) in above.iter().enumerate().rev() {
-        let detail = if below == 0 { WatchDetail::Content } else { WatchDetail::Names };
+        let detail = if below == 0 { FolderWatchDetail::Content } else { FolderWatchDetail::Names };
         match places.watch(root, folder, detail) {
             Ok(_) => {}
-            Err(WatchError::Absent) => break,
-            Err(WatchError::Full) => return Err(WatchError::Full),
+            Err(FolderWatchError::Absent) => break,
+            Err(FolderWatchError::Full) => return Err(FolderWatchError::Full),
         }
     }
     Ok(())
@@ -212,7 +216,7 @@ fn watch_parents(root: &Root, places: &mut FolderWatches, path: &Path) -> Result
 /// file.
 fn real_file(root: &Root, path: &Path) -> Option<PathBuf> {
     match root.walk_start(path.to_str()?) {
-        Ok(WalkStart::File(found)) => Some(found.path),
-        Ok(WalkStart::Folder(_)) | Err(_) => None,
+        Ok(WalkStartPoint::File(found)) => Some(found.path),
+        Ok(WalkStartPoint::Folder(_)) | Err(_) => None,
     }
 }

@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::fstat;
 
-use super::folder_watches::{FolderWatches, WatchDetail, WatchError};
+use super::folder_watches::{FolderWatchDetail, FolderWatchError, FolderWatches};
 use crate::Root;
-use crate::root::{EntryKind, EntryMeta, FileTime, WalkFilter, WalkFolder, WalkStart, WorkMonitor};
+use crate::root::{
+    DiskWorkMonitor, EntryKind, EntryMeta, FileTime, WalkFilter, WalkFolder, WalkStartPoint,
+};
 
 /// The maximum number of folders to watch for new and removed files.
 const FOLDERS_MAX: usize = 8192;
@@ -157,8 +159,8 @@ impl WorkspaceListing {
         since: Option<FileTime>,
     ) -> bool {
         match root.walk_start(".") {
-            Ok(WalkStart::Folder(top)) => self.add(root, places, top, since),
-            Ok(WalkStart::File(_)) | Err(_) => false,
+            Ok(WalkStartPoint::Folder(top)) => self.add(root, places, top, since),
+            Ok(WalkStartPoint::File(_)) | Err(_) => false,
         }
     }
 
@@ -179,10 +181,10 @@ impl WorkspaceListing {
                 break;
             }
             // The watch is set before reading, so that no change is missed.
-            let handle = match places.watch(root, &folder.path, WatchDetail::Names) {
+            let handle = match places.watch(root, &folder.path, FolderWatchDetail::Names) {
                 Ok(handle) => handle,
-                Err(WatchError::Absent) => continue,
-                Err(WatchError::Full) => {
+                Err(FolderWatchError::Absent) => continue,
+                Err(FolderWatchError::Full) => {
                     self.warn_full();
                     break;
                 }
@@ -246,7 +248,7 @@ impl WorkspaceListing {
 fn read_folder(folder: &WalkFolder, root: &Root) -> Option<(WalkFolder, u64, BTreeSet<PathBuf>)> {
     // Reading a folder adds its ignore rules, which must happen only once.
     let mut inner = folder.clone();
-    let entries = inner.list(root, WORKSPACE_FILTER, &WorkMonitor::default()).ok()?;
+    let entries = inner.list(root, WORKSPACE_FILTER, &DiskWorkMonitor::default()).ok()?;
     let mut hasher = DefaultHasher::new();
     let mut files = 0_u64;
     let mut folders = BTreeSet::new();

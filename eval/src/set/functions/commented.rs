@@ -135,8 +135,8 @@ impl SyntaxWalk<'_> {
     }
 }
 
-/// Returns true if a folder or file of this name contains tests, by the conventions of JavaScript and
-/// Ruby.
+/// Returns true if a folder or file of this name contains tests, by the conventions of JavaScript
+/// and Ruby.
 pub(super) fn is_spec(name: &str, lang: PackageLanguage) -> bool {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     matches!(lang, PackageLanguage::JavaScript | PackageLanguage::Ruby)

@@ -8,7 +8,7 @@ use super::super::revision::REVISIONS;
 use super::super::tasks::tests::{EXTENDED, said, ticket};
 use super::*;
 
-fn revision(name: &str) -> &'static Revision {
+fn revision(name: &str) -> &'static McpRevision {
     REVISIONS.iter().find(|row| row.name == name).expect("a revision")
 }
 
@@ -29,7 +29,7 @@ fn visit() -> ClientQuestion {
 fn read(params: Value) -> Result<(QuestionSupport, ClientAnswers, Option<String>), McpError> {
     let Value::Object(params) = params else { panic!("{params} is no object") };
     match parse_question_mode(&id(), &params.into(), revision("2026-07-28"))? {
-        QuestionMode::OnRepeat { can, given, state } => Ok((can, given, state)),
+        QuestionChannel::OnRepeat { can, given, state } => Ok((can, given, state)),
         other => panic!("{other:?}"),
     }
 }
@@ -75,10 +75,10 @@ fn the_kind_of_an_answer_is_guessed_from_its_members() {
     .expect("it reads");
     assert_eq!(can, QuestionSupport { roots: true, ..QuestionSupport::default() });
     assert_eq!(state.as_deref(), Some("sealed"));
-    let accepted = PersonChoice::Accepted(Map::from_iter([("name".to_owned(), json!("Ada"))]));
+    let accepted = ElicitationAnswer::Accepted(Map::from_iter([("name".to_owned(), json!("Ada"))]));
     assert_eq!(given["yes"], ClientAnswer::Choice(accepted));
-    assert_eq!(given["no"], ClientAnswer::Choice(PersonChoice::Declined));
-    assert_eq!(given["hm"], ClientAnswer::Choice(PersonChoice::Canceled));
+    assert_eq!(given["no"], ClientAnswer::Choice(ElicitationAnswer::Declined));
+    assert_eq!(given["hm"], ClientAnswer::Choice(ElicitationAnswer::Canceled));
     assert!(matches!(&given["model"], ClientAnswer::Sampled(said) if said.text == "a"));
     let root = ClientRoot { uri: "file:///a".into(), name: Some("A".into()) };
     assert_eq!(given["roots"], ClientAnswer::Roots(vec![root]));
@@ -213,7 +213,7 @@ fn sampling_tools_are_encoded_only_for_revisions_that_have_them() {
 fn a_response_is_parsed_by_its_question() {
     let newest = revision("2025-11-25");
     let accept = ClientResponse::Result(json!({ "action": "accept" }));
-    let accepted = ClientAnswer::Choice(PersonChoice::Accepted(Map::new()));
+    let accepted = ClientAnswer::Choice(ElicitationAnswer::Accepted(Map::new()));
     assert_eq!(parse_answer(&visit(), &accept, newest), Ok(accepted));
     let why = parse_answer(&ClientQuestion::Roots, &accept, newest).expect_err("no folders");
     assert!(why.contains("`roots`"), "{why}");

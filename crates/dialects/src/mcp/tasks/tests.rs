@@ -4,24 +4,24 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Caller, ClientAnswer, ClientAnswers, ClientQuestion, HostRequest, JobEvent, JobEventKind,
-    JobId, JobSnapshot, JobState, JobStreamItem, PersonChoice, PrintedText, Reply, ReplyBody,
-    ResultForm, ToolId,
+    Caller, ClientAnswer, ClientAnswers, ClientQuestion, ElicitationAnswer, HostRequest, JobEvent,
+    JobEventKind, JobId, JobOutputText, JobSnapshot, JobState, JobStreamItem, Reply, ReplyBody,
+    ToolId, ToolResultForm,
 };
 
 use super::super::META_CAPABILITIES;
 use super::super::encoder::{McpEncoder, McpRequestKind};
 use super::super::message::RequestId;
-use super::super::request_notifications::RequestNotifications;
-use super::super::revision::{REVISIONS, Revision};
+use super::super::request_notifications::RequestedNotifications;
+use super::super::revision::{McpRevision, REVISIONS};
 use super::{EXTENSION, TaskRequest};
 use crate::json::RpcParams;
 use crate::{AnswerEncoder, ServerInfo};
 
 /// The revision whose tasks are an extension.
-pub(crate) const EXTENDED: &Revision = &REVISIONS[0];
+pub(crate) const EXTENDED: &McpRevision = &REVISIONS[0];
 /// The revision whose tasks are a parameter.
-pub(crate) const PARAM: &Revision = &REVISIONS[1];
+pub(crate) const PARAM: &McpRevision = &REVISIONS[1];
 
 /// Describes a server with all features.
 pub(crate) fn facts() -> ServerInfo {
@@ -40,7 +40,7 @@ pub(crate) fn facts() -> ServerInfo {
         zyra_body_bytes_max: None,
         requires_auth: false,
         tls: false,
-        results: ResultForm::Both,
+        results: ToolResultForm::Both,
     }
 }
 
@@ -64,22 +64,22 @@ pub(crate) fn asking(state: JobState) -> JobSnapshot {
         artefacts: Vec::new(),
         questions: [("where".to_owned(), ClientQuestion::Roots)].into(),
         outcome: None,
-        printed: PrintedText::default(),
+        printed: JobOutputText::default(),
     }
 }
 
 /// Creates the encoder for a request of the kind `asked`.
-pub(crate) fn ticket(revision: &'static Revision, asked: McpRequestKind) -> McpEncoder {
+pub(crate) fn ticket(revision: &'static McpRevision, asked: McpRequestKind) -> McpEncoder {
     let id = RequestId::Text("a".into());
     let facts = Arc::new(facts());
     let hearing =
-        RequestNotifications::parse(&id, &RpcParams::default(), revision, facts.clone(), None);
+        RequestedNotifications::parse(&id, &RpcParams::default(), revision, facts.clone(), None);
     McpEncoder {
         id,
         revision,
         facts,
         kind: asked,
-        results: ResultForm::Both,
+        results: ToolResultForm::Both,
         notifications: hearing.expect("nothing to hear"),
     }
 }
@@ -183,8 +183,10 @@ fn update(params: Value) -> Result<HostRequest, i32> {
 fn an_update_passes_answers_to_a_task() {
     let responses = json!({ "yes": { "action": "decline" }, "unknown": { "shape": 1 } });
     let request = update(json!({ "taskId": "t", "inputResponses": responses }));
-    let given =
-        ClientAnswers::from([("yes".to_owned(), ClientAnswer::Choice(PersonChoice::Declined))]);
+    let given = ClientAnswers::from([(
+        "yes".to_owned(),
+        ClientAnswer::Choice(ElicitationAnswer::Declined),
+    )]);
     assert_eq!(request, Ok(HostRequest::AnswerJob { id: "t".into(), given }));
     let ack = ticket(EXTENDED, McpRequestKind::TaskRequest(TaskRequest::Update));
     let ack = said(ack.task_reply(TaskRequest::Update, &asking(JobState::Running)));

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    ClientAnswer, ClientQuestion, MessageRole, PersonChoice, SamplingMessage, SamplingRequest,
+    ClientAnswer, ClientQuestion, ElicitationAnswer, MessageRole, SamplingMessage, SamplingRequest,
     exact_json,
 };
 
@@ -40,8 +40,8 @@ pub fn parse_question(method: &str, params: &Value, key: &str) -> Result<ClientQ
     }
 }
 
-/// Returns `url` if a person may be asked to open it: a page of the web, written in printable ASCII.
-/// Other schemes, such as `javascript:` and `file:`, act on the person's own machine.
+/// Returns `url` if a person may be asked to open it: a page of the web, written in printable
+/// ASCII. Other schemes, such as `javascript:` and `file:`, act on the person's own machine.
 fn web_page(url: String) -> Result<String, &'static str> {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
     if !matches!(scheme.as_str(), "https" | "http") {
@@ -98,12 +98,12 @@ fn parse_sampling(params: &Value) -> Result<SamplingRequest, String> {
 /// Converts a client's answer to the result of the upstream server's request.
 pub fn encode_answer(answer: &ClientAnswer) -> Value {
     match answer {
-        ClientAnswer::Choice(PersonChoice::Accepted(content)) => {
+        ClientAnswer::Choice(ElicitationAnswer::Accepted(content)) => {
             let content = Value::Object(content.clone());
             exact_json::object([("action", json!("accept")), ("content", content)])
         }
-        ClientAnswer::Choice(PersonChoice::Declined) => json!({ "action": "decline" }),
-        ClientAnswer::Choice(PersonChoice::Canceled) => json!({ "action": "cancel" }),
+        ClientAnswer::Choice(ElicitationAnswer::Declined) => json!({ "action": "decline" }),
+        ClientAnswer::Choice(ElicitationAnswer::Canceled) => json!({ "action": "cancel" }),
         ClientAnswer::Sampled(sampled) => sampled.raw.clone(),
         ClientAnswer::Roots(roots) => {
             let roots = roots.iter().map(|root| {
@@ -186,11 +186,13 @@ mod tests {
 
     #[test]
     fn an_answer_is_encoded_for_its_question() {
-        let yes =
-            ClientAnswer::Choice(PersonChoice::Accepted(Map::from_iter([("n".into(), json!(1))])));
+        let yes = ClientAnswer::Choice(ElicitationAnswer::Accepted(Map::from_iter([(
+            "n".into(),
+            json!(1),
+        )])));
         assert_eq!(encode_answer(&yes), json!({ "action": "accept", "content": { "n": 1 } }));
         assert_eq!(
-            encode_answer(&ClientAnswer::Choice(PersonChoice::Declined)),
+            encode_answer(&ClientAnswer::Choice(ElicitationAnswer::Declined)),
             json!({ "action": "decline" })
         );
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use toolgate_contract::{LogLevel, QuestionSupport, TraceContext};
 
-use super::{ProtocolEra, QuestionForms, Revision, TaskSupport};
+use super::{McpRevision, RevisionQuestionSupport, SessionModel, TaskSupport};
 
 const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -14,7 +14,7 @@ pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// Metadata of a request that toolgate sends to an upstream server.
 #[derive(Default)]
-pub struct RequestMetadata<'a> {
+pub struct UpstreamRequestMetadata<'a> {
     /// The kinds of question that the upstream may ask.
     pub questions: QuestionSupport,
     /// True if a task is accepted as the answer.
@@ -34,10 +34,13 @@ fn client_info() -> Value {
 
 /// Returns the capabilities that toolgate declares as a client: for the questions in `support`, and
 /// for tasks as answers if `tasks` is true.
-pub fn client_capabilities(support: QuestionSupport, tasks: bool, revision: &Revision) -> Value {
+pub fn client_capabilities(support: QuestionSupport, tasks: bool, revision: &McpRevision) -> Value {
     let mut capabilities = Map::new();
-    let forms = !matches!(revision.questions, QuestionForms::Samples);
-    let visits = matches!(revision.questions, QuestionForms::NamedVisits | QuestionForms::Visits);
+    let forms = !matches!(revision.questions, RevisionQuestionSupport::Samples);
+    let visits = matches!(
+        revision.questions,
+        RevisionQuestionSupport::NamedVisits | RevisionQuestionSupport::Visits
+    );
     if support.form && forms {
         let mut modes = Map::new();
         if visits {
@@ -55,8 +58,8 @@ pub fn client_capabilities(support: QuestionSupport, tasks: bool, revision: &Rev
     }
     if support.roots {
         let roots = match revision.era {
-            ProtocolEra::Session => json!({ "listChanged": false }),
-            ProtocolEra::Stateless => json!({}),
+            SessionModel::Session => json!({ "listChanged": false }),
+            SessionModel::Stateless => json!({}),
         };
         capabilities.insert("roots".into(), roots);
     }
@@ -68,7 +71,7 @@ pub fn client_capabilities(support: QuestionSupport, tasks: bool, revision: &Rev
 
 /// Returns the parameters of `initialize` that toolgate sends as a client which supports the
 /// questions in `support`.
-pub fn initialize_params(support: QuestionSupport, revision: &Revision) -> Value {
+pub fn initialize_params(support: QuestionSupport, revision: &McpRevision) -> Value {
     json!({
         "protocolVersion": revision.name,
         "capabilities": client_capabilities(support, false, revision),
@@ -77,17 +80,17 @@ pub fn initialize_params(support: QuestionSupport, revision: &Revision) -> Value
 }
 
 /// Returns the parameters of `server/discover` for an upstream server.
-pub fn discover_params(revision: &Revision) -> Value {
-    request_params(Map::new(), &RequestMetadata::default(), revision)
+pub fn discover_params(revision: &McpRevision) -> Value {
+    request_params(Map::new(), &UpstreamRequestMetadata::default(), revision)
 }
 
 /// Adds the `_meta` that the protocol revision `revision` requires to `params`.
 pub fn request_params(
     mut params: Map<String, Value>,
-    beside: &RequestMetadata<'_>,
-    revision: &Revision,
+    beside: &UpstreamRequestMetadata<'_>,
+    revision: &McpRevision,
 ) -> Value {
-    let RequestMetadata {
+    let UpstreamRequestMetadata {
         questions: can,
         accepts_tasks: tasks,
         progress_token: progress,
@@ -108,7 +111,7 @@ pub fn request_params(
         }
         // Baggage is not forwarded, because it may be confidential.
     }
-    if revision.era == ProtocolEra::Stateless {
+    if revision.era == SessionModel::Stateless {
         meta.insert(PROTOCOL_VERSION.into(), json!(revision.name));
         meta.insert(CLIENT_CAPABILITIES.into(), client_capabilities(*can, *tasks, revision));
         meta.insert(CLIENT_INFO.into(), client_info());
@@ -130,8 +133,10 @@ mod tests {
     fn trace_context_is_sent_to_an_upstream_without_baggage() {
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let trace = TraceContext::parse(parent, Some("a=b"), Some("user=ada")).expect("a trace");
-        let metadata = RequestMetadata { trace: Some(&trace), ..RequestMetadata::default() };
-        let params = request_params(Map::new(), &metadata, Revision::newest(ProtocolEra::Session));
+        let metadata =
+            UpstreamRequestMetadata { trace: Some(&trace), ..UpstreamRequestMetadata::default() };
+        let params =
+            request_params(Map::new(), &metadata, McpRevision::newest(SessionModel::Session));
         assert_eq!(params["_meta"], json!({ "traceparent": parent, "tracestate": "a=b" }));
     }
 }

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use toolgate_contract::{
     CallEnding, Completion, ContentAnnotations, ContentBlock, Icon, MessageRole, MetaFields,
-    PromptArgument, PromptMessage, PromptSpec, PromptText, ResourceContents, ResourceData,
+    PromptArgument, PromptMessage, PromptSpec, RenderedPrompt, ResourceContents, ResourceData,
     ResourceSpec, ResourceTemplate, ResultText, Skill, SkillFile, SkillFiles, ToolOutput,
 };
 
@@ -189,7 +189,7 @@ pub fn parse_prompt_spec(entry: &Value) -> Option<PromptSpec> {
 ///
 /// # Errors
 /// Fails if the result is malformed.
-pub fn parse_prompt_text(result: &Value) -> Result<PromptText, String> {
+pub fn parse_prompt_text(result: &Value) -> Result<RenderedPrompt, String> {
     let messages = result.get("messages").and_then(Value::as_array);
     let messages = messages.ok_or("its `messages` must be a list")?;
     let parse_message = |message: &Value| {
@@ -203,7 +203,7 @@ pub fn parse_prompt_text(result: &Value) -> Result<PromptText, String> {
         }
     };
     let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
-    Ok(PromptText { description, messages: messages.iter().map(parse_message).collect() })
+    Ok(RenderedPrompt { description, messages: messages.iter().map(parse_message).collect() })
 }
 
 /// Parses the result of `completion/complete` into candidates.

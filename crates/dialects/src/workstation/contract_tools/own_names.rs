@@ -3,7 +3,7 @@
 use toolgate_contract::{CallError, ValidationProblem};
 
 use super::results::not_text;
-use super::{ContractTool, ToolBehavior};
+use super::{ContractTool, ContractToolBehavior};
 use crate::tool_mentions::rename_tools;
 use crate::workstation::encoding::dialect_name;
 
@@ -66,7 +66,7 @@ impl ContractTool {
         let CallError::InvalidInput { problems } = error else { return error };
         // The contract has no `encoding` parameter, so the error must concern the file's content.
         let is_about_encoding = |problem: &ValidationProblem| {
-            self.behavior == ToolBehavior::Read && problem.pointer == "/encoding"
+            self.behavior == ContractToolBehavior::Read && problem.pointer == "/encoding"
         };
         if let Some(problem) = problems.iter().find(|problem| is_about_encoding(problem)) {
             return not_text(problem.message.split("; ").next().unwrap_or_default());

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use toolgate_contract::{CallEnding, CallError, OutputStream, ToolOutput};
 
-use super::{ContractTool, NAMES_MAX, ToolBehavior};
+use super::{ContractTool, ContractToolBehavior, NAMES_MAX};
 use crate::sandbox_warning::with_sandbox_warning;
 
 impl ContractTool {
@@ -16,7 +16,7 @@ impl ContractTool {
         };
         let is_truncated = value["truncated"] == true;
         Ok(match self.behavior {
-            ToolBehavior::Read => {
+            ContractToolBehavior::Read => {
                 if let Some(encoding) = value["file_encoding"].as_str() {
                     let path = value["path"].as_str().unwrap_or_default();
                     return Err(not_text(&format!("`{path}` is {encoding}, not UTF-8")));
@@ -31,7 +31,7 @@ impl ContractTool {
                 })?;
                 value["content"].as_str().unwrap_or_default().to_owned()
             }
-            ToolBehavior::List => {
+            ContractToolBehavior::List => {
                 let remaining = value["left"].as_u64().unwrap_or_default();
                 check_whole(remaining > 0, &|| {
                     format!(
@@ -44,12 +44,14 @@ impl ContractTool {
                 let names = entries.filter_map(|entry| entry["name"].as_str());
                 names.map(escape_line_breaks).collect::<Vec<_>>().join("\n")
             }
-            ToolBehavior::FileExists => {
+            ContractToolBehavior::FileExists => {
                 (value["kind"] == "file" || value["kind"] == "other").to_string()
             }
-            ToolBehavior::FolderExists => (value["kind"] == "dir").to_string(),
-            ToolBehavior::Status | ToolBehavior::Diff | ToolBehavior::Branches => {
-                let example = if self.behavior == ToolBehavior::Branches {
+            ContractToolBehavior::FolderExists => (value["kind"] == "dir").to_string(),
+            ContractToolBehavior::Status
+            | ContractToolBehavior::Diff
+            | ContractToolBehavior::Branches => {
+                let example = if self.behavior == ContractToolBehavior::Branches {
                     "git branch --list PATTERN".to_owned()
                 } else {
                     format!("git {} -- PATH", self.name.trim_start_matches("git/"))
@@ -63,19 +65,19 @@ impl ContractTool {
                 })?;
                 body()
             }
-            ToolBehavior::Project => exit_report(value, &project_printed(value)),
-            ToolBehavior::Run => {
+            ContractToolBehavior::Project => exit_report(value, &project_printed(value)),
+            ContractToolBehavior::Run => {
                 let note = output.text.note.as_deref().unwrap_or_default();
                 exit_report(value, &run_printed(output, &self.in_own_names(note)))
             }
-            ToolBehavior::Write
-            | ToolBehavior::Delete
-            | ToolBehavior::MakeFolder
-            | ToolBehavior::Log
-            | ToolBehavior::CurrentBranch
-            | ToolBehavior::Add
-            | ToolBehavior::Commit
-            | ToolBehavior::Diagnostics => body(),
+            ContractToolBehavior::Write
+            | ContractToolBehavior::Delete
+            | ContractToolBehavior::MakeFolder
+            | ContractToolBehavior::Log
+            | ContractToolBehavior::CurrentBranch
+            | ContractToolBehavior::Add
+            | ContractToolBehavior::Commit
+            | ContractToolBehavior::Diagnostics => body(),
         })
     }
 
@@ -84,25 +86,28 @@ impl ContractTool {
     pub(crate) fn is_result(&self, ending: CallEnding) -> bool {
         match (ending, self.behavior) {
             (CallEnding::Done, _)
-            | (CallEnding::ProgramFailed, ToolBehavior::Project | ToolBehavior::Run) => true,
+            | (
+                CallEnding::ProgramFailed,
+                ContractToolBehavior::Project | ContractToolBehavior::Run,
+            ) => true,
             (CallEnding::ToolFailed, _) => false,
             (
                 CallEnding::ProgramFailed,
-                ToolBehavior::Read
-                | ToolBehavior::Write
-                | ToolBehavior::List
-                | ToolBehavior::Delete
-                | ToolBehavior::MakeFolder
-                | ToolBehavior::FileExists
-                | ToolBehavior::FolderExists
-                | ToolBehavior::Status
-                | ToolBehavior::Log
-                | ToolBehavior::Diff
-                | ToolBehavior::Branches
-                | ToolBehavior::CurrentBranch
-                | ToolBehavior::Add
-                | ToolBehavior::Commit
-                | ToolBehavior::Diagnostics,
+                ContractToolBehavior::Read
+                | ContractToolBehavior::Write
+                | ContractToolBehavior::List
+                | ContractToolBehavior::Delete
+                | ContractToolBehavior::MakeFolder
+                | ContractToolBehavior::FileExists
+                | ContractToolBehavior::FolderExists
+                | ContractToolBehavior::Status
+                | ContractToolBehavior::Log
+                | ContractToolBehavior::Diff
+                | ContractToolBehavior::Branches
+                | ContractToolBehavior::CurrentBranch
+                | ContractToolBehavior::Add
+                | ContractToolBehavior::Commit
+                | ContractToolBehavior::Diagnostics,
             ) => false,
         }
     }

@@ -7,7 +7,7 @@ use rusqlite::types::Value as SqlValue;
 use toolgate_contract::fold_name;
 
 use super::AuditIndex;
-use crate::audit::call_record::{CallRecord, RecordFilter};
+use crate::audit::call_record::{AuditRecordFilter, ParsedAuditRecord};
 
 /// Time after which a search of the audit log stops, so that a page is fast even if few records
 /// match.
@@ -20,7 +20,7 @@ const ORDER_SLACK_US: i64 = 60_000_000;
 #[derive(Debug, Default)]
 pub struct FoundRecords {
     /// Matching records, newest first.
-    pub records: Vec<CallRecord>,
+    pub records: Vec<ParsedAuditRecord>,
     /// Log position before which the search can continue. `None` if all records were searched.
     pub next: Option<u64>,
 }
@@ -33,7 +33,7 @@ impl AuditIndex {
     /// The index cannot be read.
     pub fn records(
         &self,
-        filter: &RecordFilter,
+        filter: &AuditRecordFilter,
         before: Option<u64>,
         count: usize,
     ) -> rusqlite::Result<FoundRecords> {
@@ -81,7 +81,7 @@ impl AuditIndex {
             // A line is parsed only if it may match.
             if is_outcome
                 && is_tool(row.get_ref(2)?.as_str()?)
-                && let Some(record) = CallRecord::parse(row.get_ref(4)?.as_bytes()?)
+                && let Some(record) = ParsedAuditRecord::parse(row.get_ref(4)?.as_bytes()?)
                 && filter.matches(&record)
             {
                 found.records.push(record);

@@ -8,11 +8,11 @@ use rusqlite::types::Value as SqlValue;
 use toolgate_contract::fold_name;
 
 use super::{AuditIndex, HOUR_S};
-use crate::audit::call_record::RecordFilter;
+use crate::audit::call_record::AuditRecordFilter;
 
 /// Property of calls by which statistics are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallGroup {
+pub enum CallGrouping {
     /// Name of the caller who made the call.
     Caller,
     /// Name of the called tool.
@@ -25,7 +25,7 @@ pub enum CallGroup {
     Hour,
 }
 
-impl CallGroup {
+impl CallGrouping {
     /// Returns the SQL column of the property, or `NULL` for a time.
     fn column(self) -> &'static str {
         match self {
@@ -73,7 +73,8 @@ impl CallStatistics {
     }
 
     /// Returns the duration in microseconds that `percent` of the calls did not exceed, with an
-    /// error of at most 13 %. Returns the longest duration if the ranges of durations are not known.
+    /// error of at most 13 %. Returns the longest duration if the ranges of durations are not
+    /// known.
     pub fn percentile_us(&self, percent: u64) -> u64 {
         let rank = self.calls.saturating_mul(percent).div_ceil(100).max(1);
         let mut counted = 0;
@@ -127,10 +128,10 @@ impl AuditIndex {
     /// The index cannot be read.
     pub fn statistics(
         &self,
-        by: &[CallGroup],
-        filter: &RecordFilter,
+        by: &[CallGrouping],
+        filter: &AuditRecordFilter,
     ) -> rusqlite::Result<Vec<CallStatistics>> {
-        let has_caller = filter.caller.is_some() || by.contains(&CallGroup::Caller);
+        let has_caller = filter.caller.is_some() || by.contains(&CallGrouping::Caller);
         let table = if has_caller { "hours" } else { "tool_hours" };
         let (condition, values) = conditions(filter);
         let sql = format!(
@@ -149,7 +150,7 @@ impl AuditIndex {
     /// The index cannot be read.
     pub fn caller_totals(
         &self,
-        by: &[CallGroup],
+        by: &[CallGrouping],
         since: Timestamp,
     ) -> rusqlite::Result<Vec<CallStatistics>> {
         let sql = format!(
@@ -164,7 +165,7 @@ impl AuditIndex {
     /// maximum of durations, and a column for each property.
     fn sum_groups(
         &self,
-        by: &[CallGroup],
+        by: &[CallGrouping],
         sql: &str,
         values: Vec<SqlValue>,
     ) -> rusqlite::Result<Vec<CallStatistics>> {
@@ -176,7 +177,7 @@ impl AuditIndex {
         let mut rows = statement.query(params_from_iter(values))?;
         while let Some(row) = rows.next()? {
             let hour: i64 = row.get(0)?;
-            let name = |(at, group): (usize, &CallGroup)| match group.time_name(hour) {
+            let name = |(at, group): (usize, &CallGrouping)| match group.time_name(hour) {
                 Some(name) => Ok(name),
                 None => row.get::<_, String>(6 + at),
             };
@@ -196,7 +197,7 @@ impl AuditIndex {
         }
         let groups = groups.into_iter().map(|(group, one)| CallStatistics { group, ..one });
         let mut groups: Vec<_> = groups.collect();
-        if !matches!(by, [CallGroup::Day | CallGroup::Hour, ..]) {
+        if !matches!(by, [CallGrouping::Day | CallGrouping::Hour, ..]) {
             groups.sort_by_key(|one| std::cmp::Reverse(one.calls));
         }
         Ok(groups)
@@ -204,12 +205,12 @@ impl AuditIndex {
 }
 
 /// Returns the SQL column of each property, each after a comma.
-fn columns(by: &[CallGroup]) -> String {
+fn columns(by: &[CallGrouping]) -> String {
     by.iter().map(|group| format!(", {}", group.column())).collect()
 }
 
 /// Returns the SQL condition of `filter` for a table of calls by hour, and its values.
-fn conditions(filter: &RecordFilter) -> (String, Vec<SqlValue>) {
+fn conditions(filter: &AuditRecordFilter) -> (String, Vec<SqlValue>) {
     let mut all = vec!["1"];
     let mut values: Vec<SqlValue> = Vec::new();
     if let Some(since) = filter.since {

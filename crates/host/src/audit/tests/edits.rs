@@ -54,7 +54,7 @@ impl TestLog {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.jsonl");
         let key = AuditKey::from_secret(&[7; 32]);
-        let mut chain = ChainedLog::open(&path, key.clone(), 20, bytes_max).expect("a file");
+        let mut chain = ChainedAuditLog::open(&path, key.clone(), 20, bytes_max).expect("a file");
         let bodies: Vec<_> = (0..lines)
             .map(|number| {
                 format!("{{\"n\":{number},\"pad\":\"{}\"}}", "x".repeat(number % (pad + 1)))
@@ -215,7 +215,8 @@ fn a_torn_record_is_reported_and_later_edits_of_it_are_detected() {
     fs::write(&log.path, &text).expect("written");
     assert_eq!(log.verify().expect("whole").torn_bytes, 10);
 
-    let mut chain = ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    let mut chain =
+        ChainedAuditLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
     chain.open_append(&[b"{\"n\":6}"]).expect("written");
     let whole = log.verify().expect("whole");
     assert_eq!((whole.last_seq, whole.torn_bytes), (7, 0));
@@ -232,7 +233,7 @@ fn lines_that_a_killed_server_wrote_after_its_last_head_are_continued() {
     let log = TestLog::with_lines(5, 0, u64::MAX);
     let head = file::head_path(&log.path);
     let old = fs::read(&head).expect("there");
-    let open = || ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    let open = || ChainedAuditLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
     open().open_append(&[b"{\"n\":5}", b"{\"n\":6}"]).expect("written");
     fs::write(&head, old).expect("written");
     assert_eq!(log.verify().expect("whole").last_seq, 7);
@@ -244,7 +245,8 @@ fn lines_that_a_killed_server_wrote_after_its_last_head_are_continued() {
 fn a_removed_tail_is_detected_even_after_servers_wrote_on() {
     let log = TestLog::with_lines(5, 0, u64::MAX);
     log.edit(&LogEdit::Drop { file: 0, line: 4 });
-    let mut chain = ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    let mut chain =
+        ChainedAuditLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
     chain.open_append(&[b"{\"n\":5}"]).expect("written");
     let broken = log.verify().expect_err("broken");
     assert_eq!((broken.line, broken.seq), (5, 5), "{broken}");
@@ -255,7 +257,8 @@ fn a_removed_or_foreign_head_is_detected_even_after_servers_wrote_on() {
     for other_key in [false, true] {
         let log = TestLog::with_lines(5, 0, u64::MAX);
         let head = file::head_path(&log.path);
-        let open = |key: AuditKey| ChainedLog::open(&log.path, key, 20, u64::MAX).expect("a file");
+        let open =
+            |key: AuditKey| ChainedAuditLog::open(&log.path, key, 20, u64::MAX).expect("a file");
         if other_key {
             drop(open(AuditKey::from_secret(&[8; 32])));
         } else {
@@ -273,7 +276,8 @@ fn an_unchained_log_is_moved_aside() {
     let head = file::head_path(&log.path);
     fs::remove_file(&head).expect("there");
     fs::write(&log.path, "{\"outcome\":\"ok\"}\n").expect("written");
-    let mut chain = ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    let mut chain =
+        ChainedAuditLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
     chain.open_append(&[b"{\"n\":0}"]).expect("written");
     let whole = log.verify().expect("whole");
     assert_eq!((whole.first_seq, whole.last_seq), (1, 2));
@@ -284,7 +288,8 @@ fn an_unchained_log_is_moved_aside() {
 fn only_files_that_should_be_kept_count_as_missing() {
     let log = TestLog::with_lines(0, 0, u64::MAX);
     for keep in [1, 3] {
-        let mut chain = ChainedLog::open(&log.path, log.key.clone(), keep, 400).expect("a file");
+        let mut chain =
+            ChainedAuditLog::open(&log.path, log.key.clone(), keep, 400).expect("a file");
         for _ in 0..40 {
             chain.open_append(&[b"{\"n\":0}"]).expect("written");
         }
@@ -298,7 +303,8 @@ fn only_files_that_should_be_kept_count_as_missing() {
 #[test]
 fn a_head_that_is_removed_while_a_server_runs_is_written_again() {
     let log = TestLog::with_lines(0, 0, u64::MAX);
-    let mut chain = ChainedLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    let mut chain =
+        ChainedAuditLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
     chain.open_append(&[b"{\"n\":0}"]).expect("written");
     log.edit(&LogEdit::NoHead);
     chain.open_append(&[b"{\"n\":1}"]).expect("written");
@@ -314,7 +320,7 @@ fn a_log_with_several_writers_is_rotated_and_stays_whole() {
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let mut chain =
-                ChainedLog::open(&log.path, log.key.clone(), 20, 1 << 16).expect("a file");
+                ChainedAuditLog::open(&log.path, log.key.clone(), 20, 1 << 16).expect("a file");
             scope.spawn(move || {
                 for number in 0..EACH {
                     let body = format!("{{\"n\":\"{writer}-{number}\",\"pad\":\"{:0200}\"}}", 0);

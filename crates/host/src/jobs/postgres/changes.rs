@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 use toolgate_contract::JobId;
-use toolgate_postgres::{ConnectionPool, SharedPool};
+use toolgate_postgres::{PostgresConnectionPool, SharedPostgresPool};
 
-use super::known_runs::{KnownRuns, SharedRuns};
-use super::lease::{ServerId, ServerRow};
+use super::known_runs::{ServerJobRuns, SharedRuns};
+use super::lease::{FleetServerId, FleetServerRow};
 
 /// PostgreSQL channel of the notifications between the servers of a fleet.
 const CHANNEL: &str = "toolgate_fleet";
@@ -37,11 +37,11 @@ const OFFER_POLL: Duration = Duration::from_secs(1);
 
 /// Subject of a notification between the servers of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum StoreChange {
     /// The job with this id has changed.
     Job(JobId),
     /// Another server has requests about jobs of the server with this id.
-    Requests(ServerId),
+    Requests(FleetServerId),
     /// Jobs of the workspace with this tag wait, and any server may claim them.
     Offer(WorkspaceTag),
 }
@@ -49,7 +49,7 @@ enum Change {
 /// Digest of a workspace's name, because notifications have a size limit.
 type WorkspaceTag = u64;
 
-impl Change {
+impl StoreChange {
     fn to_payload(self) -> String {
         match self {
             Self::Job(id) => format!("job {id}"),
@@ -70,8 +70,8 @@ impl Change {
 }
 
 /// The notifications between this server and all other servers of the fleet.
-pub(super) struct ChangeChannel {
-    outgoing: Arc<OutgoingChanges>,
+pub(super) struct StoreChangeChannel {
+    outgoing: Arc<OutgoingStoreChanges>,
     receivers: ChangeReceivers,
     tasks: [JoinHandle<()>; 2],
 }
@@ -79,7 +79,7 @@ pub(super) struct ChangeChannel {
 /// The parts of this server that notifications wake.
 #[derive(Clone)]
 struct ChangeReceivers {
-    server: ServerId,
+    server: FleetServerId,
     workspace: WorkspaceTag,
     changed_jobs: broadcast::Sender<JobId>,
     requests: Arc<Notify>,
@@ -88,15 +88,19 @@ struct ChangeReceivers {
 }
 
 #[derive(Default)]
-struct OutgoingChanges {
+struct OutgoingStoreChanges {
     payloads: Mutex<BTreeSet<String>>,
     added: Notify,
 }
 
-impl ChangeChannel {
+impl StoreChangeChannel {
     /// Starts to send and receive notifications for `server`, whose jobs are `runs`.
-    pub(super) fn start(pool: &SharedPool, server: &ServerRow, runs: SharedRuns) -> Self {
-        let outgoing = Arc::new(OutgoingChanges::default());
+    pub(super) fn start(
+        pool: &SharedPostgresPool,
+        server: &FleetServerRow,
+        runs: SharedRuns,
+    ) -> Self {
+        let outgoing = Arc::new(OutgoingStoreChanges::default());
         let receivers = ChangeReceivers {
             server: server.id,
             workspace: workspace_tag(&server.workspace),
@@ -112,22 +116,22 @@ impl ChangeChannel {
 
     /// Notifies all servers that the job has changed.
     pub(super) fn notify_job(&self, id: JobId) {
-        self.outgoing.add(Change::Job(id));
+        self.outgoing.add(StoreChange::Job(id));
     }
 
     /// Notifies `server` of requests about its jobs.
-    pub(super) fn notify_requests(&self, server: ServerId) {
-        self.outgoing.add(Change::Requests(server));
+    pub(super) fn notify_requests(&self, server: FleetServerId) {
+        self.outgoing.add(StoreChange::Requests(server));
     }
 
     /// Notifies all servers that jobs of this server's workspace wait.
     pub(super) fn offer_jobs(&self) {
-        self.outgoing.add(Change::Offer(self.receivers.workspace));
+        self.outgoing.add(StoreChange::Offer(self.receivers.workspace));
     }
 
     /// Notifies all servers that jobs of this server's workspace wait, before it returns.
-    pub(super) async fn offer_jobs_now(&self, pool: &ConnectionPool) {
-        send(pool, &[Change::Offer(self.receivers.workspace).to_payload()]).await;
+    pub(super) async fn offer_jobs_now(&self, pool: &PostgresConnectionPool) {
+        send(pool, &[StoreChange::Offer(self.receivers.workspace).to_payload()]).await;
     }
 
     /// Waits until the job may have changed, but no longer than `at_most`.
@@ -157,14 +161,14 @@ impl ChangeChannel {
     }
 }
 
-impl Drop for ChangeChannel {
+impl Drop for StoreChangeChannel {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
-impl OutgoingChanges {
-    fn add(&self, change: Change) {
+impl OutgoingStoreChanges {
+    fn add(&self, change: StoreChange) {
         let mut payloads = self.payloads.lock().unwrap_or_else(PoisonError::into_inner);
         if payloads.len() < PENDING_MAX {
             payloads.insert(change.to_payload());
@@ -179,7 +183,7 @@ impl OutgoingChanges {
     }
 }
 
-async fn send_all(pool: SharedPool, outgoing: Arc<OutgoingChanges>) {
+async fn send_all(pool: SharedPostgresPool, outgoing: Arc<OutgoingStoreChanges>) {
     loop {
         outgoing.added.notified().await;
         sleep(GATHER_TIME).await;
@@ -188,13 +192,13 @@ async fn send_all(pool: SharedPool, outgoing: Arc<OutgoingChanges>) {
 }
 
 /// Notifies all servers that jobs of the workspace `name` wait.
-pub(super) async fn offer_jobs(pool: &ConnectionPool, name: &str) {
-    send(pool, &[Change::Offer(workspace_tag(name)).to_payload()]).await;
+pub(super) async fn offer_jobs(pool: &PostgresConnectionPool, name: &str) {
+    send(pool, &[StoreChange::Offer(workspace_tag(name)).to_payload()]).await;
 }
 
 /// Sends notifications to the other servers. If the connection is busy or lost, those that wait
 /// find the change at their next regular look.
-async fn send(pool: &ConnectionPool, payloads: &[String]) {
+async fn send(pool: &PostgresConnectionPool, payloads: &[String]) {
     let Ok(lent) = pool.acquire().await else { return };
     let work = async {
         let sql = "SELECT pg_notify($1, payload) FROM unnest($2) AS payload";
@@ -206,7 +210,7 @@ async fn send(pool: &ConnectionPool, payloads: &[String]) {
     let _ = lent.give_back(result);
 }
 
-async fn receive_all(pool: SharedPool, receivers: ChangeReceivers) {
+async fn receive_all(pool: SharedPostgresPool, receivers: ChangeReceivers) {
     loop {
         if let Ok(mut receiver) = pool.listen(CHANNEL).await {
             // Notifications before this moment were missed.
@@ -214,7 +218,7 @@ async fn receive_all(pool: SharedPool, receivers: ChangeReceivers) {
             receivers.requests.notify_one();
             receivers.offers.notify_one();
             while let Some(payload) = receiver.receive().await {
-                if let Some(change) = Change::parse(&payload) {
+                if let Some(change) = StoreChange::parse(&payload) {
                     receivers.handle(change);
                 }
             }
@@ -225,23 +229,25 @@ async fn receive_all(pool: SharedPool, receivers: ChangeReceivers) {
 
 impl ChangeReceivers {
     /// Wakes the parts of this server that the change concerns.
-    fn handle(&self, change: Change) {
+    fn handle(&self, change: StoreChange) {
         match change {
-            Change::Job(id) => {
+            StoreChange::Job(id) => {
                 if lock_runs(&self.runs).suspect(id) {
                     self.requests.notify_one();
                 }
                 // Nobody may be waiting.
                 let _ = self.changed_jobs.send(id);
             }
-            Change::Requests(server) if server == self.server => self.requests.notify_one(),
-            Change::Offer(workspace) if workspace == self.workspace => self.offers.notify_one(),
-            Change::Requests(_) | Change::Offer(_) => {}
+            StoreChange::Requests(server) if server == self.server => self.requests.notify_one(),
+            StoreChange::Offer(workspace) if workspace == self.workspace => {
+                self.offers.notify_one()
+            }
+            StoreChange::Requests(_) | StoreChange::Offer(_) => {}
         }
     }
 }
 
-fn lock_runs(runs: &SharedRuns) -> MutexGuard<'_, KnownRuns> {
+fn lock_runs(runs: &SharedRuns) -> MutexGuard<'_, ServerJobRuns> {
     runs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -259,13 +265,16 @@ mod tests {
 
     #[test]
     fn a_change_is_parsed_from_its_payload_and_other_payloads_are_ignored() {
-        let changes =
-            [Change::Job(JobId::from_bits(7)), Change::Requests(-7), Change::Offer(u64::MAX)];
+        let changes = [
+            StoreChange::Job(JobId::from_bits(7)),
+            StoreChange::Requests(-7),
+            StoreChange::Offer(u64::MAX),
+        ];
         for change in changes {
-            assert_eq!(Change::parse(&change.to_payload()), Some(change));
+            assert_eq!(StoreChange::parse(&change.to_payload()), Some(change));
         }
         for payload in ["", "job", "job x", "requests ", "offer -1", "later 1"] {
-            assert_eq!(Change::parse(payload), None, "{payload}");
+            assert_eq!(StoreChange::parse(payload), None, "{payload}");
         }
     }
 }

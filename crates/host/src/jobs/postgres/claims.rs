@@ -7,7 +7,7 @@ use toolgate_postgres::PostgresError;
 use super::lease::{ENGINE_START, ServerLease};
 use super::reads::id_bytes;
 use super::takeover::{COLUMNS, orphan_from_row};
-use crate::jobs::store::{JobClaim, JobLane, OrphanJob};
+use crate::jobs::store::{JobClaim, JobLane, OrphanedJob};
 
 /// Maximum number of waiting jobs from which a server chooses the jobs that it claims.
 const CANDIDATES_MAX: i64 = 64;
@@ -15,14 +15,14 @@ const CANDIDATES_MAX: i64 = 64;
 /// Claims queued jobs of other servers, in order to run them here. Servers that claim at the same
 /// moment get different jobs.
 ///
-/// A server whose lease was not renewed for the length of a lease without a break, at one start of the
-/// database, claims only jobs that may run twice: after a failover, the database may have forgotten
-/// that others run here.
+/// A server whose lease was not renewed for the length of a lease without a break, at one start of
+/// the database, claims only jobs that may run twice: after a failover, the database may have
+/// forgotten that others run here.
 pub(super) async fn claim(
     client: &mut Client,
     lease: &ServerLease,
     claim: &JobClaim,
-) -> Result<Vec<OrphanJob>, PostgresError> {
+) -> Result<Vec<OrphanedJob>, PostgresError> {
     let server = &lease.server;
     if open_lanes(lease, claim).is_empty() || !has_offers(client, lease, claim).await? {
         return Ok(Vec::new());
@@ -46,7 +46,7 @@ pub(super) async fn claim(
     let rows = work.query_typed(&sql, &params).await?;
     // A queued job does not run anywhere.
     let found = rows.iter().map(|row| orphan_from_row(row, true));
-    let mut found = found.collect::<Result<Vec<OrphanJob>, PostgresError>>()?;
+    let mut found = found.collect::<Result<Vec<OrphanedJob>, PostgresError>>()?;
     found.retain(|job| (claim.may_claim)(job));
     found.truncate(claim.room);
     if found.is_empty() {
@@ -68,8 +68,9 @@ fn open_lanes<'c>(lease: &ServerLease, claim: &'c JobClaim) -> Vec<&'c str> {
     lanes.map(|lane| lane.name.as_str()).collect()
 }
 
-/// Returns true if jobs of other servers wait and this server is not to drain. One statement, because
-/// idle servers look once a second. If the lanes of this server have changed, stores them for
+/// Returns true if jobs of other servers wait and this server is not to drain. One statement,
+/// because idle servers look once a second. If the lanes of this server have changed, stores them
+/// for
 /// `toolgate fleet status`.
 async fn has_offers(
     client: &Client,
@@ -99,8 +100,8 @@ async fn has_offers(
     Ok(row.try_get(1)? && !lease.is_draining())
 }
 
-/// Locks the row of this server, so that no other server takes over its jobs at the same moment. Records
-/// the start of the database server.
+/// Locks the row of this server, so that no other server takes over its jobs at the same moment.
+/// Records the start of the database server.
 ///
 /// # Errors
 /// The lease of the server has ended.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use toolgate_postgres::{ConnectionPool, PostgresConnection, PostgresError};
+use toolgate_postgres::{PostgresConnection, PostgresConnectionPool, PostgresError};
 
 use super::{JobStoreError, MIGRATION_TIMEOUT, PostgresStoreSettings, STATEMENT_TIMEOUT, schema};
 
@@ -17,7 +17,7 @@ const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Credentials in the database of a fleet. They are stored as they are given, so encrypt them.
 pub struct FleetCredentials {
-    pool: ConnectionPool,
+    pool: PostgresConnectionPool,
     workspace: String,
     /// Set once the tables exist.
     has_tables: OnceCell<()>,
@@ -44,7 +44,7 @@ impl FleetCredentials {
     /// Creates the credentials of a workspace. Connects when they are first used.
     pub fn new(settings: PostgresStoreSettings) -> Self {
         let PostgresStoreSettings { address, workspace, .. } = settings;
-        let pool = ConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);
+        let pool = PostgresConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);
         Self { pool, workspace, has_tables: OnceCell::new() }
     }
 

@@ -5,13 +5,13 @@ use toolgate_postgres::{PostgresError, PostgresFailure};
 use crate::jobs::store::JobStoreError;
 
 /// A failed operation, and whether the database may have committed it.
-pub(super) struct FailedWrite {
+pub(super) struct FailedDatabaseWrite {
     pub(super) error: JobStoreError,
     pub(super) has_unknown_outcome: bool,
 }
 
-impl From<FailedWrite> for JobStoreError {
-    fn from(failed: FailedWrite) -> Self {
+impl From<FailedDatabaseWrite> for JobStoreError {
+    fn from(failed: FailedDatabaseWrite) -> Self {
         failed.error
     }
 }

@@ -11,7 +11,7 @@ use toolgate_contract::JobId;
 const ENDED_MAX: usize = 20_000;
 
 /// The jobs of a server, which its notifications share.
-pub(super) type SharedRuns = Arc<Mutex<KnownRuns>>;
+pub(super) type SharedRuns = Arc<Mutex<ServerJobRuns>>;
 
 /// A job that was begun at this server and has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ struct EndedRun {
 
 /// The jobs of this server, and its writes with an unknown outcome.
 #[derive(Default)]
-pub(super) struct KnownRuns {
+pub(super) struct ServerJobRuns {
     /// Jobs that were begun at this server and have not ended.
     begun: HashMap<JobId, BegunRun>,
     /// Jobs that were begun and ended here a short time ago, the oldest first.
@@ -52,14 +52,14 @@ pub(super) struct KnownRuns {
 
 /// Events of a running job whose append had an unknown outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct UncertainBatch {
+pub(super) struct UncertainEventBatch {
     /// Number of the last event before the batch.
     pub(super) last_before: u64,
     /// Number of events in the batch.
     pub(super) count: u64,
 }
 
-impl KnownRuns {
+impl ServerJobRuns {
     /// Records that the job is queued at this server.
     pub(super) fn wait(&mut self, id: JobId) {
         self.waiting.insert(id);
@@ -92,7 +92,8 @@ impl KnownRuns {
         self.end(id);
     }
 
-    /// Returns the jobs that run here or ended here a short time ago, with the numbers of their starts.
+    /// Returns the jobs that run here or ended here a short time ago, with the numbers of their
+    /// starts.
     pub(super) fn begun_lately(&self) -> Vec<(JobId, u32)> {
         let ended = self.ended.iter().map(|run| (run.id, run.attempt));
         ended.chain(self.running()).collect()
@@ -140,9 +141,9 @@ impl KnownRuns {
     }
 
     /// Returns the job's batch of events whose append had an unknown outcome.
-    pub(super) fn uncertain_batch(&self, id: JobId) -> Option<UncertainBatch> {
+    pub(super) fn uncertain_batch(&self, id: JobId) -> Option<UncertainEventBatch> {
         let count = *self.uncertain_batches.get(&id)?;
-        Some(UncertainBatch { last_before: self.begun.get(&id)?.last_event, count })
+        Some(UncertainEventBatch { last_before: self.begun.get(&id)?.last_event, count })
     }
 
     /// Records that the job's batch of events was not stored.
@@ -158,17 +159,20 @@ mod tests {
     #[test]
     fn a_batch_is_uncertain_until_it_is_stored_or_its_run_ends() {
         let id = JobId::from_bits(7);
-        let mut runs = KnownRuns::default();
+        let mut runs = ServerJobRuns::default();
         runs.note_uncertain(id, 3);
         assert_eq!(runs.uncertain_batch(id), None, "the job does not run here");
         runs.begin(id, 2, 1);
         runs.note_uncertain(id, 3);
-        let batch = UncertainBatch { last_before: 2, count: 3 };
+        let batch = UncertainEventBatch { last_before: 2, count: 3 };
         assert_eq!(runs.uncertain_batch(id), Some(batch));
         runs.note_stored(id, 5);
         assert_eq!(runs.uncertain_batch(id), None);
         runs.note_uncertain(id, 1);
-        assert_eq!(runs.uncertain_batch(id), Some(UncertainBatch { last_before: 5, count: 1 }));
+        assert_eq!(
+            runs.uncertain_batch(id),
+            Some(UncertainEventBatch { last_before: 5, count: 1 })
+        );
         runs.end(id);
         assert_eq!(runs.uncertain_batch(id), None);
         assert!(runs.running().is_empty());
@@ -177,7 +181,7 @@ mod tests {
     #[test]
     fn a_job_is_suspected_once_as_long_as_it_waits() {
         let id = JobId::from_bits(7);
-        let mut runs = KnownRuns::default();
+        let mut runs = ServerJobRuns::default();
         assert!(!runs.suspect(id), "it does not wait here");
         runs.wait(id);
         assert!(runs.suspect(id) && !runs.suspect(id));
@@ -193,7 +197,7 @@ mod tests {
     fn an_ended_job_is_remembered_for_a_time_if_it_was_begun() {
         let [first, second] = [7, 8].map(JobId::from_bits);
         let (now, memory) = (Instant::now(), Duration::from_secs(60));
-        let mut runs = KnownRuns::default();
+        let mut runs = ServerJobRuns::default();
         runs.wait(first);
         runs.finish(first, now, memory);
         assert!(runs.begun_lately().is_empty());

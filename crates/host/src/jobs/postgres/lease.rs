@@ -8,9 +8,11 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinHandle;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
-use toolgate_postgres::{ConnectionPool, PostgresError, PostgresFailure, SharedPool};
+use toolgate_postgres::{
+    PostgresConnectionPool, PostgresError, PostgresFailure, SharedPostgresPool,
+};
 
-use super::failures::FailedWrite;
+use super::failures::FailedDatabaseWrite;
 use super::profile::FleetServerProfile;
 use crate::jobs::store::JobStoreError;
 
@@ -19,11 +21,11 @@ pub(super) const ENGINE_START: &str =
     "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
 
 /// Id of a server, which the rows of its jobs contain.
-pub(super) type ServerId = i64;
+pub(super) type FleetServerId = i64;
 
 /// Row of this server in the table of servers.
-pub(super) struct ServerRow {
-    pub(super) id: ServerId,
+pub(super) struct FleetServerRow {
+    pub(super) id: FleetServerId,
     pub(super) workspace: String,
     /// Id of this boot of the machine. Programs of servers with the same boot id may run on this
     /// machine.
@@ -40,7 +42,7 @@ pub(super) struct ServerRow {
 /// renewal was sent. So it stops before the database lets others take over its jobs, whatever the
 /// clocks of both show.
 pub(super) struct ServerLease {
-    pub(super) server: ServerRow,
+    pub(super) server: FleetServerRow,
     length: Duration,
     /// Silence after which a job that may not run twice counts as interrupted.
     pub(super) lost_after: Duration,
@@ -52,20 +54,21 @@ pub(super) struct ServerLease {
     /// Start of the unbroken series of renewals, in milliseconds since the machine booted; 0 if the
     /// last renewal failed.
     steady_since_ms: AtomicU64,
-    /// Start of the database server as last seen, in microseconds since 1970; 0 before the first look.
+    /// Start of the database server as last seen, in microseconds since 1970; 0 before the first
+    /// look.
     engine_start: AtomicI64,
-    /// End of the time in which the database may have forgotten jobs that run, in milliseconds since
-    /// the machine booted.
+    /// End of the time in which the database may have forgotten jobs that run, in milliseconds
+    /// since the machine booted.
     unsettled_until_ms: AtomicU64,
     has_left: AtomicBool,
     /// True if an operator has asked this server to begin no further jobs.
     is_draining: AtomicBool,
     /// Dead servers whose programs were ended, and that the next renewal removes.
-    forgettable: Mutex<Vec<ServerId>>,
+    forgettable: Mutex<Vec<FleetServerId>>,
 }
 
 impl ServerLease {
-    pub(super) fn new(server: ServerRow, length: Duration, lost_after: Duration) -> Arc<Self> {
+    pub(super) fn new(server: FleetServerRow, length: Duration, lost_after: Duration) -> Arc<Self> {
         Arc::new(Self {
             server,
             length,
@@ -92,18 +95,19 @@ impl ServerLease {
         self.lapses.load(Ordering::Acquire)
     }
 
-    /// Checks that the trust has not ended and begun anew since there were `lapses`. In between, other
-    /// servers may have taken over jobs of this one.
-    pub(super) fn check_lapses(&self, lapses: u64) -> Result<(), FailedWrite> {
+    /// Checks that the trust has not ended and begun anew since there were `lapses`. In between,
+    /// other servers may have taken over jobs of this one.
+    pub(super) fn check_lapses(&self, lapses: u64) -> Result<(), FailedDatabaseWrite> {
         if self.lapses() == lapses {
             return Ok(());
         }
         let error = JobStoreError("the lease of this server ended meanwhile".to_owned());
-        Err(FailedWrite { error, has_unknown_outcome: true })
+        Err(FailedDatabaseWrite { error, has_unknown_outcome: true })
     }
 
     /// Returns true if this server has renewed its lease at one database server, without a failure,
-    /// for the length of a lease. Before that, live servers may not have been able to renew theirs either.
+    /// for the length of a lease. Before that, live servers may not have been able to renew theirs
+    /// either.
     pub(super) fn may_take_over(&self) -> bool {
         let since = self.steady_since_ms.load(Ordering::Acquire);
         since != 0 && boot_time_ms().saturating_sub(since) >= millis(self.length)
@@ -114,8 +118,8 @@ impl ServerLease {
         self.length.saturating_mul(2)
     }
 
-    /// Records the start of the database server. If it has changed, the database may have forgotten the
-    /// latest writes in a failover, which a broken connection alone does not show.
+    /// Records the start of the database server. If it has changed, the database may have forgotten
+    /// the latest writes in a failover, which a broken connection alone does not show.
     pub(super) fn note_engine(&self, start: i64) {
         let before = self.engine_start.swap(start, Ordering::AcqRel);
         if before == 0 || before == start {
@@ -136,8 +140,8 @@ impl ServerLease {
         Ok(())
     }
 
-    /// Returns true for the length of a lease after a restart or a failover of the database. In that
-    /// time, other servers report the jobs that the database has forgotten.
+    /// Returns true for the length of a lease after a restart or a failover of the database. In
+    /// that time, other servers report the jobs that the database has forgotten.
     pub(super) fn is_unsettled(&self) -> bool {
         boot_time_ms() < self.unsettled_until_ms.load(Ordering::Acquire)
     }
@@ -153,12 +157,12 @@ impl ServerLease {
     }
 
     /// Lets the next renewal of the lease remove these dead servers from the database.
-    pub(super) fn forget(&self, servers: Vec<ServerId>) {
+    pub(super) fn forget(&self, servers: Vec<FleetServerId>) {
         self.lock_forgettable().extend(servers);
     }
 
     /// Renews the lease of this server, and registers the server if it is not registered.
-    pub(super) async fn renew(&self, pool: &ConnectionPool) -> Result<(), PostgresFailure> {
+    pub(super) async fn renew(&self, pool: &PostgresConnectionPool) -> Result<(), PostgresFailure> {
         let sent = boot_time_ms();
         let was_trusted = self.is_trusted();
         let renewed = self.try_renew(pool).await;
@@ -178,7 +182,7 @@ impl ServerLease {
         renewed
     }
 
-    async fn try_renew(&self, pool: &ConnectionPool) -> Result<(), PostgresFailure> {
+    async fn try_renew(&self, pool: &PostgresConnectionPool) -> Result<(), PostgresFailure> {
         let forgettable = self.lock_forgettable().clone();
         let lent = pool.acquire().await?;
         let work = self.renew_with(&lent.connection.client, &forgettable);
@@ -191,9 +195,9 @@ impl ServerLease {
     async fn renew_with(
         &self,
         client: &Client,
-        forgettable: &[ServerId],
+        forgettable: &[FleetServerId],
     ) -> Result<(), PostgresError> {
-        let ServerRow { id, workspace, machine, mark, profile } = &self.server;
+        let FleetServerRow { id, workspace, machine, mark, profile } = &self.server;
         let mark = mark.to_string();
         let seconds = self.length.as_secs_f64();
         let kind = profile.kind.as_str();
@@ -231,7 +235,7 @@ impl ServerLease {
     }
 
     /// Ends the lease of this server, so that other servers take over its remaining jobs at once.
-    pub(super) async fn leave(&self, pool: &ConnectionPool) -> Result<(), PostgresFailure> {
+    pub(super) async fn leave(&self, pool: &PostgresConnectionPool) -> Result<(), PostgresFailure> {
         self.has_left.store(true, Ordering::Release);
         self.end_trust();
         let lent = pool.acquire().await?;
@@ -250,16 +254,16 @@ impl ServerLease {
         self.trusted_until_ms.store(0, Ordering::Release);
     }
 
-    fn lock_forgettable(&self) -> MutexGuard<'_, Vec<ServerId>> {
+    fn lock_forgettable(&self) -> MutexGuard<'_, Vec<FleetServerId>> {
         self.forgettable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The task that renews this server's lease. Dropping it stops the renewals.
-pub(super) struct RenewalTask(JoinHandle<()>);
+pub(super) struct LeaseRenewalTask(JoinHandle<()>);
 
-impl RenewalTask {
-    pub(super) fn start(lease: Arc<ServerLease>, pool: SharedPool) -> Self {
+impl LeaseRenewalTask {
+    pub(super) fn start(lease: Arc<ServerLease>, pool: SharedPostgresPool) -> Self {
         Self(tokio::spawn(async move {
             let mut was_renewed = true;
             loop {
@@ -285,7 +289,7 @@ impl RenewalTask {
     }
 }
 
-impl Drop for RenewalTask {
+impl Drop for LeaseRenewalTask {
     fn drop(&mut self) {
         self.0.abort();
     }

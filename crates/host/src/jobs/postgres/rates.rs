@@ -1,7 +1,7 @@
 //! Keeps the buckets of the rates that the servers of a fleet share.
 //!
-//! A bucket is the time at which it is full again. The table is not written to the log of the database:
-//! after a crash, each bucket is full.
+//! A bucket is the time at which it is full again. The table is not written to the log of the
+//! database: after a crash, each bucket is full.
 
 use std::time::Duration;
 

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use toolgate_contract::{
-    Caller, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot, PrintedText,
+    Caller, ClientQuestions, JobEvent, JobId, JobOutputText, JobPage, JobSnapshot,
 };
 use toolgate_postgres::PostgresError;
 
-use super::lease::ServerId;
-use crate::jobs::store::OwnerRequest;
+use super::lease::FleetServerId;
+use crate::jobs::store::JobOwnerRequest;
 use crate::jobs::stored_caller::restore_caller;
 use crate::jobs::stored_form::{
     parse_json, parse_state, parse_tool, timestamp_from_nanos, unix_nanos,
@@ -79,7 +79,7 @@ pub(super) async fn events(
 /// Returns the number of the last event of an unfinished job of the server `owner`.
 pub(super) async fn last_event(
     client: &Client,
-    owner: ServerId,
+    owner: FleetServerId,
     id: JobId,
 ) -> Result<Option<u64>, PostgresError> {
     let sql = "SELECT last_event FROM toolgate_fleet.jobs \
@@ -136,17 +136,17 @@ fn read_questions(row: &Row, job: &mut JobSnapshot) -> Result<(), PostgresError>
 /// Returns the numbered requests about jobs of the server `owner`, oldest first.
 pub(super) async fn requests(
     client: &Client,
-    owner: ServerId,
-) -> Result<Vec<(i64, OwnerRequest)>, PostgresError> {
+    owner: FleetServerId,
+) -> Result<Vec<(i64, JobOwnerRequest)>, PostgresError> {
     let sql = "SELECT number, job, answers FROM toolgate_fleet.requests \
                JOIN toolgate_fleet.jobs ON id = job WHERE owner = $1 AND ended IS NULL \
                ORDER BY number";
     let rows = client.query_typed(sql, &[(&owner as _, Type::INT8)]).await?;
-    let request = |row: &Row| -> Result<(i64, OwnerRequest), PostgresError> {
+    let request = |row: &Row| -> Result<(i64, JobOwnerRequest), PostgresError> {
         let id = id_from_bytes(row.try_get(1)?)?;
         let request = match row.try_get::<_, Option<&str>>(2)? {
-            Some(answers) => OwnerRequest::Answer(id, parse_json(answers)?),
-            None => OwnerRequest::Cancel(id),
+            Some(answers) => JobOwnerRequest::Answer(id, parse_json(answers)?),
+            None => JobOwnerRequest::Cancel(id),
         };
         Ok((row.try_get(0)?, request))
     };
@@ -156,7 +156,7 @@ pub(super) async fn requests(
 /// Returns the jobs among `running` that do not run at the server `owner` any more.
 pub(super) async fn jobs_taken_over(
     client: &Client,
-    owner: ServerId,
+    owner: FleetServerId,
     running: &[JobId],
 ) -> Result<Vec<JobId>, PostgresError> {
     let ids: Vec<Vec<u8>> = running.iter().copied().map(id_bytes).collect();
@@ -223,7 +223,7 @@ fn job_from_row(row: &Row) -> Result<JobSnapshot, PostgresError> {
         artefacts: parse_json(row.try_get(13)?)?,
         questions: ClientQuestions::new(),
         outcome: None,
-        printed: PrintedText::default(),
+        printed: JobOutputText::default(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use toolgate_postgres::{ConnectionPool, PostgresError};
+use toolgate_postgres::{PostgresConnectionPool, PostgresError};
 
 use super::{CONNECTIONS_MAX, JobStoreError, PostgresStoreSettings, STATEMENT_TIMEOUT, schema};
 
@@ -52,7 +52,7 @@ impl FleetReport {
     /// The database is unavailable, refuses this user, or was set up by a newer toolgate.
     pub async fn read(settings: PostgresStoreSettings) -> Result<Self, JobStoreError> {
         let PostgresStoreSettings { address, workspace, .. } = settings;
-        let pool = ConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);
+        let pool = PostgresConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);
         let mut lent = pool.acquire().await?;
         let client = &mut lent.connection.client;
         let work = async {

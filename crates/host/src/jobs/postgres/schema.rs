@@ -12,8 +12,8 @@ const MIN_VERSION: i32 = 2;
 /// Keys of the advisory lock under which only one server at a time migrates the tables: `tgJ1`.
 const MIGRATION_LOCK: (i32, i32) = (0x7467_4a31, 0);
 
-/// Creates or migrates the tables of the schema `toolgate_fleet`, if needed. Returns the versions of
-/// the tables before and after.
+/// Creates or migrates the tables of the schema `toolgate_fleet`, if needed. Returns the versions
+/// of the tables before and after.
 ///
 /// Tables of a newer toolgate stay as they are. They can be used if that toolgate says so, so that
 /// servers of both versions run side by side during an upgrade.

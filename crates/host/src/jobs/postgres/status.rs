@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
-use toolgate_postgres::{ConnectionPool, PostgresError};
+use toolgate_postgres::{PostgresConnectionPool, PostgresError};
 
 use super::changes::offer_jobs;
 use super::{
@@ -64,7 +64,7 @@ impl FleetStatus {
     /// The database is unavailable, or has no tables that this toolgate can use.
     pub async fn read(settings: PostgresStoreSettings) -> Result<Self, JobStoreError> {
         let PostgresStoreSettings { address, workspace, .. } = settings;
-        let pool = ConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);
+        let pool = PostgresConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);
         let lent = pool.acquire().await?;
         let work = read_status(&lent.connection.client, &workspace);
         let result = pool.with_timeout(pool.query_timeout, work).await;
@@ -73,8 +73,9 @@ impl FleetStatus {
         Ok(status)
     }
 
-    /// Asks servers to begin no further jobs: those whose machine has the name `selected`; if there are
-    /// none, those whose id begins with it; or all with `None`. Returns the ids of these servers.
+    /// Asks servers to begin no further jobs: those whose machine has the name `selected`; if there
+    /// are none, those whose id begins with it; or all with `None`. Returns the ids of these
+    /// servers.
     ///
     /// # Errors
     /// The database is unavailable, or has no tables that this toolgate can use.
@@ -83,7 +84,7 @@ impl FleetStatus {
         selected: Option<&str>,
     ) -> Result<Vec<i64>, JobStoreError> {
         let PostgresStoreSettings { address, workspace, .. } = settings;
-        let pool = ConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);
+        let pool = PostgresConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);
         let lent = pool.acquire().await?;
         let work = mark_draining(&lent.connection.client, &workspace, selected);
         let result = pool.with_timeout(pool.query_timeout, work).await;
@@ -99,7 +100,8 @@ impl FleetStatus {
     /// # Errors
     /// The database is unavailable, refuses this user, or was set up by a newer toolgate.
     pub async fn migrate(settings: PostgresStoreSettings) -> Result<(usize, usize), JobStoreError> {
-        let pool = ConnectionPool::new(settings.address, CONNECTIONS_MAX, MIGRATION_TIMEOUT);
+        let pool =
+            PostgresConnectionPool::new(settings.address, CONNECTIONS_MAX, MIGRATION_TIMEOUT);
         let mut lent = pool.acquire().await?;
         let work = schema::migrate(&mut lent.connection.client);
         let result = pool.with_timeout(MIGRATION_TIMEOUT, work).await;

@@ -5,9 +5,9 @@ use tokio_postgres::{Client, GenericClient, Row};
 use toolgate_contract::JobId;
 use toolgate_postgres::PostgresError;
 
-use super::lease::{ServerId, ServerLease, ServerRow};
+use super::lease::{FleetServerId, FleetServerRow, ServerLease};
 use super::reads::{attempts_from_row, id_bytes, id_from_bytes};
-use crate::jobs::store::{AdoptFilter, OrphanJob};
+use crate::jobs::store::{AdoptionFilter, OrphanedJob};
 use crate::jobs::stored_caller::restore_caller;
 use crate::jobs::stored_form::{parse_state, parse_tool, timestamp_from_nanos};
 
@@ -21,14 +21,14 @@ pub(super) const COLUMNS: &str = "id, tool, priority, state, caller, standing, c
                        WHERE job = jobs.id AND answers IS NULL)";
 
 /// Jobs that this server took over, and the dead servers that had them.
-pub(super) struct Takeover {
-    pub(super) jobs: Vec<OrphanJob>,
-    pub(super) servers: Vec<DeadServer>,
+pub(super) struct PostgresJobTakeover {
+    pub(super) jobs: Vec<OrphanedJob>,
+    pub(super) servers: Vec<DeadFleetServer>,
 }
 
 /// A server that left the fleet, or whose lease has ended.
-pub(super) struct DeadServer {
-    pub(super) id: ServerId,
+pub(super) struct DeadFleetServer {
+    pub(super) id: FleetServerId,
     /// Number that identifies the dead server's programs, if some may be left on this machine.
     pub(super) mark: Option<u64>,
     /// True if the server's jobs cannot be running any more, or count as interrupted.
@@ -40,9 +40,9 @@ pub(super) struct DeadServer {
 pub(super) async fn adopt(
     client: &mut Client,
     lease: &ServerLease,
-    filter: &AdoptFilter,
+    filter: &AdoptionFilter,
     unacknowledged: &[JobId],
-) -> Result<Takeover, PostgresError> {
+) -> Result<PostgresJobTakeover, PostgresError> {
     let server = &lease.server;
     let work = client.transaction().await?;
     lease.look_at_engine(&work).await?;
@@ -62,12 +62,12 @@ pub(super) async fn adopt(
     let taken = taken.collect::<Result<Vec<JobId>, PostgresError>>()?;
     work.commit().await?;
     jobs.retain(|job| taken.contains(&job.id));
-    Ok(Takeover { jobs, servers })
+    Ok(PostgresJobTakeover { jobs, servers })
 }
 
 async fn remove_unacknowledged(
     work: &impl GenericClient,
-    owner: ServerId,
+    owner: FleetServerId,
     ids: &[JobId],
 ) -> Result<(), PostgresError> {
     if ids.is_empty() {
@@ -89,7 +89,7 @@ async fn dead_servers(
     work: &impl GenericClient,
     lease: &ServerLease,
     sweeps: bool,
-) -> Result<Vec<DeadServer>, PostgresError> {
+) -> Result<Vec<DeadFleetServer>, PostgresError> {
     let server = &lease.server;
     let sql = "SELECT id, machine, mark, \
                has_left OR lease_until < now() - make_interval(secs => $4) \
@@ -103,14 +103,14 @@ async fn dead_servers(
         (&lost_after as _, Type::FLOAT8),
     ];
     let rows = work.query_typed(sql, &params).await?;
-    let dead = |row: &Row| -> Result<DeadServer, PostgresError> {
+    let dead = |row: &Row| -> Result<DeadFleetServer, PostgresError> {
         let is_lost: bool = row.try_get(3)?;
         // Programs of a server that is only silent may still be needed.
         let machine: &str = row.try_get(1)?;
         let is_here = is_lost && !machine.is_empty() && machine == server.machine;
         let mark: &str = row.try_get(2)?;
         let mark = mark.parse().ok().filter(|_| is_here);
-        Ok(DeadServer { id: row.try_get(0)?, mark, is_lost })
+        Ok(DeadFleetServer { id: row.try_get(0)?, mark, is_lost })
     };
     rows.iter().map(dead).collect()
 }
@@ -119,16 +119,16 @@ async fn dead_servers(
 /// removed.
 async fn orphans(
     work: &impl GenericClient,
-    server: &ServerRow,
-    dead: &[DeadServer],
+    server: &FleetServerRow,
+    dead: &[DeadFleetServer],
     sweeps: bool,
-) -> Result<Vec<OrphanJob>, PostgresError> {
+) -> Result<Vec<OrphanedJob>, PostgresError> {
     let sql = format!(
         "SELECT {COLUMNS} FROM toolgate_fleet.jobs WHERE workspace = $1 AND ended IS NULL \
          AND (owner = ANY($2) OR $3 AND NOT EXISTS (SELECT 1 FROM toolgate_fleet.servers \
          WHERE servers.id = jobs.owner)) ORDER BY n LIMIT $4 FOR UPDATE OF jobs SKIP LOCKED"
     );
-    let owners: Vec<ServerId> = dead.iter().map(|server| server.id).collect();
+    let owners: Vec<FleetServerId> = dead.iter().map(|server| server.id).collect();
     let params = [
         (&server.workspace as _, Type::TEXT),
         (&owners as _, Type::INT8_ARRAY),
@@ -136,7 +136,7 @@ async fn orphans(
         (&ADOPTED_MAX as _, Type::INT8),
     ];
     let rows = work.query_typed(&sql, &params).await?;
-    let is_lost = |owner: ServerId| {
+    let is_lost = |owner: FleetServerId| {
         dead.iter().find(|server| server.id == owner).is_none_or(|server| server.is_lost)
     };
     rows.iter().map(|row| orphan_from_row(row, is_lost(row.try_get(9)?))).collect()
@@ -146,8 +146,8 @@ async fn orphans(
 /// that this server does not know.
 async fn own_jobs(
     work: &impl GenericClient,
-    server: &ServerRow,
-) -> Result<Vec<OrphanJob>, PostgresError> {
+    server: &FleetServerRow,
+) -> Result<Vec<OrphanedJob>, PostgresError> {
     let sql = format!(
         "SELECT {COLUMNS} FROM toolgate_fleet.jobs \
          WHERE owner = $1 AND ended IS NULL ORDER BY n LIMIT $2"
@@ -157,8 +157,8 @@ async fn own_jobs(
     rows.iter().map(|row| orphan_from_row(row, true)).collect()
 }
 
-pub(super) fn orphan_from_row(row: &Row, is_lost: bool) -> Result<OrphanJob, PostgresError> {
-    Ok(OrphanJob {
+pub(super) fn orphan_from_row(row: &Row, is_lost: bool) -> Result<OrphanedJob, PostgresError> {
+    Ok(OrphanedJob {
         id: id_from_bytes(row.try_get(0)?)?,
         tool: parse_tool(row.try_get(1)?)?,
         priority: row.try_get(2)?,

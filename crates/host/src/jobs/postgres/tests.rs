@@ -86,7 +86,7 @@ async fn adopt_some(store: &PostgresStore, own: &[JobId]) -> Vec<JobId> {
     let until = Instant::now() + LEASE_WAIT;
     loop {
         let own = own.to_vec();
-        let may: AdoptFilter = Arc::new(move |orphan| {
+        let may: AdoptionFilter = Arc::new(move |orphan| {
             !own.contains(&orphan.id) && (orphan.state == JobState::Queued || orphan.is_lost)
         });
         let adopted = store.adopt(may).await.expect("it adopts");
@@ -147,7 +147,11 @@ async fn a_server_that_was_overtaken_writes_nothing_and_is_told_to_stop() {
     assert!(one.finish(id(1), end(3, vec![])).await.expect("an answer").is_none());
     one.lock_runs().suspect_all();
     let stops = one.take_requests().await.expect("an answer");
-    assert_eq!(stops, [OwnerRequest::Stop(id(2))], "the server has ended its run of the other job");
+    assert_eq!(
+        stops,
+        [JobOwnerRequest::Stop(id(2))],
+        "the server has ended its run of the other job"
+    );
     let stored = two.job(id(1)).await.expect("an answer").expect("it is there");
     assert_eq!((stored.state, stored.last_event), (JobState::Running, 2));
 }
@@ -161,7 +165,7 @@ async fn a_begun_job_that_another_server_took_over_is_stopped_once() {
     one.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
     let owner = two.lease.server.id;
     place.server.run(&format!("update toolgate_fleet.jobs set owner = {owner}"));
-    let stop = OwnerRequest::Stop(id(1));
+    let stop = JobOwnerRequest::Stop(id(1));
     assert_eq!(one.take_requests().await.expect("an answer"), [stop]);
     assert_eq!(one.take_requests().await.expect("an answer"), []);
 }
@@ -173,7 +177,7 @@ async fn a_job_that_its_server_does_not_know_is_adopted_by_that_server() {
     for number in 1..=2 {
         store.accept(job(number)).await.expect("it is accepted");
     }
-    let may: AdoptFilter = Arc::new(|orphan| orphan.id == id(2) && orphan.is_lost);
+    let may: AdoptionFilter = Arc::new(|orphan| orphan.id == id(2) && orphan.is_lost);
     let adopted = store.adopt(may).await.expect("it adopts").jobs;
     assert_eq!(adopted.iter().map(|job| job.id).collect::<Vec<_>>(), [id(2)]);
     // The caller of job 1 was told that it was refused.
@@ -318,9 +322,11 @@ async fn a_waiting_job_is_claimed_once_and_its_former_owner_is_told() {
     one.lock_runs().suspect_all();
     let mut told = one.take_requests().await.expect("an answer");
     told.sort_by_key(|request| match request {
-        OwnerRequest::Stop(id) | OwnerRequest::Cancel(id) | OwnerRequest::Answer(id, _) => *id,
+        JobOwnerRequest::Stop(id)
+        | JobOwnerRequest::Cancel(id)
+        | JobOwnerRequest::Answer(id, _) => *id,
     });
-    assert_eq!(told, [id(2), id(3), id(4)].map(OwnerRequest::Stop));
+    assert_eq!(told, [id(2), id(3), id(4)].map(JobOwnerRequest::Stop));
     assert_eq!(one.take_requests().await.expect("an answer"), []);
 }
 

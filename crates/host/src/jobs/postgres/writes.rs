@@ -1,5 +1,5 @@
-//! Writes of jobs. Each is one statement or one transaction, and names the owner of the job, so that
-//! it changes nothing after another server has taken the job over.
+//! Writes of jobs. Each is one statement or one transaction, and names the owner of the job, so
+//! that it changes nothing after another server has taken the job over.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use toolgate_contract::{ClientAnswers, ClientQuestions, JobEventKind, JobId};
 use toolgate_postgres::PostgresError;
 
 use super::claims::lock_live_server;
-use super::lease::{ServerId, ServerLease, ServerRow};
+use super::lease::{FleetServerId, FleetServerRow, ServerLease};
 use super::reads::{self, attempts_from_row, id_bytes, id_from_bytes};
-use crate::jobs::store::{CallerAnswers, JobStoreError, NewJob, OwnerRequest, StartedJob};
+use crate::jobs::store::{ClientAnswerState, JobOwnerRequest, JobStoreError, NewJob, StartedJob};
 use crate::jobs::stored_caller::{caller_to_json, restore_caller};
 use crate::jobs::stored_form::{
-    EventRows, StoredEnd, duration_nanos, parse_input, parse_json, parse_tool, to_json, unix_nanos,
+    JobEventRows, StoredJobEnd, duration_nanos, parse_input, parse_json, parse_tool, to_json,
+    unix_nanos,
 };
 
 /// Maximum number of used confirmations that are recorded for a workspace.
@@ -39,8 +40,9 @@ pub(super) struct NewJobRow {
 
 impl NewJobRow {
     pub(super) fn from_job(job: &NewJob) -> Result<Self, JobStoreError> {
-        let asking =
-            (job.answers != CallerAnswers::default()).then(|| to_json(&job.answers)).transpose()?;
+        let asking = (job.answers != ClientAnswerState::default())
+            .then(|| to_json(&job.answers))
+            .transpose()?;
         Ok(Self {
             id: id_bytes(job.id),
             tool: job.tool.as_str().to_owned(),
@@ -61,7 +63,7 @@ impl NewJobRow {
 /// Stores a new job. Returns false if there is a job with this id.
 pub(super) async fn accept(
     client: &Client,
-    server: &ServerRow,
+    server: &FleetServerRow,
     job: &NewJobRow,
 ) -> Result<bool, PostgresError> {
     // A caller's jobs come one after another, and those of others between them.
@@ -100,7 +102,7 @@ pub(super) async fn accept(
 /// Returns true if the job `id` is a job of the server `owner`.
 pub(super) async fn is_owner(
     client: &Client,
-    owner: ServerId,
+    owner: FleetServerId,
     id: JobId,
 ) -> Result<bool, PostgresError> {
     let sql = "SELECT 1 FROM toolgate_fleet.jobs WHERE id = $1 AND owner = $2";
@@ -109,8 +111,8 @@ pub(super) async fn is_owner(
 }
 
 /// Begins a queued job. If `may_have_begun`, an earlier attempt of this server to begin the job had
-/// an unknown outcome, so that a running job counts as begun now. If `runs_once`, a second run of the
-/// job may do harm.
+/// an unknown outcome, so that a running job counts as begun now. If `runs_once`, a second run of
+/// the job may do harm.
 ///
 /// # Errors
 /// Another server may run the job, and the database has forgotten that in a failover.
@@ -165,7 +167,7 @@ pub(super) async fn begin(
         input: parse_input(row.try_get(7)?)?,
         caller: restore_caller(row.try_get(2)?, row.try_get(3)?)?,
         dialect: row.try_get::<_, String>(4)?.into(),
-        answers: asking.map_or_else(|| Ok(CallerAnswers::default()), parse_json)?,
+        answers: asking.map_or_else(|| Ok(ClientAnswerState::default()), parse_json)?,
         attempt,
         start_event: start_event.cast_unsigned(),
     };
@@ -173,11 +175,11 @@ pub(super) async fn begin(
     Ok(Some(started))
 }
 
-/// Marks a running job of the server `owner` as queued again. If `attempt` is set, changes nothing after
-/// a later start: a write that the database received late must not end that one.
+/// Marks a running job of the server `owner` as queued again. If `attempt` is set, changes nothing
+/// after a later start: a write that the database received late must not end that one.
 pub(super) async fn requeue(
     client: &Client,
-    owner: ServerId,
+    owner: FleetServerId,
     id: JobId,
     attempt: Option<u32>,
     at: Timestamp,
@@ -199,7 +201,7 @@ pub(super) async fn requeue(
 }
 
 /// Events of a job in the form in which they are sent to the database.
-struct EventColumns<'e> {
+struct JobEventColumns<'e> {
     times: Vec<i64>,
     texts: Vec<&'e str>,
     count: i64,
@@ -208,8 +210,8 @@ struct EventColumns<'e> {
     message: Option<String>,
 }
 
-impl<'e> EventColumns<'e> {
-    fn from_rows(events: &'e EventRows) -> Result<Self, PostgresError> {
+impl<'e> JobEventColumns<'e> {
+    fn from_rows(events: &'e JobEventRows) -> Result<Self, PostgresError> {
         let (fraction, message) = match &events.progress {
             Some((fraction, message)) => (Some(*fraction), message.as_ref()),
             None => (None, None),
@@ -229,9 +231,9 @@ impl<'e> EventColumns<'e> {
 /// or is not a job of the server `owner`.
 pub(super) async fn append(
     client: &Client,
-    owner: ServerId,
+    owner: FleetServerId,
     id: JobId,
-    events: &EventRows,
+    events: &JobEventRows,
 ) -> Result<Option<u64>, PostgresError> {
     let sql = "WITH changed AS (UPDATE toolgate_fleet.jobs SET last_event = last_event + $5, \
                updated = coalesce($6, updated), progress = coalesce($7, progress), \
@@ -242,7 +244,7 @@ pub(super) async fn append(
                SELECT $1, changed.last + event.place, event.at, event.what \
                FROM changed, unnest($3, $4) WITH ORDINALITY AS event(at, what, place)) \
                SELECT last + 1 FROM changed";
-    let columns = EventColumns::from_rows(events)?;
+    let columns = JobEventColumns::from_rows(events)?;
     let params = [
         (&id_bytes(id) as _, Type::BYTEA),
         (&owner as _, Type::INT8),
@@ -259,9 +261,9 @@ pub(super) async fn append(
 
 pub(super) async fn finish(
     client: &Client,
-    owner: ServerId,
+    owner: FleetServerId,
     id: JobId,
-    end: &StoredEnd,
+    end: &StoredJobEnd,
 ) -> Result<Option<u64>, PostgresError> {
     // The input is no longer needed, and may be large.
     let sql = "WITH changed AS (UPDATE toolgate_fleet.jobs SET last_event = last_event + $5, \
@@ -280,7 +282,7 @@ pub(super) async fn finish(
                request AS (DELETE FROM toolgate_fleet.requests \
                WHERE job = $1 AND EXISTS (SELECT 1 FROM changed)) \
                SELECT last + 1 FROM changed";
-    let columns = EventColumns::from_rows(&end.lines)?;
+    let columns = JobEventColumns::from_rows(&end.lines)?;
     let state = end.state.as_str();
     let params = [
         (&id_bytes(id) as _, Type::BYTEA),
@@ -303,7 +305,7 @@ pub(super) async fn finish(
 /// Replaces the open questions of a job of the server `owner`.
 pub(super) async fn set_questions(
     client: &Client,
-    owner: ServerId,
+    owner: FleetServerId,
     id: JobId,
     open: &ClientQuestions,
 ) -> Result<(), PostgresError> {
@@ -321,20 +323,20 @@ pub(super) async fn set_questions(
 /// request.
 pub(super) async fn add_answers(
     client: &mut Client,
-    server: &ServerRow,
+    server: &FleetServerRow,
     id: JobId,
     given: &ClientAnswers,
-) -> Result<Option<ServerId>, PostgresError> {
+) -> Result<Option<FleetServerId>, PostgresError> {
     let work = client.transaction().await?;
     let key = id_bytes(id);
     let sql = "SELECT owner, asking FROM toolgate_fleet.jobs JOIN toolgate_fleet.inputs \
                ON job = id WHERE id = $1 AND workspace = $2 AND ended IS NULL FOR UPDATE";
     let params = [(&key as _, Type::BYTEA), (&server.workspace as _, Type::TEXT)];
     let Some(row) = work.query_typed_opt(sql, &params).await? else { return Ok(None) };
-    let owner: ServerId = row.try_get(0)?;
+    let owner: FleetServerId = row.try_get(0)?;
     let asking: Option<&str> = row.try_get(1)?;
-    let mut asking: CallerAnswers =
-        asking.map_or_else(|| Ok(CallerAnswers::default()), parse_json)?;
+    let mut asking: ClientAnswerState =
+        asking.map_or_else(|| Ok(ClientAnswerState::default()), parse_json)?;
     let mut added = given.clone();
     added.retain(|name, _| !asking.given.contains_key(name));
     if added.is_empty() {
@@ -360,7 +362,7 @@ pub(super) async fn request_cancel(
     client: &Client,
     workspace: &str,
     id: JobId,
-) -> Result<Option<ServerId>, PostgresError> {
+) -> Result<Option<FleetServerId>, PostgresError> {
     let sql = "WITH live AS (SELECT id, owner FROM toolgate_fleet.jobs \
                WHERE id = $1 AND workspace = $2 AND ended IS NULL), \
                added AS (INSERT INTO toolgate_fleet.requests (job) SELECT id FROM live \
@@ -376,20 +378,21 @@ pub(super) async fn request_cancel(
 /// `running` contains the job ids and the numbers of the jobs' starts.
 pub(super) async fn take_requests(
     client: &Client,
-    owner: ServerId,
+    owner: FleetServerId,
     running: &[(JobId, u32)],
     waiting: &[JobId],
-) -> Result<Vec<OwnerRequest>, PostgresError> {
+) -> Result<Vec<JobOwnerRequest>, PostgresError> {
     let found = reads::requests(client, owner).await?;
     let answers: Vec<i64> = found
         .iter()
-        .filter(|(_, request)| matches!(request, OwnerRequest::Answer(..)))
+        .filter(|(_, request)| matches!(request, JobOwnerRequest::Answer(..)))
         .map(|(number, _)| *number)
         .collect();
     if !answers.is_empty() {
         remove_requests(client, &answers).await?;
     }
-    let mut requests: Vec<OwnerRequest> = found.into_iter().map(|(_, request)| request).collect();
+    let mut requests: Vec<JobOwnerRequest> =
+        found.into_iter().map(|(_, request)| request).collect();
     if !running.is_empty() {
         report_running(client, owner, running).await?;
     }
@@ -397,17 +400,17 @@ pub(super) async fn take_requests(
     let known: Vec<JobId> = running.chain(waiting.iter().copied()).collect();
     if !known.is_empty() {
         let taken = reads::jobs_taken_over(client, owner, &known).await?;
-        requests.extend(taken.into_iter().map(OwnerRequest::Stop));
+        requests.extend(taken.into_iter().map(JobOwnerRequest::Stop));
     }
     Ok(requests)
 }
 
-/// Marks jobs that the server `owner` has begun as running there, if the database has forgotten their
-/// start in a failover. So no other server begins them. `running` has the numbers of the starts, which
-/// only grow.
+/// Marks jobs that the server `owner` has begun as running there, if the database has forgotten
+/// their start in a failover. So no other server begins them. `running` has the numbers of the
+/// starts, which only grow.
 pub(super) async fn report_running(
     client: &Client,
-    owner: ServerId,
+    owner: FleetServerId,
     running: &[(JobId, u32)],
 ) -> Result<(), PostgresError> {
     // The database may have forgotten the claim as well, so another server may be the owner.

@@ -5,12 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 use toolgate_contract::{
-    Caller, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot, PrintedText,
+    Caller, ClientQuestions, JobEvent, JobId, JobOutputText, JobPage, JobSnapshot,
 };
 
 use super::schema::{EVENTS_MAX, SqliteFailure};
-use super::servers::ServerId;
-use crate::jobs::store::OwnerRequest;
+use super::servers::SqliteServerId;
+use crate::jobs::store::JobOwnerRequest;
 use crate::jobs::stored_caller::restore_caller;
 use crate::jobs::stored_form::{
     parse_json, parse_state, parse_tool, timestamp_from_nanos, unix_nanos,
@@ -41,8 +41,8 @@ pub(super) fn job(db: &Connection, id: JobId) -> Result<Option<JobSnapshot>, Sql
 /// Returns the requests about jobs of the server `owner` with their numbers, oldest first.
 pub(super) fn requests(
     db: &Connection,
-    owner: ServerId,
-) -> Result<Vec<(i64, OwnerRequest)>, SqliteFailure> {
+    owner: SqliteServerId,
+) -> Result<Vec<(i64, JobOwnerRequest)>, SqliteFailure> {
     // A cross join reads the few requests first, not the many jobs.
     let sql = "SELECT number, id, answers FROM requests CROSS JOIN jobs ON n = job \
                WHERE owner = ?1 AND ended IS NULL ORDER BY number";
@@ -52,8 +52,8 @@ pub(super) fn requests(
     while let Some(row) = rows.next()? {
         let id = id_from_bytes(row.get(1)?);
         let request = match optional_text(row, 2)? {
-            Some(answers) => OwnerRequest::Answer(id, parse_json(answers)?),
-            None => OwnerRequest::Cancel(id),
+            Some(answers) => JobOwnerRequest::Answer(id, parse_json(answers)?),
+            None => JobOwnerRequest::Cancel(id),
         };
         requests.push((row.get(0)?, request));
     }
@@ -181,7 +181,7 @@ fn job_from_row(row: &Row<'_>) -> Result<JobSnapshot, SqliteFailure> {
         artefacts: parse_json(text(12)?)?,
         questions: ClientQuestions::new(),
         outcome: None,
-        printed: PrintedText::default(),
+        printed: JobOutputText::default(),
     })
 }
 

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 const REGISTER_TRIES: usize = 8;
 
 /// Id of a server, which the rows of its jobs contain.
-pub(super) type ServerId = i64;
+pub(super) type SqliteServerId = i64;
 
 /// Registration of this server in the folder of the job store: a locked file.
 pub(super) struct ServerRegistration {
-    pub(super) owner: ServerId,
+    pub(super) owner: SqliteServerId,
     path: PathBuf,
     /// The registration file of the server, which stays locked.
     _file: File,
@@ -28,7 +28,7 @@ impl ServerRegistration {
         let servers = folder.join("servers");
         DirBuilder::new().recursive(true).mode(0o700).create(&servers)?;
         let random = getrandom::u64().map_err(io::Error::other)? >> 1;
-        let owner = ServerId::try_from(random).map_err(io::Error::other)?;
+        let owner = SqliteServerId::try_from(random).map_err(io::Error::other)?;
         let path = servers.join(file_name(owner));
         let draft = path.with_extension("new");
         for _ in 0..REGISTER_TRIES {
@@ -57,7 +57,10 @@ impl ServerRegistration {
     /// Returns the dead servers among those with a registration file and among `owners`.
     ///
     /// Read `owners` before this call. Otherwise a new server might count as dead.
-    pub(super) fn dead_servers(&self, owners: Vec<ServerId>) -> io::Result<Vec<DeadServer>> {
+    pub(super) fn dead_servers(
+        &self,
+        owners: Vec<SqliteServerId>,
+    ) -> io::Result<Vec<DeadServerLock>> {
         let mut alive = vec![self.owner];
         let mut dead = Vec::new();
         for entry in std::fs::read_dir(self.path.parent().unwrap_or(Path::new(".")))? {
@@ -67,27 +70,27 @@ impl ServerRegistration {
             }
             let named = path.file_name().and_then(|name| parse_file_name(name.to_str()?));
             match (inspect_file(&path)?, named) {
-                (ServerFileState::Unlocked(file), Some(owner)) => {
-                    dead.push(DeadServer {
+                (ServerLockFileState::Unlocked(file), Some(owner)) => {
+                    dead.push(DeadServerLock {
                         owner,
                         mark: read_mark(&file),
                         file: Some((path, file)),
                     });
                 }
                 // A server that died during its registration.
-                (ServerFileState::Unlocked(_), None)
+                (ServerLockFileState::Unlocked(_), None)
                     if path.extension().is_some_and(|it| it == "new") =>
                 {
                     remove_if_exists(&path);
                 }
-                (ServerFileState::Locked, Some(owner)) => alive.push(owner),
-                (ServerFileState::Unlocked(_) | ServerFileState::Locked, None)
-                | (ServerFileState::Missing, _) => {}
+                (ServerLockFileState::Locked, Some(owner)) => alive.push(owner),
+                (ServerLockFileState::Unlocked(_) | ServerLockFileState::Locked, None)
+                | (ServerLockFileState::Missing, _) => {}
             }
         }
         for owner in owners {
             if !alive.contains(&owner) && dead.iter().all(|dead| dead.owner != owner) {
-                dead.push(DeadServer { owner, mark: None, file: None });
+                dead.push(DeadServerLock { owner, mark: None, file: None });
             }
         }
         Ok(dead)
@@ -95,14 +98,14 @@ impl ServerRegistration {
 }
 
 /// A dead server. While this value exists, no other server takes over the dead server's jobs.
-pub(super) struct DeadServer {
-    pub(super) owner: ServerId,
+pub(super) struct DeadServerLock {
+    pub(super) owner: SqliteServerId,
     pub(super) mark: Option<u64>,
     /// The dead server's registration file, which stays locked.
     file: Option<(PathBuf, File)>,
 }
 
-impl DeadServer {
+impl DeadServerLock {
     /// Removes the dead server's registration file. To be called after its jobs were taken over.
     pub(super) fn remove_file(self) {
         if let Some((path, _locked)) = &self.file {
@@ -111,23 +114,25 @@ impl DeadServer {
     }
 }
 
-enum ServerFileState {
+enum ServerLockFileState {
     Missing,
     Locked,
     Unlocked(File),
 }
 
-fn inspect_file(path: &Path) -> io::Result<ServerFileState> {
+fn inspect_file(path: &Path) -> io::Result<ServerLockFileState> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(ServerFileState::Missing),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => {
+            return Ok(ServerLockFileState::Missing);
+        }
         Err(err) => return Err(err),
     };
     match file.try_lock() {
         // It may have been removed since it was opened, with its jobs taken over.
-        Ok(()) if file.metadata()?.nlink() == 0 => Ok(ServerFileState::Missing),
-        Ok(()) => Ok(ServerFileState::Unlocked(file)),
-        Err(TryLockError::WouldBlock) => Ok(ServerFileState::Locked),
+        Ok(()) if file.metadata()?.nlink() == 0 => Ok(ServerLockFileState::Missing),
+        Ok(()) => Ok(ServerLockFileState::Unlocked(file)),
+        Err(TryLockError::WouldBlock) => Ok(ServerLockFileState::Locked),
         Err(TryLockError::Error(err)) => Err(err),
     }
 }
@@ -149,11 +154,11 @@ fn read_mark(mut file: &File) -> Option<u64> {
     text.parse().ok()
 }
 
-fn file_name(owner: ServerId) -> String {
+fn file_name(owner: SqliteServerId) -> String {
     format!("{owner:016x}")
 }
 
-fn parse_file_name(name: &str) -> Option<ServerId> {
-    let owner = ServerId::from_str_radix(name, 16).ok()?;
+fn parse_file_name(name: &str) -> Option<SqliteServerId> {
+    let owner = SqliteServerId::from_str_radix(name, 16).ok()?;
     (file_name(owner) == name).then_some(owner)
 }

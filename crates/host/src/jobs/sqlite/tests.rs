@@ -191,13 +191,15 @@ async fn a_failed_write_does_not_affect_others_in_its_commit() {
     let accepted = join_all(numbers.map(|number| store.accept(job(number)))).await;
     assert_eq!(accepted.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true]);
     // A write that fails halfway.
-    let half = store.writer.submit(Durability::Written, 0, |session: &WriterSession| {
+    let half = store.writer.submit(WriteDurability::Written, 0, |session: &WriterThreadState| {
         session.db.execute("INSERT INTO forgotten (job) VALUES (1)", ())?;
         Err::<(), _>(schema::SqliteFailure::Invalid("half".to_owned()))
     });
     let (half, whole) = tokio::join!(half, store.accept(job(4)));
     assert!(half.is_err() && whole.is_ok());
-    while store.writer.submit(Durability::Written, 0, writes::sweep).await.expect("it sweeps") {}
+    while store.writer.submit(WriteDurability::Written, 0, writes::sweep).await.expect("it sweeps")
+    {
+    }
     assert_eq!(store.list(None, None, 10).await.expect("a page").jobs.len(), 4);
     assert_eq!(store.events(id(1), 0, 100).await.expect("events").len(), 1);
 }
@@ -209,14 +211,14 @@ async fn a_lost_transaction_fails_all_its_writes_and_stores_nothing() {
     let (go, wait) = std::sync::mpsc::channel();
     let (started, start) = std::sync::mpsc::channel();
     // The others gather while the first runs.
-    let first = store.writer.submit(Durability::Written, 0, move |_: &WriterSession| {
+    let first = store.writer.submit(WriteDurability::Written, 0, move |_: &WriterThreadState| {
         started.send(()).map_err(|err| schema::SqliteFailure::Invalid(err.to_string()))?;
         wait.recv().map_err(|err| schema::SqliteFailure::Invalid(err.to_string()))
     });
     let mut first = Box::pin(first);
     assert!((&mut first).now_or_never().is_none(), "it waits");
     start.recv().expect("it is being done");
-    let lost = store.writer.submit(Durability::Written, 0, |session: &WriterSession| {
+    let lost = store.writer.submit(WriteDurability::Written, 0, |session: &WriterThreadState| {
         session.db.execute_batch("ROLLBACK")?;
         Err::<(), _>(schema::SqliteFailure::Invalid("the disk failed".to_owned()))
     });
@@ -238,8 +240,8 @@ async fn a_new_job_has_no_data_of_a_half_removed_one() {
     let store = open(&folder);
     store.accept(job(1)).await.expect("it is accepted");
     store.finish(id(1), end(1, vec![(at(1), printed("x")); 9])).await.expect("it ends");
-    let forget = |session: &WriterSession| writes::remove_jobs(session, &[id(1)]);
-    let forgotten = store.writer.submit(Durability::Written, 0, forget).await;
+    let forget = |session: &WriterThreadState| writes::remove_jobs(session, &[id(1)]);
+    let forgotten = store.writer.submit(WriteDurability::Written, 0, forget).await;
     assert_eq!(forgotten.expect("it is forgotten"), [id(1)]);
     store.accept(job(2)).await.expect("it is accepted");
     assert_eq!(store.remove_expired(at(2), 9).await.expect("the rest goes"), []);
@@ -252,12 +254,12 @@ async fn only_durable_writes_wait_for_the_disk() {
     let folder = folder();
     let store = open(&folder);
     for (durability, level) in [
-        (Durability::Durable, 2_i64),
-        (Durability::Written, 1),
-        (Durability::Written, 1),
-        (Durability::Durable, 2),
+        (WriteDurability::Durable, 2_i64),
+        (WriteDurability::Written, 1),
+        (WriteDurability::Written, 1),
+        (WriteDurability::Durable, 2),
     ] {
-        let queried = store.writer.submit(durability, 0, |session: &WriterSession| {
+        let queried = store.writer.submit(durability, 0, |session: &WriterThreadState| {
             Ok(session.db.query_row("PRAGMA synchronous", (), |row| row.get::<_, i64>(0))?)
         });
         assert_eq!(queried.await.expect("a level"), level);

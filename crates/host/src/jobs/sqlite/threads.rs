@@ -28,7 +28,7 @@ const END_WAIT: Duration = Duration::from_secs(10);
 
 /// Durability that a write has when its result is returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Durability {
+pub(super) enum WriteDurability {
     /// The write survives the end of this process, but perhaps not of the machine.
     Written,
     /// The write survives the end of the machine, such as a power failure.
@@ -36,32 +36,33 @@ pub(super) enum Durability {
 }
 
 /// Handle of the thread that writes to the job store.
-pub(super) struct WriterThread {
+pub(super) struct SqliteWriterThread {
     // Declared before `_end`, because the thread ends when its queue is dropped.
-    queue: mpsc::Sender<WriteRequest>,
+    queue: mpsc::Sender<SqliteWriteRequest>,
     _end: ThreadJoinGuard,
 }
 
 /// A request to write to the job store. It shares a transaction with others.
-struct WriteRequest {
-    durability: Durability,
+struct SqliteWriteRequest {
+    durability: WriteDurability,
     /// Approximate size of the write in bytes.
     bytes: usize,
-    work: Box<WriteWork>,
+    work: Box<SqliteWriteFn>,
 }
 
 /// Function that writes to the job store, or receives the error of a failed transaction start.
-type WriteWork = dyn FnOnce(Result<&WriterSession, JobStoreError>) -> WriteAttempt + Send;
+type SqliteWriteFn =
+    dyn FnOnce(Result<&WriterThreadState, JobStoreError>) -> SqliteWriteAttempt + Send;
 
 /// Result of one write to the job store before the commit.
-struct WriteAttempt {
+struct SqliteWriteAttempt {
     failure: Option<JobStoreError>,
     /// Function that returns the result of the write, given the outcome of the commit.
     answer: Box<dyn FnOnce(Result<(), JobStoreError>)>,
 }
 
-impl WriterThread {
-    pub(super) fn start(mut session: WriterSession) -> io::Result<Self> {
+impl SqliteWriterThread {
+    pub(super) fn start(mut session: WriterThreadState) -> io::Result<Self> {
         let (queue, mut requests) = mpsc::channel(QUEUE_MAX);
         let (end, alive) = ThreadJoinGuard::new();
         spawn_thread("jobs-write", move || {
@@ -79,35 +80,35 @@ impl WriterThread {
     /// Runs and commits `work` atomically on the writer thread. `work` writes about `bytes` bytes.
     pub(super) fn submit<T: Send + 'static>(
         &self,
-        durability: Durability,
+        durability: WriteDurability,
         bytes: usize,
-        work: impl FnOnce(&WriterSession) -> Result<T, SqliteFailure> + Send + 'static,
+        work: impl FnOnce(&WriterThreadState) -> Result<T, SqliteFailure> + Send + 'static,
     ) -> impl Future<Output = Result<T, JobStoreError>> + Send {
         self.submit_then(durability, bytes, work, |done| done)
     }
 
-    /// Runs and commits `work` like [`WriterThread::submit`], then runs `then` on the writer
+    /// Runs and commits `work` like [`SqliteWriterThread::submit`], then runs `then` on the writer
     /// thread.
     pub(super) fn submit_then<T: Send + 'static, U: Send + 'static>(
         &self,
-        durability: Durability,
+        durability: WriteDurability,
         bytes: usize,
-        work: impl FnOnce(&WriterSession) -> Result<T, SqliteFailure> + Send + 'static,
+        work: impl FnOnce(&WriterThreadState) -> Result<T, SqliteFailure> + Send + 'static,
         then: impl FnOnce(T) -> U + Send + 'static,
     ) -> impl Future<Output = Result<U, JobStoreError>> + Send {
         let (reply, answer) = oneshot::channel();
-        let work = Box::new(move |session: Result<&WriterSession, JobStoreError>| {
+        let work = Box::new(move |session: Result<&WriterThreadState, JobStoreError>| {
             let done = session.and_then(|session| session.run_atomically(work));
             let failed = done.as_ref().err().cloned();
             let answer = Box::new(move |committed: Result<(), JobStoreError>| {
                 // The receiver may have been dropped.
                 let _ = reply.send(committed.and(done).map(then));
             });
-            WriteAttempt { failure: failed, answer }
+            SqliteWriteAttempt { failure: failed, answer }
         });
         async move {
             self.queue
-                .send(WriteRequest { durability, bytes, work })
+                .send(SqliteWriteRequest { durability, bytes, work })
                 .await
                 .map_err(|_| ended_error())?;
             answer.await.unwrap_or_else(|_| Err(ended_error()))
@@ -116,20 +117,20 @@ impl WriterThread {
 }
 
 /// State of the thread that writes to the job store.
-pub(super) struct WriterSession {
+pub(super) struct WriterThreadState {
     pub(super) db: Connection,
     pub(super) file: Arc<Path>,
     pub(super) server: ServerRegistration,
     /// Durability that is set on the database connection.
-    pub(super) durability: Option<Durability>,
+    pub(super) durability: Option<WriteDurability>,
 }
 
-impl WriterSession {
+impl WriterThreadState {
     /// Runs the waiting writes in as few transactions as their size allows.
-    fn write_waiting(&mut self, waiting: &mut Vec<WriteRequest>) {
+    fn write_waiting(&mut self, waiting: &mut Vec<SqliteWriteRequest>) {
         while !waiting.is_empty() {
             let mut bytes = 0;
-            let fits = |write: &&WriteRequest| {
+            let fits = |write: &&SqliteWriteRequest| {
                 let fits = bytes < BATCH_BYTES;
                 bytes += write.bytes;
                 fits
@@ -140,9 +141,9 @@ impl WriterSession {
     }
 
     /// Runs the writes of `batch` in one transaction.
-    fn transact(&mut self, batch: Vec<WriteRequest>) {
+    fn transact(&mut self, batch: Vec<SqliteWriteRequest>) {
         let durability = batch.iter().map(|write| write.durability).max();
-        let mut outcome = self.begin_transaction(durability.unwrap_or(Durability::Written));
+        let mut outcome = self.begin_transaction(durability.unwrap_or(WriteDurability::Written));
         let mut answers = Vec::with_capacity(batch.len());
         for write in batch {
             let tried = (write.work)(outcome.clone().map(|()| &*self));
@@ -161,11 +162,11 @@ impl WriterSession {
         }
     }
 
-    fn begin_transaction(&mut self, durability: Durability) -> Result<(), JobStoreError> {
+    fn begin_transaction(&mut self, durability: WriteDurability) -> Result<(), JobStoreError> {
         if self.durability != Some(durability) {
             let level = match durability {
-                Durability::Written => "NORMAL",
-                Durability::Durable => "FULL",
+                WriteDurability::Written => "NORMAL",
+                WriteDurability::Durable => "FULL",
             };
             // Not cached: a pragma may act when it is prepared, not when it is run.
             let set = self.db.execute_batch(&format!("PRAGMA synchronous = {level}"));
@@ -198,19 +199,19 @@ impl WriterSession {
 }
 
 /// Handle of the threads that read from the job store.
-pub(super) struct ReaderThreads {
+pub(super) struct SqliteReaderThreads {
     // Declared before `_end`, because the threads end when their queue is dropped.
-    queue: mpsc::Sender<ReadRequest>,
+    queue: mpsc::Sender<SqliteReadRequest>,
     file: Arc<Path>,
     _end: ThreadJoinGuard,
 }
 
 /// A request to read from the job store.
-type ReadRequest = Box<dyn FnOnce(Result<&Connection, JobStoreError>) + Send>;
+type SqliteReadRequest = Box<dyn FnOnce(Result<&Connection, JobStoreError>) + Send>;
 
-impl ReaderThreads {
+impl SqliteReaderThreads {
     pub(super) fn start(file: &Arc<Path>) -> io::Result<Self> {
-        let (queue, requests) = mpsc::channel::<ReadRequest>(QUEUE_MAX);
+        let (queue, requests) = mpsc::channel::<SqliteReadRequest>(QUEUE_MAX);
         let requests = Arc::new(Mutex::new(requests));
         let (end, alive) = ThreadJoinGuard::new();
         for _ in 0..READER_COUNT {
@@ -242,7 +243,7 @@ impl ReaderThreads {
     ) -> impl Future<Output = Result<T, JobStoreError>> + Send {
         let (reply, answer) = oneshot::channel();
         let file = self.file.clone();
-        let read: ReadRequest = Box::new(move |db| {
+        let read: SqliteReadRequest = Box::new(move |db| {
             let done = db.and_then(|db| work(db).map_err(|err| err.to_store_error(&file)));
             // The receiver may have been dropped.
             let _ = reply.send(done);
@@ -255,7 +256,7 @@ impl ReaderThreads {
 }
 
 /// Returns the next read request for any idle thread, or `None` if the queue is closed.
-fn next_request(requests: &Mutex<mpsc::Receiver<ReadRequest>>) -> Option<ReadRequest> {
+fn next_request(requests: &Mutex<mpsc::Receiver<SqliteReadRequest>>) -> Option<SqliteReadRequest> {
     requests.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv()
 }
 

@@ -8,12 +8,12 @@ use toolgate_contract::{ClientAnswers, ClientQuestions, JobEventKind, JobId};
 
 use super::reads::{column_error, id_from_bytes, optional_text};
 use super::schema::{EVENTS_MAX, SqliteFailure};
-use super::servers::DeadServer;
-use super::threads::WriterSession;
-use crate::jobs::store::{AdoptFilter, CallerAnswers, NewJob, OrphanJob, StartedJob};
+use super::servers::DeadServerLock;
+use super::threads::WriterThreadState;
+use crate::jobs::store::{AdoptionFilter, ClientAnswerState, NewJob, OrphanedJob, StartedJob};
 use crate::jobs::stored_caller::{caller_to_json, restore_caller};
 use crate::jobs::stored_form::{
-    EventRows, StoredEnd, duration_nanos, parse_input, parse_json, parse_state, parse_tool,
+    JobEventRows, StoredJobEnd, duration_nanos, parse_input, parse_json, parse_state, parse_tool,
     timestamp_from_nanos, to_json, unix_nanos,
 };
 
@@ -27,7 +27,7 @@ const FREE_PAGES_MAX: i64 = 1024;
 const CONFIRMATIONS_MAX: i64 = 1 << 16;
 
 pub(super) fn accept(
-    session: &WriterSession,
+    session: &WriterThreadState,
     job: &NewJob,
     input: &str,
 ) -> Result<(), SqliteFailure> {
@@ -57,15 +57,15 @@ pub(super) fn accept(
     })?;
     let n = session.db.last_insert_rowid();
     let asking =
-        (job.answers != CallerAnswers::default()).then(|| to_json(&job.answers)).transpose()?;
+        (job.answers != ClientAnswerState::default()).then(|| to_json(&job.answers)).transpose()?;
     let sql = "INSERT INTO inputs (job, input, asking) VALUES (?1, ?2, ?3)";
     session.db.prepare_cached(sql)?.execute(params![n, input, asking])?;
-    let lines = EventRows::from_events(&[(job.created, JobEventKind::Queued)])?;
+    let lines = JobEventRows::from_events(&[(job.created, JobEventKind::Queued)])?;
     insert_events(session, n, 0, &lines)
 }
 
 pub(super) fn begin(
-    session: &WriterSession,
+    session: &WriterThreadState,
     id: JobId,
     at: Timestamp,
 ) -> Result<Option<StartedJob>, SqliteFailure> {
@@ -83,7 +83,7 @@ pub(super) fn begin(
         session,
         n,
         last,
-        &EventRows::from_events(&[(at, JobEventKind::Started { attempt })])?,
+        &JobEventRows::from_events(&[(at, JobEventKind::Started { attempt })])?,
     )?;
     let sql = "SELECT input, asking FROM inputs WHERE job = ?1";
     let stored =
@@ -95,20 +95,20 @@ pub(super) fn begin(
         caller: restore_caller(&caller, standing.as_deref())?,
         dialect: dialect.into(),
         answers: asking
-            .map_or_else(|| Ok(CallerAnswers::default()), |asking| parse_json(&asking))?,
+            .map_or_else(|| Ok(ClientAnswerState::default()), |asking| parse_json(&asking))?,
         attempt,
         start_event: (last + 1).cast_unsigned(),
     }))
 }
 
-type StartedRow = (String, String, String, u32, Option<String>);
+type StartedJobRow = (String, String, String, u32, Option<String>);
 
-fn started_row(row: &Row<'_>) -> rusqlite::Result<StartedRow> {
+fn started_row(row: &Row<'_>) -> rusqlite::Result<StartedJobRow> {
     Ok((row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))
 }
 
 pub(super) fn requeue(
-    session: &WriterSession,
+    session: &WriterThreadState,
     id: JobId,
     at: Timestamp,
 ) -> Result<(), SqliteFailure> {
@@ -126,9 +126,9 @@ pub(super) fn requeue(
 }
 
 pub(super) fn append(
-    session: &WriterSession,
+    session: &WriterThreadState,
     id: JobId,
-    lines: &EventRows,
+    lines: &JobEventRows,
 ) -> Result<u64, SqliteFailure> {
     let Some((n, last)) = unended_row(session, id)? else {
         let why = format!("job {id} has ended, or this server does not run it");
@@ -140,7 +140,7 @@ pub(super) fn append(
 
 /// Replaces the open questions of a job of this server.
 pub(super) fn set_questions(
-    session: &WriterSession,
+    session: &WriterThreadState,
     id: JobId,
     open: &ClientQuestions,
 ) -> Result<(), SqliteFailure> {
@@ -158,7 +158,7 @@ pub(super) fn set_questions(
 /// Adds answers to a job's questions to those that are stored with the job. Earlier answers stay.
 /// If another server runs the job, the added answers become a request to that server.
 pub(super) fn add_answers(
-    session: &WriterSession,
+    session: &WriterThreadState,
     id: JobId,
     given: &ClientAnswers,
 ) -> Result<(), SqliteFailure> {
@@ -168,8 +168,8 @@ pub(super) fn add_answers(
         .query_row([id.bits().to_be_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((n, asking)): Option<(i64, Option<String>)> = found else { return Ok(()) };
-    let mut asking: CallerAnswers =
-        asking.map_or_else(|| Ok(CallerAnswers::default()), |it| parse_json(&it))?;
+    let mut asking: ClientAnswerState =
+        asking.map_or_else(|| Ok(ClientAnswerState::default()), |it| parse_json(&it))?;
     let mut added = given.clone();
     added.retain(|key, _| !asking.given.contains_key(key));
     if added.is_empty() {
@@ -187,7 +187,7 @@ pub(super) fn add_answers(
 }
 
 /// Adds the request to cancel a job that has not ended, unless the request exists already.
-pub(super) fn request_cancel(session: &WriterSession, id: JobId) -> Result<(), SqliteFailure> {
+pub(super) fn request_cancel(session: &WriterThreadState, id: JobId) -> Result<(), SqliteFailure> {
     let sql = "INSERT INTO requests (job) SELECT n FROM jobs WHERE id = ?1 AND ended IS NULL \
                AND NOT EXISTS (SELECT 1 FROM requests WHERE job = jobs.n AND answers IS NULL)";
     session.db.prepare_cached(sql)?.execute([id.bits().to_be_bytes()])?;
@@ -196,7 +196,7 @@ pub(super) fn request_cancel(session: &WriterSession, id: JobId) -> Result<(), S
 
 /// Removes the requests with these numbers, which other servers made about jobs.
 pub(super) fn remove_requests(
-    session: &WriterSession,
+    session: &WriterThreadState,
     numbers: &[i64],
 ) -> Result<(), SqliteFailure> {
     let mut delete = session.db.prepare_cached("DELETE FROM requests WHERE number = ?1")?;
@@ -209,7 +209,7 @@ pub(super) fn remove_requests(
 /// Records that the confirmation `code` was used. Returns false if the code was used before, or if
 /// there are too many records.
 pub(super) fn use_confirmation(
-    session: &WriterSession,
+    session: &WriterThreadState,
     code: &[u8; 32],
     now: Timestamp,
     keep: Duration,
@@ -225,9 +225,9 @@ pub(super) fn use_confirmation(
 }
 
 pub(super) fn finish(
-    session: &WriterSession,
+    session: &WriterThreadState,
     id: JobId,
-    ending: &StoredEnd,
+    ending: &StoredJobEnd,
 ) -> Result<Option<u64>, SqliteFailure> {
     let Some((n, last)) = unended_row(session, id)? else { return Ok(None) };
     insert_events(session, n, last, &ending.lines)?;
@@ -259,7 +259,10 @@ fn remove_run_data(db: &Connection, n: i64) -> Result<(), SqliteFailure> {
 }
 
 /// Returns the row number and last event of a job of this server that has not ended.
-fn unended_row(session: &WriterSession, id: JobId) -> Result<Option<(i64, i64)>, SqliteFailure> {
+fn unended_row(
+    session: &WriterThreadState,
+    id: JobId,
+) -> Result<Option<(i64, i64)>, SqliteFailure> {
     let sql = "SELECT n, last_event FROM jobs WHERE id = ?1 AND owner = ?2 AND ended IS NULL";
     let mut statement = session.db.prepare_cached(sql)?;
     let found = statement
@@ -271,10 +274,10 @@ fn unended_row(session: &WriterSession, id: JobId) -> Result<Option<(i64, i64)>,
 
 /// Adds events of a job after event number `last`.
 fn insert_events(
-    session: &WriterSession,
+    session: &WriterThreadState,
     n: i64,
     last: i64,
-    lines: &EventRows,
+    lines: &JobEventRows,
 ) -> Result<(), SqliteFailure> {
     let sql = "INSERT INTO events (place, at, what) VALUES ((?1 << 32) + ?2, ?3, ?4)";
     let mut insert = session.db.prepare_cached(sql)?;
@@ -299,9 +302,9 @@ fn insert_events(
 /// Takes over jobs of dead servers. Returns these jobs and servers. The caller removes the servers
 /// after the commit.
 pub(super) fn adopt(
-    session: &WriterSession,
-    filter: &AdoptFilter,
-) -> Result<JobTakeover, SqliteFailure> {
+    session: &WriterThreadState,
+    filter: &AdoptionFilter,
+) -> Result<SqliteJobTakeover, SqliteFailure> {
     let sql = "SELECT DISTINCT owner FROM jobs WHERE ended IS NULL";
     let mut statement = session.db.prepare(sql)?;
     let owners = statement.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?;
@@ -316,7 +319,7 @@ pub(super) fn adopt(
     for server in &dead_servers {
         let mut rows = statement.query([server.owner])?;
         while let Some(row) = rows.next()? {
-            let orphan = OrphanJob {
+            let orphan = OrphanedJob {
                 id: id_from_bytes(row.get(1)?),
                 tool: parse_tool(row.get_ref(2)?.as_str().map_err(column_error)?)?,
                 priority: row.get(3)?,
@@ -340,21 +343,21 @@ pub(super) fn adopt(
     for (n, _) in &orphans {
         take.execute([*n, session.server.owner])?;
     }
-    Ok(JobTakeover {
+    Ok(SqliteJobTakeover {
         jobs: orphans.into_iter().map(|(_, orphan)| orphan).collect(),
         servers: dead_servers,
     })
 }
 
 /// Jobs that were taken over, and their former servers.
-pub(super) struct JobTakeover {
-    pub(super) jobs: Vec<OrphanJob>,
-    pub(super) servers: Vec<DeadServer>,
+pub(super) struct SqliteJobTakeover {
+    pub(super) jobs: Vec<OrphanedJob>,
+    pub(super) servers: Vec<DeadServerLock>,
 }
 
 /// Removes the jobs among `ids` that still exist, except for the data that [`sweep`] removes.
 pub(super) fn remove_jobs(
-    session: &WriterSession,
+    session: &WriterThreadState,
     ids: &[JobId],
 ) -> Result<Vec<JobId>, SqliteFailure> {
     let sql = "DELETE FROM jobs WHERE id = ?1 AND ended IS NOT NULL RETURNING n";
@@ -373,7 +376,7 @@ pub(super) fn remove_jobs(
 }
 
 /// Removes some data of removed jobs. Returns true if more may remain.
-pub(super) fn sweep(session: &WriterSession) -> Result<bool, SqliteFailure> {
+pub(super) fn sweep(session: &WriterThreadState) -> Result<bool, SqliteFailure> {
     let db = &session.db;
     let mut room = SWEEP_STEP;
     while room > 0 {
@@ -394,7 +397,7 @@ pub(super) fn sweep(session: &WriterSession) -> Result<bool, SqliteFailure> {
 }
 
 /// Returns some free pages of the file to the disk. Returns true if more may remain.
-pub(super) fn shrink(session: &WriterSession) -> Result<bool, SqliteFailure> {
+pub(super) fn shrink(session: &WriterThreadState) -> Result<bool, SqliteFailure> {
     let db = &session.db;
     let free: i64 = db.query_row("PRAGMA freelist_count", (), |row| row.get(0))?;
     let step = SHRINK_STEP.min(free - FREE_PAGES_MAX);

@@ -6,15 +6,15 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use toolgate_contract::{
-    CallError, Caller, ClientQuestions, JobEvent, JobEventKind, JobId, JobSnapshot, JobState,
-    LogLevel, OutputStream, PrintedText,
+    CallError, Caller, ClientQuestions, JobEvent, JobEventKind, JobId, JobOutputText, JobSnapshot,
+    JobState, LogLevel, OutputStream,
 };
 
 use super::{StorePlace, adopt_all, at, end, id, job, shut_down};
-use crate::jobs::store::{JobStore, NewJob, TimedEvent};
+use crate::jobs::store::{JobStore, NewJob, TimedJobEvent};
 
 /// Model of a job for tests, with its events and internal data.
-struct ModelJob {
+struct ModeledJob {
     job: JobSnapshot,
     input: serde_json::Value,
     events: Vec<JobEvent>,
@@ -23,10 +23,10 @@ struct ModelJob {
 
 /// Model of a job store for tests: all jobs, in the order in which they were accepted.
 #[derive(Default)]
-struct JobStoreModel(Vec<ModelJob>);
+struct JobStoreModel(Vec<ModeledJob>);
 
 #[derive(Debug, Clone)]
-enum ModelOperation {
+enum JobStoreModelOperation {
     Accept { key: u128, caller: &'static str, keep: u64 },
     Begin(u128),
     Requeue(u128),
@@ -36,21 +36,21 @@ enum ModelOperation {
     Reopen,
 }
 
-fn ops() -> impl Strategy<Value = Vec<ModelOperation>> {
+fn ops() -> impl Strategy<Value = Vec<JobStoreModelOperation>> {
     let key = || 1..7_u128;
     let callers = prop::sample::select(vec!["ada", "bob"]);
     let states =
         prop::sample::select(vec![JobState::Succeeded, JobState::Failed, JobState::Canceled]);
     let op = prop_oneof![
         5 => (key(), callers, 0..20_u64)
-            .prop_map(|(key, caller, keep)| ModelOperation::Accept { key, caller, keep }),
-        4 => key().prop_map(ModelOperation::Begin),
-        2 => key().prop_map(ModelOperation::Requeue),
-        5 => (key(), events_up_to(5)).prop_map(|(key, events)| ModelOperation::Append(key, events)),
+            .prop_map(|(key, caller, keep)| JobStoreModelOperation::Accept { key, caller, keep }),
+        4 => key().prop_map(JobStoreModelOperation::Begin),
+        2 => key().prop_map(JobStoreModelOperation::Requeue),
+        5 => (key(), events_up_to(5)).prop_map(|(key, events)| JobStoreModelOperation::Append(key, events)),
         4 => (key(), states, events_up_to(3), any::<bool>())
-            .prop_map(|(key, state, before, artefacts)| ModelOperation::Finish { key, state, before, artefacts }),
-        2 => (0..6_usize).prop_map(|ended_max| ModelOperation::Forget { ended_max }),
-        1 => Just(ModelOperation::Reopen),
+            .prop_map(|(key, state, before, artefacts)| JobStoreModelOperation::Finish { key, state, before, artefacts }),
+        2 => (0..6_usize).prop_map(|ended_max| JobStoreModelOperation::Forget { ended_max }),
+        1 => Just(JobStoreModelOperation::Reopen),
     ];
     prop::collection::vec(op, 1..60)
 }
@@ -68,12 +68,12 @@ fn events_up_to(max: usize) -> impl Strategy<Value = Vec<JobEventKind>> {
 }
 
 impl JobStoreModel {
-    fn find_job(&mut self, key: u128) -> Option<&mut ModelJob> {
+    fn find_job(&mut self, key: u128) -> Option<&mut ModeledJob> {
         self.0.iter_mut().find(|entry| entry.job.id == id(key))
     }
 
     /// Returns the model of the job `key`, if the job has not ended.
-    fn live(&mut self, key: u128) -> Option<&mut ModelJob> {
+    fn live(&mut self, key: u128) -> Option<&mut ModeledJob> {
         self.find_job(key).filter(|entry| entry.ended.is_none())
     }
 
@@ -97,9 +97,9 @@ impl JobStoreModel {
             artefacts: vec![],
             questions: ClientQuestions::new(),
             outcome: None,
-            printed: PrintedText::default(),
+            printed: JobOutputText::default(),
         };
-        let mut entry = ModelJob { job, input: new.input.clone(), events: vec![], ended: None };
+        let mut entry = ModeledJob { job, input: new.input.clone(), events: vec![], ended: None };
         entry.add(new.created, vec![JobEventKind::Queued]);
         self.0.push(entry);
         true
@@ -129,7 +129,7 @@ impl JobStoreModel {
     }
 }
 
-impl ModelJob {
+impl ModeledJob {
     /// Adds events to the job and returns the number of the first one.
     fn add(&mut self, at: Timestamp, happened: Vec<JobEventKind>) -> u64 {
         let first = self.job.last_event + 1;
@@ -146,20 +146,25 @@ impl ModelJob {
     }
 }
 
-fn stamped(at: Timestamp, happened: &[JobEventKind]) -> Vec<TimedEvent> {
+fn stamped(at: Timestamp, happened: &[JobEventKind]) -> Vec<TimedJobEvent> {
     happened.iter().map(|kind| (at, kind.clone())).collect()
 }
 
 /// Applies `op` to the store and to its model, and compares the results.
-async fn step(store: &dyn JobStore, model: &mut JobStoreModel, now: Timestamp, op: ModelOperation) {
+async fn step(
+    store: &dyn JobStore,
+    model: &mut JobStoreModel,
+    now: Timestamp,
+    op: JobStoreModelOperation,
+) {
     match op {
-        ModelOperation::Accept { key, caller, keep } => {
+        JobStoreModelOperation::Accept { key, caller, keep } => {
             let caller = Caller::with_key(caller);
             let keep = Duration::from_secs(keep);
             let new = NewJob { caller, keep, created: now, ..job(key) };
             assert_eq!(store.accept(new.clone()).await.is_ok(), model.accept(&new));
         }
-        ModelOperation::Begin(key) => {
+        JobStoreModelOperation::Begin(key) => {
             let begun = store.begin(id(key), now).await.expect("an answer");
             let queued = model.live(key).filter(|entry| entry.job.state == JobState::Queued);
             let expected = queued.map(|entry| {
@@ -178,18 +183,18 @@ async fn step(store: &dyn JobStore, model: &mut JobStoreModel, now: Timestamp, o
                 expected
             );
         }
-        ModelOperation::Requeue(key) => {
+        JobStoreModelOperation::Requeue(key) => {
             store.requeue(id(key), now).await.expect("an answer");
             let running = model.live(key).filter(|entry| entry.job.state == JobState::Running);
             if let Some(entry) = running {
                 (entry.job.state, entry.job.updated) = (JobState::Queued, now);
             }
         }
-        ModelOperation::Append(key, happened) => {
+        JobStoreModelOperation::Append(key, happened) => {
             let first = store.append_events(id(key), stamped(now, &happened)).await;
             assert_eq!(first.ok(), model.live(key).map(|entry| entry.add(now, happened)));
         }
-        ModelOperation::Finish { key, state, before, artefacts } => {
+        JobStoreModelOperation::Finish { key, state, before, artefacts } => {
             let mut end = end(7, stamped(now, &before));
             (end.at, end.state) = (now, state);
             if !artefacts {
@@ -209,12 +214,12 @@ async fn step(store: &dyn JobStore, model: &mut JobStoreModel, now: Timestamp, o
             });
             assert_eq!(first, expected);
         }
-        ModelOperation::Forget { ended_max } => {
+        JobStoreModelOperation::Forget { ended_max } => {
             let mut forgotten = store.remove_expired(now, ended_max).await.expect("an answer");
             forgotten.sort_unstable();
             assert_eq!(forgotten, model.forget(now, ended_max));
         }
-        ModelOperation::Reopen => {
+        JobStoreModelOperation::Reopen => {
             let adopted = adopt_all(store).await.expect("it adopts").jobs;
             let live = model.0.iter().filter(|entry| entry.ended.is_none());
             let expected: Vec<_> = live.map(|entry| (entry.job.id, entry.job.state)).collect();
@@ -245,7 +250,7 @@ async fn compare(store: &dyn JobStore, model: &JobStoreModel) {
             }
         }
         let theirs =
-            |entry: &&ModelJob| caller.as_ref().is_none_or(|caller| *caller == entry.job.caller);
+            |entry: &&ModeledJob| caller.as_ref().is_none_or(|caller| *caller == entry.job.caller);
         let all = model.0.iter().rev().filter(theirs);
         let expected: Vec<String> = all
             .map(|entry| format!("{:?}", JobSnapshot { outcome: None, ..entry.job.clone() }))
@@ -271,11 +276,11 @@ pub(in crate::jobs) fn check<P: StorePlace>(place: &P) {
     outcome.unwrap_or_else(|err| panic!("{err}"));
 }
 
-async fn run(place: &impl StorePlace, ops: Vec<ModelOperation>) {
+async fn run(place: &impl StorePlace, ops: Vec<JobStoreModelOperation>) {
     let mut store = place.open().await;
     let mut model = JobStoreModel::default();
     for (second, op) in (1..).zip(ops) {
-        if let ModelOperation::Reopen = op {
+        if let JobStoreModelOperation::Reopen = op {
             shut_down(store).await;
             store = place.open().await;
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 use toolgate_contract::{
     ContentBlock, Effects, JobSnapshot, LazySchema, ResultText, Tool, ToolContext, ToolError,
-    ToolOutcome, exact_json,
+    TypedToolResult, exact_json,
 };
 
 use super::{JOB_ID, JobView, JobsHandle, tool_error};
@@ -73,7 +73,7 @@ impl JobWithResult {
     }
 }
 
-impl ToolOutcome for JobWithResult {
+impl TypedToolResult for JobWithResult {
     fn schema() -> Option<LazySchema> {
         Some(LazySchema::for_type::<JobView>())
     }

@@ -43,14 +43,14 @@ pub(super) struct JobOutputPage {
 #[derive(Debug, Serialize, JsonSchema)]
 struct JobOutputPiece {
     /// The stream.
-    stream: StreamName,
+    stream: OutputStreamName,
     /// The text.
     text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum StreamName {
+enum OutputStreamName {
     Stdout,
     Stderr,
 }
@@ -79,8 +79,8 @@ impl Tool for ReadJobOutput {
         for event in events {
             let JobEventKind::Output { stream, text } = event.kind else { continue };
             let stream = match stream {
-                OutputStream::Stdout => StreamName::Stdout,
-                OutputStream::Stderr => StreamName::Stderr,
+                OutputStream::Stdout => OutputStreamName::Stdout,
+                OutputStream::Stderr => OutputStreamName::Stderr,
             };
             match pieces.last_mut().filter(|last| last.stream == stream) {
                 Some(last) => last.text.push_str(&text),

@@ -4,12 +4,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    CallMetadata, Effects, EventSink, HostAnswer, JobOptions, ResultText, StartedWork, Tool,
-    ToolCall, ToolContext, ToolError, exact_json, fold_name,
+    CallEventSink, CallMetadata, Effects, HostAnswer, JobOptions, PreparedCallWork, ResultText,
+    Tool, ToolCall, ToolContext, ToolError, exact_json, fold_name,
 };
 
 use super::{JobView, JobsHandle, tool_error};
-use crate::jobs::{JobRequest, LateQuestions};
+use crate::jobs::{JobQuestionAvailability, StartJobRequest};
 
 /// Tool that starts jobs.
 pub(super) struct StartJob(pub(super) JobsHandle);
@@ -51,17 +51,17 @@ impl Tool for StartJob {
             caller: ctx.caller.clone(),
             dialect: "jobs".into(),
             cancel: ctx.cancel.clone(),
-            events: EventSink::none(),
+            events: CallEventSink::none(),
             job: None,
             asker: ctx.asker.clone(),
             metadata: CallMetadata { trace: ctx.trace.clone(), ..CallMetadata::default() },
             time_limit: None,
-            started_work: StartedWork::default(),
+            started_work: PreparedCallWork::default(),
         };
         // Questions of the job reach clients whose protocol has jobs, not these tools.
         let terms = JobOptions::default();
-        let later = LateQuestions::Never;
-        let started = jobs.start(JobRequest { call, terms, late_questions: later }).await;
+        let later = JobQuestionAvailability::Never;
+        let started = jobs.start(StartJobRequest { call, terms, late_questions: later }).await;
         match started.map_err(|err| tool_error(err, "/arguments"))? {
             HostAnswer::Job(job) => Ok(JobView::from_job(*job)),
             _ => Err(ToolError::with_cause("the job was not started", "the answer was not a job")),

@@ -46,7 +46,7 @@ proptest! {
         // The query spells out no name, so that the limit holds.
         let question = now.weigh_question("the word").unwrap();
         let all = ask(&now, &question, &DocumentFilter::default(), usize::MAX);
-        let fits = |it: &&Candidate| filter.matches(&it.summary.path, &it.summary.tags);
+        let fits = |it: &&ChunkCandidate| filter.matches(&it.summary.path, &it.summary.tags);
         let mut fitting: Vec<u64> = all.candidates.iter().filter(fits).map(|it| it.key).collect();
         let found = ask(&now, &question, &filter, usize::MAX);
         let mut keys: Vec<u64> = found.candidates.iter().map(|it| it.key).collect();

@@ -66,7 +66,7 @@ fn put_all(writer: &mut SearchIndexWriter, version: u64) {
 
 fn version(snapshot: &IndexSnapshot) -> Option<u64> {
     let documents = snapshot.documents().unwrap();
-    let version = |it: &super::super::KnownDocument| {
+    let version = |it: &super::super::IndexedDocumentVersion| {
         u64::from_le_bytes(it.fingerprint[..].try_into().unwrap())
     };
     let versions: Vec<u64> = documents.values().map(version).collect();

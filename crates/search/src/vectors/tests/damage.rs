@@ -72,13 +72,13 @@ fn a_file_truncated_while_open_is_reported_and_its_vectors_are_accepted_again() 
     let now = store.snapshot();
     fs::OpenOptions::new().write(true).open(the_file(folder.path())).unwrap().set_len(100).unwrap();
     let query = now.prepare_query(&noise(1, 16)).unwrap();
-    assert_eq!(now.nearest(&query, &SlotSet::full(50), 10, &|| true).unwrap(), []);
+    assert_eq!(now.nearest(&query, &VectorSlotSet::full(50), 10, &|| true).unwrap(), []);
     assert_eq!(now.cosine(&query, 7), None);
     let messages = store.refresh().unwrap();
     assert!(messages[0].ends_with("a row's checksum is wrong"), "{messages:?}");
     store.append(&vectors(0..50, 16)).unwrap();
     let now = store.snapshot();
-    assert_eq!(now.nearest(&query, &SlotSet::full(50), 10, &|| true).unwrap().len(), 10);
+    assert_eq!(now.nearest(&query, &VectorSlotSet::full(50), 10, &|| true).unwrap().len(), 10);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::*;
 
 /// Returns the `k` vectors with the largest cosines, found by comparing each stored vector.
-fn by_hand(now: &VectorSnapshot, query: &[f32], live: &SlotSet, k: usize) -> Vec<u32> {
+fn by_hand(now: &VectorSnapshot, query: &[f32], live: &VectorSlotSet, k: usize) -> Vec<u32> {
     let mut all: Vec<(u32, f32)> =
         live.iter().map(|slot| (slot, cosine(query, &now.vector(slot).unwrap()))).collect();
     all.sort_by(|(_, a), (_, b)| b.total_cmp(a));
@@ -22,7 +22,7 @@ fn among_few_vectors_exactly_the_nearest_are_found() {
     let store = VectorStore::in_memory(&space(64), VectorPrecision::Fine).unwrap();
     vectors(0..2_000, 64).chunks(300).for_each(|part| store.append(part).unwrap());
     let now = store.snapshot();
-    let live = SlotSet::full(now.len());
+    let live = VectorSlotSet::full(now.len());
     for seed in 0..20 {
         let query = noise(seed + 9_000, 64);
         let found = now.nearest(&now.prepare_query(&query).unwrap(), &live, 10, &|| true).unwrap();
@@ -43,8 +43,8 @@ fn among_many_vectors_most_of_the_nearest_and_no_dead_ones_are_found() {
     let store = VectorStore::in_memory(&space(256), VectorPrecision::Fine).unwrap();
     vectors(0..12_000, 256).chunks(3_000).for_each(|part| store.append(part).unwrap());
     let now = store.snapshot();
-    let every_third: SlotSet = (0..12_000).step_by(3).collect();
-    for live in [SlotSet::full(now.len()), every_third] {
+    let every_third: VectorSlotSet = (0..12_000).step_by(3).collect();
+    for live in [VectorSlotSet::full(now.len()), every_third] {
         let mut found_of_all = 0;
         for number in 0..30 {
             // Near to one vector, as a query is to its answer.
@@ -66,13 +66,13 @@ fn zero_or_more_results_than_vectors_can_be_requested() {
     let store = VectorStore::in_memory(&space(8), VectorPrecision::Fine).unwrap();
     let now = store.snapshot();
     let query = now.prepare_query(&[1.0; 8]).unwrap();
-    assert_eq!(now.nearest(&query, &SlotSet::full(5), 10, &|| true).unwrap(), []);
+    assert_eq!(now.nearest(&query, &VectorSlotSet::full(5), 10, &|| true).unwrap(), []);
     store.append(&vectors(0..3, 8)).unwrap();
     let now = store.snapshot();
-    assert_eq!(now.nearest(&query, &SlotSet::full(3), 0, &|| true).unwrap(), []);
-    assert_eq!(now.nearest(&query, &SlotSet::empty(3), 10, &|| true).unwrap(), []);
+    assert_eq!(now.nearest(&query, &VectorSlotSet::full(3), 0, &|| true).unwrap(), []);
+    assert_eq!(now.nearest(&query, &VectorSlotSet::empty(3), 10, &|| true).unwrap(), []);
     assert_eq!(
-        now.nearest(&query, &SlotSet::full(1_000), usize::MAX / 16, &|| true).unwrap().len(),
+        now.nearest(&query, &VectorSlotSet::full(1_000), usize::MAX / 16, &|| true).unwrap().len(),
         3
     );
     assert_eq!(now.cosine(&query, 3), None);
@@ -89,7 +89,7 @@ fn a_cancelled_search_ends() {
         let query = now.prepare_query(&[1.0; 128]).unwrap();
         let checks = Cell::new(0);
         let wanted = || checks.replace(checks.get() + 1) < turns;
-        let ended = now.nearest(&query, &SlotSet::full(now.len()), 10, &wanted);
+        let ended = now.nearest(&query, &VectorSlotSet::full(now.len()), 10, &wanted);
         assert!(matches!(ended, Err(VectorsError::Canceled)));
         assert_eq!(checks.get(), turns + 1);
     }

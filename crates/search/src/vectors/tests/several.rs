@@ -104,7 +104,7 @@ fn a_writer_does_not_disturb_readers() {
             assert_eq!(reader.refresh().unwrap(), Vec::<String>::new());
             let now = reader.snapshot();
             let query = now.prepare_query(&[1.0; 8]).unwrap();
-            let found = now.nearest(&query, &SlotSet::full(now.len()), 3, &|| true).unwrap();
+            let found = now.nearest(&query, &VectorSlotSet::full(now.len()), 3, &|| true).unwrap();
             assert_eq!(found.len(), now.len().min(3));
         }
         reader.refresh().unwrap();

@@ -2,12 +2,12 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::TemplateVariables;
+use super::UriTemplateVariables;
 
 /// URI template with the expressions `{name}` and `{+name}` (RFC 6570, levels 1 and 2).
-pub(super) struct UriPattern(Vec<PatternPart>);
+pub(super) struct UriPattern(Vec<UriPatternPart>);
 
-enum PatternPart {
+enum UriPatternPart {
     Literal(String),
     Variable {
         name: String,
@@ -36,20 +36,20 @@ impl UriPattern {
                 ));
             }
             if !before.is_empty() {
-                parts.push(PatternPart::Literal(before.to_owned()));
+                parts.push(UriPatternPart::Literal(before.to_owned()));
             }
-            parts.push(PatternPart::Variable { name: name.to_owned(), is_reserved: reserved });
+            parts.push(UriPatternPart::Variable { name: name.to_owned(), is_reserved: reserved });
             rest = after;
         }
         if !rest.is_empty() {
-            parts.push(PatternPart::Literal(rest.to_owned()));
+            parts.push(UriPatternPart::Literal(rest.to_owned()));
         }
         Ok(Self(parts))
     }
 
     /// Returns the values of the template's variables in `uri`, if `uri` matches. Earlier variables
     /// are as long as possible, and none is empty.
-    pub(super) fn match_uri(&self, uri: &str) -> Option<TemplateVariables> {
+    pub(super) fn match_uri(&self, uri: &str) -> Option<UriTemplateVariables> {
         // For each part, from last to first: the end of the part for every start from which the
         // rest of the URI matches. The time is linear in URI length times parts, for any URI.
         let text = uri.as_bytes();
@@ -59,26 +59,26 @@ impl UriPattern {
             let mut reach = vec![None; text.len() + 1];
             for at in (0..text.len()).rev() {
                 reach[at] = match part {
-                    PatternPart::Literal(literal) => {
+                    UriPatternPart::Literal(literal) => {
                         let end = at + literal.len();
                         (text[at..].starts_with(literal.as_bytes()) && matches[end]).then_some(end)
                     }
-                    PatternPart::Variable { is_reserved: reserved, .. }
+                    UriPatternPart::Variable { is_reserved: reserved, .. }
                         if is_variable_byte(text[at], *reserved) =>
                     {
                         reach[at + 1].or_else(|| matches[at + 1].then_some(at + 1))
                     }
-                    PatternPart::Variable { .. } => None,
+                    UriPatternPart::Variable { .. } => None,
                 };
             }
             matches = reach.iter().map(Option::is_some).collect();
             ends.push(reach);
         }
-        let mut variables = TemplateVariables::new();
+        let mut variables = UriTemplateVariables::new();
         let mut at = 0;
         for (part, reach) in self.0.iter().zip(ends.iter().rev()) {
             let end = reach[at]?;
-            if let PatternPart::Variable { name, .. } = part {
+            if let UriPatternPart::Variable { name, .. } = part {
                 let value = percent_decode_str(&uri[at..end]).decode_utf8().ok()?;
                 variables.insert(name.clone(), value.into_owned());
             }

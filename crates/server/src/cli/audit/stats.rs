@@ -7,26 +7,26 @@ use anyhow::Context;
 use serde_json::{Map, Value, json};
 use toolgate::telemetry::call_lines::duration_text;
 use toolgate_contract::printable::escape_line;
-use toolgate_host::{AuditIndex, CallGroup, CallStatistics};
+use toolgate_host::{AuditIndex, CallGrouping, CallStatistics};
 
-use super::{FilterArgs, is_missing, no_log_message};
+use super::{AuditFilterArgs, is_missing, no_log_message};
 use crate::cli::{complain, print};
 
 #[derive(clap::Args)]
-pub(super) struct StatsArgs {
+pub(super) struct AuditStatsArgs {
     /// Properties by which calls are grouped
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [GroupArg::Tool])]
-    by: Vec<GroupArg>,
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [AuditGroupArg::Tool])]
+    by: Vec<AuditGroupArg>,
     /// Print one line of JSON per group
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    select: FilterArgs,
+    select: AuditFilterArgs,
 }
 
 /// Property of calls, as an option of the command line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum GroupArg {
+enum AuditGroupArg {
     Caller,
     Tool,
     Outcome,
@@ -34,14 +34,14 @@ enum GroupArg {
     Hour,
 }
 
-impl GroupArg {
-    fn group(self) -> CallGroup {
+impl AuditGroupArg {
+    fn group(self) -> CallGrouping {
         match self {
-            Self::Caller => CallGroup::Caller,
-            Self::Tool => CallGroup::Tool,
-            Self::Outcome => CallGroup::Outcome,
-            Self::Day => CallGroup::Day,
-            Self::Hour => CallGroup::Hour,
+            Self::Caller => CallGrouping::Caller,
+            Self::Tool => CallGrouping::Tool,
+            Self::Outcome => CallGrouping::Outcome,
+            Self::Day => CallGrouping::Day,
+            Self::Hour => CallGrouping::Hour,
         }
     }
 
@@ -56,7 +56,7 @@ impl GroupArg {
     }
 }
 
-pub(super) fn run(args: &StatsArgs, log: &Path) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &AuditStatsArgs, log: &Path) -> anyhow::Result<ExitCode> {
     if is_missing(log) {
         complain(&no_log_message(log));
         return Ok(ExitCode::SUCCESS);

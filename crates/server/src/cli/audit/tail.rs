@@ -7,18 +7,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use toolgate::telemetry::call_lines::{TimeStyle, call_line};
+use toolgate::telemetry::call_lines::{LogTimeStyle, call_line};
 use toolgate_contract::printable::is_hidden;
-use toolgate_host::{CallRecord, LogFollower, RecordFilter, newest_records};
+use toolgate_host::{AuditLogFollower, AuditRecordFilter, ParsedAuditRecord, newest_records};
 
-use super::{FilterArgs, is_missing, no_log_message};
+use super::{AuditFilterArgs, is_missing, no_log_message};
 use crate::cli::{complain, print};
 
 /// Time between two reads of the audit log that `--follow` follows.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(clap::Args)]
-pub(super) struct TailArgs {
+pub(super) struct AuditTailArgs {
     /// Number of calls
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
     lines: usize,
@@ -32,15 +32,15 @@ pub(super) struct TailArgs {
     #[arg(long, value_name = "TEXT")]
     subject: Option<String>,
     #[command(flatten)]
-    select: FilterArgs,
+    select: AuditFilterArgs,
 }
 
 #[allow(
     clippy::disallowed_methods,
     reason = "a command that follows a file looks at it again and again, until ctrl-c"
 )]
-pub(super) fn run(args: &TailArgs, log: &Path) -> anyhow::Result<ExitCode> {
-    let filter = RecordFilter { subject: args.subject.clone(), ..args.select.filter() };
+pub(super) fn run(args: &AuditTailArgs, log: &Path) -> anyhow::Result<ExitCode> {
+    let filter = AuditRecordFilter { subject: args.subject.clone(), ..args.select.filter() };
     let cannot_read = || format!("cannot read the audit log {}", log.display());
     if is_missing(log) {
         complain(&no_log_message(log));
@@ -52,7 +52,7 @@ pub(super) fn run(args: &TailArgs, log: &Path) -> anyhow::Result<ExitCode> {
         }
     }
     // Found first, so that no call is missed between the two.
-    let follower = args.follow.then(|| LogFollower::from_end(log)).transpose();
+    let follower = args.follow.then(|| AuditLogFollower::from_end(log)).transpose();
     let mut follower = follower.with_context(cannot_read)?;
     if args.lines > 0 {
         let newest = newest_records(log, &filter, args.lines).with_context(cannot_read)?;
@@ -61,7 +61,7 @@ pub(super) fn run(args: &TailArgs, log: &Path) -> anyhow::Result<ExitCode> {
     while let Some(follower) = &mut follower {
         let mut text = String::new();
         let read = follower.read_new(|line| {
-            if let Some(record) = CallRecord::parse(line)
+            if let Some(record) = ParsedAuditRecord::parse(line)
                 && filter.matches(&record)
             {
                 text.push_str(&args.text(&String::from_utf8_lossy(line), &record));
@@ -74,11 +74,11 @@ pub(super) fn run(args: &TailArgs, log: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl TailArgs {
+impl AuditTailArgs {
     /// Returns the text that is printed for an audit record.
-    fn text(&self, line: &str, record: &CallRecord) -> String {
+    fn text(&self, line: &str, record: &ParsedAuditRecord) -> String {
         match self.json {
-            false => format!("{}\n", call_line(record, TimeStyle::Date)),
+            false => format!("{}\n", call_line(record, LogTimeStyle::Date)),
             true if std::io::stdout().is_terminal() => format!("{}\n", for_terminals(line)),
             true => format!("{line}\n"),
         }

@@ -4,13 +4,13 @@ use anyhow::{Context, bail, ensure};
 use http::Uri;
 use serde_json::{Map, Value, json};
 
-use crate::cli::clients::{McpClient, UrlEntry};
+use crate::cli::clients::{McpClient, UrlServerEntry};
 
 /// Option of `toolgate stdio` that offers only read-only tools.
 const READ_ONLY: &str = "--read-only";
 
 /// A server to add to a client's settings.
-pub(super) enum ServerTarget {
+pub(super) enum ServerToConnect {
     /// A program that the client starts.
     Program {
         /// Path of the toolgate program.
@@ -25,19 +25,19 @@ pub(super) enum ServerTarget {
         /// URL of the server's MCP endpoint.
         url: String,
         /// API key of the caller, if the server needs one.
-        key: Option<CallerKey>,
+        key: Option<ServerCallerKey>,
     },
 }
 
 /// The caller's API key for a running server.
-pub(super) enum CallerKey {
+pub(super) enum ServerCallerKey {
     /// The key itself, which is written into the client's settings.
     Literal(String),
     /// Name of the environment variable that contains the key.
     Variable(String),
 }
 
-impl ServerTarget {
+impl ServerToConnect {
     /// Returns the entry for this server in the settings of `client`.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl ServerTarget {
     }
 }
 
-impl CallerKey {
+impl ServerCallerKey {
     fn check(&self, client: &McpClient) -> anyhow::Result<()> {
         match self {
             Self::Literal(key) => ensure!(
@@ -109,21 +109,21 @@ pub(super) fn is_read_only(entry: &Value) -> bool {
     args.is_some_and(|args| args.iter().any(|arg| arg == READ_ONLY))
 }
 
-fn url_entry(client: &McpClient, url: &str, key: Option<&CallerKey>) -> Value {
+fn url_entry(client: &McpClient, url: &str, key: Option<&ServerCallerKey>) -> Value {
     let header = key.map(|key| key.header(client));
     let mut entry = Map::new();
     match (&client.url_entry, key) {
-        (UrlEntry::Headers { key: url_key, kind }, _) => {
+        (UrlServerEntry::Headers { key: url_key, kind }, _) => {
             insert_type(&mut entry, *kind);
             entry.insert((*url_key).to_owned(), json!(url));
             if let Some(header) = header {
                 entry.insert("headers".to_owned(), json!({ "Authorization": header }));
             }
         }
-        (UrlEntry::Codex, key) => {
+        (UrlServerEntry::Codex, key) => {
             entry.insert("url".to_owned(), json!(url));
             match (key, header) {
-                (Some(CallerKey::Variable(name)), _) => {
+                (Some(ServerCallerKey::Variable(name)), _) => {
                     entry.insert("bearer_token_env_var".to_owned(), json!(name));
                 }
                 (_, Some(header)) => {
@@ -132,7 +132,7 @@ fn url_entry(client: &McpClient, url: &str, key: Option<&CallerKey>) -> Value {
                 (_, None) => {}
             }
         }
-        (UrlEntry::Bridge, _) => {
+        (UrlServerEntry::Bridge, _) => {
             let mut args = vec!["-y", "mcp-remote", url];
             if header.is_some() {
                 // Some clients split arguments at spaces, so the header comes from a variable.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::entry::is_read_only;
 use super::place::{ServerEntryLocation, SettingsFormat};
-use super::record::ConnectionRecord;
+use super::record::SettingsChangeRecord;
 use super::resolve_folder;
 use super::settings_file::SettingsFile;
 use crate::cli::clients::{CLIENTS, ClientScope, McpClient, is_toolgate};
@@ -82,7 +82,7 @@ fn connection_state(client: &McpClient, scope: ClientScope, path: &Path, folder:
     match servers {
         Err(err) => format!("unreadable: {err:#}"),
         Ok((servers, path)) => {
-            let is_recorded = |name: &str| ConnectionRecord::load(&path, name).is_some();
+            let is_recorded = |name: &str| SettingsChangeRecord::load(&path, name).is_some();
             let described: Vec<String> = servers
                 .iter()
                 .filter_map(|(name, entry)| describe_server(name, entry, is_recorded(name)))

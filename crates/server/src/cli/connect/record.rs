@@ -13,7 +13,7 @@ use toolgate::config::state_folder;
 
 /// A change of a client's settings file by `toolgate connect`: the changed lines before and after.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ConnectionRecord {
+pub(super) struct SettingsChangeRecord {
     /// Path of the changed settings file.
     file: PathBuf,
     /// Name of the server in the settings file.
@@ -30,14 +30,14 @@ pub(super) struct ConnectionRecord {
 
 /// Result of undoing a change of a settings file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum UndoneChange {
+pub(super) enum SettingsUndoResult {
     /// The settings file did not exist before the change.
     NoFile,
     /// Text of the settings file before the change.
     Text(String),
 }
 
-impl ConnectionRecord {
+impl SettingsChangeRecord {
     /// Creates the record of a change of the settings `file` for the server `name`, from the text
     /// `old` to `new`. The file did not exist if `old` is `None`.
     pub(super) fn between(file: &Path, name: &str, old: Option<&str>, new: &str) -> Self {
@@ -54,13 +54,13 @@ impl ConnectionRecord {
 
     /// Undoes the recorded change in `text`, the present text of the settings file. Returns `None`
     /// if the changed lines are no longer there.
-    pub(super) fn undo(&self, text: &str) -> Option<UndoneChange> {
+    pub(super) fn undo(&self, text: &str) -> Option<SettingsUndoResult> {
         if self.is_new_file {
-            return (text == self.after).then_some(UndoneChange::NoFile);
+            return (text == self.after).then_some(SettingsUndoResult::NoFile);
         }
         let at = only_position(text, &self.after)?;
         let rest = &text[at + self.after.len()..];
-        Some(UndoneChange::Text(format!("{}{}{rest}", &text[..at], self.before)))
+        Some(SettingsUndoResult::Text(format!("{}{}{rest}", &text[..at], self.before)))
     }
 
     /// Reads the record of the change that added the server `name` to the settings `file`. Returns

@@ -9,12 +9,12 @@ use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use toolgate::answer_once;
 use toolgate::assembly::wiring::ServedWorkspace;
-use toolgate_contract::{FrameHead, MessageFrame, ReplyBody};
-use toolgate_host::{OutputCheck, SharedSchema};
+use toolgate_contract::{FrameMetadata, MessageFrame, ReplyBody};
+use toolgate_host::{OutputSchemaCheck, SharedSchema};
 
 use super::diff_logs::{self, LogComparison};
 use crate::cli::envelope_options::EnvelopeOptions;
-use crate::cli::{FolderArgs, complain, print, run_to_end, small_runtime};
+use crate::cli::{WorkspaceFolderArgs, complain, print, run_to_end, small_runtime};
 
 /// Configuration file that `contract check` uses, if the checked folder contains it.
 const CONFIGURATION: &str = "tests/fixtures/mcp/toolgate.toml";
@@ -35,7 +35,7 @@ Examples:
 The configuration is tests/fixtures/mcp/toolgate.toml, if the folder has this file and --config is
 not given. The exit code is 0 if the check succeeds, 1 if a request was refused, an envelope violates
 its schema or the log differs, and 2 if nothing could be checked.")]
-pub(super) struct CheckArgs {
+pub(super) struct ContractCheckArgs {
     /// Folder to check
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
@@ -44,30 +44,30 @@ pub(super) struct CheckArgs {
     once: bool,
     /// Handling of an envelope that violates its schema: off, shadow or enforce
     #[arg(long, value_name = "MODE", value_parser = mode)]
-    mode: Option<OutputCheck>,
+    mode: Option<OutputSchemaCheck>,
     /// Compare the log with this log file
     #[arg(long, value_name = "FILE", requires = "log_dir")]
     golden: Option<PathBuf>,
     #[command(flatten)]
     enveloping: EnvelopeOptions,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
 /// A request that `contract check` sends.
-struct ContractStep {
+struct ContractRequest {
     name: &'static str,
     method: Method,
     path: &'static str,
     body: Value,
 }
 
-fn steps() -> [ContractStep; 3] {
-    let get = |name, path| ContractStep { name, method: Method::GET, path, body: Value::Null };
+fn steps() -> [ContractRequest; 3] {
+    let get = |name, path| ContractRequest { name, method: Method::GET, path, body: Value::Null };
     [
         get("discover", "/mcp/discover"),
         get("prompt", "/mcp/prompt/core.generic.bootstrap@1"),
-        ContractStep {
+        ContractRequest {
             name: "tool",
             method: Method::POST,
             path: "/mcp/tool/mcp.tool:docs.load.fetch",
@@ -76,11 +76,11 @@ fn steps() -> [ContractStep; 3] {
     ]
 }
 
-pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &ContractCheckArgs) -> anyhow::Result<ExitCode> {
     let own = args.path.join(CONFIGURATION);
     let own = (args.folder.config.is_none() && own.is_file()).then_some(own);
     let config = own.or_else(|| args.folder.config.clone());
-    let folder = FolderArgs { config, ..args.folder.clone() };
+    let folder = WorkspaceFolderArgs { config, ..args.folder.clone() };
     let mut loaded = folder.load_to_serve(&args.path)?;
     args.enveloping.apply(&mut loaded.config);
     if let Some(mode) = args.mode {
@@ -116,9 +116,9 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     Ok(if all_passed && is_same { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-impl ContractStep {
+impl ContractRequest {
     fn frame(&self) -> MessageFrame {
-        let head = FrameHead::Http {
+        let head = FrameMetadata::Http {
             method: self.method.clone(),
             path: self.path.to_owned(),
             query: String::new(),
@@ -151,7 +151,7 @@ fn is_same_log(log: &Path, golden: &Path) -> anyhow::Result<bool> {
     Ok(differences.is_empty())
 }
 
-fn mode(text: &str) -> Result<OutputCheck, String> {
+fn mode(text: &str) -> Result<OutputSchemaCheck, String> {
     let mode = serde_json::from_value(Value::from(text.to_ascii_lowercase()));
     mode.map_err(|_| "expected off, shadow or enforce".to_owned())
 }

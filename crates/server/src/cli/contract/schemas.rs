@@ -8,10 +8,10 @@ use serde_json::Value;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::Caller;
 use toolgate_dialects::envelope::{canonical_tool_id, catalog_name};
-use toolgate_host::{SchemaChecker, SchemaRegistry, SchemaSide, SharedSchema};
+use toolgate_host::{LazySchemaValidator, SchemaRegistry, SharedSchema, ToolSchemaSide};
 
 use super::check::read_json;
-use crate::cli::{FolderArgs, complain, print};
+use crate::cli::{WorkspaceFolderArgs, complain, print};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -25,7 +25,7 @@ Examples:
 
 The exit code is 0 on success, 1 if the validated file is invalid, and 2 if a schema does not exist
 or a file cannot be read.")]
-pub(super) struct SchemasArgs {
+pub(super) struct ContractSchemasArgs {
     /// Schema to print: envelope, request_envelope, tool_io, or the id of a tool
     name: Option<String>,
     /// Use the output schema of the tool
@@ -41,10 +41,10 @@ pub(super) struct SchemasArgs {
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
     #[command(flatten)]
-    folder: FolderArgs,
+    folder: WorkspaceFolderArgs,
 }
 
-pub(super) fn run(args: &SchemasArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &ContractSchemasArgs) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.root)?;
     let workspace = ServedWorkspace::open_for_inspection(&args.root, &loaded.config)?;
     let registry = &*workspace.host.schemas();
@@ -52,7 +52,7 @@ pub(super) fn run(args: &SchemasArgs) -> anyhow::Result<ExitCode> {
         write(folder, &workspace)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let side = if args.output { SchemaSide::Output } else { SchemaSide::Input };
+    let side = if args.output { ToolSchemaSide::Output } else { ToolSchemaSide::Input };
     let named = args.name.as_deref();
     if let Some(file) = &args.validate {
         return validate(registry, named.unwrap_or("envelope"), side, file);
@@ -74,8 +74,8 @@ pub(super) fn run(args: &SchemasArgs) -> anyhow::Result<ExitCode> {
 fn find_schemas(
     registry: &SchemaRegistry,
     name: &str,
-    side: SchemaSide,
-) -> anyhow::Result<Vec<SchemaChecker>> {
+    side: ToolSchemaSide,
+) -> anyhow::Result<Vec<LazySchemaValidator>> {
     let shared = SharedSchema::ALL
         .into_iter()
         .find(|schema| schema.file_name().split('.').next() == Some(name));
@@ -100,7 +100,7 @@ fn find_schemas(
 fn validate(
     registry: &SchemaRegistry,
     name: &str,
-    side: SchemaSide,
+    side: ToolSchemaSide,
     file: &Path,
 ) -> anyhow::Result<ExitCode> {
     let value: Value = read_json(file)?;
@@ -120,7 +120,7 @@ fn validate(
 /// Lists all schemas, one per line, and the number of compiled validators.
 fn schema_list(workspace: &ServedWorkspace) -> String {
     let registry = &*workspace.host.schemas();
-    let line = |name: &str, checker: &SchemaChecker| {
+    let line = |name: &str, checker: &LazySchemaValidator| {
         let fingerprint = checker.fingerprint().to_string();
         let from = checker.path().unwrap_or("built in");
         format!("{}  {name}  {from}\n", &fingerprint[..16])
@@ -131,7 +131,7 @@ fn schema_list(workspace: &ServedWorkspace) -> String {
     }
     for tool in workspace.host.tools(&Caller::local()).tools {
         let id = canonical_tool_id(&tool.spec().id);
-        for side in [SchemaSide::Input, SchemaSide::Output] {
+        for side in [ToolSchemaSide::Input, ToolSchemaSide::Output] {
             let all = find_schemas(registry, &id, side).unwrap_or_default();
             page.extend(all.iter().map(|one| line(&format!("{id} {}", side.word()), one)));
         }
@@ -164,7 +164,7 @@ fn write(folder: &Path, workspace: &ServedWorkspace) -> anyhow::Result<()> {
     for tool in workspace.host.tools(&Caller::local()).tools {
         let id = canonical_tool_id(&tool.spec().id);
         let name = id.trim_start_matches("mcp.tool:").to_owned();
-        for side in [SchemaSide::Input, SchemaSide::Output] {
+        for side in [ToolSchemaSide::Input, ToolSchemaSide::Output] {
             let all = find_schemas(registry, &id, side).unwrap_or_default();
             // Only the tool's own schema is written, because schema files of the user exist
             // already.

@@ -12,7 +12,7 @@ use toolgate_contract::{exact_json, strip_byte_order_mark};
 use toolgate_toolsets::assets::{AssetSnapshot, schema_of_example};
 use toolgate_world::Root;
 
-use crate::cli::{FolderArgs, print};
+use crate::cli::{WorkspaceFolderArgs, print};
 
 /// Largest asset file that is validated, in bytes.
 const BYTES_MAX: u64 = 64 << 20;
@@ -27,7 +27,7 @@ Examples:
 The report goes to standard output, as one JSON object. Without --schema, the schema is the one that
 the asset names, or the one that fits its file name. The exit code is 0 if the asset is valid, 1 if it
 is invalid, and 2 if the file is missing or not JSON.")]
-pub(super) struct ValidateArgs {
+pub(super) struct ContractValidateArgs {
     /// Asset file
     path: PathBuf,
     /// Schema name, instead of the name in the asset or in its file name
@@ -44,14 +44,14 @@ pub(super) struct ValidateArgs {
 /// JSON report of `contract validate`, and its exit code.
 type ValidationReport = (Value, u8);
 
-pub(super) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &ContractValidateArgs) -> anyhow::Result<ExitCode> {
     let (report, code) = validate_asset(args).unwrap_or_else(|report| report);
     print(&format!("{report}\n"))?;
     Ok(ExitCode::from(code))
 }
 
 /// Validates the asset file. Returns an error report if nothing could be validated.
-fn validate_asset(args: &ValidateArgs) -> Result<ValidationReport, ValidationReport> {
+fn validate_asset(args: &ContractValidateArgs) -> Result<ValidationReport, ValidationReport> {
     let asset = read_asset(&args.path)?;
     let assets =
         open_assets(args).map_err(|err| nothing_to_validate("io_error", &format!("{err:#}")))?;
@@ -66,8 +66,9 @@ fn validate_asset(args: &ValidateArgs) -> Result<ValidationReport, ValidationRep
     })
 }
 
-fn open_assets(args: &ValidateArgs) -> anyhow::Result<std::sync::Arc<AssetSnapshot>> {
-    let folder = FolderArgs { config: args.config.clone(), read_only: false, tools: Vec::new() };
+fn open_assets(args: &ContractValidateArgs) -> anyhow::Result<std::sync::Arc<AssetSnapshot>> {
+    let folder =
+        WorkspaceFolderArgs { config: args.config.clone(), read_only: false, tools: Vec::new() };
     let mut settings = folder.load(&args.root)?.config.assets;
     settings.owner.always_offered = true;
     let assets = AssetSnapshot::open(&Root::open(&args.root)?, &settings)?;

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{JoinHandle, spawn_blocking};
 use toolgate_contract::OutputStream;
 
-use super::WorkUpdate;
+use super::ProgressUpdate;
 use super::terminal_text::{IncompleteLine, plain_line, repeats_line};
 
 /// Maximum number of progress updates that wait to be written.
@@ -25,7 +25,7 @@ pub(in crate::cli) struct LineDisplay {
 #[derive(Clone)]
 pub(in crate::cli) struct UpdateSender {
     /// Queue of progress updates. `None` ends the thread.
-    queue: Sender<Option<WorkUpdate>>,
+    queue: Sender<Option<ProgressUpdate>>,
     /// Number of updates that were dropped because the queue was full.
     lost: Arc<AtomicUsize>,
 }
@@ -36,7 +36,7 @@ impl LineDisplay {
         let lost = Arc::new(AtomicUsize::new(0));
         let sender = UpdateSender { queue, lost: lost.clone() };
         let writing = spawn_blocking(move || {
-            let mut writer = UpdateWriter::new(io::BufWriter::new(io::stderr()));
+            let mut writer = ProgressLineWriter::new(io::BufWriter::new(io::stderr()));
             // A closed pipe and a full disk are not errors of the call.
             let _ = writer.write_all_of(waiting, &lost);
         });
@@ -47,7 +47,7 @@ impl LineDisplay {
         self.sender.clone()
     }
 
-    pub(super) async fn send(&self, update: WorkUpdate) {
+    pub(super) async fn send(&self, update: ProgressUpdate) {
         // A closed queue means that nobody reads any more.
         let _ = self.sender.queue.send(Some(update)).await;
     }
@@ -59,14 +59,14 @@ impl LineDisplay {
 }
 
 impl UpdateSender {
-    pub(super) fn try_send(&self, update: WorkUpdate) {
+    pub(super) fn try_send(&self, update: ProgressUpdate) {
         if self.queue.try_send(Some(update)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-struct UpdateWriter<W> {
+struct ProgressLineWriter<W> {
     out: W,
     stdout: IncompleteLine,
     stderr: IncompleteLine,
@@ -76,7 +76,7 @@ struct UpdateWriter<W> {
     last_progress: String,
 }
 
-impl<W: Write> UpdateWriter<W> {
+impl<W: Write> ProgressLineWriter<W> {
     fn new(out: W) -> Self {
         let (stdout, stderr) = <(IncompleteLine, IncompleteLine)>::default();
         Self { out, stdout, stderr, last_line: String::new(), last_progress: String::new() }
@@ -85,7 +85,7 @@ impl<W: Write> UpdateWriter<W> {
     /// Writes progress updates until the queue ends.
     fn write_all_of(
         &mut self,
-        mut waiting: Receiver<Option<WorkUpdate>>,
+        mut waiting: Receiver<Option<ProgressUpdate>>,
         lost: &AtomicUsize,
     ) -> io::Result<()> {
         loop {
@@ -113,21 +113,21 @@ impl<W: Write> UpdateWriter<W> {
         self.out.flush()
     }
 
-    fn write(&mut self, update: &WorkUpdate) -> io::Result<()> {
+    fn write(&mut self, update: &ProgressUpdate) -> io::Result<()> {
         match update {
-            WorkUpdate::Restarted { attempt: 0 | 1 } => Ok(()),
-            WorkUpdate::Restarted { attempt } => {
+            ProgressUpdate::Restarted { attempt: 0 | 1 } => Ok(()),
+            ProgressUpdate::Restarted { attempt } => {
                 self.last_progress.clear();
                 writeln!(self.out, "restarted: attempt {attempt}")
             }
-            WorkUpdate::Progress { fraction, message } => {
+            ProgressUpdate::Progress { fraction, message } => {
                 self.progress(*fraction, message.as_deref())
             }
-            WorkUpdate::Printed { stream, text } => self.printed(*stream, text),
-            WorkUpdate::Log { level, message } => {
+            ProgressUpdate::Printed { stream, text } => self.printed(*stream, text),
+            ProgressUpdate::Log { level, message } => {
                 writeln!(self.out, "{}: {}", level_name(*level), plain_line(message))
             }
-            WorkUpdate::LeftFile { path } => writeln!(self.out, "file: {}", plain_line(path)),
+            ProgressUpdate::LeftFile { path } => writeln!(self.out, "file: {}", plain_line(path)),
         }
     }
 
@@ -209,15 +209,15 @@ mod tests {
 
     use super::*;
 
-    fn written(updates: impl IntoIterator<Item = WorkUpdate>) -> String {
-        let mut writer = UpdateWriter::new(Vec::new());
+    fn written(updates: impl IntoIterator<Item = ProgressUpdate>) -> String {
+        let mut writer = ProgressLineWriter::new(Vec::new());
         updates.into_iter().for_each(|update| writer.write(&update).unwrap());
         writer.flush_unfinished().unwrap();
         String::from_utf8(writer.out).unwrap()
     }
 
-    fn printed(stream: OutputStream, text: &str) -> WorkUpdate {
-        WorkUpdate::Printed { stream, text: text.to_owned() }
+    fn printed(stream: OutputStream, text: &str) -> ProgressUpdate {
+        ProgressUpdate::Printed { stream, text: text.to_owned() }
     }
 
     #[test]
@@ -226,10 +226,10 @@ mod tests {
             printed(OutputStream::Stdout, "one\ntw"),
             printed(OutputStream::Stderr, "\u{1b}[31mbad\u{1b}[0m\n"),
             printed(OutputStream::Stdout, "o\n"),
-            WorkUpdate::Progress { fraction: Some(0.4), message: Some("linking".to_owned()) },
-            WorkUpdate::Log { level: LogLevel::Warning, message: "odd\nthing".to_owned() },
-            WorkUpdate::LeftFile { path: "out.png".to_owned() },
-            WorkUpdate::Restarted { attempt: 2 },
+            ProgressUpdate::Progress { fraction: Some(0.4), message: Some("linking".to_owned()) },
+            ProgressUpdate::Log { level: LogLevel::Warning, message: "odd\nthing".to_owned() },
+            ProgressUpdate::LeftFile { path: "out.png".to_owned() },
+            ProgressUpdate::Restarted { attempt: 2 },
             printed(OutputStream::Stdout, "no end"),
         ];
         let lines = "stdout: one\nstderr: bad\nstdout: two\nprogress: 40 % linking\n\
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn progress_without_news_is_not_printed() {
-        let progress = |fraction, message: &str| WorkUpdate::Progress {
+        let progress = |fraction, message: &str| ProgressUpdate::Progress {
             fraction,
             message: Some(message.to_owned()).filter(|message| !message.is_empty()),
         };

@@ -12,7 +12,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcgetwi
 use toolgate::config;
 use toolgate_contract::OutputStream;
 
-use super::WorkUpdate;
+use super::ProgressUpdate;
 use super::lines::level_name;
 use super::terminal_text::{IncompleteLine, cut_to_width, format_clock, plain_line, repeats_line};
 
@@ -32,11 +32,11 @@ pub(in crate::cli) struct LiveDisplay {
 #[derive(Clone)]
 pub(in crate::cli) struct ProgressView {
     view: SharedProgressContent,
-    drawn: Arc<Mutex<DrawState>>,
+    drawn: Arc<Mutex<ProgressBarState>>,
 }
 
 /// Drawing state of the progress bar.
-enum DrawState {
+enum ProgressBarState {
     Visible(ProgressBar),
     /// The bar is hidden, because the terminal is used for something else.
     Hidden,
@@ -49,9 +49,9 @@ pub(in crate::cli) struct HiddenProgressBar<'a>(&'a ProgressView);
 
 /// The content of the progress bar. Clones share it.
 #[derive(Clone)]
-pub(in crate::cli) struct SharedProgressContent(Arc<Mutex<ProgressContent>>);
+pub(in crate::cli) struct SharedProgressContent(Arc<Mutex<ProgressBarContent>>);
 
-struct ProgressContent {
+struct ProgressBarContent {
     name: String,
     since: Instant,
     fraction: Option<f64>,
@@ -76,7 +76,7 @@ impl LiveDisplay {
         }
         let view = SharedProgressContent::new(name, running_for);
         let quiet = ControlEchoGuard::turn_off();
-        let drawn = Arc::new(Mutex::new(DrawState::Visible(view.draw()?)));
+        let drawn = Arc::new(Mutex::new(ProgressBarState::Visible(view.draw()?)));
         Some(Self { bar: ProgressView { view, drawn }, _quiet: quiet })
     }
 
@@ -89,23 +89,23 @@ impl LiveDisplay {
     }
 
     pub(super) fn end(self) {
-        self.bar.set_state(DrawState::Ended);
+        self.bar.set_state(ProgressBarState::Ended);
     }
 }
 
 impl ProgressView {
     /// Hides the progress bar until the returned guard is dropped.
     pub(in crate::cli) fn hide(&self) -> HiddenProgressBar<'_> {
-        self.set_state(DrawState::Hidden);
+        self.set_state(ProgressBarState::Hidden);
         HiddenProgressBar(self)
     }
 
-    fn set_state(&self, other: DrawState) {
+    fn set_state(&self, other: ProgressBarState) {
         let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
         match &*drawn {
-            DrawState::Visible(bar) => bar.finish_and_clear(),
-            DrawState::Hidden => {}
-            DrawState::Ended => return,
+            ProgressBarState::Visible(bar) => bar.finish_and_clear(),
+            ProgressBarState::Hidden => {}
+            ProgressBarState::Ended => return,
         }
         *drawn = other;
     }
@@ -114,7 +114,7 @@ impl ProgressView {
 impl Drop for HiddenProgressBar<'_> {
     fn drop(&mut self) {
         if let Some(bar) = self.0.view.draw() {
-            self.0.set_state(DrawState::Visible(bar));
+            self.0.set_state(ProgressBarState::Visible(bar));
         }
     }
 }
@@ -122,7 +122,7 @@ impl Drop for HiddenProgressBar<'_> {
 impl SharedProgressContent {
     fn new(name: &str, running_for: Duration) -> Self {
         let now = Instant::now();
-        Self(Arc::new(Mutex::new(ProgressContent {
+        Self(Arc::new(Mutex::new(ProgressBarContent {
             name: plain_line(name),
             since: now.checked_sub(running_for).unwrap_or(now),
             fraction: None,
@@ -134,7 +134,7 @@ impl SharedProgressContent {
         })))
     }
 
-    pub(super) fn take(&self, update: WorkUpdate) {
+    pub(super) fn take(&self, update: ProgressUpdate) {
         self.scene().take(update);
     }
 
@@ -157,29 +157,29 @@ impl SharedProgressContent {
         Some(bar)
     }
 
-    fn scene(&self) -> MutexGuard<'_, ProgressContent> {
+    fn scene(&self) -> MutexGuard<'_, ProgressBarContent> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ProgressContent {
-    fn take(&mut self, update: WorkUpdate) {
+impl ProgressBarContent {
+    fn take(&mut self, update: ProgressUpdate) {
         match update {
-            WorkUpdate::Restarted { attempt } => {
+            ProgressUpdate::Restarted { attempt } => {
                 (self.fraction, self.message) = (None, None);
                 if attempt > 1 {
                     self.push_line(&format!("restarted: attempt {attempt}"));
                 }
             }
-            WorkUpdate::Progress { fraction, message } => {
+            ProgressUpdate::Progress { fraction, message } => {
                 self.fraction = fraction.or(self.fraction);
                 self.message = message;
             }
-            WorkUpdate::Printed { stream, text } => self.printed(stream, &text),
-            WorkUpdate::Log { level, message } => {
+            ProgressUpdate::Printed { stream, text } => self.printed(stream, &text),
+            ProgressUpdate::Log { level, message } => {
                 self.push_line(&format!("{}: {message}", level_name(level)));
             }
-            WorkUpdate::LeftFile { path } => self.push_line(&format!("file: {path}")),
+            ProgressUpdate::LeftFile { path } => self.push_line(&format!("file: {path}")),
         }
     }
 
@@ -310,21 +310,22 @@ impl Drop for ControlEchoGuard {
 mod tests {
     use super::*;
 
-    fn scene(updates: impl IntoIterator<Item = WorkUpdate>) -> ProgressContent {
+    fn scene(updates: impl IntoIterator<Item = ProgressUpdate>) -> ProgressBarContent {
         let view = SharedProgressContent::new("say_hello", Duration::from_secs(7));
         updates.into_iter().for_each(|update| view.take(update));
         Arc::into_inner(view.0).unwrap().into_inner().unwrap()
     }
 
-    fn printed(text: &str) -> WorkUpdate {
-        WorkUpdate::Printed { stream: OutputStream::Stdout, text: text.to_owned() }
+    fn printed(text: &str) -> ProgressUpdate {
+        ProgressUpdate::Printed { stream: OutputStream::Stdout, text: text.to_owned() }
     }
 
     #[test]
     fn a_bar_is_drawn_if_the_progress_is_known() {
-        let at = |fraction| WorkUpdate::Progress { fraction, message: Some("linking".to_owned()) };
+        let at =
+            |fraction| ProgressUpdate::Progress { fraction, message: Some("linking".to_owned()) };
         let head =
-            |update: WorkUpdate, columns| scene([update]).head(columns)["⠋".len()..].to_owned();
+            |update: ProgressUpdate, columns| scene([update]).head(columns)["⠋".len()..].to_owned();
         assert_eq!(head(at(None), 80), " say_hello  0:07  linking");
         assert_eq!(head(at(Some(0.5)), 80), " say_hello  ████████░░░░░░░░  50 %  0:07  linking");
         assert_eq!(head(at(Some(0.5)), 40), " say_hello  ████░░░░  50 %  0:07  link…");
@@ -343,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_message_that_is_shown_below_is_not_shown_twice() {
-        let message = |message: &str| WorkUpdate::Progress {
+        let message = |message: &str| ProgressUpdate::Progress {
             fraction: None,
             message: Some(message.to_owned()),
         };

@@ -17,7 +17,7 @@ use toolgate_upstream::{EXCLUSION, UpstreamSettings};
 
 use crate::cli::clients::{is_toolgate, server_keys};
 use crate::cli::{complain, print, secret_detection};
-use clients::{ClientFiles, FoundClientFiles, read_files};
+use clients::{ClientFiles, LoadedClientFiles, read_files};
 use filters::{
     ClientFilters, OFF_KEYS, ON_KEYS, excluded_tools, excluded_tools_note, included_tools,
     is_read_filter, is_switched_off, other_filters,
@@ -80,7 +80,7 @@ pub(super) struct ImportServersArgs {
 pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
     let mut import = ServerImport {
         root: &args.root,
-        names: UpstreamNames {
+        names: ImportedUpstreamNames {
             known: match &args.to {
                 Some(file) => names_in(file)?,
                 None => Vec::new(),
@@ -90,7 +90,7 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
         secrets: VariableSecrets::new(),
         text: String::new(),
     };
-    let FoundClientFiles { clients, has_broken } = read_files(&args.from, &args.root)?;
+    let LoadedClientFiles { clients, has_broken } = read_files(&args.from, &args.root)?;
     for client in &clients {
         import.add_client(client)?;
     }
@@ -118,7 +118,7 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
 /// A running import of MCP servers from clients' settings.
 struct ServerImport<'a> {
     root: &'a Path,
-    names: UpstreamNames,
+    names: ImportedUpstreamNames,
     secrets: VariableSecrets,
     /// The TOML tables of the upstreams that were imported so far.
     text: String,
@@ -176,14 +176,14 @@ impl ServerImport<'_> {
 }
 
 /// Names of upstreams that are taken.
-struct UpstreamNames {
+struct ImportedUpstreamNames {
     /// Names of upstreams that are already in the file to write.
     known: Vec<String>,
     /// Names that this import has given to upstreams, each with the client's name for the server.
     imported: BTreeMap<String, String>,
 }
 
-impl UpstreamNames {
+impl ImportedUpstreamNames {
     /// Returns a free upstream name for the client's server `name`. Returns `None` if the file to
     /// write already has this server, or if this import has added it.
     fn find_free(&self, name: &str) -> Option<String> {
@@ -441,7 +441,7 @@ impl ImportedUpstream {
     fn convert_word(&mut self, word: &str, before: &str) -> String {
         let mut clean = String::new();
         let mut at = 0;
-        for secret_detection::FoundSecret { range: part, name } in
+        for secret_detection::DetectedSecret { range: part, name } in
             secret_detection::secrets_in_word(word, before)
         {
             let label = if name.is_empty() { "secret" } else { &name };

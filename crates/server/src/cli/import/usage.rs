@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// The number of values that a command-line option takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OptionValues {
+pub(super) enum OptionValueCount {
     None,
     One,
     /// The option takes zero values or one.
@@ -18,7 +18,7 @@ pub(super) enum OptionValues {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct UsageLine {
     /// Number of values of each option, by its name as the help prints it and by its long name.
-    pub(super) options: BTreeMap<String, OptionValues>,
+    pub(super) options: BTreeMap<String, OptionValueCount>,
     /// Groups of options of which the command requires exactly one.
     pub(super) choices: Vec<Vec<String>>,
 }
@@ -54,19 +54,19 @@ impl UsageLine {
             let name = after.first().copied().unwrap_or_default();
             let is_value = |token: &str| !token.starts_with(['-', '[', ']', '(', ')', '|']);
             let values = match after {
-                ["[", _, "...", "]", ..] => OptionValues::Many,
-                ["[", inner, "]", ..] if is_value(inner) => OptionValues::Optional,
-                [first, "[", _, "...", "]", ..] if is_value(first) => OptionValues::Many,
+                ["[", _, "...", "]", ..] => OptionValueCount::Many,
+                ["[", inner, "]", ..] if is_value(inner) => OptionValueCount::Optional,
+                [first, "[", _, "...", "]", ..] if is_value(first) => OptionValueCount::Many,
                 [first, ..] if is_value(first) => {
                     match after.iter().take_while(|token| *token == first).count() {
-                        1 => OptionValues::One,
-                        more => OptionValues::Exactly(more),
+                        1 => OptionValueCount::One,
+                        more => OptionValueCount::Exactly(more),
                     }
                 }
-                _ => OptionValues::None,
+                _ => OptionValueCount::None,
             };
             self.options.insert((*option).to_owned(), values);
-            if values != OptionValues::None && !option.starts_with("--") {
+            if values != OptionValueCount::None && !option.starts_with("--") {
                 let full = format!("--{}", name.to_lowercase().replace('_', "-"));
                 self.options.entry(full).or_insert(values);
             }
@@ -97,14 +97,14 @@ mod tests {
         )
         .unwrap();
         let values = |option: &str| usage.options.get(option).copied();
-        assert_eq!(values("-h"), Some(OptionValues::None));
-        assert_eq!(values("--input"), Some(OptionValues::One));
-        assert_eq!(values("--raw"), Some(OptionValues::None));
-        assert_eq!(values("--inputs"), Some(OptionValues::Many));
-        assert_eq!(values("--extent"), Some(OptionValues::Exactly(4)));
-        assert_eq!(values("--tint"), Some(OptionValues::Optional));
-        assert_eq!(values("--any"), Some(OptionValues::Many));
-        assert_eq!(values("--output"), Some(OptionValues::One));
+        assert_eq!(values("-h"), Some(OptionValueCount::None));
+        assert_eq!(values("--input"), Some(OptionValueCount::One));
+        assert_eq!(values("--raw"), Some(OptionValueCount::None));
+        assert_eq!(values("--inputs"), Some(OptionValueCount::Many));
+        assert_eq!(values("--extent"), Some(OptionValueCount::Exactly(4)));
+        assert_eq!(values("--tint"), Some(OptionValueCount::Optional));
+        assert_eq!(values("--any"), Some(OptionValueCount::Many));
+        assert_eq!(values("--output"), Some(OptionValueCount::One));
         assert_eq!(values("--this"), None);
         assert_eq!(usage.choices, [["--url", "--bucket"]]);
     }

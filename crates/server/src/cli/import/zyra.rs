@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use toolgate_contract::strip_byte_order_mark;
 
 use super::pack::{ImportedPack, PackArgument, PackCommand};
-use super::usage::{OptionValues, UsageLine};
+use super::usage::{OptionValueCount, UsageLine};
 
 const HEAD: &str = r#"# Zyra's commands, as `toolgate import zyra` wrote them; edit a copy, or import again.
 #
@@ -276,22 +276,22 @@ fn option_argument(option: &str, entry: &Value, usage: &UsageLine) -> PackArgume
     let help = entry.as_str().map_or_else(|| text(&entry["help"]), str::to_owned);
     let default = Some(&entry["default"]).filter(|default| !default.is_null());
     let of_default = match default.and_then(Value::as_array) {
-        Some(items) if items.is_empty() => OptionValues::One,
-        Some(items) => OptionValues::Exactly(items.len()),
-        None if entry["type"] == "bool" => OptionValues::None,
-        None if option == "--inputs" => OptionValues::Many,
-        None => OptionValues::One,
+        Some(items) if items.is_empty() => OptionValueCount::One,
+        Some(items) => OptionValueCount::Exactly(items.len()),
+        None if entry["type"] == "bool" => OptionValueCount::None,
+        None if option == "--inputs" => OptionValueCount::Many,
+        None => OptionValueCount::One,
     };
     let values = usage.options.get(option).copied().unwrap_or(of_default);
     let is_repeated = help.contains("repeat") || default.is_some_and(Value::is_array);
     let (note, is_spread) = match values {
-        OptionValues::None => ("flag".to_owned(), false),
-        OptionValues::One | OptionValues::Optional if is_repeated => {
+        OptionValueCount::None => ("flag".to_owned(), false),
+        OptionValueCount::One | OptionValueCount::Optional if is_repeated => {
             (format!("{}[]", type_note(entry)), false)
         }
-        OptionValues::One | OptionValues::Optional => (type_note(entry), false),
-        OptionValues::Exactly(count) => (format!("{}[{count}]", type_note(entry)), true),
-        OptionValues::Many => (format!("{}[]", type_note(entry)), true),
+        OptionValueCount::One | OptionValueCount::Optional => (type_note(entry), false),
+        OptionValueCount::Exactly(count) => (format!("{}[{count}]", type_note(entry)), true),
+        OptionValueCount::Many => (format!("{}[]", type_note(entry)), true),
     };
     let required = if entry["required"] == true { "!" } else { "" };
     let is_informative = |default: &&Value| {

@@ -18,7 +18,7 @@ use toolgate_host::{Host, JobService};
 use super::describe::{error, full_json, output, progress_text, running_time, time_between};
 use super::{ask_host, table};
 use crate::cli::follow::terminal_text::{format_age, format_duration, format_size, plain_line};
-use crate::cli::follow::{WorkDisplay, WorkUpdate};
+use crate::cli::follow::{ProgressDisplay, ProgressUpdate};
 use crate::cli::{complain, print};
 
 /// Number of bytes that are copied at once from a job's file.
@@ -27,21 +27,21 @@ const COPY_BYTES: usize = 256 << 10;
 const EXIT_INTERRUPTED: u8 = 130;
 
 /// Options for the display of one job.
-pub(super) struct JobViewOptions {
+pub(super) struct JobDisplayOptions {
     /// Follow the job until it ends.
     pub(super) follow: bool,
     /// Print JSON.
     pub(super) json: bool,
 }
 
-type JobViewResult = anyhow::Result<Result<ExitCode, CallError>>;
+type JobDisplayResult = anyhow::Result<Result<ExitCode, CallError>>;
 
 /// Shows the state, output and result of `job`.
 pub(super) async fn show_job(
     jobs: &JobService,
     mut job: JobSnapshot,
-    view: JobViewOptions,
-) -> JobViewResult {
+    view: JobDisplayOptions,
+) -> JobDisplayResult {
     if !view.json {
         complain(&summary_line(&job));
     }
@@ -89,7 +89,7 @@ pub(super) async fn write_artefact(
     job: &JobSnapshot,
     name: &str,
     to: Option<&Path>,
-) -> JobViewResult {
+) -> JobDisplayResult {
     let which = if name == "all" {
         ArtefactSelection::All
     } else {
@@ -127,19 +127,19 @@ async fn follow(
 ) -> Result<Option<JobSnapshot>, CallError> {
     let id = job.id.to_string();
     let (_, mut watch) = jobs.watch(None, &id, 0).await?;
-    let follow = WorkDisplay::begin(
+    let follow = ProgressDisplay::begin(
         &fold_name(job.tool.as_str()),
         running_time(job, Timestamp::now()).unwrap_or_default(),
     );
     if job.state == JobState::Queued {
         let message = Some("waiting to run".to_owned());
-        follow.show(WorkUpdate::Progress { fraction: None, message }).await;
+        follow.show(ProgressUpdate::Progress { fraction: None, message }).await;
     }
     let watched = async {
         while let Some(watched) = watch.next().await {
             match watched {
                 JobStreamItem::Event(event) => {
-                    if let Some(update) = WorkUpdate::from_job_event(&event.kind) {
+                    if let Some(update) = ProgressUpdate::from_job_event(&event.kind) {
                         follow.show(update).await;
                     }
                 }

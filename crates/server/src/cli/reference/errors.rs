@@ -9,7 +9,7 @@ use toolgate_contract::{
     QuestionKind, Reply, ReplyBody, ValidationProblem,
 };
 use toolgate_dialects::mcp::REVISIONS;
-use toolgate_dialects::{FrameReading, FrameRefusal, PendingRequest, RequestKey};
+use toolgate_dialects::{FrameRefusal, InFlightRequestKey, ParsedFrame, PendingRequest};
 use toolgate_transports::http::refusal_examples;
 
 use super::sample_client::{self as client, JOB_ID, http_frame, rpc};
@@ -204,10 +204,10 @@ fn sample_errors() -> Vec<CallError> {
 }
 
 /// Sample requests that a dialect answers with different error codes, each with a title.
-type TitledRequests = Vec<(String, Vec<MessageFrame>)>;
+type TitledErrorRequests = Vec<(String, Vec<MessageFrame>)>;
 
 /// Returns the sample requests whose errors the reference shows, by heading and dialect.
-fn sample_requests() -> Vec<(&'static str, &'static str, TitledRequests)> {
+fn sample_requests() -> Vec<(&'static str, &'static str, TitledErrorRequests)> {
     let post = |path: &str, method: &str, params: Value| {
         vec![http_frame(Method::POST, path, &[], &rpc(method, &params))]
     };
@@ -293,7 +293,7 @@ fn sample_requests() -> Vec<(&'static str, &'static str, TitledRequests)> {
 
 /// Returns a table of the codes that `dialect` uses, with one row per error and one column per
 /// request. Neighbours with equal codes share a column.
-fn code_table(dialect: &str, requests: TitledRequests) -> anyhow::Result<String> {
+fn code_table(dialect: &str, requests: TitledErrorRequests) -> anyhow::Result<String> {
     let errors = sample_errors();
     let mut columns: Vec<(String, Vec<String>)> = Vec::new();
     for (title, frames) in requests {
@@ -370,7 +370,7 @@ fn refusal_table() -> anyhow::Result<String> {
         FrameRefusal::Unauthorized { had_credential: true },
         FrameRefusal::SeveralCredentials,
         FrameRefusal::Throttled { retry_after: Duration::from_secs(60) },
-        FrameRefusal::DuplicateId { key: RequestKey("1".to_owned()) },
+        FrameRefusal::DuplicateId { key: InFlightRequestKey("1".to_owned()) },
     ];
     let dialects = client::dialects();
     let names: Vec<_> = dialects.iter().map(|dialect| dialect.name()).collect();
@@ -400,10 +400,10 @@ fn refusal_table() -> anyhow::Result<String> {
 }
 
 /// Returns the reply in `reading` of a dialect, if the request was refused.
-fn reply_of(reading: FrameReading) -> Option<Reply> {
+fn reply_of(reading: ParsedFrame) -> Option<Reply> {
     match reading {
-        FrameReading::Reply(reply) => Some(reply),
-        FrameReading::Request(request) => match &request.request {
+        ParsedFrame::Reply(reply) => Some(reply),
+        ParsedFrame::Request(request) => match &request.request {
             HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. } => answer(&request, why),
             _ => None,
         },

@@ -10,11 +10,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use toolgate_contract::{
     CallEnding, CallEvent, Caller, ChangeFilter, ClientQuestions, JobArtefact, JobEvent,
-    JobEventKind, JobId, JobSnapshot, JobState, JobStreamItem, LogLevel, MessageFrame,
-    OutputStream, PrintedText, ResultText, ServerChange, ToolId, ToolOutput, schema_of,
+    JobEventKind, JobId, JobOutputText, JobSnapshot, JobState, JobStreamItem, LogLevel,
+    MessageFrame, OutputStream, ResultText, ServerChange, ToolId, ToolOutput, schema_of,
 };
 use toolgate_dialects::mcp::{NEWEST_SESSION, REVISIONS};
-use toolgate_dialects::{ChangeEncoder, FrameReading, JobEventEncoder, SocketUpgrade};
+use toolgate_dialects::{ChangeEncoder, JobEventEncoder, ParsedFrame, WebSocketPurpose};
 use toolgate_host::audit_record_schema;
 
 use super::sample_client::{self as client, JOB_ID, http_frame, rpc};
@@ -56,7 +56,7 @@ if the tool did; `dropped` if the server stopped before the call ended; or the r
 ";
 
 /// Sample messages of one kind of stream, each with the event that causes it.
-type StreamMessages = Vec<(String, Option<Bytes>)>;
+type StreamMessageExamples = Vec<(String, Option<Bytes>)>;
 
 /// Returns the reference page of events.
 pub(super) fn page() -> anyhow::Result<String> {
@@ -92,7 +92,7 @@ pub(super) fn page() -> anyhow::Result<String> {
 }
 
 /// Returns sample messages for the events of a call, by dialect.
-fn call_events() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
+fn call_events() -> anyhow::Result<Vec<(&'static str, StreamMessageExamples)>> {
     let events = [
         (
             "progress",
@@ -138,7 +138,7 @@ fn call_events() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
 }
 
 /// Returns sample messages for changes of lists and resources, by dialect.
-fn changes() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
+fn changes() -> anyhow::Result<Vec<(&'static str, StreamMessageExamples)>> {
     let messages_of = |encoder: &dyn ChangeEncoder| {
         [
             ("the list of tools changed", ServerChange::Tools),
@@ -156,7 +156,7 @@ fn changes() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
     let session = messages_of(&*encoder).into();
     let wanted = json!({ "notifications": { "toolsListChanged": true } });
     let frames = client::mcp(&REVISIONS[0], "subscriptions/listen", wanted);
-    let FrameReading::Subscribe(subscription) = client::read("mcp", &frames)? else {
+    let ParsedFrame::Subscribe(subscription) = client::read("mcp", &frames)? else {
         bail!("`subscriptions/listen` is not a subscription");
     };
     let encoder = subscription.encoder;
@@ -170,7 +170,7 @@ fn changes() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
 }
 
 /// Returns sample messages for the events of a job, by dialect.
-fn job_events() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
+fn job_events() -> anyhow::Result<Vec<(&'static str, StreamMessageExamples)>> {
     let call = json!({ "name": "exec_run", "task": {}, "_meta": { "progressToken": "p1" } });
     let task = client::request("mcp", &client::mcp(&NEWEST_SESSION, "tools/call", call))?;
     let call = json!({ "name": "process-convert", "mode": "async" });
@@ -179,10 +179,10 @@ fn job_events() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
     let running = job(JobState::Running, None)?;
     let get = |path: String| http_frame(Method::GET, &path, &[], &Value::Null);
     let socket = get(format!("/ws/jobs/{JOB_ID}"));
-    let Ok(SocketUpgrade::Watch(socket)) = client::dialect("zyra")?.upgrade(&socket.head) else {
+    let Ok(WebSocketPurpose::Watch(socket)) = client::dialect("zyra")?.upgrade(&socket.head) else {
         bail!("`/ws/jobs/ID` is not a WebSocket");
     };
-    let FrameReading::Watch(stream) =
+    let ParsedFrame::Watch(stream) =
         client::read("zyra", &[get(format!("/mcp/progress/{JOB_ID}"))])?
     else {
         bail!("`/mcp/progress/ID` is not an event stream");
@@ -206,7 +206,7 @@ fn job_events() -> anyhow::Result<Vec<(&'static str, StreamMessages)>> {
 fn job_messages(
     encoder: &dyn JobEventEncoder,
     running: &JobSnapshot,
-) -> anyhow::Result<StreamMessages> {
+) -> anyhow::Result<StreamMessageExamples> {
     let kinds = [
         JobEventKind::Queued,
         JobEventKind::Started { attempt: 1 },
@@ -267,6 +267,6 @@ fn job(state: JobState, output: Option<ToolOutput>) -> anyhow::Result<JobSnapsho
         artefacts: Vec::new(),
         questions: ClientQuestions::new(),
         outcome: output.map(Ok),
-        printed: PrintedText::default(),
+        printed: JobOutputText::default(),
     })
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
-use toolgate_contract::{Caller, FrameHead, MessageFrame, ResultForm};
-use toolgate_dialects::mcp::{ProtocolEra, Revision};
+use toolgate_contract::{Caller, FrameMetadata, MessageFrame, ToolResultForm};
+use toolgate_dialects::mcp::{McpRevision, SessionModel};
 use toolgate_dialects::{
-    Dialect, FrameReading, Instructions, PendingRequest, ServerInfo, all_dialects,
+    Dialect, Instructions, ParsedFrame, PendingRequest, ServerInfo, all_dialects,
 };
 
 /// The id of the job in the samples of the reference.
@@ -31,7 +31,7 @@ pub(super) fn dialects() -> Vec<Arc<dyn Dialect>> {
         zyra_body_bytes_max: None,
         requires_auth: true,
         tls: false,
-        results: ResultForm::Text,
+        results: ToolResultForm::Text,
     }))
 }
 
@@ -43,7 +43,7 @@ pub(super) fn dialect(name: &str) -> anyhow::Result<Arc<dyn Dialect>> {
 
 /// Sends `frames` as one client of the dialect `name` and returns the dialect's reading of the
 /// last.
-pub(super) fn read(name: &str, frames: &[MessageFrame]) -> anyhow::Result<FrameReading> {
+pub(super) fn read(name: &str, frames: &[MessageFrame]) -> anyhow::Result<ParsedFrame> {
     let mut conversation = dialect(name)?.start_conversation(&Caller::local());
     let mut last = None;
     for frame in frames {
@@ -55,7 +55,7 @@ pub(super) fn read(name: &str, frames: &[MessageFrame]) -> anyhow::Result<FrameR
 /// Returns the request that the last of `frames` makes.
 pub(super) fn request(name: &str, frames: &[MessageFrame]) -> anyhow::Result<PendingRequest> {
     match read(name, frames)? {
-        FrameReading::Request(request) => Ok(request),
+        ParsedFrame::Request(request) => Ok(request),
         _ => bail!("a sample of the dialect `{name}` is not a request"),
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn http_frame(
         (http::HeaderName::from_static(name), value)
     };
     let headers: HeaderMap = headers.iter().map(header).collect();
-    let head = FrameHead::Http { method, path: path.to_owned(), query: String::new(), headers };
+    let head = FrameMetadata::Http { method, path: path.to_owned(), query: String::new(), headers };
     MessageFrame { head, body: body.to_string().into() }
 }
 
@@ -82,10 +82,10 @@ pub(super) fn rpc(method: &str, params: &Value) -> Value {
 }
 
 /// Returns the frames of an MCP client that makes one request over HTTP in `revision`.
-pub(super) fn mcp(revision: &Revision, method: &str, mut params: Value) -> Vec<MessageFrame> {
-    let Revision { name, era, .. } = revision;
+pub(super) fn mcp(revision: &McpRevision, method: &str, mut params: Value) -> Vec<MessageFrame> {
+    let McpRevision { name, era, .. } = revision;
     match era {
-        ProtocolEra::Session => {
+        SessionModel::Session => {
             let hello = json!({
                 "protocolVersion": name,
                 "capabilities": {},
@@ -94,7 +94,7 @@ pub(super) fn mcp(revision: &Revision, method: &str, mut params: Value) -> Vec<M
             let post = |body| http_frame(Method::POST, "/mcp", &[], &body);
             vec![post(rpc("initialize", &hello)), post(rpc(method, &params))]
         }
-        ProtocolEra::Stateless => {
+        SessionModel::Stateless => {
             params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(name);
             params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
             let subject = params["name"].as_str().or(params["uri"].as_str()).unwrap_or_default();

@@ -12,7 +12,7 @@ use toolgate_contract::Caller;
 use toolgate_upstream::UpstreamState;
 
 /// The data of a started server that its startup message shows.
-pub(super) struct Banner<'a> {
+pub(super) struct StartupBanner<'a> {
     pub(super) workspace: &'a ServedWorkspace,
     pub(super) config: &'a Config,
     /// Folder that the server serves.
@@ -27,7 +27,7 @@ pub(super) struct Banner<'a> {
     pub(super) dialects: Vec<&'static str>,
 }
 
-impl Banner<'_> {
+impl StartupBanner<'_> {
     /// Prints the startup message: instructions on a terminal, or one line in a log.
     #[allow(clippy::print_stderr, reason = "a person started the server to see this")]
     pub(super) fn print(&self) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use anyhow::bail;
 use toolgate::config::Config;
-use toolgate::serve::ready::ReadyFile;
+use toolgate::serve::ready::ServerReadyFile;
 use toolgate::telemetry;
 
 /// Path of the ready file that Synesthetic's clients expect.
@@ -19,14 +19,14 @@ const ENDPOINTS: [&str; 2] = ["stdio", "stdio://"];
 
 /// Style of the status reports that a stdio server prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StatusStyle {
+pub(super) enum StatusReportStyle {
     /// Plain messages, and a ready file if the settings name one.
     Plain,
     /// The status lines that Synesthetic's clients parse, and the ready file.
     Synesthetic,
 }
 
-impl StatusStyle {
+impl StatusReportStyle {
     /// Returns the style of status reports for clients of `dialect`.
     pub(super) fn for_dialect(dialect: &str) -> Self {
         if dialect == "synesthetic" { Self::Synesthetic } else { Self::Plain }
@@ -71,14 +71,19 @@ impl StatusStyle {
     }
 
     /// Reports that the server is ready. Called right before the server reads its first line.
-    pub(super) fn report_ready(self, root: &Path, config: &Config, ready: &OnceLock<ReadyFile>) {
+    pub(super) fn report_ready(
+        self,
+        root: &Path,
+        config: &Config,
+        ready: &OnceLock<ServerReadyFile>,
+    ) {
         let configured = config.contracts.ready_file.as_deref();
         let path = match self {
             Self::Plain => configured,
             Self::Synesthetic => Some(configured.unwrap_or(Path::new(READY_FILE))),
         };
         // The ready line still reports readiness if the file cannot be written.
-        let failed = path.and_then(|path| match ReadyFile::create(path) {
+        let failed = path.and_then(|path| match ServerReadyFile::create(path) {
             Ok(file) => {
                 let _ = ready.set(file);
                 None

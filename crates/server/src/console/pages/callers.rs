@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
-use toolgate_host::{AuditIndex, CallGroup, CallStatistics, RecordFilter};
+use toolgate_host::{AuditIndex, AuditRecordFilter, CallGrouping, CallStatistics};
 
 use super::{encode, notice};
 use crate::config::{ApiKey, key_file};
@@ -80,13 +80,13 @@ struct BusyCallers {
 
 /// Returns the callers with the most calls since the time `since`.
 fn callers(index: &AuditIndex, since: Timestamp) -> anyhow::Result<BusyCallers> {
-    let mut all = index.caller_totals(&[CallGroup::Caller], since)?;
+    let mut all = index.caller_totals(&[CallGrouping::Caller], since)?;
     let others = all.len().saturating_sub(CALLERS_MAX);
     all.truncate(CALLERS_MAX);
     let mut busiest = Vec::with_capacity(all.len());
     for one in all {
         let caller = one.group.first().cloned();
-        let own = RecordFilter { caller, ..RecordFilter::default() };
+        let own = AuditRecordFilter { caller, ..AuditRecordFilter::default() };
         let last = index.records(&own, None, 1)?.records.pop().map(|record| record.ts);
         busiest.push((one, last));
     }

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 use toolgate_contract::fold_name;
-use toolgate_host::{CallRecord, RecordFilter, StepTimes};
+use toolgate_host::{AuditRecordFilter, CallStepTimes, ParsedAuditRecord};
 
 use super::{encode, notice};
 use crate::console::Console;
@@ -22,7 +22,7 @@ const PERIODS: [(&str, i64); 4] =
 pub(super) async fn list(console: &Console, query: &FormFields) -> Option<ConsolePage<'static>> {
     let hours = query.get("hours").and_then(|hours| hours.parse::<i64>().ok());
     let hours = hours.filter(|hours| PERIODS.iter().any(|(_, one)| one == hours));
-    let filter = RecordFilter {
+    let filter = AuditRecordFilter {
         caller: query.get("caller").map(str::to_owned),
         tool: query.get("tool").map(str::to_owned),
         outcome: query.get("outcome").map(str::to_owned),
@@ -59,7 +59,7 @@ pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Consol
     Some(ConsolePage { title: "Calls".to_owned(), section: "/console/calls", live, content })
 }
 
-fn filter_form(filter: &RecordFilter, hours: Option<i64>) -> Markup {
+fn filter_form(filter: &AuditRecordFilter, hours: Option<i64>) -> Markup {
     html! {
         form .filter method="get" action="/console/calls" {
             div {
@@ -99,7 +99,7 @@ fn filter_form(filter: &RecordFilter, hours: Option<i64>) -> Markup {
 
 /// Returns the address of the console page with the calls before `seq`, a number of an audit
 /// record.
-fn older(filter: &RecordFilter, hours: Option<i64>, seq: u64) -> String {
+fn older(filter: &AuditRecordFilter, hours: Option<i64>, seq: u64) -> String {
     let mut address = format!("/console/calls?before={seq}");
     for (name, value) in address_fields(filter, hours) {
         address.push_str(&format!("&{name}={}", encode(&value)));
@@ -108,8 +108,8 @@ fn older(filter: &RecordFilter, hours: Option<i64>, seq: u64) -> String {
 }
 
 /// Returns the fields of `filter` for the query of a console page's address.
-fn address_fields(filter: &RecordFilter, hours: Option<i64>) -> Vec<(&'static str, String)> {
-    let RecordFilter { caller, tool, outcome, failed, since: _, subject } = filter;
+fn address_fields(filter: &AuditRecordFilter, hours: Option<i64>) -> Vec<(&'static str, String)> {
+    let AuditRecordFilter { caller, tool, outcome, failed, since: _, subject } = filter;
     let texts = [("caller", caller), ("tool", tool), ("outcome", outcome), ("subject", subject)];
     let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text.clone()?)));
     let failed = failed.then(|| ("failed", "1".to_owned()));
@@ -118,7 +118,7 @@ fn address_fields(filter: &RecordFilter, hours: Option<i64>) -> Vec<(&'static st
 }
 
 /// Returns an HTML table of the audit `records`.
-pub(super) fn table<'r>(records: impl Iterator<Item = &'r CallRecord>) -> Markup {
+pub(super) fn table<'r>(records: impl Iterator<Item = &'r ParsedAuditRecord>) -> Markup {
     html! {
         div .scroll {
             table {
@@ -178,7 +178,7 @@ const SUBJECT_NAMES: [&str; 8] =
 fn recorded_input(
     console: &Console,
     session: &ConsoleSession,
-    record: &CallRecord,
+    record: &ParsedAuditRecord,
 ) -> Option<Value> {
     if let Some(arguments) = &record.arguments {
         return Some(arguments.clone());
@@ -192,7 +192,7 @@ fn recorded_input(
     Some(json!({ name: subject }))
 }
 
-fn details(record: &CallRecord, input: Option<&Value>) -> Markup {
+fn details(record: &ParsedAuditRecord, input: Option<&Value>) -> Markup {
     let mut explain =
         format!("/console/policy?caller={}&tool={}", encode(&record.caller), encode(&record.tool));
     if let Some(input) = input {
@@ -257,7 +257,7 @@ fn details(record: &CallRecord, input: Option<&Value>) -> Markup {
 }
 
 /// Returns an HTML table of the time that a call spent in each step.
-fn step_table(steps: &StepTimes) -> Markup {
+fn step_table(steps: &CallStepTimes) -> Markup {
     html! {
         h2 { "Time of each step" }
         div .scroll {

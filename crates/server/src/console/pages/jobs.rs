@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 use toolgate_contract::printable::{escape_line, escape_lines};
 use toolgate_contract::{
-    ArtefactSelection, ClientQuestion, HostAnswer, HostRequest, JobSnapshot, OpenArtefact,
-    PrintedText, Reply, ReplyBody,
+    ArtefactSelection, ClientQuestion, HostAnswer, HostRequest, JobOutputText, JobSnapshot,
+    OpenArtefact, Reply, ReplyBody,
 };
 use toolgate_host::IncomingRequest;
 
@@ -55,10 +55,11 @@ pub(super) async fn single(
     let jobs = console.sources.host.jobs().ok()?;
     let job = jobs.get(None, id).await.ok()?;
     let printed = match jobs.events(id, EVENTS_BYTES_MAX).await {
-        Ok(events) => PrintedText::from_events(&events),
-        Err(_) => PrintedText::default(),
+        Ok(events) => JobOutputText::from_events(&events),
+        Err(_) => JobOutputText::default(),
     };
-    let last_log = PrintedText { stdout: end_of(&printed.stdout), stderr: end_of(&printed.stderr) };
+    let last_log =
+        JobOutputText { stdout: end_of(&printed.stdout), stderr: end_of(&printed.stderr) };
     let content = html! {
         section data-part="state" { (facts(&job)) }
         @if session.may_act() && !job.state.is_terminal() {

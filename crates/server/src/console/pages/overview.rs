@@ -8,7 +8,9 @@ use maud::{Markup, html};
 use serde_json::json;
 use toolgate_contract::printable::escape_lines;
 use toolgate_contract::{ClientQuestion, JobSnapshot, JobState, Reply};
-use toolgate_host::{AuditIndex, CallGroup, CallRecord, CallStatistics, RecordFilter};
+use toolgate_host::{
+    AuditIndex, AuditRecordFilter, CallGrouping, CallStatistics, ParsedAuditRecord,
+};
 use toolgate_upstream::UpstreamState;
 use toolgate_upstream::pins::PinMismatchReaction;
 
@@ -40,8 +42,8 @@ const FAILING_MAX: usize = 5;
 const JOBS_MAX: usize = 100;
 
 /// Figures of the recent calls for the console's overview.
-struct RecentCalls {
-    sample: Vec<CallRecord>,
+struct RecentCallFigures {
+    sample: Vec<ParsedAuditRecord>,
     hours: Vec<CallStatistics>,
     failing: Vec<ToolFailures>,
 }
@@ -53,7 +55,7 @@ struct ToolFailures {
     calls: u64,
     /// Outcomes of the failed calls, each with its number.
     outcomes: Vec<String>,
-    newest: Option<CallRecord>,
+    newest: Option<ParsedAuditRecord>,
 }
 
 pub(super) async fn page(
@@ -106,14 +108,16 @@ pub(super) async fn page(
 fn recent_calls(
     index: &AuditIndex,
     now: Timestamp,
-) -> Result<RecentCalls, Box<dyn std::error::Error + Send + Sync>> {
-    let since =
-        |ago: SignedDuration| RecordFilter { since: Some(now - ago), ..RecordFilter::default() };
-    let failed = RecordFilter { failed: true, ..since(SignedDuration::from_hours(1)) };
-    Ok(RecentCalls {
+) -> Result<RecentCallFigures, Box<dyn std::error::Error + Send + Sync>> {
+    let since = |ago: SignedDuration| AuditRecordFilter {
+        since: Some(now - ago),
+        ..AuditRecordFilter::default()
+    };
+    let failed = AuditRecordFilter { failed: true, ..since(SignedDuration::from_hours(1)) };
+    Ok(RecentCallFigures {
         sample: index.records(&since(WINDOW), None, SAMPLE_MAX)?.records,
         hours: index.caller_totals(
-            &[CallGroup::Hour],
+            &[CallGrouping::Hour],
             now - SignedDuration::from_hours(i64::from(HOURS) - 1),
         )?,
         failing: failing_tools(index, &failed)?,
@@ -123,11 +127,11 @@ fn recent_calls(
 /// Returns the tools with the most failed calls among those that the filter `failed` selects.
 fn failing_tools(
     index: &AuditIndex,
-    failed: &RecordFilter,
+    failed: &AuditRecordFilter,
 ) -> Result<Vec<ToolFailures>, Box<dyn std::error::Error + Send + Sync>> {
     let mut tools: Vec<ToolFailures> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    for one in index.statistics(&[CallGroup::Tool, CallGroup::Outcome], failed)? {
+    for one in index.statistics(&[CallGrouping::Tool, CallGrouping::Outcome], failed)? {
         let [tool, outcome] = one.group.as_slice() else { continue };
         // The client repeats such a call with the answers.
         if outcome == ASKS {
@@ -144,7 +148,7 @@ fn failing_tools(
     tools.sort_by_key(|one| Reverse(one.calls));
     tools.truncate(FAILING_MAX);
     for one in &mut tools {
-        let own = RecordFilter { tool: Some(one.tool.clone()), ..failed.clone() };
+        let own = AuditRecordFilter { tool: Some(one.tool.clone()), ..failed.clone() };
         one.newest = index.records(&own, None, 1)?.records.pop();
     }
     Ok(tools)
@@ -170,7 +174,8 @@ fn questions(console: &Console, session: &ConsoleSession) -> Markup {
     }
 }
 
-/// Returns the questions that a person may answer, for `toolgate console`, with the token for forms.
+/// Returns the questions that a person may answer, for `toolgate console`, with the token for
+/// forms.
 pub(super) fn questions_json(console: &Console, session: &ConsoleSession) -> Reply {
     let (all, _) = console.questions.oldest(usize::MAX);
     let answerable = all.iter().filter(|waiting| session.may_answer(waiting));
@@ -291,7 +296,7 @@ fn changed_upstream(changed: &ChangedUpstream, session: &ConsoleSession) -> Mark
     }
 }
 
-fn figures(sample: &[CallRecord]) -> Markup {
+fn figures(sample: &[ParsedAuditRecord]) -> Markup {
     let failed = sample.iter().filter(|record| !record.is_ok()).count();
     let mut durations: Vec<u64> = sample.iter().map(|record| record.duration_us).collect();
     durations.sort_unstable();
@@ -404,7 +409,7 @@ fn failing(failing: &[ToolFailures]) -> Markup {
 }
 
 /// Returns the error of a failed call as a link to the console page about the call.
-fn newest_error(record: &CallRecord) -> Markup {
+fn newest_error(record: &ParsedAuditRecord) -> Markup {
     let why = record.error.as_ref().or(record.cause.as_ref()).unwrap_or(&record.outcome);
     html! {
         @match record.seq {

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use toolgate_contract::FrameHead;
-use toolgate_transports::http::{OutgoingResponse, ReceivedRequest, RequestSender};
+use toolgate_contract::FrameMetadata;
+use toolgate_transports::http::{OutgoingResponse, ReceivedRequest, RequestSenderIdentity};
 
 use crate::console::Console;
 use crate::identity::Authenticator;
@@ -32,9 +32,9 @@ impl ServerPages {
     pub(super) async fn authenticate(
         &self,
         identity: &Authenticator,
-        head: &FrameHead,
+        head: &FrameMetadata,
         peer: IpAddr,
-    ) -> Option<RequestSender> {
+    ) -> Option<RequestSenderIdentity> {
         if let Some(console) = self.console_at(head.path()) {
             return Some(console.authenticate(head));
         }

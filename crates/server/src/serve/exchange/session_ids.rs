@@ -36,7 +36,7 @@ pub(crate) struct SessionSealer {
 
 /// Content of a sealed session id.
 #[derive(Serialize, Deserialize)]
-struct SealedSessionContent {
+struct SealedSessionId {
     /// Time at which the session id expires, in seconds since the Unix epoch.
     until: i64,
     /// Name of the session's caller. `kind` is the method of authentication.
@@ -62,7 +62,7 @@ impl SessionSealer {
         if opening.len() > OPENING_BYTES_MAX {
             return None;
         }
-        let content = SealedSessionContent {
+        let content = SealedSessionId {
             until: Timestamp::now().as_second() + VALIDITY_S,
             caller: caller.name.to_string(),
             kind: caller.kind.as_str().to_owned(),
@@ -85,7 +85,7 @@ impl SessionSealer {
         let (nonce, _) = bytes.split_first_chunk::<NONCE_LEN>()?;
         let nonce = Nonce::assume_unique_for_key(*nonce);
         let opened = self.key.open_in_place(nonce, Aad::empty(), &mut bytes[NONCE_LEN..]).ok()?;
-        let content: SealedSessionContent = serde_json::from_slice(opened).ok()?;
+        let content: SealedSessionId = serde_json::from_slice(opened).ok()?;
         let is_theirs = content.caller == *caller.name && content.kind == caller.kind.as_str();
         let is_valid = content.until >= Timestamp::now().as_second() && content.dialect == dialect;
         let was_ended =

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use toolgate_contract::{Caller, MessageFrame, Reply};
-use toolgate_dialects::{Dialect, FrameReading, FrameRefusal};
+use toolgate_dialects::{Dialect, FrameRefusal, ParsedFrame};
 
 use super::eviction::evict_idle_session;
 use super::{HttpEndpoints, SessionSlot};
@@ -39,7 +39,7 @@ impl HttpEndpoints {
     ) -> Option<Arc<ClientSession>> {
         let opening = self.sealer.open(id, caller, dialect.name())?;
         let session = ClientSession::new(self.server.clone(), dialect.clone(), caller.clone());
-        let FrameReading::OpenSession(_) = session.read(&MessageFrame::from_line(opening)) else {
+        let ParsedFrame::OpenSession(_) = session.read(&MessageFrame::from_line(opening)) else {
             return None;
         };
         let mut sessions = lock_mutex(&self.sessions);

@@ -15,7 +15,7 @@ use toolgate_transports::memory;
 use crate::assembly::transport_limits;
 use crate::config::Config;
 use crate::sessions::server_state::ServerState;
-use crate::{LineBounds, ServerBuilder, serve_lines};
+use crate::{LineStreamLimits, ServerBuilder, serve_lines};
 
 #[derive(Deserialize, JsonSchema)]
 struct EmptyInput {}
@@ -66,7 +66,7 @@ tool!(Chatty, "odd.chatty", ctx => {
 
 /// A server in this process with the tools above and one open session.
 struct TestServer {
-    client: memory::MemoryClient,
+    client: memory::InMemoryClient,
     records: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -78,7 +78,7 @@ impl TestServer {
 
     async fn start_bounded(
         change: impl FnOnce(&mut Config),
-        bound: impl FnOnce(&mut LineBounds),
+        bound: impl FnOnce(&mut LineStreamLimits),
     ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let records = folder.path().join("audit.jsonl");

@@ -20,8 +20,8 @@ for url in sys.argv[1:]:
         print(type(err).__name__)
 "#;
 
-/// A script that sends one request to the proxy and prints the first line of its answer. If there is
-/// a third argument, it then begins TLS and asks for the server of that name.
+/// A script that sends one request to the proxy and prints the first line of its answer. If there
+/// is a third argument, it then begins TLS and asks for the server of that name.
 const ASK_PROXY: &str = r#"
 import os, socket, ssl, sys
 host, port = os.environ['HTTPS_PROXY'].removeprefix('http://').split(':')
@@ -293,8 +293,9 @@ fn a_declared_command_with_hosts_reaches_no_others_even_under_the_profile_networ
     serving.join().unwrap();
 }
 
-/// An MCP server whose only tool fetches the URLs in the program's arguments and returns a status for
-/// each. A `tcp://` URL is a service that answers a message; the program connects to it directly.
+/// An MCP server whose only tool fetches the URLs in the program's arguments and returns a status
+/// for each. A `tcp://` URL is a service that answers a message; the program connects to it
+/// directly.
 pub(super) const FETCHING_SERVER: &str = r#"
 import json, socket, sys, time, urllib.error, urllib.request
 

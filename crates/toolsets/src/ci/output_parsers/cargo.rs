@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toolgate_contract::OutputStream;
 
 use super::super::build_tool::ProjectAction;
-use super::super::report::{CiCounts, CiFailure, FailureSeverity};
+use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
 use super::findings::ParserFindings;
 use super::libtest;
 
@@ -18,7 +18,7 @@ pub(super) struct CargoParser {
 
 /// A line that Cargo prints with `--message-format=json`.
 #[derive(Deserialize)]
-struct CargoLine<'l> {
+struct CargoJsonLine<'l> {
     reason: &'l str,
     #[serde(default)]
     message: Option<CompilerMessage>,
@@ -30,20 +30,20 @@ struct CompilerMessage {
     level: String,
     message: String,
     #[serde(default)]
-    code: Option<DiagnosticCode>,
+    code: Option<CargoDiagnosticCode>,
     #[serde(default)]
-    spans: Vec<SourceSpan>,
+    spans: Vec<CargoSourceSpan>,
     #[serde(default)]
     rendered: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct DiagnosticCode {
+struct CargoDiagnosticCode {
     code: String,
 }
 
 #[derive(Deserialize)]
-struct SourceSpan {
+struct CargoSourceSpan {
     file_name: String,
     line_start: u32,
     column_start: u32,
@@ -56,7 +56,7 @@ impl CargoParser {
     }
 }
 
-impl super::LineParser for CargoParser {
+impl super::OutputLineParser for CargoParser {
     fn read_line<'l>(
         &mut self,
         stream: OutputStream,
@@ -64,7 +64,7 @@ impl super::LineParser for CargoParser {
         found: &mut ParserFindings,
     ) -> Option<Cow<'l, str>> {
         if line.starts_with("{\"reason\":")
-            && let Ok(cargo_line) = serde_json::from_str::<CargoLine<'_>>(line)
+            && let Ok(cargo_line) = serde_json::from_str::<CargoJsonLine<'_>>(line)
         {
             let is_diagnostic = cargo_line.reason == "compiler-message";
             let message = cargo_line.message.filter(|_| is_diagnostic)?;
@@ -100,12 +100,12 @@ impl CargoParser {
         }
         // Warnings are listed only for lint. For a build they are only counted.
         if severity == FailureSeverity::Warning && self.verb != ProjectAction::Lint {
-            CiCounts::increase(&mut found.summary.warnings, 1);
+            CiTestCounts::increase(&mut found.summary.warnings, 1);
             return;
         }
         let failure = CiFailure::new(severity, message);
         let failure = match span {
-            Some(SourceSpan { file_name, line_start, column_start, .. }) => {
+            Some(CargoSourceSpan { file_name, line_start, column_start, .. }) => {
                 failure.with_place(file_name, Some(*line_start), Some(*column_start))
             }
             None => failure,

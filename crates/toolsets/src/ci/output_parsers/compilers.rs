@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use toolgate_contract::OutputStream;
 
-use super::super::report::{CiCounts, CiFailure, FailureSeverity};
+use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
 use super::findings::ParserFindings;
 use super::located::parse_located;
 
@@ -17,7 +17,7 @@ pub(super) struct CompilerParser {
     in_totals: bool,
 }
 
-impl super::LineParser for CompilerParser {
+impl super::OutputLineParser for CompilerParser {
     fn read_line<'l>(
         &mut self,
         _: OutputStream,
@@ -136,9 +136,9 @@ fn add_dotnet_counts(line: &str, found: &mut ParserFindings) {
         let Some((name, number)) = part.split_once(':') else { continue };
         let Ok(number) = number.trim().parse() else { continue };
         match name.trim() {
-            "Failed" => CiCounts::increase(&mut found.summary.failed, number),
-            "Passed" => CiCounts::increase(&mut found.summary.passed, number),
-            "Skipped" => CiCounts::increase(&mut found.summary.skipped, number),
+            "Failed" => CiTestCounts::increase(&mut found.summary.failed, number),
+            "Passed" => CiTestCounts::increase(&mut found.summary.passed, number),
+            "Skipped" => CiTestCounts::increase(&mut found.summary.skipped, number),
             _ => {}
         }
     }

@@ -1,6 +1,6 @@
 //! Collects the failures and counts found in a program's output.
 
-use super::super::report::{CiCounts, CiFailure, FailureSeverity};
+use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
 
 /// The maximum number of characters of a failure's message.
 const MESSAGE_CHARS_MAX: usize = 1000;
@@ -10,7 +10,7 @@ const MESSAGE_CHARS_MAX: usize = 1000;
 pub(super) struct ParserFindings {
     pub(super) failures: Vec<CiFailure>,
     pub(super) dropped: usize,
-    pub(super) summary: CiCounts,
+    pub(super) summary: CiTestCounts,
     failures_max: usize,
     /// The failure that was added last, to recognize duplicates. A compiler reports the same
     /// failure for a library and for its tests.
@@ -30,16 +30,16 @@ impl ParserFindings {
         }
     }
 
-    /// Adds the `failure` of a test, unless the list is full. Tests of the same name in two programs
-    /// may fail alike.
+    /// Adds the `failure` of a test, unless the list is full. Tests of the same name in two
+    /// programs may fail alike.
     pub(super) fn push_test(&mut self, failure: CiFailure) {
         self.add(with_short_message(failure));
     }
 
     fn add(&mut self, failure: CiFailure) {
         match failure.severity {
-            FailureSeverity::Error => CiCounts::increase(&mut self.summary.errors, 1),
-            FailureSeverity::Warning => CiCounts::increase(&mut self.summary.warnings, 1),
+            FailureSeverity::Error => CiTestCounts::increase(&mut self.summary.errors, 1),
+            FailureSeverity::Warning => CiTestCounts::increase(&mut self.summary.warnings, 1),
             FailureSeverity::Failure => {}
         }
         self.last = Some(failure.clone());

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use serde::Deserialize;
 use toolgate_contract::OutputStream;
 
-use super::super::report::{CiCounts, CiFailure, FailureSeverity};
+use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
 use super::findings::ParserFindings;
 
 /// The maximum number of bytes of output that are kept per test.
@@ -35,7 +35,7 @@ struct GoTestEvent<'l> {
     output: String,
 }
 
-impl super::LineParser for GoParser {
+impl super::OutputLineParser for GoParser {
     fn read_line<'l>(
         &mut self,
         _: OutputStream,
@@ -66,11 +66,11 @@ impl super::LineParser for GoParser {
             }
             ("pass", Some(test)) => {
                 self.outputs.remove(&format!("{package}.{test}"));
-                CiCounts::increase(&mut found.summary.passed, 1);
+                CiTestCounts::increase(&mut found.summary.passed, 1);
             }
             ("skip", Some(test)) => {
                 self.outputs.remove(&format!("{package}.{test}"));
-                CiCounts::increase(&mut found.summary.skipped, 1);
+                CiTestCounts::increase(&mut found.summary.skipped, 1);
             }
             ("fail", Some(test)) => {
                 self.failed += 1;

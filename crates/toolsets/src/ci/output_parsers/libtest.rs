@@ -1,6 +1,6 @@
 //! Parses the output of Rust's test harness.
 
-use super::super::report::{CiCounts, CiFailure, FailureSeverity};
+use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
 use super::findings::ParserFindings;
 
 /// The parser of the test results that Rust's test harness prints, and of the output of failed
@@ -87,7 +87,7 @@ impl LibtestParser {
                 Some(test) => failure.with_test(test).with_id(test),
                 None => failure,
             });
-            CiCounts::increase(&mut found.summary.failed, 1);
+            CiTestCounts::increase(&mut found.summary.failed, 1);
         }
     }
 
@@ -161,9 +161,9 @@ fn add_counts(result: &str, found: &mut ParserFindings) {
         let (Some(number), Some(what)) = (words.next(), words.next()) else { continue };
         let Ok(number) = number.parse() else { continue };
         match what {
-            "passed" => CiCounts::increase(&mut found.summary.passed, number),
-            "failed" => CiCounts::increase(&mut found.summary.failed, number),
-            "ignored" => CiCounts::increase(&mut found.summary.skipped, number),
+            "passed" => CiTestCounts::increase(&mut found.summary.passed, number),
+            "failed" => CiTestCounts::increase(&mut found.summary.failed, number),
+            "ignored" => CiTestCounts::increase(&mut found.summary.skipped, number),
             _ => {}
         }
     }
@@ -174,7 +174,7 @@ mod tests {
     use super::super::super::build_tool::{BuildTool, ProjectAction};
     use toolgate_contract::OutputStream;
 
-    use super::super::OutputReader;
+    use super::super::OutputParserState;
     use super::super::tests::read;
 
     const PRINTED: &str = "\nrunning 4 tests
@@ -255,7 +255,8 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     #[test]
     fn a_crashed_test_program_is_reported_as_a_failure() {
         let check = |stdout: &str, stderr: &str, test: Option<&str>| {
-            let mut reader = OutputReader::new(BuildTool::Cargo, ProjectAction::Test, 50, 1 << 20);
+            let mut reader =
+                OutputParserState::new(BuildTool::Cargo, ProjectAction::Test, 50, 1 << 20);
             reader.read(OutputStream::Stdout, stdout.as_bytes());
             reader.read(OutputStream::Stderr, stderr.as_bytes());
             let (summary, failures, ..) = reader.finish();

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use toolgate_contract::OutputStream;
 
-use super::super::report::{CiCounts, CiFailure, FailureSeverity};
+use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
 use super::findings::ParserFindings;
 use super::located::parse_located;
-use super::pytest_summary::{SummaryLine, SummaryLineKind, file_of_id};
+use super::pytest_summary::{PytestSummaryLine, SummaryLineKind, file_of_id};
 
 /// The maximum number of pytest failures that are kept until their ids are known.
 const PENDING_MAX: usize = 1000;
@@ -17,22 +17,22 @@ const UNMARKED_LINES_MAX: usize = 10;
 /// The parser of pytest's output, and of Python linters.
 #[derive(Default)]
 pub(super) struct PytestParser {
-    section: ReportSection,
+    section: PytestReportSection,
     /// The failure whose output is being read.
-    current: Option<PendingFailure>,
+    current: Option<PendingPytestFailure>,
     /// Failures whose ids are not known yet, because pytest prints them last.
-    pending: Vec<PendingFailure>,
+    pending: Vec<PendingPytestFailure>,
     /// Number of failures that were dropped because of a limit.
     left_out: usize,
     /// Lines of pytest's summary that belong to no failure yet.
-    summary: Vec<SummaryLine>,
+    summary: Vec<PytestSummaryLine>,
     /// The test counts that pytest printed last.
-    counts: Option<CiCounts>,
+    counts: Option<CiTestCounts>,
 }
 
 /// The section of pytest's report that is being read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum ReportSection {
+enum PytestReportSection {
     #[default]
     Before,
     /// The details of failures, and of errors in setup, teardown or collection.
@@ -43,9 +43,9 @@ enum ReportSection {
 }
 
 /// A failure in pytest's report, from its heading to the next one.
-struct PendingFailure {
+struct PendingPytestFailure {
     failure: CiFailure,
-    kind: FailureKind,
+    kind: PytestFailureKind,
     /// The name in the heading: `TestMore.test_raises`, or a file if it could not be collected.
     name: String,
     /// Lines of the failure before its first location, if they are not marked with `E`.
@@ -54,7 +54,7 @@ struct PendingFailure {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FailureKind {
+enum PytestFailureKind {
     Test,
     /// A wrong example in the documentation of a function.
     Doctest,
@@ -64,7 +64,7 @@ enum FailureKind {
     Collection,
 }
 
-impl super::LineParser for PytestParser {
+impl super::OutputLineParser for PytestParser {
     fn read_line<'l>(
         &mut self,
         _: OutputStream,
@@ -96,9 +96,9 @@ impl PytestParser {
         if let Some(title) = ruled_title(line, '=') {
             self.flush();
             self.section = match title {
-                "FAILURES" | "ERRORS" => ReportSection::Failures,
-                "short test summary info" => ReportSection::Summary,
-                _ => ReportSection::After,
+                "FAILURES" | "ERRORS" => PytestReportSection::Failures,
+                "short test summary info" => PytestReportSection::Summary,
+                _ => PytestReportSection::After,
             };
             self.counts = parse_counts(title).or(self.counts.take());
             return;
@@ -113,22 +113,22 @@ impl PytestParser {
             .and_then(|rest| rest.split_once('\''))
         {
             self.flush();
-            self.section = ReportSection::Failures;
-            self.current = Some(PendingFailure::new(FailureKind::Collection, file));
+            self.section = PytestReportSection::Failures;
+            self.current = Some(PendingPytestFailure::new(PytestFailureKind::Collection, file));
             return;
         }
         match self.section {
-            ReportSection::Before => {
+            PytestReportSection::Before => {
                 if let Some(failure) = parse_located(line).or_else(|| parse_lint_line(line)) {
                     found.push(failure);
                 }
             }
-            ReportSection::Summary => self.add_summary_line(line),
-            ReportSection::After => {}
-            ReportSection::Failures => match ruled_title(line, '_') {
+            PytestReportSection::Summary => self.add_summary_line(line),
+            PytestReportSection::After => {}
+            PytestReportSection::Failures => match ruled_title(line, '_') {
                 Some(title) => {
                     self.flush();
-                    self.current = Some(PendingFailure::from_title(title));
+                    self.current = Some(PendingPytestFailure::from_title(title));
                 }
                 None => {
                     if let Some(failure) = &mut self.current {
@@ -141,7 +141,7 @@ impl PytestParser {
 
     fn add_summary_line(&mut self, line: &str) {
         if self.summary.len() < PENDING_MAX {
-            self.summary.extend(SummaryLine::parse(line));
+            self.summary.extend(PytestSummaryLine::parse(line));
         }
     }
 
@@ -154,9 +154,9 @@ impl PytestParser {
         }
     }
 
-    /// Returns the id of `failure` and its short message, and removes them from the summary. Failures
-    /// of the same name are in the same order in the summary.
-    fn take_line(&mut self, failure: &PendingFailure) -> Option<(String, String)> {
+    /// Returns the id of `failure` and its short message, and removes them from the summary.
+    /// Failures of the same name are in the same order in the summary.
+    fn take_line(&mut self, failure: &PendingPytestFailure) -> Option<(String, String)> {
         let is_error = failure.kind.is_error();
         let mut lines = self.summary.iter().enumerate();
         let (at, id, message) = lines.find_map(|(at, line)| {
@@ -169,34 +169,34 @@ impl PytestParser {
     }
 
     /// Counts the failures, for pytest output without counts (`-qq`).
-    fn count_failures(&self) -> CiCounts {
-        let (listed_errors, listed): (Vec<&SummaryLine>, Vec<&SummaryLine>) =
+    fn count_failures(&self) -> CiTestCounts {
+        let (listed_errors, listed): (Vec<&PytestSummaryLine>, Vec<&PytestSummaryLine>) =
             self.summary.iter().partition(|line| line.kind == SummaryLineKind::Error);
         let headings = |is_error: bool| {
-            let is_counted = |it: &&PendingFailure| it.kind.is_error() == is_error;
+            let is_counted = |it: &&PendingPytestFailure| it.kind.is_error() == is_error;
             self.pending.iter().filter(is_counted).count()
         };
         let count = |listed: usize, headings: usize| match listed.max(headings) {
             0 => None,
             count => Some(count as u64),
         };
-        CiCounts {
+        CiTestCounts {
             failed: count(listed.len(), headings(false)),
             errors: count(listed_errors.len(), headings(true)),
-            ..CiCounts::default()
+            ..CiTestCounts::default()
         }
     }
 }
 
-impl FailureKind {
+impl PytestFailureKind {
     /// Returns true if pytest counts the failure as an error.
     fn is_error(self) -> bool {
         matches!(self, Self::Fixture | Self::Collection)
     }
 }
 
-impl PendingFailure {
-    fn new(kind: FailureKind, name: &str) -> Self {
+impl PendingPytestFailure {
+    fn new(kind: PytestFailureKind, name: &str) -> Self {
         Self {
             failure: CiFailure::new(FailureSeverity::Failure, ""),
             kind,
@@ -212,10 +212,10 @@ impl PendingFailure {
         let file = title.strip_prefix("ERROR collecting ");
         let doctest = title.strip_prefix("[doctest] ");
         let (kind, name) = match (fixture, file, doctest) {
-            (Some(test), ..) => (FailureKind::Fixture, test),
-            (None, Some(file), _) => (FailureKind::Collection, file),
-            (None, None, Some(test)) => (FailureKind::Doctest, test),
-            (None, None, None) => (FailureKind::Test, title),
+            (Some(test), ..) => (PytestFailureKind::Fixture, test),
+            (None, Some(file), _) => (PytestFailureKind::Collection, file),
+            (None, None, Some(test)) => (PytestFailureKind::Doctest, test),
+            (None, None, None) => (PytestFailureKind::Test, title),
         };
         let name = name.strip_prefix("[doctest] ").unwrap_or(name);
         let pending = Self::new(kind, name);
@@ -223,7 +223,7 @@ impl PendingFailure {
     }
 
     fn add_line(&mut self, line: &str) {
-        if self.kind == FailureKind::Doctest {
+        if self.kind == PytestFailureKind::Doctest {
             return self.add_doctest_line(line);
         }
         let Self { failure, is_located, .. } = self;
@@ -303,10 +303,10 @@ impl PendingFailure {
         }
         if failure.file.is_none() {
             failure.file = match kind {
-                FailureKind::Collection => Some(name),
-                FailureKind::Test | FailureKind::Doctest | FailureKind::Fixture => {
-                    id.as_deref().map(file_of_id)
-                }
+                PytestFailureKind::Collection => Some(name),
+                PytestFailureKind::Test
+                | PytestFailureKind::Doctest
+                | PytestFailureKind::Fixture => id.as_deref().map(file_of_id),
             };
         }
         CiFailure { id, ..failure }
@@ -329,9 +329,9 @@ fn ruled_title(line: &str, rule: char) -> Option<&str> {
 }
 
 /// Parses `2 failed, 1 passed, 1 skipped, 1 error in 0.11s`.
-fn parse_counts(text: &str) -> Option<CiCounts> {
+fn parse_counts(text: &str) -> Option<CiTestCounts> {
     let (counts, time) = text.rsplit_once(" in ")?;
-    let mut found = CiCounts::default();
+    let mut found = CiTestCounts::default();
     for part in counts.split(", ") {
         let (number, what) = part.split_once(' ')?;
         let number = number.parse().ok()?;
@@ -343,12 +343,12 @@ fn parse_counts(text: &str) -> Option<CiCounts> {
             "warning" | "warnings" => &mut found.warnings,
             _ => continue,
         };
-        CiCounts::increase(count, number);
+        CiTestCounts::increase(count, number);
     }
     let (first, rest) = time.split_once(' ').unwrap_or((time, ""));
     let seconds = first.strip_suffix('s').or((rest == "seconds").then_some(first));
     let is_time = seconds.is_some_and(|seconds| seconds.parse::<f64>().is_ok());
-    (is_time && found != CiCounts::default()).then_some(found)
+    (is_time && found != CiTestCounts::default()).then_some(found)
 }
 
 /// Parses `a.py:3:5: F401 message`, the format of ruff and flake8.

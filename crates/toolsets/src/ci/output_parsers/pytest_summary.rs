@@ -3,7 +3,7 @@
 use super::super::report::{CiFailure, FailureSeverity};
 
 /// A line of pytest's summary: `FAILED test_a.py::test_b - assert 1 == 2`.
-pub(super) struct SummaryLine {
+pub(super) struct PytestSummaryLine {
     pub(super) kind: SummaryLineKind,
     /// The id, and after ` - ` the message. Both can contain ` - `. The description of a subtest
     /// comes first: `[message] (number=1) test_a.py::test_b`.
@@ -19,7 +19,7 @@ pub(super) enum SummaryLineKind {
     Error,
 }
 
-impl SummaryLine {
+impl PytestSummaryLine {
     /// Parses a line of pytest's summary. Returns `None` if the line is not about a failure.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let kinds = [

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use toolgate_contract::OutputStream;
 
-use super::super::report::{CiCounts, CiFailure, FailureSeverity};
-use super::compared_values::ComparedValues;
+use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
+use super::compared_values::AssertionValues;
 use super::escape_pattern;
 use super::findings::ParserFindings;
 use super::load_errors::LoadErrors;
@@ -18,7 +18,7 @@ use super::tap;
 pub(super) struct ScriptParser {
     tap: tap::TapParser,
     /// The failed test whose output is being read.
-    current: Option<ScriptFailure>,
+    current: Option<ScriptTestFailure>,
     /// The file that a linter currently reports on.
     file: Option<String>,
     /// The location that node:test printed for the failed test that comes next.
@@ -40,18 +40,18 @@ pub(super) struct ScriptParser {
 /// The maximum number of failed tests in others that are kept.
 const NESTED_MAX: usize = 1000;
 
-struct ScriptFailure {
+struct ScriptTestFailure {
     failure: CiFailure,
-    style: RunnerStyle,
+    style: FailureReportStyle,
     /// `true` after the last line of the failure's reason.
     is_complete: bool,
     /// Values that Node prints after the stack trace.
-    values: ComparedValues,
+    values: AssertionValues,
 }
 
 /// The JavaScript test runner that reports a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RunnerStyle {
+enum FailureReportStyle {
     Jest,
     Vitest,
     /// Mocha while it prints a test name, which spans lines until one ends with a colon.
@@ -60,7 +60,7 @@ enum RunnerStyle {
     Node,
 }
 
-impl RunnerStyle {
+impl FailureReportStyle {
     /// Returns the pattern that selects the test which the runner prints as `test`.
     fn pattern_of(self, test: &str) -> String {
         let name = match self {
@@ -76,7 +76,7 @@ impl RunnerStyle {
     }
 }
 
-impl super::LineParser for ScriptParser {
+impl super::OutputLineParser for ScriptParser {
     fn read_line<'l>(
         &mut self,
         _: OutputStream,
@@ -96,7 +96,7 @@ impl super::LineParser for ScriptParser {
         self.load_errors.add_to(&mut found.failures);
         if self.is_after_dots && found.summary.failed.is_none() {
             let count = found.failures.len() + found.dropped;
-            CiCounts::increase(&mut found.summary.failed, count as u64);
+            CiTestCounts::increase(&mut found.summary.failed, count as u64);
         }
     }
 }
@@ -122,11 +122,11 @@ impl ScriptParser {
         }
         if let Some((failure, style)) = self.start_failure(line, trimmed) {
             self.flush(found);
-            self.current = Some(ScriptFailure {
+            self.current = Some(ScriptTestFailure {
                 failure,
                 style,
                 is_complete: false,
-                values: ComparedValues::default(),
+                values: AssertionValues::default(),
             });
             return;
         }
@@ -168,15 +168,19 @@ impl ScriptParser {
     }
 
     /// Returns the failed test whose details start at `line`.
-    fn start_failure(&mut self, line: &str, trimmed: &str) -> Option<(CiFailure, RunnerStyle)> {
+    fn start_failure(
+        &mut self,
+        line: &str,
+        trimmed: &str,
+    ) -> Option<(CiFailure, FailureReportStyle)> {
         let failure = |test: &str| CiFailure::new(FailureSeverity::Failure, "").with_test(test);
         if let Some(test) =
             line.strip_prefix("  \u{25cf} ").filter(|_| !trimmed.ends_with("Console"))
         {
-            return Some((failure(test), RunnerStyle::Jest));
+            return Some((failure(test), FailureReportStyle::Jest));
         }
         if let Some(test) = trimmed.strip_prefix("FAIL ").filter(|test| test.contains(" > ")) {
-            return Some((failure(test.trim()), RunnerStyle::Vitest));
+            return Some((failure(test.trim()), FailureReportStyle::Vitest));
         }
         if self.is_after_count
             && let Some((number, test)) = trimmed.split_once(") ")
@@ -185,8 +189,8 @@ impl ScriptParser {
             return Some((
                 failure(test.trim_end_matches(':')),
                 match test.ends_with(':') {
-                    true => RunnerStyle::Mocha,
-                    false => RunnerStyle::MochaName,
+                    true => FailureReportStyle::Mocha,
+                    false => FailureReportStyle::MochaName,
                 },
             ));
         }
@@ -199,25 +203,25 @@ impl ScriptParser {
                 Some((file, row, column)) => failure(test).with_place(&file, Some(row), column),
                 None => failure(test),
             };
-            return Some((failure, RunnerStyle::Node));
+            return Some((failure, FailureReportStyle::Node));
         }
         None
     }
 
     fn flush(&mut self, found: &mut ParserFindings) {
-        let Some(ScriptFailure { mut failure, style, values, .. }) = self.current.take() else {
+        let Some(ScriptTestFailure { mut failure, style, values, .. }) = self.current.take() else {
             return;
         };
         let is_suite =
             ["subtest failed'", "subtests failed'"].contains(&after_number(&failure.message));
-        if style == RunnerStyle::Node && is_suite {
+        if style == FailureReportStyle::Node && is_suite {
             return;
         }
         values.add_to(&mut failure.message);
         // A filter that selects only a subtest would leave out the test that starts it.
         let is_subtest = |(name, _): &(String, String)| failure.test.as_ref() == Some(name);
         let at = self.nested.iter().position(is_subtest);
-        let at = at.filter(|_| style == RunnerStyle::Node && self.has_no_suites);
+        let at = at.filter(|_| style == FailureReportStyle::Node && self.has_no_suites);
         let outermost = at.map(|at| self.nested.remove(at).1);
         let selected = outermost.as_deref().or(failure.test.as_deref());
         failure.id = selected.map(|test| style.pattern_of(test));
@@ -234,16 +238,16 @@ impl ScriptParser {
     }
 }
 
-impl ScriptFailure {
+impl ScriptTestFailure {
     fn add_line(&mut self, line: &str) {
         let Self { failure, style, is_complete, values } = self;
-        if *style == RunnerStyle::MochaName {
+        if *style == FailureReportStyle::MochaName {
             if let Some(test) = &mut failure.test {
                 test.push(' ');
                 test.push_str(line.trim_end_matches(':'));
             }
             if line.ends_with(':') {
-                *style = RunnerStyle::Mocha;
+                *style = FailureReportStyle::Mocha;
             }
             return;
         }
@@ -261,7 +265,7 @@ impl ScriptFailure {
             let (name, value) = line.split_once(": ").unwrap_or((line, ""));
             let value = value.trim_end_matches(',');
             // The message already contains an object of several lines.
-            let is_whole = *style == RunnerStyle::Node && !value.ends_with(['{', '[']);
+            let is_whole = *style == FailureReportStyle::Node && !value.ends_with(['{', '[']);
             match name {
                 "expected" if is_whole => value.clone_into(&mut values.expected),
                 "actual" if is_whole => value.clone_into(&mut values.actual),
@@ -303,7 +307,7 @@ fn add_counts(line: &str, found: &mut ParserFindings) -> bool {
             "pending" => &mut found.summary.skipped,
             _ => return false,
         };
-        CiCounts::increase(count, number);
+        CiTestCounts::increase(count, number);
         return true;
     }
     let Some(counts) = line.strip_prefix("Tests:").or_else(|| line.strip_prefix("Tests ")) else {
@@ -313,9 +317,9 @@ fn add_counts(line: &str, found: &mut ParserFindings) -> bool {
         let Some((number, what)) = part.trim().split_once(' ') else { continue };
         let Ok(number) = number.parse() else { continue };
         match what.trim() {
-            "passed" => CiCounts::increase(&mut found.summary.passed, number),
-            "failed" => CiCounts::increase(&mut found.summary.failed, number),
-            "skipped" | "todo" => CiCounts::increase(&mut found.summary.skipped, number),
+            "passed" => CiTestCounts::increase(&mut found.summary.passed, number),
+            "failed" => CiTestCounts::increase(&mut found.summary.failed, number),
+            "skipped" | "todo" => CiTestCounts::increase(&mut found.summary.skipped, number),
             _ => {}
         }
     }
@@ -394,9 +398,9 @@ mod tests {
     #[test]
     fn the_id_of_a_failed_test_is_a_pattern_for_its_runner() {
         for (style, test, expected) in [
-            (RunnerStyle::Jest, "sum \u{203a} adds (a)", r"sum adds \(a\)"),
-            (RunnerStyle::Vitest, "v/sum.spec.mjs > sum > adds", "sum adds"),
-            (RunnerStyle::Mocha, "sum adds?", r"sum adds\?"),
+            (FailureReportStyle::Jest, "sum \u{203a} adds (a)", r"sum adds \(a\)"),
+            (FailureReportStyle::Vitest, "v/sum.spec.mjs > sum > adds", "sum adds"),
+            (FailureReportStyle::Mocha, "sum adds?", r"sum adds\?"),
         ] {
             assert_eq!(style.pattern_of(test), expected);
         }

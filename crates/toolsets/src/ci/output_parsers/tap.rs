@@ -1,7 +1,7 @@
 //! Parses the Test Anything Protocol, as printed by Node's test runner.
 
-use super::super::report::{CiCounts, CiFailure, FailureSeverity};
-use super::compared_values::ComparedValues;
+use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
+use super::compared_values::AssertionValues;
 use super::escape_pattern;
 use super::findings::ParserFindings;
 use super::located::find_place;
@@ -13,19 +13,19 @@ const NESTED_MAX: usize = 1000;
 #[derive(Default)]
 pub(super) struct TapParser {
     /// The failed test whose YAML notes are being read.
-    current: Option<TapFailure>,
+    current: Option<TapTestFailure>,
     /// Failures in a test or suite that has not ended, each with the indentation of the last test
     /// that contains it and has ended, or its own.
     nested: Vec<(usize, CiFailure)>,
 }
 
-struct TapFailure {
+struct TapTestFailure {
     failure: CiFailure,
     /// The indentation of the result.
     indent: usize,
     /// The multi-line note that is being read.
-    block: Option<NoteBlock>,
-    values: ComparedValues,
+    block: Option<TapNoteBlock>,
+    values: AssertionValues,
     /// `true` if the test failed only because of its subtests.
     has_failed_subtests: bool,
     /// `true` for a suite, which runs its tests even if a filter does not select it.
@@ -36,14 +36,14 @@ struct TapFailure {
 
 /// A note of several lines in the YAML about a failed test.
 #[derive(Debug, Clone, Copy)]
-struct NoteBlock {
+struct TapNoteBlock {
     /// The indentation of the note's key.
     indent: usize,
-    note: TapNote,
+    note: TapNoteKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TapNote {
+enum TapNoteKind {
     Error,
     Expected,
     Actual,
@@ -77,11 +77,11 @@ impl TapParser {
             // The protocol escapes `#` and `\`.
             let test = name.replace("\\#", "#").replace("\\\\", "\\");
             let failure = CiFailure::new(FailureSeverity::Failure, "").with_test(&test);
-            self.current = Some(TapFailure {
+            self.current = Some(TapTestFailure {
                 failure: failure.with_id(&escape_pattern(&test)),
                 indent,
                 block: None,
-                values: ComparedValues::default(),
+                values: AssertionValues::default(),
                 has_failed_subtests: false,
                 is_suite: false,
                 has_notes: false,
@@ -95,9 +95,9 @@ impl TapParser {
             && let Ok(number) = number.trim().parse()
         {
             match count {
-                "pass" => CiCounts::increase(&mut found.summary.passed, number),
-                "fail" => CiCounts::increase(&mut found.summary.failed, number),
-                "skipped" | "todo" => CiCounts::increase(&mut found.summary.skipped, number),
+                "pass" => CiTestCounts::increase(&mut found.summary.passed, number),
+                "fail" => CiTestCounts::increase(&mut found.summary.failed, number),
+                "skipped" | "todo" => CiTestCounts::increase(&mut found.summary.skipped, number),
                 _ => return false,
             }
             return true;
@@ -112,8 +112,9 @@ impl TapParser {
     }
 
     fn flush(&mut self, found: &mut ParserFindings) {
-        let Some(TapFailure { mut failure, indent, has_failed_subtests, is_suite, values, .. }) =
-            self.current.take()
+        let Some(TapTestFailure {
+            mut failure, indent, has_failed_subtests, is_suite, values, ..
+        }) = self.current.take()
         else {
             return;
         };
@@ -146,15 +147,17 @@ impl TapParser {
     }
 }
 
-impl TapFailure {
+impl TapTestFailure {
     fn add_note(&mut self, line: &str) {
         let trimmed = line.trim_start();
         let indent = line.len() - trimmed.len();
-        if let Some(NoteBlock { indent: key_indent, note }) = self.block {
+        if let Some(TapNoteBlock { indent: key_indent, note }) = self.block {
             if trimmed.is_empty() || indent > key_indent {
                 let text = match note {
-                    TapNote::Error => trimmed,
-                    TapNote::Expected | TapNote::Actual => line.get(key_indent..).unwrap_or(""),
+                    TapNoteKind::Error => trimmed,
+                    TapNoteKind::Expected | TapNoteKind::Actual => {
+                        line.get(key_indent..).unwrap_or("")
+                    }
                 };
                 let target = self.text_of(note);
                 target.push_str(text);
@@ -172,14 +175,14 @@ impl TapFailure {
                 }
             }
             "error" if value.starts_with(['|', '>']) => {
-                self.block = Some(NoteBlock { indent, note: TapNote::Error });
+                self.block = Some(TapNoteBlock { indent, note: TapNoteKind::Error });
             }
             "error" => value.trim_matches(['\'', '"']).clone_into(&mut self.failure.message),
             "expected" | "actual" => {
                 let is_expected = name == "expected";
-                let note = if is_expected { TapNote::Expected } else { TapNote::Actual };
+                let note = if is_expected { TapNoteKind::Expected } else { TapNoteKind::Actual };
                 if value.is_empty() || value.starts_with(['|', '>']) {
-                    self.block = Some(NoteBlock { indent, note });
+                    self.block = Some(TapNoteBlock { indent, note });
                 } else {
                     value.clone_into(self.text_of(note));
                 }
@@ -190,11 +193,11 @@ impl TapFailure {
         }
     }
 
-    fn text_of(&mut self, note: TapNote) -> &mut String {
+    fn text_of(&mut self, note: TapNoteKind) -> &mut String {
         match note {
-            TapNote::Error => &mut self.failure.message,
-            TapNote::Expected => &mut self.values.expected,
-            TapNote::Actual => &mut self.values.actual,
+            TapNoteKind::Error => &mut self.failure.message,
+            TapNoteKind::Expected => &mut self.values.expected,
+            TapNoteKind::Actual => &mut self.values.actual,
         }
     }
 }

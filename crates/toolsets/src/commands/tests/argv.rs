@@ -5,18 +5,18 @@ use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::super::argument::ArgumentValues;
-use super::super::template::ArgvItem;
+use super::super::argument::CommandArgumentValues;
+use super::super::template::ArgvTemplateItem;
 use super::{CommandTestBench, argv_of, declaration, load, object, refusal};
 
 /// Renders `input` with the `argv` and `args` in `rest`. A refusal is a pointer and a message.
 fn render(rest: &str, input: Value) -> Result<Vec<String>, (String, String)> {
     let declared = load(&declaration("p", rest)).unwrap().remove(0);
     let input = object(declared.normalised(input));
-    let given = ArgumentValues::new(&declared.arguments, &input);
+    let given = CommandArgumentValues::new(&declared.arguments, &input);
     let mut argv = Vec::new();
     for item in &declared.argv {
-        if let Err(err) = ArgvItem::render(item, &given, &declared.rest, &mut argv) {
+        if let Err(err) = ArgvTemplateItem::render(item, &given, &declared.rest, &mut argv) {
             return Err(refusal(Err(err)));
         }
     }

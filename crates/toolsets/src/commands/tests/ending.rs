@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use toolgate_contract::{CallEnding, CallEvent, EventSink, OutputStream, ToolContext, ToolFault};
+use toolgate_contract::{
+    CallEnding, CallEvent, CallEventSink, OutputStream, ToolContext, ToolErrorKind,
+};
 
 use super::{CommandTestBench, ctx, declaration, load};
 
@@ -70,7 +72,7 @@ async fn a_cancelled_call_ends_the_command() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         cancel.cancel();
     });
-    assert_eq!(outcome.unwrap_err().fault, ToolFault::Canceled);
+    assert_eq!(outcome.unwrap_err().fault, ToolErrorKind::Canceled);
     assert!(!is_alive(&length), "a process is left");
 }
 
@@ -99,7 +101,7 @@ async fn two_gibibytes_are_forwarded_in_little_memory() {
     let forwarded_bytes = std::sync::Arc::new(std::sync::Mutex::new(0));
     let before = resident_kib();
     let count = forwarded_bytes.clone();
-    let events = EventSink::new(move |event| {
+    let events = CallEventSink::new(move |event| {
         if let CallEvent::ProgramOutput { text, .. } = event {
             *count.lock().unwrap() += text.len() as u64;
         }
@@ -160,7 +162,7 @@ async fn a_missing_program_is_reported_by_the_call() {
         let declared = load(&declaration(program, &format!("argv = []\n{rest}"))).unwrap();
         let bench = CommandTestBench::with(tempfile::TempDir::new().unwrap(), declared);
         let err = bench.call(json!({})).await.unwrap_err();
-        assert_eq!(err.fault, ToolFault::Unavailable);
+        assert_eq!(err.fault, ToolErrorKind::Unavailable);
         err.message
     };
     let message = check("no-such-zyra", "program_env = \"ZYRA\"").await;
@@ -188,7 +190,7 @@ async fn a_missing_program_is_reported_by_the_call() {
 async fn a_missing_directory_is_reported_by_the_call() {
     let bench = CommandTestBench::script("echo", "argv = []\ncwd = \"no/such\"\n");
     let err = bench.call(json!({})).await.unwrap_err();
-    assert_eq!(err.fault, ToolFault::Unavailable);
+    assert_eq!(err.fault, ToolErrorKind::Unavailable);
     assert!(
         err.message.starts_with("the command starts in the directory `no/such`, "),
         "{}",

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::super::{CommandSettings, DeclarationSource, load_commands};
+use super::super::{CommandDeclarationSource, CommandSettings, load_commands};
 use super::{declaration, load};
 
 /// Checks that loading `text` fails at `place` with a message that contains `part`.
@@ -115,7 +115,7 @@ fn a_pack_is_a_file_or_a_folder_of_files_with_defaults() {
     );
     put("a.toml", "[command.'a.one']\nabout = 'One.'\nprogram = 'r'\nargv = []\n");
     put("notes.txt", "not a pack");
-    let configuration = DeclarationSource {
+    let configuration = CommandDeclarationSource {
         file: folder.path().join("toolgate.toml"),
         text: "[server]\nx = 1\n".into(),
     };
@@ -125,7 +125,7 @@ fn a_pack_is_a_file_or_a_folder_of_files_with_defaults() {
     };
     let all = load_commands(
         &packs(&["."]),
-        Some(&DeclarationSource {
+        Some(&CommandDeclarationSource {
             file: folder.path().join("x/toolgate.toml"),
             ..configuration.clone()
         }),

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    Asker, BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, PersonChoice,
-    QuestionSender, QuestionSupport, ToolContext, ToolError, ToolFault, TraceContext,
+    BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer,
+    QuestionAsker, QuestionSender, QuestionSupport, ToolContext, ToolError, ToolErrorKind,
+    TraceContext,
 };
 
 use super::{ExecTestBench, ctx};
@@ -15,7 +16,7 @@ use crate::exec::ExecSettings;
 
 /// A person who always gives the same answer.
 struct ScriptedPerson {
-    choice: PersonChoice,
+    choice: ElicitationAnswer,
     asked: Mutex<Vec<(String, String)>>,
 }
 
@@ -33,15 +34,15 @@ impl QuestionSender for ScriptedPerson {
     }
 }
 
-fn person(choice: PersonChoice) -> (Arc<ScriptedPerson>, ToolContext) {
+fn person(choice: ElicitationAnswer) -> (Arc<ScriptedPerson>, ToolContext) {
     let person = Arc::new(ScriptedPerson { choice, asked: Mutex::default() });
     let support = QuestionSupport { form: true, ..QuestionSupport::default() };
-    let asker = Asker::during_call(support, person.clone());
+    let asker = QuestionAsker::during_call(support, person.clone());
     (person, ToolContext { asker, ..ctx() })
 }
 
-fn yes() -> PersonChoice {
-    PersonChoice::Accepted(Map::new())
+fn yes() -> ElicitationAnswer {
+    ElicitationAnswer::Accepted(Map::new())
 }
 
 fn bench(confirm: &[&str]) -> ExecTestBench {
@@ -101,12 +102,12 @@ async fn a_question_asked_by_prepare_is_not_asked_again_by_run() {
 
 #[tokio::test]
 async fn a_program_does_not_run_if_the_person_declines_or_cancels() {
-    for choice in [PersonChoice::Declined, PersonChoice::Canceled] {
+    for choice in [ElicitationAnswer::Declined, ElicitationAnswer::Canceled] {
         let bench = bench(&["touch"]);
         let (_, ctx) = person(choice);
         let input = json!({ "command": "touch", "args": ["made"] });
         let err = bench.call("exec.run", &ctx, input).await.expect_err("it is refused");
-        assert_eq!(err.fault, ToolFault::NotAllowed);
+        assert_eq!(err.fault, ToolErrorKind::NotAllowed);
         assert!(err.message.contains("exec.confirm"), "{}", err.message);
         assert!(!bench.workspace.path().join("made").exists());
     }
@@ -117,7 +118,7 @@ async fn a_program_does_not_run_if_nobody_can_be_asked() {
     let bench = bench(&["touch"]);
     let input = json!({ "command": "touch", "args": ["made"] });
     let err = bench.run(input).await.expect_err("it is refused");
-    assert_eq!(err.fault, ToolFault::NotAllowed);
+    assert_eq!(err.fault, ToolErrorKind::NotAllowed);
     assert!(err.message.contains("no way to ask") && err.message.contains("exec.confirm"));
     assert!(!bench.workspace.path().join("made").exists());
     bench.run(json!({ "command": "true" })).await.expect("others run");
@@ -127,14 +128,15 @@ async fn a_program_does_not_run_if_nobody_can_be_asked() {
 async fn a_program_runs_only_once_a_client_that_repeats_calls_has_the_answer() {
     let bench = bench(&["touch"]);
     let support = QuestionSupport { form: true, ..QuestionSupport::default() };
-    let later = ToolContext { asker: Asker::on_repeat(support, ClientAnswers::new()), ..ctx() };
+    let later =
+        ToolContext { asker: QuestionAsker::on_repeat(support, ClientAnswers::new()), ..ctx() };
     let input = json!({ "command": "touch", "args": ["made"] });
     let err = bench.call("exec.run", &later, input.clone()).await.expect_err("it asks");
-    let ToolFault::Asks(questions) = err.fault else { panic!("{err:?}") };
+    let ToolErrorKind::Asks(questions) = err.fault else { panic!("{err:?}") };
     assert!(!bench.workspace.path().join("made").exists());
     let given: ClientAnswers =
         questions.into_keys().map(|key| (key, ClientAnswer::Choice(yes()))).collect();
-    let again = ToolContext { asker: Asker::on_repeat(support, given), ..ctx() };
+    let again = ToolContext { asker: QuestionAsker::on_repeat(support, given), ..ctx() };
     bench.call("exec.run", &again, input).await.expect("it runs");
     assert!(bench.workspace.path().join("made").exists());
 }
@@ -160,7 +162,7 @@ async fn a_program_under_another_name_needs_the_same_confirmation() {
     for command in ["./tool", "./other", "./../../../../../..{}/tool"] {
         let command = command.replace("{}", bench.workspace.path().to_str().unwrap());
         let err = bench.run(json!({ "command": command })).await.expect_err("it is refused");
-        assert_eq!(err.fault, ToolFault::NotAllowed, "{command}: {err:?}");
+        assert_eq!(err.fault, ToolErrorKind::NotAllowed, "{command}: {err:?}");
     }
 }
 
@@ -169,7 +171,7 @@ async fn a_command_line_too_long_for_the_question_is_not_run() {
     let (person, ctx) = person(yes());
     let input = json!({ "command": "echo", "args": ["x".repeat(9000)] });
     let err = bench(&["echo"]).call("exec.run", &ctx, input).await.expect_err("it is refused");
-    assert_eq!(err.fault, ToolFault::NotAllowed);
+    assert_eq!(err.fault, ToolErrorKind::NotAllowed);
     assert!(person.asked.lock().unwrap().is_empty());
 }
 
@@ -213,9 +215,9 @@ async fn the_question_names_the_target_of_a_symlink_and_another_target_needs_ano
     let input = json!({ "command": "./tool", "args": ["made"] });
     let support = QuestionSupport { form: true, ..QuestionSupport::default() };
     let ask = async |given: ClientAnswers| {
-        let ctx = ToolContext { asker: Asker::on_repeat(support, given), ..ctx() };
+        let ctx = ToolContext { asker: QuestionAsker::on_repeat(support, given), ..ctx() };
         let err = bench.call("exec.run", &ctx, input.clone()).await.expect_err("it asks");
-        let ToolFault::Asks(questions) = err.fault else { panic!("{err:?}") };
+        let ToolErrorKind::Asks(questions) = err.fault else { panic!("{err:?}") };
         questions.into_iter().next().expect("a question")
     };
     let (key, question) = ask(ClientAnswers::new()).await;

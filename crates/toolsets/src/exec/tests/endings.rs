@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::time::timeout;
-use toolgate_contract::{CallEnding, ToolContext, ToolFault};
+use toolgate_contract::{CallEnding, ToolContext, ToolErrorKind};
 
 use super::{ExecTestBench, ctx, is_alive, unique_sleep, until, zombies};
 
@@ -133,7 +133,7 @@ async fn a_cancelled_call_leaves_no_process() {
         Instant::now()
     };
     let (ran, cancelled) = tokio::join!(call, cancel);
-    assert_eq!(ran.unwrap_err().fault, ToolFault::Canceled);
+    assert_eq!(ran.unwrap_err().fault, ToolErrorKind::Canceled);
     assert!(cancelled.elapsed() < Duration::from_secs(10), "{:?}", cancelled.elapsed());
     assert!(!is_alive(&sleep), "a process is left");
 }
@@ -145,7 +145,7 @@ async fn a_call_cancelled_before_its_start_starts_no_program() {
     ctx.cancel.cancel();
     let evil = bench.forbidden();
     let ran = bench.call("exec.run", &ctx, json!({"command": "touch", "args": [evil]})).await;
-    assert_eq!(ran.unwrap_err().fault, ToolFault::Canceled);
+    assert_eq!(ran.unwrap_err().fault, ToolErrorKind::Canceled);
     assert!(!bench.outside.path().join("touched").exists());
 }
 
@@ -230,7 +230,7 @@ async fn close_ends_every_running_program() {
         assert!(!is_alive(&sleep), "a process is left");
     };
     let (ran, ()) = tokio::join!(call, close);
-    assert_eq!(ran.unwrap_err().fault, ToolFault::Canceled);
+    assert_eq!(ran.unwrap_err().fault, ToolErrorKind::Canceled);
 }
 
 #[tokio::test]

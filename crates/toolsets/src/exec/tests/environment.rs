@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
-use toolgate_contract::ToolFault;
+use toolgate_contract::ToolErrorKind;
 
 use super::{ExecTestBench, pointer};
 use crate::exec::ExecSettings;
@@ -124,10 +124,10 @@ async fn a_program_does_not_start_outside_the_root() {
     let outside = bench.outside.path().to_str().unwrap();
     for cwd in ["link", "..", "link/..", outside, "/", "/proc/self/root"] {
         let err = bench.run(json!({"command": "pwd", "cwd": cwd})).await.unwrap_err();
-        assert_eq!(err.fault, ToolFault::NotAllowed, "{cwd}: {}", err.message);
+        assert_eq!(err.fault, ToolErrorKind::NotAllowed, "{cwd}: {}", err.message);
     }
     let err = bench.run(json!({"command": "pwd", "cwd": "missing"})).await.unwrap_err();
-    assert_eq!(err.fault, ToolFault::NotFound);
+    assert_eq!(err.fault, ToolErrorKind::NotFound);
 }
 
 #[tokio::test]

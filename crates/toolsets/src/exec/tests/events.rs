@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolgate_contract::{CallEvent, EventSink, OutputStream, ToolContext};
+use toolgate_contract::{CallEvent, CallEventSink, OutputStream, ToolContext};
 
 use super::{ExecTestBench, ToolCallResult, ctx};
 
@@ -13,7 +13,7 @@ async fn run_with_events(input: Value) -> (ToolCallResult, Vec<(Duration, CallEv
     let events = Arc::new(Mutex::new(Vec::new()));
     let started = Instant::now();
     let recorded = events.clone();
-    let sink = EventSink::new(move |event| {
+    let sink = CallEventSink::new(move |event| {
         recorded.lock().unwrap().push((started.elapsed(), event));
     });
     let bench = ExecTestBench::new();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use toolgate_contract::{Caller, ToolContext, ToolFault};
+use toolgate_contract::{Caller, ToolContext, ToolErrorKind};
 
 use super::{ExecTestBench, ToolCallResult, ctx, pointer, until};
 use crate::exec::{ExecSettings, StoredOutputLimits};
@@ -274,7 +274,7 @@ async fn an_unknown_an_expired_and_a_foreign_output_get_the_same_error() {
     let unknown = json!("0".repeat(32));
     for (ctx, id) in [(ctx(), &unknown), (ctx(), &ids[0]), (other(), &ids[2])] {
         let err = read(ctx, id).await.unwrap_err();
-        assert_eq!(err.fault, ToolFault::NotFound);
+        assert_eq!(err.fault, ToolErrorKind::NotFound);
         let id = id.as_str().unwrap();
         assert_eq!(
             err.message.replace(id, "ID"),

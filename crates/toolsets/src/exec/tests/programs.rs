@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use serde_json::json;
-use toolgate_contract::ToolFault;
+use toolgate_contract::ToolErrorKind;
 
 use super::{ExecTestBench, pointer};
 use crate::exec::ExecSettings;
@@ -124,7 +124,7 @@ async fn only_allowed_programs_run_under_any_spelling() {
     let copy = workspace.join("ls").to_str().unwrap().to_owned();
     for command in ["sh", "./ls", &copy, "./echo", "./dir", "/proc/self/root/bin/sh", "../ls"] {
         let err = bench.run(json!({"command": command, "args": ["-c", "echo"]})).await.unwrap_err();
-        assert_eq!(err.fault, ToolFault::NotAllowed, "{command}");
+        assert_eq!(err.fault, ToolErrorKind::NotAllowed, "{command}");
         assert!(err.message.ends_with("(`exec.allow`): ls, /bin/echo"), "{}", err.message);
     }
     for command in ["ls", "/bin/ls", "real/ls", "/proc/self/root/bin/ls", "echo"] {
@@ -149,7 +149,7 @@ async fn a_program_with_many_names_runs_only_under_the_allowed_one() {
     symlink("harmless", folder.path().join("shell")).unwrap();
     let script = json!(["-c", "echo $0"]);
     let err = bench.run(json!({"command": "shell", "args": script})).await.unwrap_err();
-    assert_eq!(err.fault, ToolFault::NotAllowed);
+    assert_eq!(err.fault, ToolErrorKind::NotAllowed);
     let ran = bench.run(json!({"command": "harmless", "args": script})).await.unwrap();
     assert_eq!(ran.stdout(), "harmless\n");
 }
@@ -158,6 +158,6 @@ async fn a_program_with_many_names_runs_only_under_the_allowed_one() {
 async fn a_shell_runs_only_if_it_is_allowed() {
     let script = json!({"command": "echo hi", "shell": true});
     let refused = allowing(&["echo"]).run(script.clone()).await.unwrap_err();
-    assert_eq!(refused.fault, ToolFault::NotAllowed);
+    assert_eq!(refused.fault, ToolErrorKind::NotAllowed);
     assert_eq!(allowing(&["sh"]).run(script).await.unwrap().stdout(), "hi\n");
 }

@@ -9,7 +9,7 @@ use similar::TextDiff;
 use toolgate_contract::ToolError;
 
 use super::plan::ReplacedSpan;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 /// Time limit for a minimal diff. After it, the diff algorithm prefers speed to brevity.
 const MINIMAL_DIFF_TIME_MAX: Duration = Duration::from_millis(500);
@@ -24,7 +24,7 @@ const PART_LINES_MAX: usize = 100_000;
 const PART_BYTES_MIN: usize = 1 << 20;
 
 /// Ranges of the old and the new text that are compared in one step.
-struct DiffPart {
+struct DiffRangePair {
     in_old: Range<usize>,
     in_new: Range<usize>,
 }
@@ -39,14 +39,14 @@ pub(super) fn unified_diff(
     spans: &[ReplacedSpan<'_>],
     path: &str,
     limit: u64,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<(String, bool), ToolError> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let (parts, mut whole) = changed_parts(old, new, spans, limit);
     let mut text = String::new();
     let mut lines = (0, 0);
     let mut counted = (0, 0);
-    for DiffPart { in_old, in_new } in parts {
+    for DiffRangePair { in_old, in_new } in parts {
         let (same, tail) = common_ends(&old[in_old.clone()], &new[in_new.clone()]);
         let from = (in_old.start + same, in_new.start + same);
         lines.0 += memchr_iter(b'\n', &old[counted.0..from.0]).count();
@@ -105,7 +105,7 @@ fn changed_parts(
     new: &[u8],
     spans: &[ReplacedSpan<'_>],
     limit: usize,
-) -> (Vec<DiffPart>, bool) {
+) -> (Vec<DiffRangePair>, bool) {
     let most = limit.saturating_mul(4).max(PART_BYTES_MIN);
     let mut parts = Vec::new();
     // Start of the current part, and end of the previous span.
@@ -117,7 +117,7 @@ fn changed_parts(
         if let (Some(end), Some(_)) = (newlines.nth(CONTEXT_LINES), newlines.nth(CONTEXT_LINES)) {
             let old_end = last.0 + end + 1;
             let new_end = last.1 + end + 1;
-            parts.push(DiffPart { in_old: start.0..old_end, in_new: start.1..new_end });
+            parts.push(DiffRangePair { in_old: start.0..old_end, in_new: start.1..new_end });
             let (begin, _) = common_ends(gap, gap);
             start = (last.0 + begin, last.1 + begin);
         } else if span.from - start.0 > most
@@ -125,12 +125,15 @@ fn changed_parts(
         {
             // If the last line is deleted, the newline before it may be deleted with it.
             let end = (last.1 + newline + 1).min(new.len());
-            parts.push(DiffPart { in_old: start.0..last.0 + newline + 1, in_new: start.1..end });
+            parts.push(DiffRangePair {
+                in_old: start.0..last.0 + newline + 1,
+                in_new: start.1..end,
+            });
             return (parts, false);
         }
         last = (span.to, last.1 + gap.len() + span.new.len());
     }
-    parts.push(DiffPart { in_old: start.0..old.len(), in_new: start.1..new.len() });
+    parts.push(DiffRangePair { in_old: start.0..old.len(), in_new: start.1..new.len() });
     (parts, true)
 }
 
@@ -180,7 +183,7 @@ fn shift_hunk_header(header: &str, lines: (usize, usize)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Occurrences, PlannedChange, apply, plan_edit};
+    use super::super::plan::{PlannedTextChange, RequiredOccurrences, apply, plan_edit};
     use super::*;
 
     #[test]
@@ -189,10 +192,11 @@ mod tests {
             ("a\rb\nc\r", "-a\rb\n+a\rx\n c\r\n\\ No newline at end of file\n"),
             ("a\rb", "-a\rb\n\\ No newline at end of file\n+a\rx\n\\ No newline at end of file\n"),
         ] {
-            let change = PlannedChange::Text { old: "b", new: "x", times: Occurrences::Once };
+            let change =
+                PlannedTextChange::Text { old: "b", new: "x", times: RequiredOccurrences::Once };
             let changes = [change];
-            let plan =
-                plan_edit(file.as_bytes(), &changes, "f", 100, &WorkMonitor::default()).unwrap();
+            let plan = plan_edit(file.as_bytes(), &changes, "f", 100, &DiskWorkMonitor::default())
+                .unwrap();
             let new = apply(file.as_bytes(), &plan);
             let result = unified_diff(
                 file.as_bytes(),
@@ -200,7 +204,7 @@ mod tests {
                 &plan.spans,
                 "f",
                 1 << 20,
-                &WorkMonitor::default(),
+                &DiskWorkMonitor::default(),
             );
             let (diff, _) = result.unwrap();
             let (_, hunk) = diff.split_once(" @@\n").unwrap();

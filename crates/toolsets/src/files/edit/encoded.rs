@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use memchr::memrchr;
 use toolgate_contract::ToolError;
 
-use super::plan::{EditPlan, PlannedChange, all_by_text};
+use super::plan::{EditPlan, PlannedTextChange, all_by_text};
 use crate::text_encoding::TextEncoding;
 use toolgate_world::root::quoted_path;
 
@@ -16,14 +16,14 @@ use toolgate_world::root::quoted_path;
 const TRAIL_BYTE_MIN: u8 = 0x30;
 
 /// The text of a file, and the way back to the bytes of the file.
-pub(super) struct EncodedText<'f> {
+pub(super) struct EncodedFileText<'f> {
     /// The text: in UTF-8, or in an encoding that contains ASCII.
     pub(super) bytes: Cow<'f, [u8]>,
     encoding: TextEncoding,
     path: &'f str,
 }
 
-impl<'f> EncodedText<'f> {
+impl<'f> EncodedFileText<'f> {
     /// Detects the encoding of the file at `path` with the content `bytes`.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl<'f> EncodedText<'f> {
     /// Fails if `changes` cannot be made in that encoding.
     pub(super) fn decode(
         bytes: &'f [u8],
-        changes: &[PlannedChange<'_>],
+        changes: &[PlannedTextChange<'_>],
         path: &'f str,
     ) -> Result<Self, ToolError> {
         let encoding = TextEncoding::detect(bytes);
@@ -70,12 +70,12 @@ impl<'f> EncodedText<'f> {
     /// Checks that each text that `plan` replaces begins at the start of a character.
     pub(super) fn check_plan(
         &self,
-        changes: &[PlannedChange<'_>],
+        changes: &[PlannedTextChange<'_>],
         plan: &EditPlan<'_>,
     ) -> Result<(), ToolError> {
         let TextEncoding::Legacy(_) = self.encoding else { return Ok(()) };
         for span in &plan.spans {
-            let is_by_text = matches!(changes[span.edit], PlannedChange::Text { .. });
+            let is_by_text = matches!(changes[span.edit], PlannedTextChange::Text { .. });
             if is_by_text && self.may_begin_inside_char(span.from, span.to) {
                 return Err(self.refuse_text(span.edit, "old", "it may begin inside a character"));
             }
@@ -107,12 +107,12 @@ impl<'f> EncodedText<'f> {
     }
 
     /// Checks that `changes` contain only ASCII if the encoding is only guessed.
-    fn check_ascii(&self, changes: &[PlannedChange<'_>]) -> Result<(), ToolError> {
+    fn check_ascii(&self, changes: &[PlannedTextChange<'_>]) -> Result<(), ToolError> {
         let TextEncoding::Legacy(_) = self.encoding else { return Ok(()) };
         for (edit, change) in changes.iter().enumerate() {
             let (old, new) = match change {
-                PlannedChange::Text { old, new, .. } => (*old, *new),
-                PlannedChange::Lines { new, .. } => ("", *new),
+                PlannedTextChange::Text { old, new, .. } => (*old, *new),
+                PlannedTextChange::Lines { new, .. } => ("", *new),
             };
             for (field, text) in [("old", old), ("new", new)] {
                 if !text.is_ascii() {

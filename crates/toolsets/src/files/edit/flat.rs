@@ -10,7 +10,7 @@ const BLOCK_BYTES: usize = 4 << 10;
 pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Text of a file with `\r\n` replaced by `\n`.
-pub(super) struct FlatText<'f> {
+pub(super) struct LfNormalizedText<'f> {
     pub(super) text: Cow<'f, [u8]>,
     /// Positions of the newlines in `text` that are `\r\n` in the file.
     crlf_newlines: Vec<usize>,
@@ -20,10 +20,10 @@ pub(super) struct FlatText<'f> {
 
 /// Returns `bytes` with `\r\n` replaced by `\n`.
 pub(super) fn normalize_newlines(bytes: &[u8]) -> Cow<'_, [u8]> {
-    FlatText::new(bytes).text
+    LfNormalizedText::new(bytes).text
 }
 
-impl<'f> FlatText<'f> {
+impl<'f> LfNormalizedText<'f> {
     pub(super) fn new(bytes: &'f [u8]) -> Self {
         let mut flat = Vec::new();
         let mut crlf_newlines = Vec::new();

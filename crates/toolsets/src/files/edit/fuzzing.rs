@@ -5,18 +5,20 @@
 
 use super::diff;
 use super::flat::BYTE_ORDER_MARK;
-use super::plan::{EditPlan, Occurrences, PlannedChange, apply, plan_edit, validate_change};
-use toolgate_world::root::WorkMonitor;
+use super::plan::{
+    EditPlan, PlannedTextChange, RequiredOccurrences, apply, plan_edit, validate_change,
+};
+use toolgate_world::root::DiskWorkMonitor;
 
 /// Runs the edit that the fuzz input `bytes` describes, and applies the resulting diff.
 pub(crate) fn check_edit(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let mut parts = text.split('\u{1f}');
     let file = parts.next().unwrap_or_default();
-    let changes: Vec<super::EditChange> = parts.take(8).filter_map(parse_change).collect();
+    let changes: Vec<super::FileEditChange> = parts.take(8).filter_map(parse_change).collect();
     let changes = changes.iter().enumerate().map(|(at, change)| validate_change(at, change));
     let Ok(changes) = changes.collect::<Result<Vec<_>, _>>() else { return };
-    let Ok(plan) = plan_edit(file.as_bytes(), &changes, "f", u64::MAX, &WorkMonitor::default())
+    let Ok(plan) = plan_edit(file.as_bytes(), &changes, "f", u64::MAX, &DiskWorkMonitor::default())
     else {
         return;
     };
@@ -29,25 +31,25 @@ pub(crate) fn check_edit(bytes: &[u8]) {
 }
 
 /// Compares `edited` with a simple model of one change, if the model covers it.
-fn compare_with_model(file: &str, change: &PlannedChange<'_>, edited: &str) {
+fn compare_with_model(file: &str, change: &PlannedTextChange<'_>, edited: &str) {
     let flat = |text: &str| text.replace("\r\n", "\n");
     match change {
-        PlannedChange::Text { old, new, times } => {
+        PlannedTextChange::Text { old, new, times } => {
             let file = flat(file);
             let old = flat(old);
             match times {
-                Occurrences::Once => assert_eq!(file.matches(&old).count(), 1),
-                Occurrences::Exactly(count) => {
+                RequiredOccurrences::Once => assert_eq!(file.matches(&old).count(), 1),
+                RequiredOccurrences::Exactly(count) => {
                     assert_eq!(file.matches(&old).count() as u64, *count);
                 }
-                Occurrences::Any => assert!(file.contains(&old)),
+                RequiredOccurrences::Any => assert!(file.contains(&old)),
             }
             // A CR before the inserted text may merge with it into one line ending.
             if !file.contains('\r') && !new.contains('\r') {
                 assert_eq!(flat(edited), replace_occurrences(&file, &old, new));
             }
         }
-        PlannedChange::Lines { first, end, new } => {
+        PlannedTextChange::Lines { first, end, new } => {
             let plain = !file.contains('\r') && !new.contains('\r') && file.ends_with('\n');
             if plain
                 && !file.as_bytes().starts_with(BYTE_ORDER_MARK)
@@ -84,7 +86,7 @@ fn check_patch(file: &str, edited: &str, plan: &EditPlan<'_>) {
         &plan.spans,
         "f",
         1 << 20,
-        &WorkMonitor::default(),
+        &DiskWorkMonitor::default(),
     );
     let (diff, is_cut) = result.expect("the diff is never cancelled");
     if !is_cut {
@@ -92,9 +94,9 @@ fn check_patch(file: &str, edited: &str, plan: &EditPlan<'_>) {
     }
 }
 
-fn parse_change(text: &str) -> Option<super::EditChange> {
+fn parse_change(text: &str) -> Option<super::FileEditChange> {
     let (place, new) = text.split_once('\u{1e}')?;
-    let none = super::EditChange {
+    let none = super::FileEditChange {
         path: None,
         old: None,
         new: new.to_owned(),
@@ -107,14 +109,14 @@ fn parse_change(text: &str) -> Option<super::EditChange> {
         Some((first.parse().ok()?, if last.is_empty() { None } else { Some(last.parse().ok()?) }))
     });
     if let Some((first, last)) = lines {
-        return Some(super::EditChange { start_line: Some(first), end_line: last, ..none });
+        return Some(super::FileEditChange { start_line: Some(first), end_line: last, ..none });
     }
     let (old, replace_all, count) = match place.as_bytes().first() {
         Some(b'*') => (&place[1..], true, None),
         Some(digit @ b'1'..=b'9') => (&place[1..], false, Some(u64::from(digit - b'0'))),
         _ => (place, false, None),
     };
-    Some(super::EditChange { old: Some(old.to_owned()), replace_all, count, ..none })
+    Some(super::FileEditChange { old: Some(old.to_owned()), replace_all, count, ..none })
 }
 
 /// Applies a unified diff to `old`, like the `patch` program.

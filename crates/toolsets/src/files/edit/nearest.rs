@@ -8,7 +8,7 @@ use memchr::{memchr, memmem, memrchr};
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::{decompose_canonical, is_combining_mark};
 
-use super::flat::FlatText;
+use super::flat::LfNormalizedText;
 use super::numbered::unnumbered;
 use toolgate_world::root::quoted_path;
 
@@ -23,7 +23,7 @@ const LINE_BYTES_MAX: usize = 200;
 const COMMON_BYTES_MIN: usize = 8;
 
 /// Explains why `old` is not in the file at `path`, and suggests a fix.
-pub(super) fn explain_missing(flat: &FlatText<'_>, old: &[u8], path: &str) -> String {
+pub(super) fn explain_missing(flat: &LfNormalizedText<'_>, old: &[u8], path: &str) -> String {
     let path = quoted_path(path);
     let without = std::str::from_utf8(old).map(unnumbered).unwrap_or_default();
     let is_there = |text: &&String| memmem::find(&flat.text, text.as_bytes()).is_some();
@@ -60,7 +60,7 @@ pub(super) fn explain_missing(flat: &FlatText<'_>, old: &[u8], path: &str) -> St
         );
     }
     if let Some(at) = memmem::find(&file.lowercase_bytes(), &text.lowercase_bytes()) {
-        let all = CommonPart { len: text.bytes.len(), at };
+        let all = CommonSubstring { len: text.bytes.len(), at };
         return describe_near_match("letter case", flat, old, &file, all, &path);
     }
     let tail = |len| memmem::find(&file.bytes, &text.bytes[text.bytes.len() - len..]);
@@ -95,10 +95,10 @@ pub(super) fn explain_missing(flat: &FlatText<'_>, old: &[u8], path: &str) -> St
 /// that match.
 fn describe_near_match(
     what: &str,
-    flat: &FlatText<'_>,
+    flat: &LfNormalizedText<'_>,
     old: &[u8],
     file: &ComparableText,
-    common: CommonPart,
+    common: CommonSubstring,
     path: &str,
 ) -> String {
     let last = common.at + common.len - 1;
@@ -189,26 +189,26 @@ fn differs_in_normalization(found: &[u8], old: &[u8]) -> bool {
 
 /// Length and position of a part that the file has in common with a missing text.
 #[derive(Clone, Copy)]
-struct CommonPart {
+struct CommonSubstring {
     len: usize,
     at: usize,
 }
 
 /// Returns the longest length for which `find` succeeds. If a length succeeds, every smaller one
 /// must.
-fn longest_common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> CommonPart {
-    let mut best = CommonPart { len: 0, at: 0 };
+fn longest_common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> CommonSubstring {
+    let mut best = CommonSubstring { len: 0, at: 0 };
     let mut low = 1;
     let mut high = text.len();
     // Most often the whole text is found, or nothing.
     if let Some(at) = find(high) {
-        return CommonPart { len: high, at };
+        return CommonSubstring { len: high, at };
     }
     while low <= high {
         let len = low.midpoint(high);
         match find(len) {
             Some(at) => {
-                best = CommonPart { len, at };
+                best = CommonSubstring { len, at };
                 low = len + 1;
             }
             None => high = len - 1,

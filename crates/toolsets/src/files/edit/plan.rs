@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use memchr::memmem;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
-use super::flat::{FlatText, normalize_newlines};
+use super::flat::{LfNormalizedText, normalize_newlines};
 use super::nearest;
 use crate::counted::counted;
-use toolgate_world::root::{WorkMonitor, quoted_path};
+use toolgate_world::root::{DiskWorkMonitor, quoted_path};
 
 /// Maximum number of places in a file that one call changes. Each of them takes some memory.
 const PLACES_MAX: usize = 1_000_000;
@@ -16,16 +16,16 @@ const PLACES_MAX: usize = 1_000_000;
 const PLACES_LISTED_MAX: usize = 10;
 
 /// A validated change to a file.
-pub(super) enum PlannedChange<'c> {
+pub(super) enum PlannedTextChange<'c> {
     /// Replaces the text `old` as often as `times` requires.
-    Text { old: &'c str, new: &'c str, times: Occurrences },
+    Text { old: &'c str, new: &'c str, times: RequiredOccurrences },
     /// Replaces the lines from `first` up to `end`.
     Lines { first: u64, end: u64, new: &'c str },
 }
 
 /// Required number of occurrences of a text that is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Occurrences {
+pub(super) enum RequiredOccurrences {
     Once,
     Any,
     Exactly(u64),
@@ -52,22 +52,23 @@ pub(super) struct EditPlan<'c> {
 }
 
 /// Returns true if every change identifies its place by text, not by line numbers.
-pub(super) fn all_by_text(changes: &[PlannedChange<'_>]) -> bool {
+pub(super) fn all_by_text(changes: &[PlannedTextChange<'_>]) -> bool {
     changes.iter().all(|change| match change {
-        PlannedChange::Text { .. } => true,
-        PlannedChange::Lines { .. } => false,
+        PlannedTextChange::Text { .. } => true,
+        PlannedTextChange::Lines { .. } => false,
     })
 }
 
 /// Validates the change that is at the position `at` in the call.
 pub(super) fn validate_change(
     at: usize,
-    change: &super::EditChange,
-) -> Result<PlannedChange<'_>, ToolError> {
+    change: &super::FileEditChange,
+) -> Result<PlannedTextChange<'_>, ToolError> {
     let invalid = |field: &str, message: &str| {
         Err(ToolError::invalid(format!("/edits/{at}{field}"), message))
     };
-    let super::EditChange { old, new, replace_all, count, start_line, end_line, path: _ } = change;
+    let super::FileEditChange { old, new, replace_all, count, start_line, end_line, path: _ } =
+        change;
     match (old.as_deref(), *start_line) {
         (Some(_), Some(_)) => {
             invalid("", "it has both old and start_line; give old, or start_line and end_line")
@@ -79,11 +80,11 @@ pub(super) fn validate_change(
         (Some(old), None) if old == new => invalid("/new", "it is the same as old"),
         (Some(old), None) => {
             let times = match (replace_all, count) {
-                (_, Some(count)) => Occurrences::Exactly(*count),
-                (true, None) => Occurrences::Any,
-                (false, None) => Occurrences::Once,
+                (_, Some(count)) => RequiredOccurrences::Exactly(*count),
+                (true, None) => RequiredOccurrences::Any,
+                (false, None) => RequiredOccurrences::Once,
             };
-            Ok(PlannedChange::Text { old, new, times })
+            Ok(PlannedTextChange::Text { old, new, times })
         }
         (None, Some(_)) if *replace_all || count.is_some() => {
             invalid("", "replace_all and count require old; they do not apply to lines")
@@ -97,7 +98,7 @@ pub(super) fn validate_change(
                     "it is before start_line; to insert before start_line give start_line - 1",
                 );
             }
-            Ok(PlannedChange::Lines { first, end: last.saturating_add(1), new })
+            Ok(PlannedTextChange::Lines { first, end: last.saturating_add(1), new })
         }
         (None, None) => invalid("", "it has no old and no start_line; give one of them"),
     }
@@ -111,27 +112,27 @@ pub(super) fn validate_change(
 /// edited file would be too large. Its size is known before its text takes memory.
 pub(super) fn plan_edit<'c>(
     bytes: &[u8],
-    changes: &'c [PlannedChange<'_>],
+    changes: &'c [PlannedTextChange<'_>],
     path: &str,
     bytes_max: u64,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<EditPlan<'c>, ToolError> {
-    let flat = FlatText::new(bytes);
-    let mut budget = SpanBudget::new(bytes_max, path);
+    let flat = LfNormalizedText::new(bytes);
+    let mut budget = EditMemoryBudget::new(bytes_max, path);
     let mut spans = Vec::new();
     let mut drops_final_newline = false;
     for (edit, change) in changes.iter().enumerate() {
         watch.check_cancelled()?;
         match change {
-            PlannedChange::Text { old, new, times } => {
+            PlannedTextChange::Text { old, new, times } => {
                 let old = normalize_newlines(old.as_bytes());
                 let places = find_places(&flat, &old, *times).map_err(|why| match why {
-                    OldTextError::Absent => {
+                    OldTextMatchError::Absent => {
                         let before = &changes[..edit];
                         let message = explain_absence(&flat, &old, before, path);
                         ToolError::invalid(format!("/edits/{edit}/old"), message)
                     }
-                    OldTextError::Mismatch(message) => {
+                    OldTextMatchError::Mismatch(message) => {
                         ToolError::invalid(format!("/edits/{edit}/old"), message)
                     }
                 })?;
@@ -149,7 +150,7 @@ pub(super) fn plan_edit<'c>(
                     });
                 }
             }
-            PlannedChange::Lines { first, end, new } => {
+            PlannedTextChange::Lines { first, end, new } => {
                 let (from, to) = line_range(&flat, *first, *end, edit)?;
                 drops_final_newline |= new.is_empty()
                     && from < to
@@ -183,7 +184,7 @@ pub(super) fn plan_edit<'c>(
 }
 
 /// Memory that the replacements in one call may take.
-struct SpanBudget<'p> {
+struct EditMemoryBudget<'p> {
     path: &'p str,
     bytes_max: u64,
     /// Bytes of all replacements that were counted so far.
@@ -191,7 +192,7 @@ struct SpanBudget<'p> {
     places: usize,
 }
 
-impl<'p> SpanBudget<'p> {
+impl<'p> EditMemoryBudget<'p> {
     fn new(bytes_max: u64, path: &'p str) -> Self {
         Self { path, bytes_max, bytes: 0, places: 0 }
     }
@@ -231,7 +232,7 @@ impl<'p> SpanBudget<'p> {
             quoted_path(self.path),
             self.bytes_max
         );
-        ToolError::new(ToolFault::TooLarge, message)
+        ToolError::new(ToolErrorKind::TooLarge, message)
     }
 }
 
@@ -254,23 +255,23 @@ pub(super) fn apply(bytes: &[u8], plan: &EditPlan<'_>) -> Vec<u8> {
     new
 }
 
-enum OldTextError {
+enum OldTextMatchError {
     Absent,
     Mismatch(String),
 }
 
 /// Returns the positions of `old` in the text with `\n` as its only line ending.
 fn find_places(
-    flat: &FlatText<'_>,
+    flat: &LfNormalizedText<'_>,
     old: &[u8],
-    times: Occurrences,
-) -> Result<Vec<usize>, OldTextError> {
+    times: RequiredOccurrences,
+) -> Result<Vec<usize>, OldTextMatchError> {
     let find = memmem::Finder::new(old);
-    let Some(first) = find.find(&flat.text) else { return Err(OldTextError::Absent) };
+    let Some(first) = find.find(&flat.text) else { return Err(OldTextMatchError::Absent) };
     match times {
         // One place beyond the limit is enough to refuse the change.
-        Occurrences::Any => Ok(find.find_iter(&flat.text).take(PLACES_MAX + 1).collect()),
-        Occurrences::Exactly(count) => {
+        RequiredOccurrences::Any => Ok(find.find_iter(&flat.text).take(PLACES_MAX + 1).collect()),
+        RequiredOccurrences::Exactly(count) => {
             let total = find.find_iter(&flat.text).count();
             let places = find.find_iter(&flat.text);
             if total as u64 == count {
@@ -281,24 +282,29 @@ fn find_places(
             }
         }
         // The search starts one byte later, to find overlapping occurrences, too.
-        Occurrences::Once => match find.find(&flat.text[first + 1..]) {
+        RequiredOccurrences::Once => match find.find(&flat.text[first + 1..]) {
             None => Ok(vec![first]),
             Some(_) => Err(ambiguity_error(flat, &find)),
         },
     }
 }
 
-fn miscount_error(flat: &FlatText<'_>, listed: &[usize], total: usize, count: u64) -> OldTextError {
+fn miscount_error(
+    flat: &LfNormalizedText<'_>,
+    listed: &[usize],
+    total: usize,
+    count: u64,
+) -> OldTextMatchError {
     let lines = listed.iter().map(|&at| flat.line_of(at).to_string());
     let lines = lines.collect::<Vec<_>>().join(", ");
     let more = if total > listed.len() { " …" } else { "" };
-    OldTextError::Mismatch(match total {
+    OldTextMatchError::Mismatch(match total {
         1 => format!("it occurs once (line {lines}), but count is {count}"),
         times => format!("it occurs {times} times (lines {lines}{more}), but count is {count}"),
     })
 }
 
-fn ambiguity_error(flat: &FlatText<'_>, find: &memmem::Finder<'_>) -> OldTextError {
+fn ambiguity_error(flat: &LfNormalizedText<'_>, find: &memmem::Finder<'_>) -> OldTextMatchError {
     let count = find.find_iter(&flat.text).count();
     let mut lines = Vec::new();
     let mut from = 0;
@@ -312,20 +318,20 @@ fn ambiguity_error(flat: &FlatText<'_>, find: &memmem::Finder<'_>) -> OldTextErr
     let lines = lines.join(", ");
     let times = if count == 1 { "once, at line" } else { "times, at lines" };
     let count = if count == 1 { String::new() } else { format!("{count} ") };
-    OldTextError::Mismatch(format!(
+    OldTextMatchError::Mismatch(format!(
         "it occurs {count}{times} {lines}{more}; include more surrounding text to name one, or set \
          replace_all, or set count to the number of occurrences you expect"
     ))
 }
 
 fn explain_absence(
-    flat: &FlatText<'_>,
+    flat: &LfNormalizedText<'_>,
     old: &[u8],
-    before: &[PlannedChange<'_>],
+    before: &[PlannedTextChange<'_>],
     path: &str,
 ) -> String {
     let inserting = before.iter().position(|change| match change {
-        PlannedChange::Text { new, .. } | PlannedChange::Lines { new, .. } => {
+        PlannedTextChange::Text { new, .. } | PlannedTextChange::Lines { new, .. } => {
             memmem::find(&normalize_newlines(new.as_bytes()), old).is_some()
         }
     });
@@ -342,7 +348,7 @@ fn explain_absence(
 /// Returns the range of the lines from `first` up to `end`, in the text with `\n` as its only line
 /// ending.
 fn line_range(
-    flat: &FlatText<'_>,
+    flat: &LfNormalizedText<'_>,
     first: u64,
     end: u64,
     edit: usize,
@@ -370,8 +376,8 @@ mod tests {
     /// Largest size of an edited file.
     const BYTES_MAX: u64 = 1 << 20;
 
-    fn edited(file: &str, changes: &[PlannedChange<'_>]) -> Result<Vec<u8>, String> {
-        let plan = plan_edit(file.as_bytes(), changes, "f", BYTES_MAX, &WorkMonitor::default());
+    fn edited(file: &str, changes: &[PlannedTextChange<'_>]) -> Result<Vec<u8>, String> {
+        let plan = plan_edit(file.as_bytes(), changes, "f", BYTES_MAX, &DiskWorkMonitor::default());
         Ok(apply(file.as_bytes(), &plan.map_err(|err| err.message)?))
     }
 
@@ -389,7 +395,7 @@ mod tests {
         #[test]
         fn replacing_every_occurrence_gives_the_result_of_the_standard_library(file in FILE, old in "(a|b|\n){1,3}", new in "(a|c|\n){0,4}") {
             prop_assume!(old != new);
-            let change = PlannedChange::Text { old: &old, new: &new, times: Occurrences::Any };
+            let change = PlannedTextChange::Text { old: &old, new: &new, times: RequiredOccurrences::Any };
             match edited(&file, &[change]) {
                 Ok(edited) => {
                     let edited = String::from_utf8(edited).unwrap();
@@ -403,7 +409,7 @@ mod tests {
         fn a_file_with_one_kind_of_ending_keeps_it(lines in prop::collection::vec("[ab]{0,3}", 1..8), crlf: bool, old in "(a|b|\n){1,3}", new in "(a|c|\n|\r\n){0,4}") {
             let ending = if crlf { "\r\n" } else { "\n" };
             let file = lines.join(ending) + ending;
-            let change = PlannedChange::Text { old: &old, new: &new, times: Occurrences::Any };
+            let change = PlannedTextChange::Text { old: &old, new: &new, times: RequiredOccurrences::Any };
             if let Ok(edited) = edited(&file, &[change]) {
                 let edited = String::from_utf8(edited).unwrap();
                 prop_assert_eq!(edited.matches(ending).count(), edited.matches('\n').count());
@@ -414,7 +420,7 @@ mod tests {
         #[test]
         fn bytes_around_the_replaced_text_stay_unchanged(before in FILE, after in FILE, new in "(a|c|\n){0,4}") {
             let file = format!("{before}<old>{after}");
-            let change = PlannedChange::Text { old: "<old>", new: &new, times: Occurrences::Once };
+            let change = PlannedTextChange::Text { old: "<old>", new: &new, times: RequiredOccurrences::Once };
             let edited = edited(&file, &[change]).unwrap();
             prop_assert!(edited.starts_with(before.as_bytes()) && edited.ends_with(after.as_bytes()));
         }
@@ -423,14 +429,14 @@ mod tests {
         fn replacing_lines_gives_the_result_of_splitting_and_joining(file in "(a|b|\n){1,20}\n", first in 1_usize..8, len in 0_usize..4, new in "((a|c){1,3}\n){0,3}") {
             let total = file.split_inclusive('\n').count();
             prop_assume!(first + len <= total + 1);
-            let change = PlannedChange::Lines { first: first as u64, end: (first + len) as u64, new: &new };
+            let change = PlannedTextChange::Lines { first: first as u64, end: (first + len) as u64, new: &new };
             let edited = edited(&file, &[change]).unwrap();
             prop_assert_eq!(String::from_utf8(edited).unwrap(), by_lines(&file, first, first + len, &new));
         }
 
         #[test]
         fn a_missing_text_gets_an_explanation(file in FILE, old in "(a|b|’|'| |\t|\n|é){1,12}") {
-            let change = PlannedChange::Text { old: &old, new: "x", times: Occurrences::Once };
+            let change = PlannedTextChange::Text { old: &old, new: "x", times: RequiredOccurrences::Once };
             if let Err(message) = edited(&file, &[change]) {
                 prop_assert!(!message.is_empty());
             }
@@ -438,14 +444,14 @@ mod tests {
 
         #[test]
         fn applying_the_diff_of_an_edit_gives_the_edited_file(file in "((a|b|c){1,2}\n|d\n){0,80}[ab]{0,1}", new in "(x|y\n){0,2}", lines in prop::collection::btree_set(1_u64..60, 0..5)) {
-            let by_text = PlannedChange::Text { old: "d\n", new: &new, times: Occurrences::Any };
+            let by_text = PlannedTextChange::Text { old: "d\n", new: &new, times: RequiredOccurrences::Any };
             let total = file.split_inclusive('\n').count() as u64;
-            let by_line = |&first: &u64| PlannedChange::Lines { first, end: first + 1, new: &new };
+            let by_line = |&first: &u64| PlannedTextChange::Lines { first, end: first + 1, new: &new };
             let by_lines: Vec<_> = lines.iter().filter(|line| **line <= total).map(by_line).collect();
             for changes in [vec![by_text], by_lines] {
-                let Ok(plan) = plan_edit(file.as_bytes(), &changes, "f", BYTES_MAX, &WorkMonitor::default()) else { continue };
+                let Ok(plan) = plan_edit(file.as_bytes(), &changes, "f", BYTES_MAX, &DiskWorkMonitor::default()) else { continue };
                 let new = apply(file.as_bytes(), &plan);
-                let (diff, cut) = diff::unified_diff(file.as_bytes(), &new, &plan.spans, "f", 1 << 20, &WorkMonitor::default()).unwrap();
+                let (diff, cut) = diff::unified_diff(file.as_bytes(), &new, &plan.spans, "f", 1 << 20, &DiskWorkMonitor::default()).unwrap();
                 prop_assert!(!cut);
                 prop_assert_eq!(patched(&file, &diff), String::from_utf8(new).unwrap());
             }
@@ -454,7 +460,7 @@ mod tests {
         #[test]
         fn applying_the_diff_to_the_old_file_gives_the_new_one(old in "((a|b|c){0,2}\n){0,30}[ab]{0,1}", new in "((a|b|c){0,2}\n){0,30}[ab]{0,1}") {
             let all = ReplacedSpan { from: 0, to: old.len(), new: new.clone().into_bytes().into(), edit: 0 };
-            let (diff, cut) = diff::unified_diff(old.as_bytes(), new.as_bytes(), &[all], "f", 1 << 20, &WorkMonitor::default()).unwrap();
+            let (diff, cut) = diff::unified_diff(old.as_bytes(), new.as_bytes(), &[all], "f", 1 << 20, &DiskWorkMonitor::default()).unwrap();
             prop_assert!(!cut);
             prop_assert_eq!(patched(&old, &diff), new);
         }
@@ -471,11 +477,11 @@ mod tests {
             (&"x".repeat(PLACES_MAX + 1), "x", &"yy".to_owned(), "at most 1000000"),
             (&lines, "x", &"yy".to_owned(), "have 1572864 bytes"),
         ] {
-            let all = PlannedChange::Text { old, new, times: Occurrences::Any };
+            let all = PlannedTextChange::Text { old, new, times: RequiredOccurrences::Any };
             let why = edited(file, &[all]).unwrap_err();
             assert!(why.contains(problem), "{why}");
         }
-        let longer = PlannedChange::Lines { first: 1, end: 1, new: &lines };
+        let longer = PlannedTextChange::Lines { first: 1, end: 1, new: &lines };
         assert!(edited(&lines, &[longer]).unwrap_err().contains("have 2097152 bytes"));
     }
 

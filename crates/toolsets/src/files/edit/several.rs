@@ -1,16 +1,16 @@
 //! Edits of several files in one call: all are checked before the first is written.
 
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 use toolgate_world::root::quoted_path;
 
-use super::plan::{self, PlannedChange};
-use super::{CheckedEdit, EditFileInput, EditFileOutput, FileEditor};
+use super::plan::{self, PlannedTextChange};
+use super::{CheckedFileEdit, EditFileInput, EditFileOutput, FileEditor};
 
 /// The changes that a call makes in one file.
 pub(super) struct FileEdits<'e> {
     /// Path of the file, as given in the call.
     pub(super) path: String,
-    pub(super) changes: Vec<PlannedChange<'e>>,
+    pub(super) changes: Vec<PlannedTextChange<'e>>,
     /// The position in the call of each change to this file.
     positions: Vec<usize>,
 }
@@ -56,7 +56,7 @@ pub(super) fn edit_files(
     let mut checked = Vec::new();
     for file in files {
         let edit = editor.check(file).map_err(|err| file.with_call_positions(err))?;
-        let is_same = |(_, known): &(String, CheckedEdit)| known.meta.is_same_entry(&edit.meta);
+        let is_same = |(_, known): &(String, CheckedFileEdit)| known.meta.is_same_entry(&edit.meta);
         if checked.iter().any(is_same) {
             let message = format!("{} is named in two ways; use one", quoted_path(&edit.path));
             return Err(ToolError::invalid("/edits", message));
@@ -65,7 +65,7 @@ pub(super) fn edit_files(
         bytes += (edit.new.as_ref().map_or(0, Vec::len) + edit.diff.len()) as u64;
         if bytes > most {
             let message = format!("the edited files have more than {most} bytes; edit fewer");
-            return Err(ToolError::new(ToolFault::TooLarge, message));
+            return Err(ToolError::new(ToolErrorKind::TooLarge, message));
         }
         checked.push((edit.path.clone(), edit));
     }
@@ -102,7 +102,7 @@ fn partial_error(err: ToolError, paths: &[String], done: usize) -> ToolError {
 impl FileEdits<'_> {
     /// Converts positions among the changes of this file to positions in the call.
     fn with_call_positions(&self, err: ToolError) -> ToolError {
-        let ToolFault::Invalid { pointer } = &err.fault else { return err };
+        let ToolErrorKind::Invalid { pointer } = &err.fault else { return err };
         let Some(rest) = pointer.strip_prefix("/edits/") else { return err };
         let (at, field) =
             rest.split_once('/').map_or((rest, None), |(at, field)| (at, Some(field)));

@@ -4,7 +4,7 @@ use toolgate_contract::ToolError;
 
 use crate::text_encoding::{ByteOrder, LineEnds};
 use toolgate_world::Root;
-use toolgate_world::root::{Etag, WorkMonitor, WorkspaceFile};
+use toolgate_world::root::{DiskWorkMonitor, Etag, WorkspaceFile};
 
 /// Largest file kept in memory, in bytes, so that its etag matches exactly the bytes returned.
 const IN_MEMORY_BYTES_MAX: u64 = 1 << 20;
@@ -14,7 +14,7 @@ const BLOCK_BYTES: u64 = 256 << 10;
 const HEAD_BYTES: u64 = 64 << 10;
 
 /// An open file with its etag and, if it was counted, its number of lines.
-pub(super) struct FileContent<'w> {
+pub(super) struct OpenFileContent<'w> {
     pub(super) file: WorkspaceFile,
     pub(super) etag: Etag,
     pub(super) lines: Option<u64>,
@@ -24,19 +24,19 @@ pub(super) struct FileContent<'w> {
     size: u64,
     /// The whole content of the file, if it is in memory and was not taken.
     in_memory: Option<Vec<u8>>,
-    watch: &'w WorkMonitor,
+    watch: &'w DiskWorkMonitor,
 }
 
-impl<'w> FileContent<'w> {
+impl<'w> OpenFileContent<'w> {
     /// Opens the content of `file`, of which up to `wanted_max` bytes are wanted.
     ///
-    /// A small file, or one that is wanted whole, is read into memory once. Any other file is hashed
-    /// first and read afterwards, so the content is never older than its etag.
+    /// A small file, or one that is wanted whole, is read into memory once. Any other file is
+    /// hashed first and read afterwards, so the content is never older than its etag.
     pub(super) fn open(
         root: &Root,
         file: WorkspaceFile,
         wanted_max: u64,
-        watch: &'w WorkMonitor,
+        watch: &'w DiskWorkMonitor,
     ) -> Result<Self, ToolError> {
         let size = file.meta().size();
         if root.has_strong_etag(file.meta()) && size <= wanted_max.max(IN_MEMORY_BYTES_MAX) {
@@ -181,7 +181,7 @@ impl<'w> FileContent<'w> {
 fn count_lines(
     file: &WorkspaceFile,
     ends: LineEnds,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<u64, ToolError> {
     let mut count = 0;
     file.for_each_block(0, watch, |block| {

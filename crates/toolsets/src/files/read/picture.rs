@@ -8,10 +8,10 @@ use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
 use schemars::JsonSchema;
 use serde::Serialize;
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 use toolgate_world::root::quoted_path;
 
-use super::content::FileContent;
+use super::content::OpenFileContent;
 
 /// Largest picture that is shown, in bytes. Model APIs refuse larger ones.
 const PICTURE_BYTES_MAX: usize = 3 << 20;
@@ -26,7 +26,7 @@ const SOURCE_BYTES_MAX: u64 = 32 << 20;
 const PIXEL_BYTES_MAX: u64 = 192 << 20;
 /// Quality of a picture that is compressed with loss, from 1 to 100.
 const JPEG_QUALITY: u8 = 85;
-/// Picture formats that model APIs accept, with their first bytes.
+/// ShownPicture formats that model APIs accept, with their first bytes.
 const FORMATS: [(&[u8], ImageFormat); 4] = [
     (b"\x89PNG\r\n\x1a\n", ImageFormat::Png),
     (b"\xff\xd8\xff", ImageFormat::Jpeg),
@@ -41,7 +41,7 @@ static SCALING: Mutex<()> = Mutex::new(());
 
 /// A picture that `files.read` shows.
 #[derive(Debug)]
-pub(super) struct Picture {
+pub(super) struct ShownPicture {
     /// Content of the file, or of the scaled picture.
     pub(super) bytes: Vec<u8>,
     /// Media type of `bytes`.
@@ -65,9 +65,9 @@ pub(super) struct PictureSize {
 /// # Errors
 /// Fails if the picture is too large to be scaled down.
 pub(super) fn read_picture(
-    content: &FileContent<'_>,
+    content: &OpenFileContent<'_>,
     is_wanted: bool,
-) -> Result<Option<Picture>, ToolError> {
+) -> Result<Option<ShownPicture>, ToolError> {
     if !is_wanted || content.size() < HEAD_BYTES {
         return Ok(None);
     }
@@ -77,11 +77,11 @@ pub(super) fn read_picture(
         return Err(too_large(content.file.path(), content.size(), &reason));
     }
     let bytes = content.read(0, content.size())?;
-    Ok(Some(Picture { bytes, media_type: format.to_mime_type(), scaled_from: None, format }))
+    Ok(Some(ShownPicture { bytes, media_type: format.to_mime_type(), scaled_from: None, format }))
 }
 
 /// Returns the picture of the file `path` as it is shown: scaled down if it is large.
-pub(super) fn fit(picture: Picture, path: &str) -> Result<Picture, ToolError> {
+pub(super) fn fit(picture: ShownPicture, path: &str) -> Result<ShownPicture, ToolError> {
     if !picture.is_large() {
         return Ok(picture);
     }
@@ -89,7 +89,7 @@ pub(super) fn fit(picture: Picture, path: &str) -> Result<Picture, ToolError> {
     picture.scale().map_err(|reason| too_large(path, bytes, &reason))
 }
 
-impl Picture {
+impl ShownPicture {
     /// Returns true if the picture must be scaled down before it is shown.
     pub(super) fn is_large(&self) -> bool {
         let is_long = |size: PictureSize| size.width.max(size.height) > EDGE_MAX;
@@ -155,7 +155,7 @@ fn too_large(path: &str, bytes: u64, reason: &str) -> ToolError {
          scale it down with a program, or read it with encoding base64",
         quoted_path(path)
     );
-    ToolError::new(ToolFault::TooLarge, message)
+    ToolError::new(ToolErrorKind::TooLarge, message)
 }
 
 /// Returns the format of a picture whose first bytes are `head`.
@@ -169,12 +169,12 @@ fn format_of(head: &[u8]) -> Option<ImageFormat> {
 mod tests {
     use super::*;
 
-    fn picture(width: u32, height: u32, format: ImageFormat) -> Picture {
+    fn picture(width: u32, height: u32, format: ImageFormat) -> ShownPicture {
         let mut bytes = Cursor::new(Vec::new());
         let image = DynamicImage::new_rgb8(width, height);
         image.write_to(&mut bytes, format).expect("it is encoded");
         let bytes = bytes.into_inner();
-        Picture { bytes, media_type: format.to_mime_type(), scaled_from: None, format }
+        ShownPicture { bytes, media_type: format.to_mime_type(), scaled_from: None, format }
     }
 
     #[test]
@@ -209,8 +209,12 @@ mod tests {
     fn a_large_picture_that_cannot_be_decoded_is_refused() {
         for format in [ImageFormat::Png, ImageFormat::Gif] {
             let bytes = vec![0; PICTURE_BYTES_MAX + 1];
-            let broken =
-                Picture { bytes, media_type: format.to_mime_type(), scaled_from: None, format };
+            let broken = ShownPicture {
+                bytes,
+                media_type: format.to_mime_type(),
+                scaled_from: None,
+                format,
+            };
             let refusal = fit(broken, "a/p.png").expect_err("it is refused");
             assert!(refusal.message.contains("`a/p.png` is too large"), "{}", refusal.message);
         }

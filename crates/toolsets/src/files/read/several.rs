@@ -3,11 +3,11 @@
 use serde::Serialize;
 use serde_json::Value;
 use toolgate_contract::printable::escape_line;
-use toolgate_contract::{ContentBlock, LazySchema, ResultText, ToolError, ToolOutcome};
+use toolgate_contract::{ContentBlock, LazySchema, ResultText, ToolError, TypedToolResult};
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
-use super::{ReadFileInput, ReadFileOutput, ReadRange, read_file};
+use super::{FileReadRange, ReadFileInput, ReadFileOutput, read_file};
 
 /// Largest number of files in one call of `files.read`.
 pub(super) const PATHS_MAX: usize = 20;
@@ -18,7 +18,7 @@ const PICTURES_BYTES_MAX: usize = 4 << 20;
 /// One of the further files that a call of `files.read` names.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub(super) enum OtherFile {
+pub(super) enum FurtherFileResult {
     /// A file that was read.
     Read(Box<ReadFileOutput>),
     /// A file that could not be read.
@@ -33,7 +33,7 @@ pub(super) enum OtherFile {
 /// Result of `files.read`, with structure, text and pictures.
 pub struct FileReadResult(pub(super) ReadFileOutput);
 
-impl ToolOutcome for FileReadResult {
+impl TypedToolResult for FileReadResult {
     fn schema() -> Option<LazySchema> {
         Some(LazySchema::for_type::<ReadFileOutput>())
     }
@@ -50,8 +50,10 @@ impl ToolOutcome for FileReadResult {
         let mut body = file_section(&self.0.path, &first);
         for other in &self.0.others {
             body += &match other {
-                OtherFile::Read(read) => file_section(&read.path, &ReadFileOutput::text(read)),
-                OtherFile::Failed { path, error } => {
+                FurtherFileResult::Read(read) => {
+                    file_section(&read.path, &ReadFileOutput::text(read))
+                }
+                FurtherFileResult::Failed { path, error } => {
                     file_section(path, &ResultText::from_body(error))
                 }
             };
@@ -61,8 +63,8 @@ impl ToolOutcome for FileReadResult {
 
     fn content(self) -> Vec<ContentBlock> {
         let others = self.0.others.into_iter().filter_map(|other| match other {
-            OtherFile::Read(read) => Some(*read),
-            OtherFile::Failed { .. } => None,
+            FurtherFileResult::Read(read) => Some(*read),
+            FurtherFileResult::Failed { .. } => None,
         });
         let first = ReadFileOutput { others: Vec::new(), ..self.0 };
         let picture = |read: ReadFileOutput| {
@@ -104,9 +106,9 @@ pub(super) fn check_paths(input: &ReadFileInput) -> Result<(), ToolError> {
 pub(super) fn read_files(
     root: &Root,
     input: &ReadFileInput,
-    range: &ReadRange,
+    range: &FileReadRange,
     limit: u64,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<ReadFileOutput, ToolError> {
     let mut first: Option<ReadFileOutput> = None;
     let mut failure = None;
@@ -124,18 +126,21 @@ pub(super) fn read_files(
         match read {
             Ok(read) if read.picture_bytes() > pictures_left => {
                 let error = "the pictures are too large to show together; read it alone".to_owned();
-                others.push(OtherFile::Failed { path: path.clone(), error });
+                others.push(FurtherFileResult::Failed { path: path.clone(), error });
             }
             Ok(read) => {
                 pictures_left -= read.picture_bytes();
                 left = left.saturating_sub(read.bytes.map_or(0, |bytes| bytes.length));
                 match first {
                     None => first = Some(read),
-                    Some(_) => others.push(OtherFile::Read(Box::new(read))),
+                    Some(_) => others.push(FurtherFileResult::Read(Box::new(read))),
                 }
             }
             Err(err) => {
-                others.push(OtherFile::Failed { path: path.clone(), error: err.message.clone() });
+                others.push(FurtherFileResult::Failed {
+                    path: path.clone(),
+                    error: err.message.clone(),
+                });
                 failure = failure.or(Some(err));
             }
         }

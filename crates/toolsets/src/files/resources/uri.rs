@@ -9,14 +9,14 @@ use toolgate_contract::ToolError;
 use crate::uri_paths::percent_encode_path;
 
 /// Converter for the URIs of everything beneath one folder.
-pub(super) struct FileUris {
+pub(super) struct FileUriConverter {
     /// URI of the folder, without a trailing `/`.
     base: String,
     /// Names of the folders on the path to the folder.
     names: Vec<Vec<u8>>,
 }
 
-impl FileUris {
+impl FileUriConverter {
     /// Creates the converter for the folder at `root`, an absolute path.
     pub(super) fn for_root(root: &Path) -> Self {
         let path = root.as_os_str().as_bytes();
@@ -130,7 +130,7 @@ fn shorten(uri: &str) -> String {
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_uri(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    let uris = FileUris::for_root(Path::new("/my ws"));
+    let uris = FileUriConverter::for_root(Path::new("/my ws"));
     for uri in [text, &format!("{}/{text}", uris.base)] {
         let Ok(path) = uris.parse_path(uri) else { continue };
         assert!(!path.is_empty() && !path.starts_with('/') && !path.contains('\0'), "{path:?}");
@@ -142,24 +142,27 @@ pub(crate) fn check_uri(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use toolgate_contract::ToolFault;
+    use toolgate_contract::ToolErrorKind;
 
     use super::*;
 
-    fn check(root: &str, uri: &str) -> Result<String, ToolFault> {
-        FileUris::for_root(Path::new(root)).parse_path(uri).map_err(|err| err.fault)
+    fn check(root: &str, uri: &str) -> Result<String, ToolErrorKind> {
+        FileUriConverter::for_root(Path::new(root)).parse_path(uri).map_err(|err| err.fault)
     }
 
     #[test]
     fn reserved_characters_are_encoded_and_others_are_not() {
-        let uris = FileUris::for_root(Path::new("/my ws"));
+        let uris = FileUriConverter::for_root(Path::new("/my ws"));
         assert_eq!(uris.uri_for("a b#c?d%e/é"), "file:///my%20ws/a%20b%23c%3Fd%25e/%C3%A9");
         assert_eq!(uris.uri_for("a+b,(c)@d=1.rs"), "file:///my%20ws/a+b,(c)@d=1.rs");
         assert_eq!(uris.uri_for("."), "file:///my%20ws");
         assert_eq!(uris.template(), "file:///my%20ws/{+path}");
-        assert_eq!(FileUris::for_root(Path::new("/{x}")).template(), "file:///%7Bx%7D/{+path}");
-        assert_eq!(FileUris::for_root(Path::new("/")).uri_for("etc"), "file:///etc");
-        assert_eq!(FileUris::for_root(Path::new("/")).uri_for("."), "file:///");
+        assert_eq!(
+            FileUriConverter::for_root(Path::new("/{x}")).template(),
+            "file:///%7Bx%7D/{+path}"
+        );
+        assert_eq!(FileUriConverter::for_root(Path::new("/")).uri_for("etc"), "file:///etc");
+        assert_eq!(FileUriConverter::for_root(Path::new("/")).uri_for("."), "file:///");
     }
 
     #[test]
@@ -191,7 +194,7 @@ mod tests {
             "file://evil/ws/a",
             "file://ws/a",
         ] {
-            assert_eq!(check("/ws", uri), Err(ToolFault::NotAllowed), "{uri}");
+            assert_eq!(check("/ws", uri), Err(ToolErrorKind::NotAllowed), "{uri}");
         }
         for uri in [
             "file:ws/a",
@@ -205,7 +208,7 @@ mod tests {
             "file:///ws/a?b",
             "file:///ws/a%FF",
         ] {
-            assert_eq!(check("/ws", uri), Err(ToolFault::NotFound), "{uri}");
+            assert_eq!(check("/ws", uri), Err(ToolErrorKind::NotFound), "{uri}");
         }
     }
 
@@ -216,7 +219,7 @@ mod tests {
             root in "(/[^/\u{0}]{1,6}){0,3}",
         ) {
             prop_assume!(names.iter().all(|name| name != "." && name != ".."));
-            let uris = FileUris::for_root(Path::new(&root));
+            let uris = FileUriConverter::for_root(Path::new(&root));
             let path = names.join("/");
             let uri = uris.uri_for(&path);
             prop_assert!(uri.is_ascii() && !uri.contains([' ', '#', '?', '"', '<', '{']), "{uri}");

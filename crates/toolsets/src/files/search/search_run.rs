@@ -12,13 +12,15 @@ use std::thread;
 use toolgate_contract::ToolError;
 
 use super::query::{FileSearchQuery, LastReturnedMatch};
-use super::{LineMatch, NameMatch, SearchFilesInput, SearchFilesOutput};
+use super::{EntryNameMatch, FileLineMatch, SearchFilesInput, SearchFilesOutput};
 use crate::grep::{
-    AnswerSpace, FileLines, FileScanner, LINE_OVERHEAD_BYTES, MatchSpan, MatchedLine, ScanOutcome,
-    SearchThreads, collect_lines,
+    FileScanOutcome, FileScanner, LINE_OVERHEAD_BYTES, MatchLineSpan, MatchedLine,
+    RemainingAnswerSpace, ReservedSearchThreads, SearchedFileLines, collect_lines,
 };
 use toolgate_world::Root;
-use toolgate_world::root::{EntryKind, TreeWalk, WalkEntry, WalkFilter, WalkStart, WorkMonitor};
+use toolgate_world::root::{
+    DiskWorkMonitor, EntryKind, TreeWalk, WalkEntry, WalkFilter, WalkStartPoint,
+};
 
 const BATCH_MIN: usize = 32;
 const BATCH_MAX: usize = 1024;
@@ -30,21 +32,22 @@ pub(super) fn run_search(
     root: &Root,
     input: &SearchFilesInput,
     answer_bytes: u64,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<SearchFilesOutput, ToolError> {
     let query = FileSearchQuery::parse(input, root.path())?;
-    let mut answer = PartialAnswer::new(input.limit, answer_bytes);
+    let mut answer = PartialSearchAnswer::new(input.limit, answer_bytes);
     match root.walk_start(&input.path)? {
-        WalkStart::File(file) => {
-            let run = SearchRun { root, input, query: &query, start: file.path.clone(), watch };
+        WalkStartPoint::File(file) => {
+            let run = FileSearchRun { root, input, query: &query, start: file.path.clone(), watch };
             if query.text.is_some() {
                 answer.add_batch(run.search_batch(&[file], answer.room), watch)?;
             } else {
                 run.check_name(file, &mut answer);
             }
         }
-        WalkStart::Folder(folder) => {
-            let run = SearchRun { root, input, query: &query, start: folder.path.clone(), watch };
+        WalkStartPoint::Folder(folder) => {
+            let run =
+                FileSearchRun { root, input, query: &query, start: folder.path.clone(), watch };
             let filter =
                 WalkFilter { include_ignored: input.include_ignored, include_hidden: input.hidden };
             let from = query.after.as_ref().map(|last| last.path.clone());
@@ -64,20 +67,20 @@ pub(super) fn run_search(
 }
 
 /// A running call of `files.search`.
-struct SearchRun<'h> {
+struct FileSearchRun<'h> {
     root: &'h Root,
     input: &'h SearchFilesInput,
     query: &'h FileSearchQuery,
     start: PathBuf,
-    watch: &'h WorkMonitor,
+    watch: &'h DiskWorkMonitor,
 }
 
-impl SearchRun<'_> {
+impl FileSearchRun<'_> {
     /// Collects entries whose names match the glob.
     fn search_names(
         &self,
         walk: &mut TreeWalk<'_>,
-        answer: &mut PartialAnswer,
+        answer: &mut PartialSearchAnswer,
     ) -> Result<(), ToolError> {
         while !answer.full
             && let Some(found) = walk.next_entry()?
@@ -88,7 +91,7 @@ impl SearchRun<'_> {
         Ok(())
     }
 
-    fn check_name(&self, found: WalkEntry, answer: &mut PartialAnswer) {
+    fn check_name(&self, found: WalkEntry, answer: &mut PartialSearchAnswer) {
         answer.output.searched += 1;
         let passed = self.query.after.as_ref().is_some_and(|last| last.path == found.path);
         if !passed && self.query.matches_name(&found.path, &self.start) {
@@ -100,7 +103,7 @@ impl SearchRun<'_> {
     fn search_lines(
         &self,
         walk: &mut TreeWalk<'_>,
-        answer: &mut PartialAnswer,
+        answer: &mut PartialSearchAnswer,
     ) -> Result<(), ToolError> {
         let mut size = BATCH_MIN;
         let mut batch = self.next_batch(walk, size)?;
@@ -139,12 +142,16 @@ impl SearchRun<'_> {
     /// Threads take files in order, and stop taking more once the finished ones fill `room`. A file
     /// that was taken is always searched to its end. The answer therefore does not depend on thread
     /// timing.
-    fn search_batch(&self, batch: &[WalkEntry], room: AnswerSpace) -> Vec<(PathBuf, FileLines)> {
+    fn search_batch(
+        &self,
+        batch: &[WalkEntry],
+        room: RemainingAnswerSpace,
+    ) -> Vec<(PathBuf, SearchedFileLines)> {
         let next = AtomicUsize::new(0);
-        let found: Mutex<BatchResults> = Mutex::default();
+        let found: Mutex<FileBatchResults> = Mutex::default();
         let work = || {
             let mut scanner =
-                FileScanner::with_line_numbers(self.input.context, MatchSpan::SingleLine);
+                FileScanner::with_line_numbers(self.input.context, MatchLineSpan::SingleLine);
             while !found.lock().unwrap_or_else(PoisonError::into_inner).fills(room) {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(file) = batch.get(at) else { break };
@@ -154,15 +161,20 @@ impl SearchRun<'_> {
                 found.add(at, result, path_bytes);
             }
         };
-        SearchThreads::reserve(batch.len()).run_on_each(work);
+        ReservedSearchThreads::reserve(batch.len()).run_on_each(work);
         let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner).files;
         found.sort_unstable_by_key(|(at, _)| *at);
         found.into_iter().map(|(at, result)| (batch[at].path.clone(), result)).collect()
     }
 
-    fn search_file(&self, scanner: &mut FileScanner, path: &Path, room: AnswerSpace) -> FileLines {
+    fn search_file(
+        &self,
+        scanner: &mut FileScanner,
+        path: &Path,
+        room: RemainingAnswerSpace,
+    ) -> SearchedFileLines {
         let (Some(matcher), Ok(file)) = (&self.query.text, self.root.open_walked(path)) else {
-            return FileLines::Skipped(ScanOutcome::Unreadable);
+            return SearchedFileLines::Skipped(FileScanOutcome::Unreadable);
         };
         let after = self.query.after.as_ref().filter(|last| last.path == path);
         collect_lines(scanner, matcher, file, after.map_or(0, |last| last.line), room, self.watch)
@@ -170,7 +182,7 @@ impl SearchRun<'_> {
 
     /// Counts the entries that the search would cover if none were ignored.
     fn count_ignored(&self) -> Result<u64, ToolError> {
-        let WalkStart::Folder(folder) = self.root.walk_start(&self.input.path)? else {
+        let WalkStartPoint::Folder(folder) = self.root.walk_start(&self.input.path)? else {
             return Ok(0);
         };
         let filter = WalkFilter { include_ignored: true, include_hidden: self.input.hidden };
@@ -190,47 +202,47 @@ impl SearchRun<'_> {
 
 /// Results of the files of a batch whose search is finished.
 #[derive(Default)]
-struct BatchResults {
-    files: Vec<(usize, FileLines)>,
+struct FileBatchResults {
+    files: Vec<(usize, SearchedFileLines)>,
     lines: usize,
     bytes: usize,
 }
 
-impl BatchResults {
-    fn add(&mut self, at: usize, result: FileLines, path_bytes: usize) {
-        if let FileLines::Lines(lines) = &result {
+impl FileBatchResults {
+    fn add(&mut self, at: usize, result: SearchedFileLines, path_bytes: usize) {
+        if let SearchedFileLines::Lines(lines) = &result {
             self.lines += lines.len();
             self.bytes += lines.iter().map(|line| path_bytes + line.answer_bytes()).sum::<usize>();
         }
         self.files.push((at, result));
     }
 
-    fn fills(&self, room: AnswerSpace) -> bool {
+    fn fills(&self, room: RemainingAnswerSpace) -> bool {
         room.is_filled_by(self.lines, self.bytes)
     }
 }
 
 /// The answer of a search as collected so far.
-struct PartialAnswer {
+struct PartialSearchAnswer {
     /// Lines and bytes that still fit into the answer.
-    room: AnswerSpace,
+    room: RemainingAnswerSpace,
     /// `true` once a match did not fit into the answer.
     full: bool,
     last: Option<LastReturnedMatch>,
     output: SearchFilesOutput,
 }
 
-impl PartialAnswer {
+impl PartialSearchAnswer {
     fn new(limit: usize, bytes: u64) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let room = AnswerSpace { lines: limit, bytes };
+        let room = RemainingAnswerSpace { lines: limit, bytes };
         Self { room, full: false, last: None, output: SearchFilesOutput::default() }
     }
 
     fn add_batch(
         &mut self,
-        found: Vec<(PathBuf, FileLines)>,
-        watch: &WorkMonitor,
+        found: Vec<(PathBuf, SearchedFileLines)>,
+        watch: &DiskWorkMonitor,
     ) -> Result<(), ToolError> {
         // A cancelled call leaves files unread; they must not count as unreadable.
         watch.check_cancelled()?;
@@ -240,15 +252,21 @@ impl PartialAnswer {
             }
             self.output.searched += 1;
             match result {
-                FileLines::Lines(lines) => {
+                SearchedFileLines::Lines(lines) => {
                     for line in lines {
                         self.add_line(&path, line);
                     }
                 }
-                FileLines::Skipped(ScanOutcome::Searched) => {}
-                FileLines::Skipped(ScanOutcome::Binary) => self.output.skipped.binary += 1,
-                FileLines::Skipped(ScanOutcome::Unreadable) => self.output.skipped.unreadable += 1,
-                FileLines::Skipped(ScanOutcome::TooLong) => self.output.skipped.long_lines += 1,
+                SearchedFileLines::Skipped(FileScanOutcome::Searched) => {}
+                SearchedFileLines::Skipped(FileScanOutcome::Binary) => {
+                    self.output.skipped.binary += 1
+                }
+                SearchedFileLines::Skipped(FileScanOutcome::Unreadable) => {
+                    self.output.skipped.unreadable += 1
+                }
+                SearchedFileLines::Skipped(FileScanOutcome::TooLong) => {
+                    self.output.skipped.long_lines += 1
+                }
             }
         }
         Ok(())
@@ -260,14 +278,21 @@ impl PartialAnswer {
             let MatchedLine { number, column, text, before, after } = line;
             self.last = Some(LastReturnedMatch { path: path.to_owned(), line: number });
             let path = shown.into_owned();
-            self.output.matches.push(LineMatch { path, line: number, column, text, before, after });
+            self.output.matches.push(FileLineMatch {
+                path,
+                line: number,
+                column,
+                text,
+                before,
+                after,
+            });
         }
     }
 
     fn add_name(&mut self, found: WalkEntry) {
         let path = found.path.to_string_lossy().into_owned();
         if self.reserve(path.len() + LINE_OVERHEAD_BYTES) {
-            self.output.files.push(NameMatch { path, kind: found.kind });
+            self.output.files.push(EntryNameMatch { path, kind: found.kind });
             self.last = Some(LastReturnedMatch { path: found.path, line: 0 });
         }
     }
@@ -275,12 +300,12 @@ impl PartialAnswer {
     /// Reserves room for `bytes` in the answer, and returns false if they do not fit. The first
     /// match always fits.
     fn reserve(&mut self, bytes: usize) -> bool {
-        let AnswerSpace { lines, bytes: left } = self.room;
+        let RemainingAnswerSpace { lines, bytes: left } = self.room;
         self.full |= lines == 0 || (self.last.is_some() && bytes > left);
         if self.full {
             return false;
         }
-        self.room = AnswerSpace { lines: lines - 1, bytes: left.saturating_sub(bytes) };
+        self.room = RemainingAnswerSpace { lines: lines - 1, bytes: left.saturating_sub(bytes) };
         true
     }
 

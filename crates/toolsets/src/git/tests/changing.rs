@@ -27,7 +27,7 @@ async fn files_are_staged_unstaged_and_committed() {
     bench.done("git.commit", json!({ "message": "empty", "allow_empty": true })).await;
     assert_eq!(bench.git(&["rev-list", "--count", "HEAD"]), "4\n");
     let none = bench.refused("git.add", json!({ "paths": ["none"] })).await;
-    assert_eq!(none.fault, ToolFault::NotFound);
+    assert_eq!(none.fault, ToolErrorKind::NotFound);
 }
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn branches_are_created_and_checked_out() {
     let refused = bench.refused("git.checkout", json!({ "ref": "feat/x" })).await;
     assert!(refused.message.contains("would be overwritten"), "{refused:?}");
     let none = bench.refused("git.checkout", json!({ "ref": "none" })).await;
-    assert_eq!(none.fault, ToolFault::NotFound);
+    assert_eq!(none.fault, ToolErrorKind::NotFound);
     // The name of a file is not a branch.
     bench.put("b.txt", "kept");
     bench.refused("git.checkout", json!({ "ref": "b.txt" })).await;
@@ -79,7 +79,7 @@ async fn files_are_restored() {
     bench.done("git.restore", json!({ "paths": ["."], "ref": "HEAD~1" })).await;
     assert_eq!(fs::read_to_string(bench.root().join("a.txt")).unwrap(), "one\ntwo\n");
     let none = bench.refused("git.restore", json!({ "paths": ["none"] })).await;
-    assert_eq!(none.fault, ToolFault::NotFound);
+    assert_eq!(none.fault, ToolErrorKind::NotFound);
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn changes_are_stashed_and_popped() {
     assert_eq!(bench.git(&["status", "--porcelain"]), " M a.txt\n?? new\n");
     bench.git(&["stash", "drop", "-q"]);
     let none = bench.refused("git.stash", json!({ "action": "pop" })).await;
-    assert_eq!(none.fault, ToolFault::NotFound, "{none:?}");
+    assert_eq!(none.fault, ToolErrorKind::NotFound, "{none:?}");
     bench.done("git.stash", json!({})).await;
     let popped = bench.done("git.stash", json!({ "action": "pop" })).await;
     assert_eq!(popped.value["stashes"], json!([]));

@@ -55,7 +55,7 @@ async fn arguments_are_never_options_commands_or_patterns() {
             }
             let refused = bench.refused(tool, input.clone()).await;
             let is_expected = match refused.fault {
-                ToolFault::Invalid { .. } | ToolFault::NotFound => true,
+                ToolErrorKind::Invalid { .. } | ToolErrorKind::NotFound => true,
                 _ => refused.message.starts_with("git failed: pathspec"),
             };
             assert!(is_expected, "{tool} {input}: {refused:?}");
@@ -106,7 +106,7 @@ async fn nothing_outside_the_repository_is_read() {
         ] {
             assert_eq!(
                 bench.refused(tool, input.clone()).await.fault,
-                ToolFault::NotAllowed,
+                ToolErrorKind::NotAllowed,
                 "{tool} {input}"
             );
         }
@@ -118,7 +118,7 @@ async fn nothing_outside_the_repository_is_read() {
     fs::remove_dir_all(bench.root().join("folder")).unwrap();
     symlink(bench.folder.path(), bench.root().join("folder")).unwrap();
     let blame = bench.refused("git.blame", json!({ "path": "folder/secret" })).await;
-    assert_eq!(blame.fault, ToolFault::NotAllowed);
+    assert_eq!(blame.fault, ToolErrorKind::NotAllowed);
     let diff = bench.done("git.diff", json!({})).await;
     assert!(!diff.text.body.contains("+secret"), "{}", diff.text.body);
 }
@@ -134,35 +134,35 @@ async fn a_repository_outside_the_workspace_is_refused() {
     let status = || bench.refused("git.status", json!({}));
     // A repository around the workspace does not count.
     let none = status().await;
-    assert_eq!(none.fault, ToolFault::NotFound);
+    assert_eq!(none.fault, ToolErrorKind::NotFound);
     assert!(none.message.contains("begins above the workspace"), "{none:?}");
     assert!(!none.message.contains("git init"), "{none:?}");
     assert_eq!(
         bench.refused("git.status", json!({ "repo": ".." })).await.fault,
-        ToolFault::NotAllowed
+        ToolErrorKind::NotAllowed
     );
     let other = outside.join("other/.git");
     // A `.git` file with the path of the repository.
     let git = bench.root().join(".git");
     fs::write(&git, format!("gitdir: {}\n", other.display())).unwrap();
-    assert_eq!(status().await.fault, ToolFault::NotAllowed);
+    assert_eq!(status().await.fault, ToolErrorKind::NotAllowed);
     fs::remove_file(&git).unwrap();
     symlink(&other, &git).unwrap();
-    assert_eq!(status().await.fault, ToolFault::NotAllowed);
+    assert_eq!(status().await.fault, ToolErrorKind::NotAllowed);
     fs::remove_file(&git).unwrap();
     // A repository whose work tree, objects or alternate objects are outside.
     bench.git(&["init", "-q", "-b", "main", "."]);
     bench.git(&["config", "core.worktree", &outside.display().to_string()]);
-    assert_eq!(status().await.fault, ToolFault::NotAllowed);
+    assert_eq!(status().await.fault, ToolErrorKind::NotAllowed);
     bench.git(&["config", "--unset", "core.worktree"]);
     bench.done("git.status", json!({})).await;
     let alternates = git.join("objects/info/alternates");
     fs::write(&alternates, format!("{}\n", other.join("objects").display())).unwrap();
-    assert_eq!(status().await.fault, ToolFault::NotAllowed);
+    assert_eq!(status().await.fault, ToolErrorKind::NotAllowed);
     fs::remove_file(&alternates).unwrap();
     fs::remove_dir_all(git.join("objects")).unwrap();
     symlink(other.join("objects"), git.join("objects")).unwrap();
-    assert_eq!(status().await.fault, ToolFault::NotAllowed);
+    assert_eq!(status().await.fault, ToolErrorKind::NotAllowed);
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn a_repository_with_a_symlink_out_of_the_workspace_is_refused() {
             assert!(!status.message.contains("root:x"), "{name} {target}: {status:?}");
             // Without a valid HEAD, git finds no repository.
             if name != "HEAD" {
-                assert_eq!(status.fault, ToolFault::NotAllowed, "{name} {target}: {status:?}");
+                assert_eq!(status.fault, ToolErrorKind::NotAllowed, "{name} {target}: {status:?}");
                 let place = format!("/.git/{name}");
                 assert!(status.message.contains(&place), "{name} {target}: {status:?}");
             }
@@ -232,7 +232,7 @@ async fn a_pipe_in_place_of_a_file_is_refused_at_once() {
     let pipe = bench.root().join(".git/packed-refs");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let status = bench.refused("git.status", json!({})).await;
-    assert_eq!(status.fault, ToolFault::NotAllowed, "{status:?}");
+    assert_eq!(status.fault, ToolErrorKind::NotAllowed, "{status:?}");
     assert!(status.message.contains("packed-refs"), "{status:?}");
 }
 
@@ -249,7 +249,7 @@ async fn a_configuration_that_cannot_be_read_in_full_is_refused() {
     let armed = format!("{original}{junk}[filter \"odd\"]\n\tclean = {filter}\n");
     fs::write(&config, armed).unwrap();
     let refused = bench.refused("git.add", json!({ "paths": ["."] })).await;
-    assert_eq!(refused.fault, ToolFault::NotAllowed, "{refused:?}");
+    assert_eq!(refused.fault, ToolErrorKind::NotAllowed, "{refused:?}");
     // A configuration with a key that is not UTF-8.
     let bench = GitTestBench::new();
     bench.put("odd.txt", "odd\n");
@@ -260,7 +260,7 @@ async fn a_configuration_that_cannot_be_read_in_full_is_refused() {
     armed.extend(filter.as_bytes());
     fs::write(&config, armed).unwrap();
     let refused = bench.refused("git.add", json!({ "paths": ["."] })).await;
-    assert_eq!(refused.fault, ToolFault::NotAllowed, "{refused:?}");
+    assert_eq!(refused.fault, ToolErrorKind::NotAllowed, "{refused:?}");
     assert!(!bench.trap().exists());
 }
 

@@ -3,7 +3,10 @@
 use super::*;
 
 /// Creates a folder with `home`, in which `make` creates `workspace` with git, and serves that.
-fn serve(outside: OutsideAccess, make: impl Fn(&dyn Fn(&str, &[&str]), &Path)) -> GitTestBench {
+fn serve(
+    outside: OutsideRepositoryAccess,
+    make: impl Fn(&dyn Fn(&str, &[&str]), &Path),
+) -> GitTestBench {
     let folder = TempDir::new().unwrap();
     let home = folder.path().join("home");
     fs::create_dir(&home).unwrap();
@@ -14,7 +17,7 @@ fn serve(outside: OutsideAccess, make: impl Fn(&dyn Fn(&str, &[&str]), &Path)) -
     GitTestBench::serve(folder, &settings, &exec::ExecSettings::default())
 }
 
-fn worktree(outside: OutsideAccess) -> GitTestBench {
+fn worktree(outside: OutsideRepositoryAccess) -> GitTestBench {
     serve(outside, |git, folder| {
         fs::create_dir(folder.join("main")).unwrap();
         git("main", &["init", "-q", "-b", "main", "."]);
@@ -25,7 +28,7 @@ fn worktree(outside: OutsideAccess) -> GitTestBench {
     })
 }
 
-fn submodule(outside: OutsideAccess) -> GitTestBench {
+fn submodule(outside: OutsideRepositoryAccess) -> GitTestBench {
     serve(outside, |git, folder| {
         fs::create_dir(folder.join("source")).unwrap();
         git("source", &["init", "-q", "-b", "main", "."]);
@@ -39,7 +42,7 @@ fn submodule(outside: OutsideAccess) -> GitTestBench {
     })
 }
 
-fn subfolder(outside: OutsideAccess) -> GitTestBench {
+fn subfolder(outside: OutsideRepositoryAccess) -> GitTestBench {
     serve(outside, |git, folder| {
         git(".", &["init", "-q", "-b", "main", "."]);
         fs::create_dir(folder.join("workspace")).unwrap();
@@ -57,9 +60,10 @@ fn subfolder(outside: OutsideAccess) -> GitTestBench {
 
 #[tokio::test]
 async fn a_worktree_and_a_submodule_are_read_and_changed_if_the_setting_allows_it() {
-    for (bench, repository) in
-        [(worktree(OutsideAccess::Write), "main"), (submodule(OutsideAccess::Write), "workspace")]
-    {
+    for (bench, repository) in [
+        (worktree(OutsideRepositoryAccess::Write), "main"),
+        (submodule(OutsideRepositoryAccess::Write), "workspace"),
+    ] {
         let repository = bench.folder.path().join(repository);
         let repository = repository.display().to_string();
         bench.put("a.txt", "two\n");
@@ -82,15 +86,17 @@ async fn a_worktree_and_a_submodule_are_read_and_changed_if_the_setting_allows_i
 
 #[tokio::test]
 async fn a_tool_that_changes_is_refused_with_the_setting_that_allows_it() {
-    for bench in [worktree(OutsideAccess::Read), submodule(OutsideAccess::Read)] {
+    for bench in [worktree(OutsideRepositoryAccess::Read), submodule(OutsideRepositoryAccess::Read)]
+    {
         bench.put("a.txt", "two\n");
         bench.done("git.status", json!({})).await;
         let refused = bench.refused("git.add", json!({ "paths": ["a.txt"] })).await;
-        assert_eq!(refused.fault, ToolFault::NotAllowed);
+        assert_eq!(refused.fault, ToolErrorKind::NotAllowed);
         assert!(refused.message.contains("`git.outside = \"write\"`"), "{refused:?}");
         assert_eq!(bench.git(&["diff", "--cached", "--name-only"]), "");
     }
-    for bench in [worktree(OutsideAccess::None), submodule(OutsideAccess::None)] {
+    for bench in [worktree(OutsideRepositoryAccess::None), submodule(OutsideRepositoryAccess::None)]
+    {
         let refused = bench.refused("git.status", json!({})).await;
         assert!(refused.message.contains("set `git.outside` to `read` or `write`"), "{refused:?}");
     }
@@ -98,7 +104,7 @@ async fn a_tool_that_changes_is_refused_with_the_setting_that_allows_it() {
 
 #[tokio::test]
 async fn a_subfolder_is_read_without_the_files_around_it() {
-    let bench = subfolder(OutsideAccess::Write);
+    let bench = subfolder(OutsideRepositoryAccess::Write);
     bench.put("a.txt", "two\n");
     bench.put("deep/new.txt", "new\n");
     bench.put("build.log", "ignored above\n");
@@ -135,7 +141,7 @@ async fn a_subfolder_is_read_without_the_files_around_it() {
 
 #[tokio::test]
 async fn a_subfolder_of_a_linked_worktree_or_submodule_is_read() {
-    let worktree = serve(OutsideAccess::Read, |git, folder| {
+    let worktree = serve(OutsideRepositoryAccess::Read, |git, folder| {
         fs::create_dir_all(folder.join("main/app")).unwrap();
         git("main", &["init", "-q", "-b", "main", "."]);
         fs::write(folder.join("main/app/a.txt"), "one\n").unwrap();
@@ -144,7 +150,7 @@ async fn a_subfolder_of_a_linked_worktree_or_submodule_is_read() {
         git("main", &["worktree", "add", "-q", "-b", "topic", "../tree"]);
         std::os::unix::fs::symlink("tree/app", folder.join("workspace")).unwrap();
     });
-    let submodule = serve(OutsideAccess::Read, |git, folder| {
+    let submodule = serve(OutsideRepositoryAccess::Read, |git, folder| {
         fs::create_dir_all(folder.join("source/app")).unwrap();
         git("source", &["init", "-q", "-b", "main", "."]);
         fs::write(folder.join("source/app/a.txt"), "one\n").unwrap();
@@ -167,7 +173,7 @@ async fn a_subfolder_of_a_linked_worktree_or_submodule_is_read() {
 
 #[tokio::test]
 async fn a_bare_repository_is_not_taken_for_the_repository_above() {
-    for outside in [OutsideAccess::None, OutsideAccess::Read] {
+    for outside in [OutsideRepositoryAccess::None, OutsideRepositoryAccess::Read] {
         let bench = serve(outside, |git, _| {
             git(".", &["init", "-q", "-b", "main", "."]);
             git(".", &["init", "-q", "--bare", "workspace"]);
@@ -179,7 +185,7 @@ async fn a_bare_repository_is_not_taken_for_the_repository_above() {
 
 #[tokio::test]
 async fn a_subfolder_is_refused_with_the_setting_and_without_advice_to_run_git_init() {
-    let bench = subfolder(OutsideAccess::None);
+    let bench = subfolder(OutsideRepositoryAccess::None);
     let refused = bench.refused("git.status", json!({})).await;
     assert!(refused.message.contains("`git.outside = \"read\"`"), "{refused:?}");
     assert!(!refused.message.contains("git init"), "{refused:?}");
@@ -188,7 +194,7 @@ async fn a_subfolder_is_refused_with_the_setting_and_without_advice_to_run_git_i
 #[tokio::test]
 async fn a_git_file_cannot_name_a_repository_that_does_not_know_the_workspace() {
     for target in ["main/.git", "main/.git/worktrees/other"] {
-        let bench = serve(OutsideAccess::Write, |git, folder| {
+        let bench = serve(OutsideRepositoryAccess::Write, |git, folder| {
             fs::create_dir(folder.join("main")).unwrap();
             fs::create_dir(folder.join("workspace")).unwrap();
             git("main", &["init", "-q", "-b", "main", "."]);
@@ -199,7 +205,7 @@ async fn a_git_file_cannot_name_a_repository_that_does_not_know_the_workspace() 
         });
         for tool in ["git.status", "git.log", "git.branches"] {
             let refused = bench.refused(tool, json!({})).await;
-            assert_eq!(refused.fault, ToolFault::NotAllowed);
+            assert_eq!(refused.fault, ToolErrorKind::NotAllowed);
             assert!(refused.message.contains("is not used"), "{refused:?}");
         }
     }
@@ -207,7 +213,7 @@ async fn a_git_file_cannot_name_a_repository_that_does_not_know_the_workspace() 
 
 #[tokio::test]
 async fn a_program_that_an_outside_repository_configures_does_not_run() {
-    let bench = worktree(OutsideAccess::Write);
+    let bench = worktree(OutsideRepositoryAccess::Write);
     let trap = bench.trap();
     let run = format!("touch {}", trap.display());
     bench.git(&["config", "core.fsmonitor", &run]);
@@ -227,11 +233,11 @@ async fn a_program_that_an_outside_repository_configures_does_not_run() {
 
 #[tokio::test]
 async fn a_workspace_that_is_a_submodule_without_content_is_not_taken_for_the_repository_above() {
-    let bench = submodule(OutsideAccess::Write);
+    let bench = submodule(OutsideRepositoryAccess::Write);
     let home = bench.folder.path().join("home");
     git_in(bench.folder.path(), &home, &["submodule", "-q", "deinit", "-f", "workspace"]);
     let exec = exec::ExecSettings::default();
-    let settings = GitSettings { outside: OutsideAccess::Read, ..GitSettings::default() };
+    let settings = GitSettings { outside: OutsideRepositoryAccess::Read, ..GitSettings::default() };
     let bench = GitTestBench::serve(bench.folder, &settings, &exec);
     let refused = bench.refused("git.status", json!({})).await;
     assert!(refused.message.contains("a submodule that is not checked out"), "{refused:?}");

@@ -286,7 +286,7 @@ async fn show_returns_a_commit_or_a_file_of_it() {
     let was = bench.done("git.show", json!({ "ref": "HEAD~1", "file": "a.txt" })).await;
     assert_eq!(was.text.body, "one\ntwo\n");
     let none = bench.refused("git.show", json!({ "file": "none" })).await;
-    assert_eq!(none.fault, ToolFault::NotFound);
+    assert_eq!(none.fault, ToolErrorKind::NotFound);
 }
 
 #[tokio::test]
@@ -360,7 +360,7 @@ async fn before_the_first_commit_there_is_a_branch_without_commits() {
     let unstaged = bench.done("git.unstage", json!({})).await;
     assert_eq!(unstaged.value["staged"], json!([]));
     let log = bench.refused("git.log", json!({})).await;
-    assert_eq!(log.fault, ToolFault::NotFound);
+    assert_eq!(log.fault, ToolErrorKind::NotFound);
 }
 
 #[tokio::test]
@@ -379,7 +379,7 @@ async fn an_unknown_path_is_refused_instead_of_shown_as_unchanged() {
         ("git.unstage", json!({ "paths": ["proj/a.txt"] })),
     ] {
         let refused = bench.refused(tool, input).await;
-        assert_eq!(refused.fault, ToolFault::NotFound, "{tool}");
+        assert_eq!(refused.fault, ToolErrorKind::NotFound, "{tool}");
         let expected = "`proj/a.txt` does not exist; paths are relative to the top folder of the \
                         repository, the workspace";
         assert_eq!(refused.message, expected, "{tool}");
@@ -403,7 +403,7 @@ async fn an_invalid_time_is_refused() {
     let bench = GitTestBench::new();
     for name in ["since", "until"] {
         let refused = bench.refused("git.log", json!({ name: "garbage in" })).await;
-        assert_eq!(refused.fault, ToolFault::Invalid { pointer: format!("/{name}") });
+        assert_eq!(refused.fault, ToolErrorKind::Invalid { pointer: format!("/{name}") });
         assert!(refused.message.contains("`2 weeks ago`"), "{refused:?}");
     }
     let log = bench.done("git.log", json!({ "since": "2 weeks ago", "until": "now" })).await;
@@ -414,7 +414,7 @@ async fn an_invalid_time_is_refused() {
 async fn a_name_that_is_not_a_commit_gets_advice() {
     let bench = GitTestBench::new();
     let refused = bench.refused("git.show", json!({ "ref": "HEAD:a.txt" })).await;
-    assert_eq!(refused.fault, ToolFault::Invalid { pointer: "/ref".to_owned() });
+    assert_eq!(refused.fault, ToolErrorKind::Invalid { pointer: "/ref".to_owned() });
     assert!(refused.message.ends_with("set `ref` to `HEAD` and `file` to `a.txt`"), "{refused:?}");
     bench.done("git.show", json!({ "ref": "HEAD^{/first}" })).await;
     bench.git(&["checkout", "-q", "--orphan", "other"]);

@@ -59,7 +59,7 @@ async fn a_path_in_another_repository_is_refused_with_that_repository() {
             ("git.show", json!({ "file": path })),
         ] {
             let refused = bench.refused(tool, input).await;
-            assert_eq!(refused.fault, ToolFault::NotFound, "{tool}: {refused:?}");
+            assert_eq!(refused.fault, ToolErrorKind::NotFound, "{tool}: {refused:?}");
             let expected = format!(
                 "`{path}` is in another repository; name `{repository}` in `repo`, and the path \
                  `deep/new.txt`"
@@ -142,7 +142,7 @@ async fn a_repository_outside_is_named_by_the_folders_that_belong_to_it() {
         [("tree", "linked worktree"), ("tree/folder", "linked worktree"), ("lib", "submodule")]
     {
         let refused = bench.refused("git.status", json!({ "repo": repo })).await;
-        assert_eq!(refused.fault, ToolFault::NotAllowed, "{refused:?}");
+        assert_eq!(refused.fault, ToolErrorKind::NotAllowed, "{refused:?}");
         let expected = format!("`{repo}` belongs to a {kind} of the repository `{name}`");
         assert!(refused.message.starts_with(&expected), "{refused:?}");
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use toolgate_contract::{ContentBody, MessageRole, ResourceData, ToolFault};
+use toolgate_contract::{ContentBody, MessageRole, ResourceData, ToolErrorKind};
 
 use super::{PromptTestBench, text};
 
@@ -32,12 +32,12 @@ async fn an_included_path_outside_the_workspace_is_refused() {
     bench.prompt("p", "arguments: [{name: path, kind: path, required: true}]\n", "![[{{path}}]]");
     assert_eq!(
         bench.render("p", &[("path", "./x/../in.txt")]).await.unwrap_err().fault,
-        ToolFault::NotFound
+        ToolErrorKind::NotFound
     );
     assert_eq!(bench.render("p", &[("path", "in.txt")]).await.unwrap().len(), 1);
     for path in ["../etc/passwd", "/etc/passwd", "link", "a/../../x", "..", "/"] {
         let err = bench.render("p", &[("path", path)]).await.unwrap_err();
-        let refused = matches!(err.fault, ToolFault::NotAllowed | ToolFault::NotFound);
+        let refused = matches!(err.fault, ToolErrorKind::NotAllowed | ToolErrorKind::NotFound);
         assert!(refused, "{path}: {err:?}");
         assert!(err.message.starts_with("the prompt includes a file"), "{}", err.message);
     }
@@ -50,7 +50,7 @@ async fn an_empty_required_argument_is_refused() {
     let bench = PromptTestBench::new();
     bench.prompt("tidy", "arguments: [{name: path, required: true}, {name: n}]\n", "a\n{{path}}");
     let err = bench.render("tidy", &[("path", ""), ("n", "")]).await.unwrap_err();
-    assert!(matches!(err.fault, ToolFault::Invalid { .. }), "{err:?}");
+    assert!(matches!(err.fault, ToolErrorKind::Invalid { .. }), "{err:?}");
     assert_eq!(err.message, "`path` is empty; the prompt `tidy` needs it");
     assert_eq!(bench.render("tidy", &[("path", "x"), ("n", "")]).await.unwrap().len(), 1);
 }
@@ -64,7 +64,7 @@ async fn a_too_large_file_is_refused_and_a_binary_file_is_bytes() {
     for name in ["large", "full", "a.png"] {
         bench.prompt(&name.replace('.', "-"), "", &format!("![[{name}]]"));
     }
-    assert_eq!(bench.render("large", &[]).await.unwrap_err().fault, ToolFault::TooLarge);
+    assert_eq!(bench.render("large", &[]).await.unwrap_err().fault, ToolErrorKind::TooLarge);
     assert_eq!(bench.render("full", &[]).await.unwrap().len(), 1);
     let messages = bench.render("a-png", &[]).await.unwrap();
     let ContentBody::Resource(contents) = &messages[0].content.shown else {
@@ -82,11 +82,11 @@ async fn a_prompt_beyond_the_size_limit_is_refused() {
     bench.put("full", vec![b'x'; 1 << 20]);
     bench.prompt("files", "", &"![[full]]\n".repeat(9));
     bench.prompt("words", "arguments: [{name: a}]\n", &"{{a}}".repeat(9));
-    assert_eq!(bench.render("files", &[]).await.unwrap_err().fault, ToolFault::TooLarge);
+    assert_eq!(bench.render("files", &[]).await.unwrap_err().fault, ToolErrorKind::TooLarge);
     let long = "x".repeat(1 << 20);
     assert_eq!(
         bench.render("words", &[("a", &long)]).await.unwrap_err().fault,
-        ToolFault::TooLarge
+        ToolErrorKind::TooLarge
     );
     assert_eq!(bench.render("words", &[("a", &long[..900_000])]).await.unwrap().len(), 1);
 }

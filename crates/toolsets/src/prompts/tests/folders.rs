@@ -8,14 +8,14 @@ use toolgate_contract::{ChangeFeed, PromptSource, ServerChange};
 
 use super::super::folder;
 use super::{PromptTestBench, text};
-use crate::workspace_scan::FileCache;
-use toolgate_world::root::WorkMonitor;
+use crate::workspace_scan::FileValueCache;
+use toolgate_world::root::DiskWorkMonitor;
 
 /// Returns the log lines about files that are left out.
 fn left_out(bench: &PromptTestBench) -> Vec<String> {
     let mut left_out = Vec::new();
-    let mut files = FileCache::<folder::PromptFileResult>::default();
-    let watch = WorkMonitor::default();
+    let mut files = FileValueCache::<folder::PromptFileResult>::default();
+    let watch = DiskWorkMonitor::default();
     folder::read_folder(&bench.root, ".toolgate/prompts", &mut files, &mut left_out, &watch)
         .unwrap();
     left_out.iter().map(ToString::to_string).collect()

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use toolgate_contract::{MessageRole, PromptArgument, PromptArguments};
 
 use super::super::prompt_file::PromptFile;
-use super::super::template::FilledPart;
+use super::super::template::FilledPromptPart;
 use super::to_arguments;
 use crate::front_matter::FileProblem;
 
@@ -13,7 +13,7 @@ fn parse(head: &str, body: &str) -> Result<PromptFile, FileProblem> {
 }
 
 /// Fills `body`, which may use the arguments `a` and `b`.
-fn fill(body: &str, arguments: &[(&str, &str)]) -> Vec<(MessageRole, FilledPart)> {
+fn fill(body: &str, arguments: &[(&str, &str)]) -> Vec<(MessageRole, FilledPromptPart)> {
     let file = parse("arguments: [{name: a}, {name: b}]\n", body).expect("the file is valid");
     file.template.fill(&to_arguments(arguments))
 }
@@ -21,7 +21,7 @@ fn fill(body: &str, arguments: &[(&str, &str)]) -> Vec<(MessageRole, FilledPart)
 /// Fills `body` like [`fill`], and returns its only text.
 fn fill_text(body: &str, arguments: &[(&str, &str)]) -> String {
     match &fill(body, arguments)[..] {
-        [(MessageRole::User, FilledPart::Text(text))] => text.clone(),
+        [(MessageRole::User, FilledPromptPart::Text(text))] => text.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -86,7 +86,7 @@ fn an_error_in_the_front_matter_has_its_line() {
 fn a_file_without_front_matter_is_a_prompt_without_arguments() {
     let file = PromptFile::parse("p", "\u{feff}# One\n---\ntwo\n").unwrap();
     assert!(file.spec.arguments.is_empty() && file.spec.title.is_none());
-    let text = FilledPart::Text("# One\n---\ntwo".to_owned());
+    let text = FilledPromptPart::Text("# One\n---\ntwo".to_owned());
     assert_eq!(file.template.fill(&PromptArguments::default()), [(MessageRole::User, text)]);
     let FileProblem { line, message } = PromptFile::parse("p", "one\n{{a}}").unwrap_err();
     assert!(line == 2 && message.contains("unknown argument `{{a}}`"), "{line}: {message}");
@@ -140,7 +140,7 @@ fn a_line_with_a_missing_argument_is_left_out() {
 fn role_lines_split_the_text_into_messages() {
     let body = "ask\n<!-- role: assistant -->\n\nanswer\n\n  <!--role:user-->\n{{a}}\n\
                 <!-- role: assistant -->\n{{b}}\n<!-- roles -->";
-    let text = |text: &str| FilledPart::Text(text.to_owned());
+    let text = |text: &str| FilledPromptPart::Text(text.to_owned());
     let expected = [
         (MessageRole::User, text("ask")),
         (MessageRole::Assistant, text("answer")),
@@ -152,10 +152,10 @@ fn role_lines_split_the_text_into_messages() {
 
 #[test]
 fn a_file_is_included_at_its_line() {
-    let text = |text: &str| FilledPart::Text(text.to_owned());
-    let file = |path: &str| FilledPart::File(path.to_owned());
+    let text = |text: &str| FilledPromptPart::Text(text.to_owned());
+    let file = |path: &str| FilledPromptPart::File(path.to_owned());
     let body = "see\n![[docs/a b.md]]\nand\n  ![[{{a}}]]\n![[{{b}}]]";
-    let parts: Vec<FilledPart> =
+    let parts: Vec<FilledPromptPart> =
         fill(body, &[("a", "x.rs")]).into_iter().map(|(_, part)| part).collect();
     assert_eq!(parts, [text("see"), file("docs/a b.md"), text("and"), file("x.rs")]);
 }

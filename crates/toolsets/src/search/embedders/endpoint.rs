@@ -17,11 +17,11 @@ use toolgate_search::embedder::{
 };
 use toolgate_search::{Embedder, VectorSpace};
 
-use super::settings::{EmbedderSettings, EndpointKey, Money};
+use super::settings::{EmbedderSettings, EndpointApiKey, MoneyAmount};
 use crate::counted::counted;
-use toolgate_net::{Backoff, HttpUrl, parse_retry_after};
+use toolgate_net::{HttpUrl, RetryBackoff, parse_retry_after};
 use toolgate_world::HttpFetcher;
-use toolgate_world::fetch::{FetchResponse, HttpResponse, JsonPost};
+use toolgate_world::fetch::{CacheableHttpResponse, HttpResponse, JsonPostRequest};
 
 /// The largest number of attempts for a batch if the endpoint answers with an error. A query has
 /// one attempt, because its search can go on without the vector.
@@ -51,13 +51,13 @@ pub(super) struct EmbeddingEndpoint {
     target: HttpUrl,
     model: String,
     shorten: bool,
-    key: EndpointKey,
+    key: EndpointApiKey,
     key_env: Option<String>,
     batch: usize,
     timeout: Duration,
     fetch: HttpFetcher,
     price: f64,
-    cost_max: Option<Money>,
+    cost_max: Option<MoneyAmount>,
     /// The tokens that were paid for, and those reserved for running requests.
     tokens: Mutex<u64>,
     /// The reason and time of the last query without an answer.
@@ -107,7 +107,7 @@ impl EmbeddingEndpoint {
             batch: settings.batch,
             timeout: Duration::from_millis(settings.timeout_ms),
             fetch: fetch.clone(),
-            price: settings.price.map_or(0.0, |Money(price)| price),
+            price: settings.price.map_or(0.0, |MoneyAmount(price)| price),
             cost_max: settings.cost_max,
             tokens: Mutex::new(0),
             last_silence: Mutex::new(None),
@@ -134,7 +134,7 @@ impl EmbeddingEndpoint {
         texts: &[String],
         role: EmbeddingRole,
     ) -> Result<(Vec<Vec<f32>>, u64), EmbedderUnavailable> {
-        let mut backoff = Backoff::new(self.pause, PAUSE_MAX);
+        let mut backoff = RetryBackoff::new(self.pause, PAUSE_MAX);
         let mut attempts = 0;
         let time_limit = match role {
             EmbeddingRole::Chunk => self.timeout,
@@ -207,7 +207,7 @@ impl EmbeddingEndpoint {
         if self.shorten {
             request["dimensions"] = self.space.dimensions.into();
         }
-        let post = JsonPost {
+        let post = JsonPostRequest {
             json: request.to_string().into_bytes(),
             key: self.key.expose(),
             timeout: time_limit,
@@ -222,7 +222,8 @@ impl EmbeddingEndpoint {
             EndpointError::NoAnswer(format!("the endpoint {url} does not answer: {why}"))
         })?;
         *self.lock_silence() = None;
-        let FetchResponse { response: HttpResponse { status, body }, retry_after, .. } = answer;
+        let CacheableHttpResponse { response: HttpResponse { status, body }, retry_after, .. } =
+            answer;
         if status != 200 {
             self.settle_tokens(estimate, 0);
             return Err(self.status_error(status, &body, retry_after.as_deref()));

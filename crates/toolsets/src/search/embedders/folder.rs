@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
-use toolgate_embed::{EmbeddingModel, ModelFolder, ModelFolderError};
+use toolgate_embed::{CheckedModelFolder, EmbeddingModel, ModelFolderError};
 use toolgate_search::embedder::{
     EmbedderUnavailable, EmbeddingResult, EmbeddingRole, EmbeddingUsage,
 };
@@ -25,10 +25,10 @@ const RELEASE_AFTER: Duration = Duration::from_secs(300);
 const NICE: i32 = 19;
 
 /// An embedding model in a folder.
-pub(super) struct FolderModel {
-    folder: Arc<ModelFolder>,
+pub(super) struct FolderEmbeddingModel {
+    folder: Arc<CheckedModelFolder>,
     space: OnceLock<VectorSpace>,
-    slot: Arc<Mutex<ModelSlot>>,
+    slot: Arc<Mutex<LoadedModelSlot>>,
     /// The permit for queries. It is separate, so that they never wait for a batch of chunks.
     queries: Arc<Semaphore>,
     batches: Arc<Semaphore>,
@@ -37,13 +37,13 @@ pub(super) struct FolderModel {
 
 /// An embedding model while it is open.
 #[derive(Default)]
-struct ModelSlot {
+struct LoadedModelSlot {
     model: Option<Arc<EmbeddingModel>>,
     /// The task that releases the model later.
     release: Option<AbortHandle>,
 }
 
-impl Drop for ModelSlot {
+impl Drop for LoadedModelSlot {
     fn drop(&mut self) {
         if let Some(release) = &self.release {
             release.abort();
@@ -51,11 +51,11 @@ impl Drop for ModelSlot {
     }
 }
 
-impl FolderModel {
+impl FolderEmbeddingModel {
     /// Opens the description of the model in `folder`. The error states why it cannot be used.
     pub(super) fn open(folder: &Path) -> Result<Self, ModelFolderError> {
         Ok(Self {
-            folder: Arc::new(ModelFolder::check(folder)?),
+            folder: Arc::new(CheckedModelFolder::check(folder)?),
             space: OnceLock::new(),
             slot: Arc::default(),
             queries: Arc::new(Semaphore::new(1)),
@@ -74,7 +74,7 @@ impl FolderModel {
             .acquire_owned()
             .await
             .map_err(|err| EmbedderUnavailable(err.to_string()))?;
-        let work = EmbeddingWork {
+        let work = EmbeddingJob {
             texts: texts.to_vec(),
             role,
             folder: self.folder.clone(),
@@ -116,7 +116,7 @@ impl FolderModel {
     }
 }
 
-impl Embedder for FolderModel {
+impl Embedder for FolderEmbeddingModel {
     /// Returns the vector space of the model. The first call reads the weights to hash them.
     fn space(&self) -> &VectorSpace {
         self.space.get_or_init(|| match self.folder.space() {
@@ -142,16 +142,16 @@ impl Embedder for FolderModel {
 }
 
 /// Texts to embed with a model, and everything that the work needs.
-struct EmbeddingWork {
+struct EmbeddingJob {
     texts: Vec<String>,
     role: EmbeddingRole,
-    folder: Arc<ModelFolder>,
-    slot: Arc<Mutex<ModelSlot>>,
+    folder: Arc<CheckedModelFolder>,
+    slot: Arc<Mutex<LoadedModelSlot>>,
     /// The vector space of the model when the work starts.
     space: Option<VectorSpace>,
 }
 
-impl EmbeddingWork {
+impl EmbeddingJob {
     fn run(self, is_cancelled: &dyn Fn() -> bool) -> Result<Vec<Vec<f32>>, EmbedderUnavailable> {
         // The model is opened at normal priority, because a query may wait for it.
         let model = self.open_model()?;
@@ -197,11 +197,11 @@ impl EmbeddingWork {
     }
 }
 
-fn lock(slot: &Mutex<ModelSlot>) -> MutexGuard<'_, ModelSlot> {
+fn lock(slot: &Mutex<LoadedModelSlot>) -> MutexGuard<'_, LoadedModelSlot> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn to_search_space(space: &toolgate_embed::ModelSpace) -> VectorSpace {
+fn to_search_space(space: &toolgate_embed::ModelVectorSpace) -> VectorSpace {
     VectorSpace { model: space.model.clone(), dimensions: space.dimensions }
 }
 
@@ -220,13 +220,13 @@ mod tests {
         folder
     }
 
-    fn is_open(embedder: &FolderModel) -> bool {
+    fn is_open(embedder: &FolderEmbeddingModel) -> bool {
         lock(&embedder.slot).model.is_some()
     }
 
     #[tokio::test]
     async fn a_model_is_opened_when_needed_and_released_when_idle() {
-        let mut embedder = FolderModel::open(&minilm()).unwrap();
+        let mut embedder = FolderEmbeddingModel::open(&minilm()).unwrap();
         embedder.idle = Duration::from_millis(1);
         assert!(!is_open(&embedder));
         let space = embedder.space().clone();
@@ -247,7 +247,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_query_does_not_wait_for_batches() {
-        let embedder = Arc::new(FolderModel::open(&minilm()).unwrap());
+        let embedder = Arc::new(FolderEmbeddingModel::open(&minilm()).unwrap());
         // Batches have to wait until the query is answered.
         let permit = embedder.batches.clone().acquire_owned().await.unwrap();
         let other = embedder.clone();
@@ -271,7 +271,7 @@ mod tests {
         for name in ["config.json", "model.safetensors", "tokenizer.json"] {
             std::fs::copy(minilm().join(name), folder.path().join(name)).unwrap();
         }
-        let embedder = FolderModel::open(folder.path()).unwrap();
+        let embedder = FolderEmbeddingModel::open(folder.path()).unwrap();
         let first = embedder.space().model.clone();
         let file = folder.path().join("model.safetensors");
         let mut weights = std::fs::read(&file).unwrap();

@@ -40,30 +40,30 @@ pub struct EmbedderSettings {
     /// most. After that the search answers without it.
     pub timeout_ms: u64,
     /// Price of a million tokens at the endpoint.
-    pub price: Option<Money>,
+    pub price: Option<MoneyAmount>,
     /// Largest cost at the endpoint while the server runs, calculated from the price. Unknown costs
     /// are estimated. No request starts that would exceed the limit.
-    pub cost_max: Option<Money>,
+    pub cost_max: Option<MoneyAmount>,
     /// The API key of the endpoint, once it was read from the environment.
     #[serde(skip)]
     #[schemars(skip)]
-    pub key: EndpointKey,
+    pub key: EndpointApiKey,
 }
 
 /// An amount of money, in any currency.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Money(pub f64);
+pub struct MoneyAmount(pub f64);
 
-impl PartialEq for Money {
+impl PartialEq for MoneyAmount {
     fn eq(&self, other: &Self) -> bool {
         self.0.to_bits() == other.0.to_bits()
     }
 }
 
-impl Eq for Money {}
+impl Eq for MoneyAmount {}
 
-impl fmt::Display for Money {
+impl fmt::Display for MoneyAmount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -71,22 +71,22 @@ impl fmt::Display for Money {
 
 /// The API key of an embedding endpoint, if it needs one. `Debug` does not print the key.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct EndpointKey(Option<String>);
+pub struct EndpointApiKey(Option<String>);
 
-impl EndpointKey {
+impl EndpointApiKey {
     /// Returns the API key to send to the endpoint.
     pub(super) fn expose(&self) -> Option<&str> {
         self.0.as_deref()
     }
 }
 
-impl From<&str> for EndpointKey {
+impl From<&str> for EndpointApiKey {
     fn from(text: &str) -> Self {
         Self(Some(text.trim().to_owned()).filter(|it| !it.is_empty()))
     }
 }
 
-impl fmt::Debug for EndpointKey {
+impl fmt::Debug for EndpointApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "[redacted]" } else { "none" })
     }
@@ -105,7 +105,7 @@ impl Default for EmbedderSettings {
             timeout_ms: 30_000,
             price: None,
             cost_max: None,
-            key: EndpointKey::default(),
+            key: EndpointApiKey::default(),
         }
     }
 }
@@ -170,7 +170,7 @@ impl EmbedderSettings {
             return invalid("timeout_ms", &why);
         }
         for (name, money) in [("price", self.price), ("cost_max", self.cost_max)] {
-            if money.is_some_and(|Money(amount)| !amount.is_finite() || amount < 0.0) {
+            if money.is_some_and(|MoneyAmount(amount)| !amount.is_finite() || amount < 0.0) {
                 return invalid(name, "is not a valid amount; set a number of at least 0");
             }
         }
@@ -184,7 +184,7 @@ impl EmbedderSettings {
     /// Reads the API key that these settings name. `variable` looks up an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         let found = self.key_env.as_deref().and_then(variable);
-        self.key = found.map(EndpointKey::from).unwrap_or_default();
+        self.key = found.map(EndpointApiKey::from).unwrap_or_default();
     }
 
     /// Returns the URL of the endpoint from which vectors are requested.

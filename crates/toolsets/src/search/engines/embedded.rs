@@ -16,23 +16,23 @@ use toolgate_search::{DocumentFilter, VectorSpace};
 
 use super::{
     DocumentSource, EngineError, EngineFuture, EngineMatches, EngineQuery, EngineStatus,
-    EngineWriter, IndexLeader, IndexOpenOutcome, NamedDefinition, PendingChunk, SearchEngine,
+    EngineWriter, IndexLeaderStatus, IndexOpenOutcome, NamedDefinition, PendingChunk, SearchEngine,
     StoredDocument, StoredVersion, VectorLookup, VectorOrigin,
 };
-use document_store::DocumentStore;
-use writer::EmbeddedWriter;
+use document_store::DocumentFileStore;
+use writer::EmbeddedIndexWriter;
 
 /// A search engine in this process. Other processes share it through its folder.
-pub struct EmbeddedEngine {
+pub struct EmbeddedSearchEngine {
     /// The folder of the search index; `None` if the index is in memory.
     folder: Option<PathBuf>,
     model: Option<VectorSpace>,
     /// The documents that callers put, which are in no file of the workspace.
-    document_store: Option<Arc<DocumentStore>>,
+    document_store: Option<Arc<DocumentFileStore>>,
     opened: Arc<Mutex<Option<SearchIndex>>>,
 }
 
-impl EmbeddedEngine {
+impl EmbeddedSearchEngine {
     /// Creates the engine with its index in `folder`, for vectors of the space `model`. A namespace
     /// of documents keeps them in `documents`. Reads nothing yet.
     pub fn new(
@@ -45,7 +45,7 @@ impl EmbeddedEngine {
         let folder = folder.filter(|_| source == DocumentSource::Files || documents.is_some());
         let document_store = match source {
             DocumentSource::Files => None,
-            DocumentSource::Documents => Some(Arc::new(DocumentStore::new(documents))),
+            DocumentSource::Documents => Some(Arc::new(DocumentFileStore::new(documents))),
         };
         Self { folder, model, document_store, opened: Arc::default() }
     }
@@ -81,13 +81,13 @@ impl EmbeddedEngine {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, EngineError> + Send + 'static,
 ) -> Result<T, EngineError> {
-    struct CancelFlag(Arc<AtomicBool>);
-    impl Drop for CancelFlag {
+    struct SearchCancelFlag(Arc<AtomicBool>);
+    impl Drop for SearchCancelFlag {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
-    let flag = CancelFlag(Arc::default());
+    let flag = SearchCancelFlag(Arc::default());
     let cancelled = flag.0.clone();
     let done = spawn_blocking(move || work(&|| !cancelled.load(Ordering::Relaxed))).await;
     drop(flag);
@@ -107,7 +107,7 @@ impl From<IndexError> for EngineError {
     }
 }
 
-impl SearchEngine for EmbeddedEngine {
+impl SearchEngine for EmbeddedSearchEngine {
     fn name(&self) -> &'static str {
         "embedded"
     }
@@ -134,14 +134,18 @@ impl SearchEngine for EmbeddedEngine {
         let folder = self.folder.clone();
         self.blocking(move |index, _| {
             let Some(writer) = index.writer()? else { return Ok(None) };
-            Ok(Some(Box::new(EmbeddedWriter::new(writer, store, folder)) as Box<dyn EngineWriter>))
+            Ok(Some(
+                Box::new(EmbeddedIndexWriter::new(writer, store, folder)) as Box<dyn EngineWriter>
+            ))
         })
     }
 
     fn documents(&self) -> EngineFuture<'_, BTreeMap<String, StoredVersion>> {
         self.snapshot(|snapshot, _| {
-            let version =
-                |it: index::KnownDocument| StoredVersion { stamp: it.fingerprint, etag: it.etag };
+            let version = |it: index::IndexedDocumentVersion| StoredVersion {
+                stamp: it.fingerprint,
+                etag: it.etag,
+            };
             Ok(snapshot.documents()?.into_iter().map(|(path, it)| (path, version(it))).collect())
         })
     }
@@ -171,7 +175,7 @@ impl SearchEngine for EmbeddedEngine {
                 averages: snapshot.statistics(),
                 candidates: found.candidates,
                 total: Some(found.total),
-                vectors: Arc::new(SnapshotVectors(snapshot.clone())),
+                vectors: Arc::new(IndexSnapshotVectors(snapshot.clone())),
             })
         })
     }
@@ -195,7 +199,7 @@ impl SearchEngine for EmbeddedEngine {
         })
     }
 
-    fn leader(&self) -> EngineFuture<'_, Option<IndexLeader>> {
+    fn leader(&self) -> EngineFuture<'_, Option<IndexLeaderStatus>> {
         self.blocking(|index, _| Ok(index.leader()))
     }
 
@@ -243,7 +247,7 @@ fn open(
 
 /// Makes `index` match the documents in `store`, because an earlier server may have died between
 /// the two writes.
-fn sync_documents(index: &SearchIndex, store: &DocumentStore) -> Result<(), EngineError> {
+fn sync_documents(index: &SearchIndex, store: &DocumentFileStore) -> Result<(), EngineError> {
     // Another process has the right to write and does this itself.
     let Some(mut writer) = index.writer()? else { return Ok(()) };
     store.undo()?;
@@ -263,9 +267,9 @@ fn sync_documents(index: &SearchIndex, store: &DocumentStore) -> Result<(), Engi
 }
 
 /// A fixed state of a search index, for looking up vectors.
-struct SnapshotVectors(IndexSnapshot);
+struct IndexSnapshotVectors(IndexSnapshot);
 
-impl VectorLookup for SnapshotVectors {
+impl VectorLookup for IndexSnapshotVectors {
     fn load(&self, keys: Vec<u64>, by: VectorOrigin) -> EngineFuture<'_, Vec<Option<Vec<f32>>>> {
         let snapshot = self.0.clone();
         let source = match by {

@@ -9,7 +9,7 @@ use super::StoredDocument;
 
 /// A stored document as JSON. Later versions must be able to read it.
 #[derive(Serialize, Deserialize)]
-pub(super) struct KeptDocument {
+pub(super) struct PersistedDocument {
     path: String,
     /// The document's file name as bytes. Its ending selects how the text is cut into chunks.
     stamp: Vec<u8>,
@@ -22,7 +22,7 @@ pub(super) struct KeptDocument {
     metadata: Map<String, Value>,
 }
 
-impl KeptDocument {
+impl PersistedDocument {
     pub(super) fn from_stored(document: &StoredDocument) -> Self {
         let StoredDocument { path, stamp, etag, commit, lang, tags, text, metadata, chunks: _ } =
             document.clone();

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
-use toolgate_postgres::{ConnectionPool, SharedPool};
+use toolgate_postgres::{PostgresConnectionPool, SharedPostgresPool};
 use toolgate_search::index::NamedDefinition;
 use toolgate_search::{DocumentFilter, VectorSpace};
 
@@ -30,8 +30,8 @@ use super::{
     StoredVersion, VectorLookup, VectorOrigin,
 };
 use tables::NamespaceTables;
-use upkeep::ApproximateIndexer;
-use write::{PostgresWriter, RejectedDocumentPolicy, WRITE_TIMEOUT};
+use upkeep::ApproximateIndexBuilder;
+use write::{PostgresIndexWriter, RejectedDocumentPolicy, WRITE_TIMEOUT};
 
 /// The time limit for preparing tables.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ const WRITER_GONE_MAX: Duration = Duration::from_secs(3);
 
 /// A PostgreSQL server that has an engine for each namespace.
 pub struct PostgresServer {
-    connections: SharedPool,
+    connections: SharedPostgresPool,
     workspace: Option<String>,
     approximate_from: u64,
 }
@@ -59,7 +59,7 @@ impl PostgresServer {
         let address = settings.address()?;
         let within = Duration::from_millis(*timeout_ms);
         Ok(Self {
-            connections: Arc::new(ConnectionPool::new(address, *connections, within)),
+            connections: Arc::new(PostgresConnectionPool::new(address, *connections, within)),
             workspace: workspace.clone(),
             approximate_from: *approximate_from,
         })
@@ -84,7 +84,7 @@ impl PostgresServer {
             workspace: self.workspace(&identity.root),
             identity,
             model,
-            upkeep: Arc::new(ApproximateIndexer::new(self.approximate_from)),
+            upkeep: Arc::new(ApproximateIndexBuilder::new(self.approximate_from)),
             tables: Mutex::default(),
         }
     }
@@ -109,12 +109,12 @@ impl PostgresServer {
 }
 
 struct PostgresEngine {
-    connections: SharedPool,
+    connections: SharedPostgresPool,
     /// The name of the workspace on the server.
     workspace: String,
     identity: NamespaceIdentity,
     model: Option<VectorSpace>,
-    upkeep: Arc<ApproximateIndexer>,
+    upkeep: Arc<ApproximateIndexBuilder>,
     /// The tables of the namespace; `None` before they are opened.
     tables: Mutex<Option<Arc<NamespaceTables>>>,
 }
@@ -174,7 +174,7 @@ impl PostgresEngine {
     async fn try_lock_writer(
         &self,
         tables: Arc<NamespaceTables>,
-    ) -> Result<Option<PostgresWriter>, EngineError> {
+    ) -> Result<Option<PostgresIndexWriter>, EngineError> {
         let connected = self.connections.connect(WRITE_TIMEOUT).await?;
         let (class, key) = tables.lock_keys();
         let work = async {
@@ -187,7 +187,8 @@ impl PostgresEngine {
         let connections = self.connections.clone();
         let source = self.identity.source;
         let upkeep = self.upkeep.clone();
-        Ok(is_locked.then(|| PostgresWriter::new(connections, connected, tables, source, upkeep)))
+        Ok(is_locked
+            .then(|| PostgresIndexWriter::new(connections, connected, tables, source, upkeep)))
     }
 }
 
@@ -290,7 +291,7 @@ impl SearchEngine for PostgresEngine {
 
 /// Loads the vectors of found chunks on demand.
 struct PostgresVectors {
-    connections: SharedPool,
+    connections: SharedPostgresPool,
     tables: Arc<NamespaceTables>,
 }
 

@@ -73,7 +73,8 @@ impl PostgresSettings {
     /// Returns the address of the server.
     ///
     /// # Errors
-    /// The URL is invalid. The message continues a sentence that begins with the name of the setting.
+    /// The URL is invalid. The message continues a sentence that begins with the name of the
+    /// setting.
     pub(super) fn address(&self) -> Result<PostgresAddress, String> {
         PostgresAddress::parse(&self.url, &self.password_env, &self.password)
     }

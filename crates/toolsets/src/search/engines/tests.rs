@@ -101,7 +101,7 @@ pub(super) async fn next_writer(engine: &dyn SearchEngine) -> Box<dyn EngineWrit
 /// The matches of `query`, best first: paths and first lines.
 pub(super) async fn found(engine: &dyn SearchEngine, query: EngineQuery) -> Vec<(String, u32)> {
     let matched = engine.candidates(query).await.unwrap();
-    let question = matched.question.unwrap_or_else(|| WeighedQuestion::new("", 0, |_| 0));
+    let question = matched.question.unwrap_or_else(|| WeightedQuery::new("", 0, |_| 0));
     let ranked = rank(&question, &matched.averages, &matched.candidates, true, 20);
     let at = |at: usize| &matched.candidates[at].summary;
     ranked.iter().map(|it| (at(it.index).path.clone(), at(it.index).first)).collect()
@@ -123,7 +123,7 @@ pub(super) async fn check_ranking(engine: &dyn SearchEngine) {
     assert!(all.len() <= 100, "{}: not all can be candidates", all.len());
     for (query, path) in GOLD {
         let chunks_with = |word: &str| {
-            let question = WeighedQuestion::new(query, 0, |_| 0);
+            let question = WeightedQuery::new(query, 0, |_| 0);
             let at = question.concept_index(word).unwrap();
             let has_word = |texts: &[String; FIELDS]| {
                 let texts = texts.each_ref().map(String::as_str);
@@ -131,7 +131,7 @@ pub(super) async fn check_ranking(engine: &dyn SearchEngine) {
             };
             all.iter().filter(|(_, _, texts)| has_word(texts)).count() as u64
         };
-        let question = WeighedQuestion::new(query, all.len() as u64, chunks_with);
+        let question = WeightedQuery::new(query, all.len() as u64, chunks_with);
         let near = static_model::embed_query(query);
         let cosine = |texts: &ChunkTexts<'_>| match (&near, static_model::embed_chunk(texts)) {
             (Some(a), Some(b)) => a.iter().zip(b).map(|(a, b)| a * b).sum(),
@@ -146,7 +146,7 @@ pub(super) async fn check_ranking(engine: &dyn SearchEngine) {
             let texts = texts.each_ref().map(String::as_str);
             let (counts, lengths) = count_words(&question, &texts);
             let summary = put.as_document().summary(chunk);
-            Candidate {
+            ChunkCandidate {
                 key: key as u64,
                 counts,
                 lengths,
@@ -155,7 +155,7 @@ pub(super) async fn check_ranking(engine: &dyn SearchEngine) {
                 summary,
             }
         };
-        let candidates: Vec<Candidate> = all.iter().enumerate().map(candidate).collect();
+        let candidates: Vec<ChunkCandidate> = all.iter().enumerate().map(candidate).collect();
         for it in &candidates {
             for (average, length) in averages.lengths.iter_mut().zip(it.lengths) {
                 *average += length as f32 / all.len() as f32;
@@ -165,12 +165,12 @@ pub(super) async fn check_ranking(engine: &dyn SearchEngine) {
         for (found, expected) in matched.averages.lengths.iter().zip(averages.lengths) {
             assert!((found - expected).abs() < 0.01, "{:?} {averages:?}", matched.averages);
         }
-        let rarity = |it: &WeighedQuestion| -> Vec<(String, f32)> {
+        let rarity = |it: &WeightedQuery| -> Vec<(String, f32)> {
             it.concepts.iter().map(|it| (it.word.clone(), it.rarity)).collect()
         };
         assert_eq!(rarity(matched.question.as_ref().unwrap()), rarity(&question), "{query}");
         for it in &matched.candidates {
-            let is_same = |other: &&Candidate| {
+            let is_same = |other: &&ChunkCandidate| {
                 (&other.summary.path, other.summary.first) == (&it.summary.path, it.summary.first)
             };
             let expected = candidates.iter().find(is_same).unwrap();
@@ -244,7 +244,7 @@ pub(super) async fn check_commits(engine: &dyn SearchEngine) {
     writer.put(vec![second, document("b/it's.rs", text, &["it's"])]).await.unwrap();
     writer.commit().await.unwrap();
     let matched = engine.candidates(search_for("quagga")).await.unwrap();
-    let has_word = |it: &Candidate| it.counts.iter().any(|it| it.iter().any(|it| *it > 0));
+    let has_word = |it: &ChunkCandidate| it.counts.iter().any(|it| it.iter().any(|it| *it > 0));
     assert!(!matched.candidates.iter().any(has_word), "it is found by a removed word");
     assert_eq!(found(engine, search_for("okapi")).await[0].0, "a.rs");
     assert_eq!(found(engine, search_for("naïve ünïcode")).await[0].0, "b/it's.rs");

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use toolgate_chunks::{Symbol, SymbolPrecision, list_symbols};
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 use toolgate_search::index::NamedDefinition;
 
-use super::Definition;
+use super::FoundDefinition;
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 /// The total size of files that are parsed for one page of definitions, in bytes. In other files,
 /// definitions are guessed line by line.
@@ -23,11 +23,11 @@ const PARSED_BYTES_MAX: usize = 512 << 10;
 pub(super) fn refresh_definitions(
     root: &Root,
     page: Vec<NamedDefinition>,
-    watch: &WorkMonitor,
-) -> Result<Vec<Definition>, ToolError> {
+    watch: &DiskWorkMonitor,
+) -> Result<Vec<FoundDefinition>, ToolError> {
     let mut files: BTreeMap<String, Option<FileDefinitions>> = BTreeMap::new();
     let mut left = PARSED_BYTES_MAX;
-    let mut definitions: Vec<Definition> = Vec::new();
+    let mut definitions: Vec<FoundDefinition> = Vec::new();
     for named in page {
         watch.check_cancelled()?;
         let path = named.summary.path.clone();
@@ -59,12 +59,12 @@ impl FileDefinitions {
         root: &Root,
         path: &str,
         left: &mut usize,
-        watch: &WorkMonitor,
+        watch: &DiskWorkMonitor,
     ) -> Result<Option<Self>, ToolError> {
         let Ok(file) = root.open_walked(Path::new(path)) else { return Ok(None) };
         let content = match file.read(0, file.meta().size(), watch) {
             Ok(content) => content,
-            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
             Err(_) => return Ok(None),
         };
         let etag = root.etag_of_content(&content, file.meta()).to_string();
@@ -79,9 +79,9 @@ impl FileDefinitions {
     }
 
     /// Returns the current state of the definition `named`, or `None` if it is gone.
-    fn find(&self, named: NamedDefinition) -> Option<Definition> {
+    fn find(&self, named: NamedDefinition) -> Option<FoundDefinition> {
         let is_unchanged = named.summary.etag == self.etag;
-        let indexed = Definition::from_index(named);
+        let indexed = FoundDefinition::from_index(named);
         let same_name = self.symbols.iter().filter(|it| it.name == indexed.name);
         if is_unchanged {
             let first = indexed.line_start;
@@ -96,7 +96,7 @@ impl FileDefinitions {
         let is_elsewhere = |it: &&Symbol| it.within != indexed.container;
         let symbol =
             same_name.min_by_key(|it| (is_elsewhere(it), it.first.abs_diff(indexed.line_start)))?;
-        Some(Definition { etag: self.etag.clone(), ..indexed.move_to(symbol) })
+        Some(FoundDefinition { etag: self.etag.clone(), ..indexed.move_to(symbol) })
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
         std::fs::write(folder.path().join("a.py"), text).unwrap();
         let root = Root::open(folder.path()).unwrap();
         let page = vec![indexed("go", 2, "B"), indexed("gone", 4, "A"), indexed("go", 90, "C")];
-        let definitions = refresh_definitions(&root, page, &WorkMonitor::default()).unwrap();
+        let definitions = refresh_definitions(&root, page, &DiskWorkMonitor::default()).unwrap();
         let file = root.open_file("a.py").unwrap();
         let etag = root.etag_of_content(text.as_bytes(), file.meta()).to_string();
         let summaries: Vec<_> = definitions

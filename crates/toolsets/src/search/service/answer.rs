@@ -8,27 +8,27 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use toolgate_chunks::ChunkKind;
-use toolgate_contract::{ToolContext, ToolError, ToolFault};
+use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
 use toolgate_search::embedder::EmbeddingRole;
 use toolgate_search::rank::{
-    Candidate, IndexStatistics, RERANK_METHOD, RankedCandidate, RankedFile, RankingRules,
-    WeighedQuestion, group_by_file, rank, rank_files,
+    ChunkCandidate, IndexStatistics, RERANK_METHOD, RankedCandidate, RankedFile, RankingRules,
+    WeightedQuery, group_by_file, rank, rank_files,
 };
 use toolgate_search::{ChunkSummary, DocumentFilter, Embedder, static_model};
 
 use super::checkout;
-use super::collection::SearchCollection;
+use super::collection::SearchableIndex;
 use super::embedding::NO_VECTORS;
-use super::progress::{IndexReport, IndexState};
+use super::progress::{IndexState, IndexStateReport};
 use super::query::{SearchQuery, SearchRequest, normalize};
 use crate::search::engines::{
     EngineError, EngineMatches, EngineQuery, StoredDocument, VectorOrigin,
 };
 use query_hints::{correct_query, explain_no_match, keep_exact_if_only_stop_words};
-use quoted_phrases::QuotedPhrases;
+use quoted_phrases::QueryQuotedPhrases;
 use title::document_title;
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 mod query_hints;
 mod quoted_phrases;
@@ -56,7 +56,7 @@ pub(crate) struct SearchResult {
     pub(crate) note: Option<String>,
     /// A correction of the query, or the reason why it found nothing.
     pub(crate) hint: Option<String>,
-    pub(crate) index: IndexReport,
+    pub(crate) index: IndexStateReport,
 }
 
 /// A passage that was found.
@@ -81,12 +81,12 @@ pub(crate) struct SearchHit {
     pub(crate) metadata: Map<String, Value>,
     pub(crate) vector: Option<Vec<f64>>,
     /// Further places in the same file, best first, if hits are files.
-    pub(crate) more: Vec<HitPlace>,
+    pub(crate) more: Vec<SearchHitPlace>,
 }
 
 /// A further place in the file of a search hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HitPlace {
+pub(crate) struct SearchHitPlace {
     pub(crate) first: u32,
     pub(crate) last: u32,
     /// The name that the place defines.
@@ -112,13 +112,13 @@ impl From<EngineError> for SearchFailure {
 }
 
 /// The inputs of one attempt to answer a search.
-pub(super) struct SearchAttempt<'a> {
-    pub(super) collection: &'a SearchCollection,
+pub(super) struct SearchAnswerInputs<'a> {
+    pub(super) collection: &'a SearchableIndex,
     pub(super) embedder: Option<&'a Arc<dyn Embedder>>,
     pub(super) query: &'a SearchQuery,
     /// The filter on documents, or `None` if nothing can match.
     pub(super) filter: Option<DocumentFilter>,
-    pub(super) index: IndexReport,
+    pub(super) index: IndexStateReport,
     /// True in the last attempt: changed files are left out. Otherwise a changed file restarts the
     /// search.
     pub(super) is_last: bool,
@@ -132,7 +132,7 @@ pub(super) struct QueryVector {
     note: Option<String>,
 }
 
-impl SearchAttempt<'_> {
+impl SearchAnswerInputs<'_> {
     /// Runs the search once. Returns `None` if a file has changed since it was indexed.
     ///
     /// `known` keeps the query's vector between attempts, so that the model is called only once.
@@ -186,7 +186,7 @@ impl SearchAttempt<'_> {
                 keep_exact_if_only_stop_words(question, &mut candidates);
             }
         }
-        let quoted = QuotedPhrases::new(question.as_ref(), request);
+        let quoted = QueryQuotedPhrases::new(question.as_ref(), request);
         // Some files may have changed, so more are ranked than requested.
         let top = quoted.examined().max(request.top_k.saturating_mul(2));
         let ranked = rank_matches(request, question.as_ref(), &averages, &candidates, top);
@@ -298,12 +298,12 @@ impl SearchAttempt<'_> {
         &self,
         ctx: &ToolContext,
         ranked: &[RankedFile],
-        candidates: &[Candidate],
+        candidates: &[ChunkCandidate],
         limit: usize,
     ) -> Result<Result<Vec<(usize, SearchHit)>, String>, SearchFailure> {
         let is_last = self.is_last;
-        let wanted: Vec<WantedHit> =
-            ranked.iter().map(|it| WantedHit::new(it, candidates)).collect();
+        let wanted: Vec<UnreadSearchHit> =
+            ranked.iter().map(|it| UnreadSearchHit::new(it, candidates)).collect();
         let Some(root) = self.collection.root() else {
             return Ok(Ok(self.read_documents(wanted, limit).await?));
         };
@@ -313,13 +313,13 @@ impl SearchAttempt<'_> {
                 let checkout = checkout.and_then(|checkout| checkout.current(watch));
                 let mut reader = PassageReader { root, watch, checkout, files: BTreeMap::new() };
                 let mut hits = Vec::new();
-                for WantedHit { at, score, summary, more } in wanted {
+                for UnreadSearchHit { at, score, summary, more } in wanted {
                     if hits.len() >= limit {
                         break;
                     }
                     watch.check_cancelled()?;
                     match reader.read(&summary)? {
-                        Some(CurrentFile { text, commit, title }) => {
+                        Some(CurrentFileContent { text, commit, title }) => {
                             let commit = commit.clone();
                             let title = title.clone();
                             let hit = make_hit(score, summary, text, Map::new());
@@ -337,12 +337,12 @@ impl SearchAttempt<'_> {
 
     async fn read_documents(
         &self,
-        wanted: Vec<WantedHit>,
+        wanted: Vec<UnreadSearchHit>,
         limit: usize,
     ) -> Result<Vec<(usize, SearchHit)>, EngineError> {
         let mut known: BTreeMap<String, Option<(StoredDocument, Option<String>)>> = BTreeMap::new();
         let mut hits = Vec::new();
-        for WantedHit { at, score, summary, more } in wanted {
+        for UnreadSearchHit { at, score, summary, more } in wanted {
             if hits.len() >= limit {
                 break;
             }
@@ -369,9 +369,9 @@ impl SearchAttempt<'_> {
 /// `top` results.
 fn rank_matches(
     request: &SearchRequest,
-    question: Option<&WeighedQuestion>,
+    question: Option<&WeightedQuery>,
     averages: &IndexStatistics,
-    candidates: &[Candidate],
+    candidates: &[ChunkCandidate],
     top: usize,
 ) -> Vec<RankedFile> {
     let Some(question) = question else {
@@ -407,15 +407,15 @@ fn combine(computed: Option<Vec<f32>>, given: Option<&[f32]>) -> Option<Vec<f32>
 }
 
 /// Returns true if the candidate shares a word with the query or is similar to it.
-fn is_related(candidate: &Candidate) -> bool {
+fn is_related(candidate: &ChunkCandidate) -> bool {
     candidate.counts.iter().flatten().any(|count| *count > 0)
         || candidate.static_cosine >= STATIC_SIMILARITY_MIN
         || candidate.model_cosine.is_some_and(|it| it >= MODEL_SIMILARITY_MIN)
 }
 
 /// Ranks the candidates by the similarity of their vectors alone.
-fn rank_by_vectors(candidates: &[Candidate]) -> Vec<RankedCandidate> {
-    let score = |it: &Candidate| it.model_cosine.unwrap_or(it.static_cosine).clamp(-1.0, 1.0);
+fn rank_by_vectors(candidates: &[ChunkCandidate]) -> Vec<RankedCandidate> {
+    let score = |it: &ChunkCandidate| it.model_cosine.unwrap_or(it.static_cosine).clamp(-1.0, 1.0);
     let scored = candidates
         .iter()
         .enumerate()
@@ -430,20 +430,20 @@ fn rank_by_vectors(candidates: &[Candidate]) -> Vec<RankedCandidate> {
 }
 
 /// A hit of a search whose text must be read.
-struct WantedHit {
+struct UnreadSearchHit {
     /// The index of the hit's candidate.
     at: usize,
     score: f32,
     summary: ChunkSummary,
-    more: Vec<HitPlace>,
+    more: Vec<SearchHitPlace>,
 }
 
-impl WantedHit {
-    fn new(ranked: &RankedFile, candidates: &[Candidate]) -> Self {
+impl UnreadSearchHit {
+    fn new(ranked: &RankedFile, candidates: &[ChunkCandidate]) -> Self {
         let place = |at: &usize| {
             let summary = &candidates[*at].summary;
             let symbol = defined_symbol(summary);
-            HitPlace { first: summary.first, last: summary.last, symbol }
+            SearchHitPlace { first: summary.first, last: summary.last, symbol }
         };
         Self {
             at: ranked.best.index,
@@ -467,13 +467,13 @@ fn defined_symbol(summary: &ChunkSummary) -> Option<String> {
 /// Reads the files of passages again, so that an answer has their current text.
 struct PassageReader<'r> {
     root: &'r Root,
-    watch: &'r WorkMonitor,
+    watch: &'r DiskWorkMonitor,
     checkout: Option<checkout::CheckoutState>,
-    files: BTreeMap<String, CurrentFile>,
+    files: BTreeMap<String, CurrentFileContent>,
 }
 
 /// A file as it is now, for the text of its passages.
-struct CurrentFile {
+struct CurrentFileContent {
     text: String,
     /// The git commit of the file, if the file is unchanged in git.
     commit: Option<String>,
@@ -482,13 +482,13 @@ struct CurrentFile {
 
 impl PassageReader<'_> {
     /// Reads the file of `summary`. Returns `None` if it has changed since it was indexed.
-    fn read(&mut self, summary: &ChunkSummary) -> Result<Option<&CurrentFile>, ToolError> {
+    fn read(&mut self, summary: &ChunkSummary) -> Result<Option<&CurrentFileContent>, ToolError> {
         let path = &summary.path;
         if !self.files.contains_key(path) {
             let Ok(file) = self.root.open_walked(Path::new(path)) else { return Ok(None) };
             let content = match file.read(0, file.meta().size(), self.watch) {
                 Ok(content) => content,
-                Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+                Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
                 Err(_) => return Ok(None),
             };
             if self.root.etag_of_content(&content, file.meta()).as_str() != summary.etag {
@@ -499,7 +499,7 @@ impl PassageReader<'_> {
                 |it: &checkout::CheckoutState| it.commit_of(path, file.meta(), text.as_bytes());
             let commit = self.checkout.as_ref().and_then(commit_of);
             let title = document_title(path, &text);
-            self.files.insert(path.clone(), CurrentFile { text, commit, title });
+            self.files.insert(path.clone(), CurrentFileContent { text, commit, title });
         }
         Ok(self.files.get(path))
     }

@@ -18,7 +18,7 @@ use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
 use toolgate_world::Root;
-use toolgate_world::root::{EntryMeta, EntryStamp, WorkMonitor, WorkspaceFile};
+use toolgate_world::root::{DiskWorkMonitor, EntryFingerprint, EntryMeta, WorkspaceFile};
 
 /// The largest `HEAD` or loose ref that is read, in bytes.
 const HEAD_BYTES_MAX: u64 = 4 << 10;
@@ -40,7 +40,7 @@ const NAME_BYTES: usize = 8;
 pub(super) struct CheckoutReader {
     root: Root,
     /// The entries of git's index when it had this stamp.
-    cached_index: Mutex<Option<(EntryStamp, Arc<GitIndex>)>>,
+    cached_index: Mutex<Option<(EntryFingerprint, Arc<GitIndex>)>>,
 }
 
 /// The state of a checkout at one moment.
@@ -81,7 +81,7 @@ impl CheckoutReader {
     ///
     /// Git replaces its index first and moves `HEAD` later, without a lock in between. So a new
     /// index is read again until `HEAD` has had time to move.
-    pub(super) fn current(&self, watch: &WorkMonitor) -> Option<CheckoutState> {
+    pub(super) fn current(&self, watch: &DiskWorkMonitor) -> Option<CheckoutState> {
         let start = Instant::now();
         loop {
             let commit = self.head_commit(watch)?;
@@ -105,7 +105,11 @@ impl CheckoutReader {
 
     /// Returns the entries of git's index, and true if it is so new that `HEAD` may not have moved
     /// yet. Object names have `name_bytes` bytes.
-    fn read_index(&self, name_bytes: usize, watch: &WorkMonitor) -> Option<(Arc<GitIndex>, bool)> {
+    fn read_index(
+        &self,
+        name_bytes: usize,
+        watch: &DiskWorkMonitor,
+    ) -> Option<(Arc<GitIndex>, bool)> {
         let file = self.root.open_file(".git/index").ok()?;
         let stamp = file.meta().stamp();
         // The clock of another machine may be ahead.
@@ -126,7 +130,7 @@ impl CheckoutReader {
     }
 
     /// Returns the name of the commit at `HEAD`.
-    fn head_commit(&self, watch: &WorkMonitor) -> Option<String> {
+    fn head_commit(&self, watch: &DiskWorkMonitor) -> Option<String> {
         let text = |path: &str, bytes_max: u64| {
             let file = self.root.open_file(path).ok()?;
             String::from_utf8(read_file(&file, bytes_max, watch)?).ok()
@@ -235,7 +239,7 @@ fn object_name(content: &[u8], digits: usize) -> [u8; NAME_BYTES] {
     name
 }
 
-fn read_file(file: &WorkspaceFile, bytes_max: u64, watch: &WorkMonitor) -> Option<Vec<u8>> {
+fn read_file(file: &WorkspaceFile, bytes_max: u64, watch: &DiskWorkMonitor) -> Option<Vec<u8>> {
     let size = file.meta().size();
     if size > bytes_max { None } else { file.read(0, size, watch).ok() }
 }

@@ -9,16 +9,16 @@ use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_chunks::{FileClass, chunks};
-use toolgate_contract::{ToolContext, ToolError, ToolFault};
+use toolgate_chunks::{FileClassification, chunks};
+use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
 use toolgate_search::Embedder;
 
 use super::checkout::CheckoutReader;
-use super::documents::{self, ChangeSummary, DocumentChange, DocumentKeeper};
-use super::embedding::VectorMaker;
+use super::documents::{self, DocumentChange, DocumentChangeSummary, DocumentIndexKeeper};
+use super::embedding::ChunkVectorBuilder;
 use super::files::excluded_folders;
-use super::keeper::{self, IndexKeeper, IndexKeeperMemory};
-use super::progress::{IndexProgress, IndexReport, IndexState};
+use super::keeper::{self, IndexKeeper, IndexKeeperState};
+use super::progress::{IndexProgress, IndexState, IndexStateReport};
 use super::{SearchService, not_current_message};
 use crate::counted::counted;
 use crate::search::engines::{EngineError, SearchEngine, StoredDocument};
@@ -30,7 +30,7 @@ use toolgate_world::root::Etag;
 const REQUESTS_MAX: usize = 256;
 
 /// A search index and the task that keeps it up to date.
-pub(super) struct SearchCollection {
+pub(super) struct SearchableIndex {
     pub(super) engine: Arc<dyn SearchEngine>,
     root: Option<Root>,
     checkout: Option<Arc<CheckoutReader>>,
@@ -41,7 +41,7 @@ pub(super) struct SearchCollection {
 
 enum IndexKeeperChannel {
     Files(mpsc::Sender<keeper::IndexKeeperRequest>),
-    Documents(mpsc::Sender<documents::DocumentKeeperRequest>),
+    Documents(mpsc::Sender<documents::DocumentIndexKeeperRequest>),
 }
 
 /// A document from a caller, to put into an index.
@@ -56,9 +56,9 @@ pub(crate) struct NewDocument {
 }
 
 /// The number of documents that a call of `search.upsert` changed.
-pub(crate) type UpsertSummary = ChangeSummary;
+pub(crate) type UpsertSummary = DocumentChangeSummary;
 
-impl SearchCollection {
+impl SearchableIndex {
     /// Creates the search index of the files of `root`, and starts the task that keeps it.
     pub(super) fn for_files(
         root: Root,
@@ -69,7 +69,7 @@ impl SearchCollection {
         let (publisher, progress) = watch::channel(IndexProgress::default());
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let cancel = CancellationToken::new();
-        let embedding = VectorMaker::new(service.embedder.clone(), Some(&root), &cancel);
+        let embedding = ChunkVectorBuilder::new(service.embedder.clone(), Some(&root), &cancel);
         let keeper = IndexKeeper {
             root: root.clone(),
             engine: engine.clone(),
@@ -82,7 +82,7 @@ impl SearchCollection {
             reported: BTreeSet::new(),
             commits: 0,
             cancel,
-            memory: IndexKeeperMemory::default(),
+            memory: IndexKeeperState::default(),
         };
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run_until_closed()));
         let checkout = Some(Arc::new(CheckoutReader::new(&root)));
@@ -99,8 +99,8 @@ impl SearchCollection {
         let (publisher, progress) = watch::channel(IndexProgress::default());
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let cancel = CancellationToken::new();
-        let embedding = VectorMaker::new(embedder, None, &cancel);
-        let keeper = DocumentKeeper {
+        let embedding = ChunkVectorBuilder::new(embedder, None, &cancel);
+        let keeper = DocumentIndexKeeper {
             engine: engine.clone(),
             embedding,
             progress: publisher,
@@ -126,7 +126,7 @@ impl SearchCollection {
     }
 
     /// Returns the progress of the index, for callers.
-    pub(super) fn report(&self) -> IndexReport {
+    pub(super) fn report(&self) -> IndexStateReport {
         self.progress.borrow().report()
     }
 
@@ -152,7 +152,7 @@ impl SearchCollection {
         ctx: &ToolContext,
         name: &str,
         until: Instant,
-    ) -> Result<IndexReport, ToolError> {
+    ) -> Result<IndexStateReport, ToolError> {
         let (done, mut caught_up) = oneshot::channel();
         // If too many wait already, this search uses the index as it is.
         let was_sent = match &self.requests {
@@ -160,7 +160,7 @@ impl SearchCollection {
                 sender.try_send(keeper::IndexKeeperRequest::CatchUp(done)).is_ok()
             }
             IndexKeeperChannel::Documents(sender) => {
-                sender.try_send(documents::DocumentKeeperRequest::CatchUp(done)).is_ok()
+                sender.try_send(documents::DocumentIndexKeeperRequest::CatchUp(done)).is_ok()
             }
         };
         let mut progress = self.progress.clone();
@@ -205,7 +205,7 @@ impl SearchCollection {
             IndexState::Away => {
                 let why = progress.note.as_deref().unwrap_or("the search index is unavailable");
                 let message = format!("{}: {why}", not_current_message(name));
-                Err(ToolError::new(ToolFault::Unavailable, message))
+                Err(ToolError::new(ToolErrorKind::Unavailable, message))
             }
             IndexState::Absent
             | IndexState::Building
@@ -238,7 +238,9 @@ impl SearchCollection {
                         drop(sender.send(keeper::IndexKeeperRequest::Damaged(why)).await);
                     }
                     IndexKeeperChannel::Documents(sender) => {
-                        drop(sender.send(documents::DocumentKeeperRequest::Damaged(why)).await);
+                        drop(
+                            sender.send(documents::DocumentIndexKeeperRequest::Damaged(why)).await,
+                        );
                     }
                 }
                 Ok(())
@@ -259,7 +261,7 @@ impl SearchCollection {
         put: Vec<NewDocument>,
         remove: Vec<String>,
         documents_max: u64,
-    ) -> Result<Result<ChangeSummary, EngineError>, ToolError> {
+    ) -> Result<Result<DocumentChangeSummary, EngineError>, ToolError> {
         let stopped = || ToolError::failed("the search index has stopped; restart the server");
         let IndexKeeperChannel::Documents(sender) = &self.requests else {
             let message = "the namespace has files, not documents; use another name";
@@ -271,7 +273,7 @@ impl SearchCollection {
         })?;
         let (done, changed) = oneshot::channel();
         let change = DocumentChange { put, remove, documents_max, done };
-        let request = documents::DocumentKeeperRequest::Change(change);
+        let request = documents::DocumentIndexKeeperRequest::Change(change);
         sender.send(request).await.map_err(|_| stopped())?;
         changed.await.map_err(|_| stopped())
     }
@@ -292,7 +294,7 @@ impl NewDocument {
             path: id,
             etag,
             commit: None,
-            lang: FileClass::for_path(&sort).lang.map(str::to_owned),
+            lang: FileClassification::for_path(&sort).lang.map(str::to_owned),
             stamp: sort.into_bytes(),
             tags,
             text,

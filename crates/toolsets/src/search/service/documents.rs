@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::embedding::{EmbeddedBatch, VectorMaker};
+use super::embedding::{ChunkVectorBuilder, EmbeddedBatchResult};
 use super::progress::{IndexProgress, IndexState};
 use crate::counted::counted;
 use crate::search::engines::{
@@ -24,7 +24,7 @@ const WRITER_RETRY_EVERY: Duration = Duration::from_millis(25);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A message to the task that keeps an index of documents.
-pub(super) enum DocumentKeeperRequest {
+pub(super) enum DocumentIndexKeeperRequest {
     /// Answer when the index is up to date, or when it cannot be.
     CatchUp(oneshot::Sender<()>),
     /// Check the index, which seems damaged for this reason.
@@ -39,12 +39,12 @@ pub(super) struct DocumentChange {
     pub(super) remove: Vec<String>,
     /// The largest number of documents that the namespace may have after the change.
     pub(super) documents_max: u64,
-    pub(super) done: oneshot::Sender<Result<ChangeSummary, EngineError>>,
+    pub(super) done: oneshot::Sender<Result<DocumentChangeSummary, EngineError>>,
 }
 
 /// The number of documents that a change of a namespace affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ChangeSummary {
+pub(crate) struct DocumentChangeSummary {
     pub(crate) added: u64,
     pub(crate) replaced: u64,
     pub(crate) removed: u64,
@@ -52,11 +52,11 @@ pub(crate) struct ChangeSummary {
 }
 
 /// The task that keeps one index of documents up to date.
-pub(super) struct DocumentKeeper {
+pub(super) struct DocumentIndexKeeper {
     pub(super) engine: Arc<dyn SearchEngine>,
-    pub(super) embedding: VectorMaker,
+    pub(super) embedding: ChunkVectorBuilder,
     pub(super) progress: watch::Sender<IndexProgress>,
-    pub(super) requests: mpsc::Receiver<DocumentKeeperRequest>,
+    pub(super) requests: mpsc::Receiver<DocumentIndexKeeperRequest>,
     pub(super) cancel: CancellationToken,
     /// Searches that wait for the index to be up to date.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
@@ -66,7 +66,7 @@ pub(super) struct DocumentKeeper {
     pub(super) rebuilt: Option<Instant>,
 }
 
-impl DocumentKeeper {
+impl DocumentIndexKeeper {
     /// Maintains the index of documents until no more requests can arrive.
     pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
@@ -105,9 +105,9 @@ impl DocumentKeeper {
             loop {
                 match self.requests.recv().await {
                     None => return,
-                    Some(DocumentKeeperRequest::CatchUp(one)) => drop(one.send(())),
-                    Some(DocumentKeeperRequest::Damaged(_)) => {}
-                    Some(DocumentKeeperRequest::Change(change)) => {
+                    Some(DocumentIndexKeeperRequest::CatchUp(one)) => drop(one.send(())),
+                    Some(DocumentIndexKeeperRequest::Damaged(_)) => {}
+                    Some(DocumentIndexKeeperRequest::Change(change)) => {
                         drop(change.done.send(Err(EngineError::Unavailable(why.clone()))));
                     }
                 }
@@ -134,31 +134,37 @@ impl DocumentKeeper {
             self.apply_and_answer(change).await?;
         }
         loop {
-            enum DocumentKeeperEvent {
-                Request(Option<DocumentKeeperRequest>),
-                Embedded(EmbeddedBatch),
+            enum DocumentIndexKeeperEvent {
+                Request(Option<DocumentIndexKeeperRequest>),
+                Embedded(EmbeddedBatchResult),
             }
             let next = tokio::select! {
                 biased;
-                request = self.requests.recv() => DocumentKeeperEvent::Request(request),
-                batch = self.embedding.next_batch(&self.engine) => DocumentKeeperEvent::Embedded(batch),
+                request = self.requests.recv() => DocumentIndexKeeperEvent::Request(request),
+                batch = self.embedding.next_batch(&self.engine) => DocumentIndexKeeperEvent::Embedded(batch),
             };
             match next {
-                DocumentKeeperEvent::Request(None) => return Err(None),
-                DocumentKeeperEvent::Request(Some(DocumentKeeperRequest::CatchUp(one))) => {
+                DocumentIndexKeeperEvent::Request(None) => return Err(None),
+                DocumentIndexKeeperEvent::Request(Some(DocumentIndexKeeperRequest::CatchUp(
+                    one,
+                ))) => {
                     // Another process may have put documents.
                     self.waiting.push(one);
                     self.publish_ready(None).await?;
                 }
-                DocumentKeeperEvent::Request(Some(DocumentKeeperRequest::Damaged(why))) => {
+                DocumentIndexKeeperEvent::Request(Some(DocumentIndexKeeperRequest::Damaged(
+                    why,
+                ))) => {
                     if !self.is_just_rebuilt() {
                         return Err(Some(EngineError::Damaged(why)));
                     }
                 }
-                DocumentKeeperEvent::Request(Some(DocumentKeeperRequest::Change(change))) => {
+                DocumentIndexKeeperEvent::Request(Some(DocumentIndexKeeperRequest::Change(
+                    change,
+                ))) => {
                     self.apply_and_answer(change).await?;
                 }
-                DocumentKeeperEvent::Embedded(EmbeddedBatch { vectors }) => {
+                DocumentIndexKeeperEvent::Embedded(EmbeddedBatchResult { vectors }) => {
                     if let Some(vectors) = vectors {
                         let mut writer = self.wait_for_writer().await?;
                         writer.put_vectors(vectors).await?;
@@ -196,7 +202,7 @@ impl DocumentKeeper {
         put: Vec<StoredDocument>,
         remove: Vec<String>,
         documents_max: u64,
-    ) -> Result<ChangeSummary, EngineError> {
+    ) -> Result<DocumentChangeSummary, EngineError> {
         let known = self.engine.documents().await?;
         let replaced = put.iter().filter(|it| known.contains_key(&it.path)).count() as u64;
         let removed = remove.iter().filter(|path| known.contains_key(*path)).count() as u64;
@@ -219,7 +225,7 @@ impl DocumentKeeper {
         if let Err(err) = writer.release_resources().await {
             tracing::warn!("releasing resources of an index of documents failed: {err}");
         }
-        Ok(ChangeSummary { added, replaced, removed, documents })
+        Ok(DocumentChangeSummary { added, replaced, removed, documents })
     }
 
     /// Waits for the right to write the documents. Other processes hold it only briefly.

@@ -18,9 +18,9 @@ use toolgate_search::{ChunkHash, Embedder, IndexDocument};
 
 use crate::counted::counted;
 use crate::search::engines::{EngineError, PendingChunk, SearchEngine};
-use toolgate_net::Backoff;
+use toolgate_net::RetryBackoff;
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 /// The first pause after the embedding model failed. It doubles after each further failure.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
@@ -31,32 +31,33 @@ const PAUSE_MAX: Duration = Duration::from_secs(300);
 pub(super) const NO_VECTORS: &str = "the embedding model returns no vectors now: ";
 
 /// Vectors, each with the hash of the chunk that it belongs to.
-type HashedVectors = Vec<(ChunkHash, Vec<f32>)>;
+type VectorsByHash = Vec<(ChunkHash, Vec<f32>)>;
 
 /// A batch of texts that is being embedded; `None` if there was nothing to do.
-type EmbeddingTask = Pin<Box<dyn Future<Output = Result<Option<HashedVectors>, String>> + Send>>;
+type EmbeddingBatchTask =
+    Pin<Box<dyn Future<Output = Result<Option<VectorsByHash>, String>> + Send>>;
 
 /// The part of an index's task that creates vectors for the chunks that have none.
-pub(super) struct VectorMaker {
+pub(super) struct ChunkVectorBuilder {
     embedder: Option<Arc<dyn Embedder>>,
     /// The folder with the files of the chunks; `None` if the engine keeps their texts.
     root: Option<Root>,
-    task: Option<EmbeddingTask>,
+    task: Option<EmbeddingBatchTask>,
     /// True if no more vectors can be created until documents are put.
     is_done: bool,
-    backoff: Backoff,
+    backoff: RetryBackoff,
     not_before: Option<Instant>,
     failure: Option<String>,
     cancel: CancellationToken,
 }
 
 /// The result of embedding a batch of texts.
-pub(super) struct EmbeddedBatch {
+pub(super) struct EmbeddedBatchResult {
     /// Vectors for the search engine.
-    pub(super) vectors: Option<HashedVectors>,
+    pub(super) vectors: Option<VectorsByHash>,
 }
 
-impl VectorMaker {
+impl ChunkVectorBuilder {
     pub(super) fn new(
         embedder: Option<Arc<dyn Embedder>>,
         root: Option<&Root>,
@@ -67,7 +68,7 @@ impl VectorMaker {
             root: root.cloned(),
             task: None,
             is_done: false,
-            backoff: Backoff::new(PAUSE_MIN, PAUSE_MAX),
+            backoff: RetryBackoff::new(PAUSE_MIN, PAUSE_MAX),
             not_before: None,
             failure: None,
             cancel: cancel.clone(),
@@ -90,7 +91,10 @@ impl VectorMaker {
     }
 
     /// Waits for the next batch of vectors. Cancel safe: the next call continues the batch.
-    pub(super) async fn next_batch(&mut self, engine: &Arc<dyn SearchEngine>) -> EmbeddedBatch {
+    pub(super) async fn next_batch(
+        &mut self,
+        engine: &Arc<dyn SearchEngine>,
+    ) -> EmbeddedBatchResult {
         let Some(embedder) = &self.embedder else { return pending().await };
         if self.is_done {
             return pending().await;
@@ -111,11 +115,11 @@ impl VectorMaker {
             Ok(Some(vectors)) => {
                 self.backoff.reset();
                 self.failure = None;
-                EmbeddedBatch { vectors: Some(vectors) }
+                EmbeddedBatchResult { vectors: Some(vectors) }
             }
             Ok(None) => {
                 (self.is_done, self.failure) = (true, None);
-                EmbeddedBatch { vectors: None }
+                EmbeddedBatchResult { vectors: None }
             }
             Err(why) => {
                 if self.failure.as_ref() != Some(&why) {
@@ -125,7 +129,7 @@ impl VectorMaker {
                 }
                 self.failure = Some(why);
                 self.not_before = Some(Instant::now() + self.backoff.next_pause());
-                EmbeddedBatch { vectors: None }
+                EmbeddedBatchResult { vectors: None }
             }
         }
     }
@@ -137,14 +141,14 @@ async fn embed_batch(
     embedder: Arc<dyn Embedder>,
     root: Option<Root>,
     cancel: CancellationToken,
-) -> Result<Option<HashedVectors>, String> {
+) -> Result<Option<VectorsByHash>, String> {
     let message = |err: EngineError| err.to_string();
     let batch_max = embedder.batch_max().max(1);
     // More than one batch is requested, because some chunks may have changed.
     let waiting = engine.pending_chunks(batch_max.saturating_mul(4)).await.map_err(message)?;
     let (hashes, texts) = match root {
         Some(root) => {
-            let watch = WorkMonitor::silent(cancel);
+            let watch = DiskWorkMonitor::silent(cancel);
             let read = spawn_blocking(move || read_texts(&root, &waiting, batch_max, &watch)).await;
             read.map_err(|err| format!("reading the workspace failed: {err}"))?
         }
@@ -184,7 +188,7 @@ fn read_texts(
     root: &Root,
     waiting: &[PendingChunk],
     batch_max: usize,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> (Vec<ChunkHash>, Vec<String>) {
     let mut batch = TextsToEmbed::new(waiting);
     for path in batch.paths() {

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
-use super::reading::{FileReading, IndexableContent, StaleFile};
+use super::reading::{FileReadOutcome, IndexableContent, StaleIndexedFile};
 use crate::search::{IndexLimits, engines};
 use toolgate_world::Root;
-use toolgate_world::root::{EntryMeta, WorkMonitor};
+use toolgate_world::root::{DiskWorkMonitor, EntryMeta};
 use toolgate_world::watch::{FileChanges, FileTracker, FolderUpdate};
 
 /// The maximum number of files that are indexed in one batch.
@@ -38,14 +38,14 @@ struct TrackedFile {
 
 /// The work that brings an index of files up to date.
 #[derive(Debug, Default)]
-pub(super) struct IndexWork {
-    pub(super) read: Vec<StaleFile>,
+pub(super) struct PendingIndexWork {
+    pub(super) read: Vec<StaleIndexedFile>,
     pub(super) gone: Vec<String>,
 }
 
 /// The changes of the index from one batch of files.
 #[derive(Debug, Default)]
-pub(super) struct IndexBatch {
+pub(super) struct IndexBatchChanges {
     pub(super) put: Vec<engines::StoredDocument>,
     pub(super) remove: Vec<String>,
 }
@@ -63,8 +63,8 @@ impl TrackedFiles {
         (tracker, first): (FileTracker, FolderUpdate),
         documents: BTreeMap<String, engines::StoredVersion>,
         limits: IndexLimits,
-        watch: &WorkMonitor,
-    ) -> Result<(Self, IndexWork), ToolError> {
+        watch: &DiskWorkMonitor,
+    ) -> Result<(Self, PendingIndexWork), ToolError> {
         let documents_count = documents.len();
         let tracked = documents.into_iter().map(|(path, it)| {
             let engines::StoredVersion { stamp, etag } = it;
@@ -80,7 +80,7 @@ impl TrackedFiles {
             bytes: 0,
             left_out: BTreeMap::new(),
         };
-        let mut work = IndexWork::default();
+        let mut work = PendingIndexWork::default();
         files.compare(first, &mut work, watch)?;
         files.drop_excess(&mut work);
         Ok((files, work))
@@ -104,14 +104,14 @@ impl TrackedFiles {
     pub(super) fn find_changes(
         &mut self,
         changed: BTreeSet<PathBuf>,
-        watch: &WorkMonitor,
-    ) -> Result<IndexWork, ToolError> {
+        watch: &DiskWorkMonitor,
+    ) -> Result<PendingIndexWork, ToolError> {
         // The kernel does not report the removal of a folder that is held open.
         if self.root.is_deleted() {
             let why = "the workspace no longer exists";
-            return Err(ToolError::new(ToolFault::Unavailable, why));
+            return Err(ToolError::new(ToolErrorKind::Unavailable, why));
         }
-        let mut work = IndexWork::default();
+        let mut work = PendingIndexWork::default();
         match self.tracker.read_changes() {
             FileChanges::Everything => {
                 let update = self.tracker.rescan(watch)?;
@@ -141,7 +141,7 @@ impl TrackedFiles {
     }
 
     /// Adds files to `work` that were left out because of a limit and fit now.
-    fn restore_left_out(&mut self, work: &mut IndexWork) {
+    fn restore_left_out(&mut self, work: &mut PendingIndexWork) {
         if self.left_out.is_empty() {
             return;
         }
@@ -159,7 +159,7 @@ impl TrackedFiles {
             }
             if bytes + size <= text_bytes_max {
                 (texts, bytes) = (texts + 1, bytes + size);
-                restored.push(StaleFile { path: path.clone(), etag: None, size: *size });
+                restored.push(StaleIndexedFile { path: path.clone(), etag: None, size: *size });
             }
         }
         for stale in &restored {
@@ -169,7 +169,7 @@ impl TrackedFiles {
     }
 
     /// Removes files from the index that exceed the limits, which may be lower than before.
-    fn drop_excess(&mut self, work: &mut IndexWork) {
+    fn drop_excess(&mut self, work: &mut PendingIndexWork) {
         let mut texts = self.text_count;
         let mut bytes = self.bytes;
         let indexed = self.tracked.iter().rev().filter(|(_, file)| file.etag.is_some());
@@ -187,8 +187,8 @@ impl TrackedFiles {
     fn compare(
         &mut self,
         update: FolderUpdate,
-        work: &mut IndexWork,
-        watch: &WorkMonitor,
+        work: &mut PendingIndexWork,
+        watch: &DiskWorkMonitor,
     ) -> Result<(), ToolError> {
         let FolderUpdate { files, complete_folders, removed } = update;
         // Paths that are not UTF-8 cannot be shown to callers.
@@ -223,7 +223,7 @@ impl TrackedFiles {
                     if etag.is_none() && !self.has_room(size) {
                         self.mark_left_out(path, stamp.into(), size);
                     } else {
-                        work.read.push(StaleFile { path, etag, size });
+                        work.read.push(StaleIndexedFile { path, etag, size });
                     }
                 }
             }
@@ -254,9 +254,9 @@ impl TrackedFiles {
     }
 
     /// Records the files that were read, and returns the changes for the index.
-    pub(super) fn record_read(&mut self, readings: Vec<FileReading>) -> IndexBatch {
-        let mut batch = IndexBatch::default();
-        for FileReading { path, stamp, content } in readings {
+    pub(super) fn record_read(&mut self, readings: Vec<FileReadOutcome>) -> IndexBatchChanges {
+        let mut batch = IndexBatchChanges::default();
+        for FileReadOutcome { path, stamp, content } in readings {
             let stamp = stamp.into_boxed_slice();
             match content {
                 IndexableContent::Text(put) => {
@@ -293,8 +293,8 @@ impl TrackedFiles {
     }
 
     /// Removes the files `paths` and returns the changes for the index.
-    pub(super) fn remove_paths(&mut self, paths: Vec<String>) -> IndexBatch {
-        let mut batch = IndexBatch::default();
+    pub(super) fn remove_paths(&mut self, paths: Vec<String>) -> IndexBatchChanges {
+        let mut batch = IndexBatchChanges::default();
         for path in paths {
             let stamp = self.tracked.get(&path).map(|it| it.stamp.clone());
             let left_out = self.left_out.get(&path).copied().zip(stamp);
@@ -312,7 +312,7 @@ impl TrackedFiles {
         self.tracked.insert(path, TrackedFile { stamp, etag: None, bytes: 0 });
     }
 
-    fn forget(&mut self, path: String, batch: &mut IndexBatch) {
+    fn forget(&mut self, path: String, batch: &mut IndexBatchChanges) {
         if let Some(TrackedFile { etag: Some(_), bytes, .. }) = self.tracked.remove(&path) {
             self.text_count -= 1;
             self.bytes -= bytes;
@@ -322,8 +322,8 @@ impl TrackedFiles {
 }
 
 /// Splits `files` into batches. The first ones are small, so that searches soon find something.
-pub(super) fn split_batches(files: Vec<StaleFile>) -> Vec<Vec<StaleFile>> {
-    let mut batches: Vec<Vec<StaleFile>> = Vec::new();
+pub(super) fn split_batches(files: Vec<StaleIndexedFile>) -> Vec<Vec<StaleIndexedFile>> {
+    let mut batches: Vec<Vec<StaleIndexedFile>> = Vec::new();
     let mut bytes = u64::MAX;
     for file in files {
         // Larger files are not read.

@@ -24,13 +24,13 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::ToolError;
 
-use super::embedding::{EmbeddedBatch, VectorMaker};
+use super::embedding::{ChunkVectorBuilder, EmbeddedBatchResult};
 use super::files::TrackedFiles;
 use super::progress::{IndexProgress, IndexState};
 use crate::search::IndexLimits;
 use crate::search::engines::{EngineError, EngineWriter, IndexOpenOutcome, SearchEngine};
 use toolgate_world::Root;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 
 /// The time to gather changes of files before the files are read, if no search waits.
 const GATHER_TIME: Duration = Duration::from_millis(50);
@@ -70,7 +70,7 @@ pub(super) struct IndexKeeper {
     pub(super) engine: Arc<dyn SearchEngine>,
     pub(super) bounds: IndexLimits,
     pub(super) excluded: Vec<PathBuf>,
-    pub(super) embedding: VectorMaker,
+    pub(super) embedding: ChunkVectorBuilder,
     pub(super) progress: watch::Sender<IndexProgress>,
     pub(super) requests: mpsc::Receiver<IndexKeeperRequest>,
     /// Searches that wait for the index to catch up.
@@ -81,12 +81,12 @@ pub(super) struct IndexKeeper {
     pub(super) commits: u64,
     pub(super) cancel: CancellationToken,
     /// State that is kept between attempts to maintain the index.
-    pub(super) memory: IndexKeeperMemory,
+    pub(super) memory: IndexKeeperState,
 }
 
 /// State of the task that keeps an index, which outlives a failed attempt.
 #[derive(Debug, Default)]
-pub(super) struct IndexKeeperMemory {
+pub(super) struct IndexKeeperState {
     /// The time of the last rebuild of the index after damage.
     rebuilt: Option<Instant>,
     /// Files that the search engine rejected.
@@ -96,7 +96,7 @@ pub(super) struct IndexKeeperMemory {
 }
 
 /// The reason why an attempt to maintain an index of files ended.
-enum IndexKeeperStop {
+enum IndexKeeperStopReason {
     Engine(EngineError),
     /// Writing failed. The earlier content can still be searched.
     WriteFailed(String),
@@ -105,13 +105,13 @@ enum IndexKeeperStop {
     Closed,
 }
 
-impl From<EngineError> for IndexKeeperStop {
+impl From<EngineError> for IndexKeeperStopReason {
     fn from(err: EngineError) -> Self {
         Self::Engine(err)
     }
 }
 
-impl From<ToolError> for IndexKeeperStop {
+impl From<ToolError> for IndexKeeperStopReason {
     fn from(err: ToolError) -> Self {
         Self::Root(err)
     }
@@ -126,11 +126,11 @@ impl IndexKeeper {
         loop {
             let start = Instant::now();
             let Err(stopped) = self.run_once().await;
-            let write_failed = matches!(stopped, IndexKeeperStop::WriteFailed(_));
+            let write_failed = matches!(stopped, IndexKeeperStopReason::WriteFailed(_));
             let why = match stopped {
-                IndexKeeperStop::Closed => return,
-                IndexKeeperStop::WriteFailed(why)
-                | IndexKeeperStop::Engine(EngineError::Failed(why)) => {
+                IndexKeeperStopReason::Closed => return,
+                IndexKeeperStopReason::WriteFailed(why)
+                | IndexKeeperStopReason::Engine(EngineError::Failed(why)) => {
                     failures =
                         if failed.elapsed() > RETRIES_RESET_AFTER { 1 } else { failures + 1 };
                     failed = Instant::now();
@@ -141,7 +141,7 @@ impl IndexKeeper {
                     }
                     why
                 }
-                IndexKeeperStop::Engine(EngineError::Damaged(why)) => {
+                IndexKeeperStopReason::Engine(EngineError::Damaged(why)) => {
                     self.report_rebuild(&why);
                     let is_again = self.is_just_rebuilt();
                     match self.engine.reset().await {
@@ -153,8 +153,8 @@ impl IndexKeeper {
                         Err(err) => err.to_string(),
                     }
                 }
-                IndexKeeperStop::Engine(EngineError::Unavailable(why)) => why,
-                IndexKeeperStop::Root(err) => err.message,
+                IndexKeeperStopReason::Engine(EngineError::Unavailable(why)) => why,
+                IndexKeeperStopReason::Root(err) => err.message,
             };
             tracing::warn!("a search index is not updated now: {why}");
             self.progress.send_modify(|it| {
@@ -227,7 +227,7 @@ impl IndexKeeper {
         }
     }
 
-    async fn run_once(&mut self) -> Result<Infallible, IndexKeeperStop> {
+    async fn run_once(&mut self) -> Result<Infallible, IndexKeeperStopReason> {
         // The scan runs while the index opens, because the first search waits for both.
         let mut first = self.start_scan();
         if let IndexOpenOutcome::Rebuilt(why) = self.engine.open_index().await? {
@@ -260,7 +260,10 @@ impl IndexKeeper {
         let mut files = self.index_changes(files, work, &mut *writer).await?;
         self.publish_ready(&files, &mut *writer).await?;
         let queue = files.tracker.queue().map_err(|err| {
-            IndexKeeperStop::Root(ToolError::with_cause("watching files for changes failed", err))
+            IndexKeeperStopReason::Root(ToolError::with_cause(
+                "watching files for changes failed",
+                err,
+            ))
         })?;
         let mut due: Option<Instant> = None;
         let mut quiet_at = Some(Instant::now() + IDLE_AFTER);
@@ -270,7 +273,7 @@ impl IndexKeeper {
                 ReadDue,
                 FilesChanged,
                 Idle,
-                Embedded(EmbeddedBatch),
+                Embedded(EmbeddedBatchResult),
             }
             let next = tokio::select! {
                 biased;
@@ -282,10 +285,10 @@ impl IndexKeeper {
             };
             let commits_before = self.commits;
             match next {
-                IndexKeeperEvent::Request(None) => return Err(IndexKeeperStop::Closed),
+                IndexKeeperEvent::Request(None) => return Err(IndexKeeperStopReason::Closed),
                 IndexKeeperEvent::Request(Some(request)) => {
                     if let Some(why) = self.accept(request) {
-                        return Err(IndexKeeperStop::Engine(EngineError::Damaged(why)));
+                        return Err(IndexKeeperStopReason::Engine(EngineError::Damaged(why)));
                     }
                     due = None;
                     files = self.catch_up(files, &mut *writer).await?;
@@ -323,10 +326,10 @@ impl IndexKeeper {
         &mut self,
         mut files: TrackedFiles,
         writer: &mut dyn EngineWriter,
-    ) -> Result<TrackedFiles, IndexKeeperStop> {
+    ) -> Result<TrackedFiles, IndexKeeperStopReason> {
         while let Ok(request) = self.requests.try_recv() {
             if let Some(why) = self.accept(request) {
-                return Err(IndexKeeperStop::Engine(EngineError::Damaged(why)));
+                return Err(IndexKeeperStopReason::Engine(EngineError::Damaged(why)));
             }
         }
         // Later requests wait for the next scan, because this one may have passed their files
@@ -353,14 +356,14 @@ impl IndexKeeper {
         outcome
     }
 
-    fn watch(&self) -> WorkMonitor {
-        WorkMonitor::silent(self.cancel.clone())
+    fn watch(&self) -> DiskWorkMonitor {
+        DiskWorkMonitor::silent(self.cancel.clone())
     }
 
     async fn run_blocking<T: Send + 'static>(
         &mut self,
-        work: impl FnOnce(&WorkMonitor) -> Result<T, ToolError> + Send + 'static,
-    ) -> Result<T, IndexKeeperStop> {
+        work: impl FnOnce(&DiskWorkMonitor) -> Result<T, ToolError> + Send + 'static,
+    ) -> Result<T, IndexKeeperStopReason> {
         let watch = self.watch();
         flatten_join(spawn_blocking(move || work(&watch)).await)
     }
@@ -375,17 +378,17 @@ fn release(waiting: Vec<oneshot::Sender<()>>) {
 
 fn flatten_join<T>(
     done: Result<Result<T, ToolError>, tokio::task::JoinError>,
-) -> Result<T, IndexKeeperStop> {
+) -> Result<T, IndexKeeperStopReason> {
     let broken = |err| ToolError::with_cause("reading the workspace failed", err);
     Ok(done.map_err(broken)??)
 }
 
 /// Converts the error of a write to the index. After [`EngineError::Failed`], the index can still
 /// be read.
-fn map_write_error<T>(done: Result<T, EngineError>) -> Result<T, IndexKeeperStop> {
+fn map_write_error<T>(done: Result<T, EngineError>) -> Result<T, IndexKeeperStopReason> {
     done.map_err(|err| match err {
-        EngineError::Failed(why) => IndexKeeperStop::WriteFailed(why),
-        EngineError::Unavailable(_) | EngineError::Damaged(_) => IndexKeeperStop::Engine(err),
+        EngineError::Failed(why) => IndexKeeperStopReason::WriteFailed(why),
+        EngineError::Unavailable(_) | EngineError::Damaged(_) => IndexKeeperStopReason::Engine(err),
     })
 }
 

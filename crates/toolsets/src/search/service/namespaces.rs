@@ -3,20 +3,20 @@
 use std::path::Path;
 use std::sync::PoisonError;
 
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 use toolgate_search::{DocumentFilter, is_at_or_below};
 
 use super::{SearchService, not_current_message, unavailable_error};
 use crate::search::WORKSPACE;
 use toolgate_world::Root;
-use toolgate_world::root::WalkStart;
+use toolgate_world::root::WalkStartPoint;
 
 /// The longest name of a namespace of documents, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 /// The identity of a search index.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum CollectionKey {
+pub(super) enum SearchableIndexKey {
     Workspace,
     /// A folder outside the workspace that the settings name.
     Root(String),
@@ -26,7 +26,7 @@ pub(super) enum CollectionKey {
 
 /// The location of a search namespace: an index, and a folder in it.
 pub(super) struct NamespaceLocation {
-    pub(super) key: CollectionKey,
+    pub(super) key: SearchableIndexKey,
     /// The folder of the namespace relative to the root of its index, empty for all of it.
     pub(super) folder: String,
 }
@@ -61,12 +61,15 @@ impl SearchService {
     /// If there is no such namespace, or its folder or server is unavailable.
     pub(super) async fn resolve(&self, name: &str) -> Result<NamespaceLocation, ToolError> {
         if name == WORKSPACE {
-            return Ok(NamespaceLocation { key: CollectionKey::Workspace, folder: String::new() });
+            return Ok(NamespaceLocation {
+                key: SearchableIndexKey::Workspace,
+                folder: String::new(),
+            });
         }
         if let Some(folder) = self.settings.namespaces.get(name) {
             if Path::new(folder).is_absolute() {
                 return Ok(NamespaceLocation {
-                    key: CollectionKey::Root(name.to_owned()),
+                    key: SearchableIndexKey::Root(name.to_owned()),
                     folder: String::new(),
                 });
             }
@@ -77,9 +80,9 @@ impl SearchService {
                 real.map_err(|err| ToolError::with_cause("resolving a folder failed", err))?;
             let folder = real.map_err(|err| {
                 let message = format!("{}: {}", not_current_message(name), err.message);
-                ToolError { fault: ToolFault::Unavailable, message, cause: err.cause }
+                ToolError { fault: ToolErrorKind::Unavailable, message, cause: err.cause }
             })?;
-            return Ok(NamespaceLocation { key: CollectionKey::Workspace, folder });
+            return Ok(NamespaceLocation { key: SearchableIndexKey::Workspace, folder });
         }
         let mut document_names = self.document_names().await;
         if let Some(server) = &self.server
@@ -90,7 +93,7 @@ impl SearchService {
         }
         if document_names.iter().any(|known| known == name) {
             return Ok(NamespaceLocation {
-                key: CollectionKey::Documents(name.to_owned()),
+                key: SearchableIndexKey::Documents(name.to_owned()),
                 folder: String::new(),
             });
         }
@@ -120,9 +123,9 @@ impl SearchService {
     pub(super) async fn document_names(&self) -> Vec<String> {
         let mut names: Vec<String> = {
             let collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
-            let named = |key: &CollectionKey| match key {
-                CollectionKey::Documents(name) => Some(name.clone()),
-                CollectionKey::Workspace | CollectionKey::Root(_) => None,
+            let named = |key: &SearchableIndexKey| match key {
+                SearchableIndexKey::Documents(name) => Some(name.clone()),
+                SearchableIndexKey::Workspace | SearchableIndexKey::Root(_) => None,
             };
             collections.keys().filter_map(named).collect()
         };
@@ -153,8 +156,10 @@ impl SearchService {
 /// Resolves the folder at `path` below `root` to the path with which its files begin in the index.
 fn real_folder(root: &Root, path: &str) -> Result<String, ToolError> {
     match root.walk_start(path)? {
-        WalkStart::Folder(folder) => Ok(folder.path.to_string_lossy().into_owned()),
-        WalkStart::File(_) => Err(ToolError::failed(format!("`{path}` is a file, not a folder"))),
+        WalkStartPoint::Folder(folder) => Ok(folder.path.to_string_lossy().into_owned()),
+        WalkStartPoint::File(_) => {
+            Err(ToolError::failed(format!("`{path}` is a file, not a folder")))
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// State of the index of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct IndexReport {
+pub struct IndexStateReport {
     /// The state of the index.
     pub state: IndexState,
     /// Files or documents with text in the index.
@@ -79,10 +79,10 @@ impl IndexProgress {
     }
 
     /// Returns the progress of the index in the form for callers.
-    pub(super) fn report(&self) -> IndexReport {
+    pub(super) fn report(&self) -> IndexStateReport {
         let Self { state, files, total, chunks, vectors, complete, note, write_failed: _ } =
             self.clone();
-        IndexReport { state, files, files_total: total, chunks, vectors, complete, note }
+        IndexStateReport { state, files, files_total: total, chunks, vectors, complete, note }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use toolgate_chunks::words::concepts;
 use toolgate_chunks::{TAGS, find_language};
-use toolgate_contract::{ToolContext, ToolError, ToolFault};
+use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
 use toolgate_search::{VectorSpace, static_model};
 
 use crate::search::engines::VectorOrigin;
@@ -167,7 +167,7 @@ pub(crate) async fn explain_narrowing(
     }
     let prefix = resolve_prefix(root, prefix?).ok().filter(|prefix| !prefix.is_empty())?;
     let looked = root.run_blocking(ctx, move |root, _| root.walk_start(&prefix).map(|_| ())).await;
-    let err = looked.err().filter(|err| err.fault == ToolFault::NotFound)?;
+    let err = looked.err().filter(|err| err.fault == ToolErrorKind::NotFound)?;
     Some(err.message)
 }
 

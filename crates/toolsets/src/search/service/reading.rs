@@ -7,14 +7,14 @@ use std::thread;
 
 use serde_json::Map;
 use toolgate_chunks::{
-    FileClass, FilePurpose, TextChunk, chunks, is_generated, is_generated_text, is_secret,
+    FileClassification, FilePurpose, TextChunk, chunks, is_generated, is_generated_text, is_secret,
     is_secret_text, is_vendored,
 };
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
 use crate::search::engines::StoredDocument;
 use toolgate_world::Root;
-use toolgate_world::root::{Etag, FileTime, WorkMonitor, WorkspaceFile};
+use toolgate_world::root::{DiskWorkMonitor, Etag, FileTime, WorkspaceFile};
 
 /// The largest file that is indexed, in bytes. Larger files are data.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -27,7 +27,7 @@ const ATTEMPTS_MAX: usize = 3;
 
 /// A file to read for the index.
 #[derive(Debug, Clone)]
-pub(super) struct StaleFile {
+pub(super) struct StaleIndexedFile {
     pub(super) path: String,
     /// The etag of the version of the file that is in the index.
     pub(super) etag: Option<String>,
@@ -36,7 +36,7 @@ pub(super) struct StaleFile {
 
 /// The result of reading a file for the index.
 #[derive(Debug)]
-pub(super) struct FileReading {
+pub(super) struct FileReadOutcome {
     pub(super) path: String,
     /// The file's stamp, which identifies this version. Empty if it would not reveal every later
     /// change.
@@ -64,13 +64,13 @@ pub(super) enum IndexableContent {
 /// If the work is canceled.
 pub(super) fn read_all(
     root: &Root,
-    files: Vec<StaleFile>,
-    watch: &WorkMonitor,
-) -> Result<Vec<FileReading>, ToolError> {
+    files: Vec<StaleIndexedFile>,
+    watch: &DiskWorkMonitor,
+) -> Result<Vec<FileReadOutcome>, ToolError> {
     let is_shared = files.len() > 1;
     let left = Mutex::new(files.into_iter().enumerate());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let read_some = || -> Result<Vec<(usize, FileReading)>, ToolError> {
+    let read_some = || -> Result<Vec<(usize, FileReadOutcome)>, ToolError> {
         let mut readings = Vec::new();
         while let Some((at, stale)) = next() {
             readings.push((at, read_file(root, stale, watch, chunks)?));
@@ -91,16 +91,16 @@ pub(super) fn read_all(
 }
 
 /// A function that cuts the text at a path into chunks.
-type ChunkFunction = fn(&str, &str) -> Vec<TextChunk>;
+type ChunkingFunction = fn(&str, &str) -> Vec<TextChunk>;
 
 fn read_file(
     root: &Root,
-    stale: StaleFile,
-    watch: &WorkMonitor,
-    cut: ChunkFunction,
-) -> Result<FileReading, ToolError> {
-    let StaleFile { path, etag, .. } = stale;
-    let gone = |path| FileReading { path, stamp: Vec::new(), content: IndexableContent::Gone };
+    stale: StaleIndexedFile,
+    watch: &DiskWorkMonitor,
+    cut: ChunkingFunction,
+) -> Result<FileReadOutcome, ToolError> {
+    let StaleIndexedFile { path, etag, .. } = stale;
+    let gone = |path| FileReadOutcome { path, stamp: Vec::new(), content: IndexableContent::Gone };
     for again in (0..ATTEMPTS_MAX).rev() {
         watch.check_cancelled()?;
         let start = FileTime::now();
@@ -109,7 +109,7 @@ fn read_file(
         let settled = !file.meta().has_changed_since(start);
         let content = match read_text(&path, &file, watch) {
             Ok(content) => content,
-            Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+            Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
             Err(_) => return Ok(gone(path)),
         };
         let is_same = file.current_stamp().is_some_and(|now| now == stamp);
@@ -119,11 +119,11 @@ fn read_file(
         let settled = settled && is_same;
         let stamp = if settled { stamp.to_bytes().to_vec() } else { Vec::new() };
         let Some(content) = content else {
-            return Ok(FileReading { path, stamp, content: IndexableContent::Unsearched });
+            return Ok(FileReadOutcome { path, stamp, content: IndexableContent::Unsearched });
         };
         let now = root.etag_of_content(content.as_bytes(), file.meta());
         if etag.as_deref() == Some(now.as_str()) {
-            return Ok(FileReading { path, stamp, content: IndexableContent::Unchanged });
+            return Ok(FileReadOutcome { path, stamp, content: IndexableContent::Unchanged });
         }
         // A file that makes the chunker panic must not affect others.
         let document =
@@ -138,7 +138,7 @@ fn read_file(
                 IndexableContent::Unsearched
             }
         };
-        return Ok(FileReading { path, stamp, content });
+        return Ok(FileReadOutcome { path, stamp, content });
     }
     Ok(gone(path))
 }
@@ -147,7 +147,7 @@ fn read_file(
 fn read_text(
     path: &str,
     file: &WorkspaceFile,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<Option<String>, ToolError> {
     let size = file.meta().size();
     let is_left_out = is_generated(path) || is_vendored(path) || is_secret(path);
@@ -164,7 +164,7 @@ fn read_text(
     }
     let Ok(text) = String::from_utf8(content) else { return Ok(None) };
     // Code shows keys for people to read; other files have keys in use.
-    if FileClass::for_path(path).kind != FilePurpose::Code && is_secret_text(&text) {
+    if FileClassification::for_path(path).kind != FilePurpose::Code && is_secret_text(&text) {
         return Ok(None);
     }
     let is_long = text.split('\n').any(|line| line.len() > LINE_BYTES_MAX);
@@ -176,9 +176,9 @@ fn make_document(
     text: String,
     stamp: &[u8],
     etag: &Etag,
-    cut: ChunkFunction,
+    cut: ChunkingFunction,
 ) -> StoredDocument {
-    let sort = FileClass::for_path(path);
+    let sort = FileClassification::for_path(path);
     StoredDocument {
         chunks: cut(path, &text),
         path: path.to_owned(),
@@ -214,8 +214,8 @@ mod tests {
             std::fs::write(folder.path().join(path), "fn okapi() {}\n").unwrap();
             // Afterwards its modification time identifies this version.
             sleep(Duration::from_millis(50));
-            let stale = StaleFile { path: path.to_owned(), etag: None, size: 14 };
-            read_file(&root, stale, &WorkMonitor::default(), cut).unwrap()
+            let stale = StaleIndexedFile { path: path.to_owned(), etag: None, size: 14 };
+            read_file(&root, stale, &DiskWorkMonitor::default(), cut).unwrap()
         };
         let bad = read("bad.rs");
         let good = read("good.rs");
@@ -232,9 +232,9 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let root = Root::open(folder.path()).unwrap();
         let stamp = || {
-            let stale = StaleFile { path: "a.rs".to_owned(), etag: None, size: 10 };
-            let mut readings = read_all(&root, vec![stale], &WorkMonitor::default()).unwrap();
-            let FileReading { stamp, content, .. } = readings.remove(0);
+            let stale = StaleIndexedFile { path: "a.rs".to_owned(), etag: None, size: 10 };
+            let mut readings = read_all(&root, vec![stale], &DiskWorkMonitor::default()).unwrap();
+            let FileReadOutcome { stamp, content, .. } = readings.remove(0);
             assert!(matches!(content, IndexableContent::Text(_)), "{content:?}");
             stamp
         };

@@ -11,12 +11,12 @@ use tokio::time::sleep;
 use toolgate_contract::{Caller, ToolContext, ToolError};
 use toolgate_search::{ChunkHash, DocumentFilter, VectorSpace};
 
-use super::answer::SearchAttempt;
-use super::collection::SearchCollection;
+use super::answer::SearchAnswerInputs;
+use super::collection::SearchableIndex;
 use super::query::SearchQuery;
-use super::{IndexFolders, IndexReport, IndexState, SearchRequest, SearchService};
+use super::{IndexFolders, IndexState, IndexStateReport, SearchRequest, SearchService};
 use crate::search::SearchSettings;
-use crate::search::engines::embedded::EmbeddedEngine;
+use crate::search::engines::embedded::EmbeddedSearchEngine;
 use crate::search::engines::{
     DocumentSource, EngineError, EngineFuture, EngineMatches, EngineQuery, EngineStatus,
     EngineWriter, IndexOpenOutcome, NamedDefinition, PendingChunk, SearchEngine, StoredDocument,
@@ -26,7 +26,7 @@ use toolgate_world::{HttpFetcher, Root};
 
 /// An engine whose next commits fail, and which calls a function between a search and its answer.
 struct FailingEngine {
-    inner: EmbeddedEngine,
+    inner: EmbeddedSearchEngine,
     /// The number of commits that still fail.
     failures: Arc<AtomicUsize>,
     after_search: Box<dyn Fn() + Send + Sync>,
@@ -37,7 +37,8 @@ impl FailingEngine {
         failures: &Arc<AtomicUsize>,
         after_search: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let inner = EmbeddedEngine::new(None, None::<VectorSpace>, DocumentSource::Files, None);
+        let inner =
+            EmbeddedSearchEngine::new(None, None::<VectorSpace>, DocumentSource::Files, None);
         let after_search = Box::new(after_search);
         Arc::new(Self { inner, failures: failures.clone(), after_search })
     }
@@ -152,12 +153,12 @@ async fn failed_commits_are_retried_at_once_and_reported_if_they_keep_failing() 
     let service = service(&root);
     let failures = Arc::new(AtomicUsize::new(0));
     let engine = FailingEngine::new(&failures, || {});
-    let collection = SearchCollection::for_files(root, engine.clone(), &[], &service);
+    let collection = SearchableIndex::for_files(root, engine.clone(), &[], &service);
     let put = |name: &str| {
         let text = format!("fn {name}() {{}}\n");
         fs::write(folder.path().join(format!("{name}.rs")), text).unwrap();
     };
-    let catch_up = async || -> Result<IndexReport, ToolError> {
+    let catch_up = async || -> Result<IndexStateReport, ToolError> {
         let until = Instant::now() + Duration::from_secs(20);
         let ctx = ToolContext::detached(Caller::local(), until);
         collection.catch_up(&ctx, "workspace", until).await
@@ -198,7 +199,7 @@ async fn a_file_that_changes_during_a_search_is_never_shown_with_old_text() {
     let file = path.clone();
     let change_file = move || fs::write(&file, "fn other() {}\n").unwrap();
     let engine = FailingEngine::new(&Arc::default(), change_file);
-    let collection = SearchCollection::for_files(root, engine, &[], &service);
+    let collection = SearchableIndex::for_files(root, engine, &[], &service);
     let until = Instant::now() + Duration::from_secs(20);
     let ctx = ToolContext::detached(Caller::local(), until);
     let request =
@@ -210,8 +211,14 @@ async fn a_file_that_changes_during_a_search_is_never_shown_with_old_text() {
         let index = collection.catch_up(&ctx, "workspace", until).await.unwrap();
         let filter = Some(DocumentFilter::default());
         let collection = &collection;
-        let attempt =
-            SearchAttempt { collection, embedder: None, query: &query, filter, index, is_last };
+        let attempt = SearchAnswerInputs {
+            collection,
+            embedder: None,
+            query: &query,
+            filter,
+            index,
+            is_last,
+        };
         let Ok(found) = attempt.run(&ctx, &mut None).await else { panic!("the search failed") };
         assert_eq!(found.map(|found| found.hits.len()), expected);
     }

@@ -53,7 +53,7 @@ async fn hits_are_sorted_and_have_the_current_lines_and_etag() {
         for hit in &found.hits {
             let file = root.open_file(&hit.path).unwrap();
             let content =
-                file.read(0, file.meta().size(), &toolgate_world::root::WorkMonitor::default());
+                file.read(0, file.meta().size(), &toolgate_world::root::DiskWorkMonitor::default());
             let content = String::from_utf8(content.unwrap()).unwrap();
             let lines: Vec<&str> = content.split('\n').collect();
             let lines = lines[hit.first as usize - 1..hit.last as usize].join("\n");
@@ -79,7 +79,8 @@ async fn hits_by_file_are_distinct_files_with_further_places_in_them() {
     assert!(found.hits.windows(2).all(|pair| pair[0].score >= pair[1].score));
     for hit in &found.hits {
         assert!(hit.more.len() <= 3, "{}", hit.id);
-        let is_other = |it: &crate::search::HitPlace| (it.first, it.last) != (hit.first, hit.last);
+        let is_other =
+            |it: &crate::search::SearchHitPlace| (it.first, it.last) != (hit.first, hit.last);
         assert!(hit.more.iter().all(is_other), "{}", hit.id);
     }
     assert!(found.hits.iter().any(|hit| !hit.more.is_empty()));
@@ -150,10 +151,10 @@ async fn a_namespace_limits_the_search_to_its_folder() {
     assert_eq!((docs.index.state, docs.index.complete), (IndexState::Ready, true));
     assert_eq!(search(&service, within("web", "authentication")).await.total, 0);
     let (fault, message) = search_error(&service, within("other", "x1 y")).await;
-    assert_eq!(fault, ToolFault::Invalid { pointer: "/namespace".into() });
+    assert_eq!(fault, ToolErrorKind::Invalid { pointer: "/namespace".into() });
     assert!(message.contains("docs, gone, web, workspace"), "{message}");
     let (fault, message) = search_error(&service, within("gone", "authentication")).await;
-    assert_eq!(fault, ToolFault::Unavailable, "{message}");
+    assert_eq!(fault, ToolErrorKind::Unavailable, "{message}");
 }
 
 #[tokio::test]
@@ -214,7 +215,7 @@ async fn an_invalid_query_or_vector_is_rejected_with_its_pointer() {
     for query in [None, Some(""), Some(" \n"), Some("?!")] {
         let none = SearchRequest { query: query.map(str::to_owned), ..request("") };
         let (fault, _) = search_error(&service, none).await;
-        assert_eq!(fault, ToolFault::Invalid { pointer: "/query".into() }, "{query:?}");
+        assert_eq!(fault, ToolErrorKind::Invalid { pointer: "/query".into() }, "{query:?}");
     }
     let len = toolgate_search::static_model::space().dimensions;
     let mut nan = vec![0.5; len];
@@ -222,10 +223,10 @@ async fn an_invalid_query_or_vector_is_rejected_with_its_pointer() {
     for embedding in [vec![], vec![1.0; 3], vec![1.0; len + 1], vec![0.0; len], nan] {
         let bad = SearchRequest { embedding: Some(embedding), ..request("token") };
         let (fault, message) = search_error(&service, bad).await;
-        assert_eq!(fault, ToolFault::Invalid { pointer: "/embedding".into() }, "{message}");
+        assert_eq!(fault, ToolErrorKind::Invalid { pointer: "/embedding".into() }, "{message}");
     }
     let (fault, message) = search_error(&service, request(&"x".repeat(5000))).await;
-    assert_eq!(fault, ToolFault::Invalid { pointer: "/query".into() }, "{message}");
+    assert_eq!(fault, ToolErrorKind::Invalid { pointer: "/query".into() }, "{message}");
 }
 
 #[tokio::test]
@@ -247,7 +248,7 @@ async fn a_query_that_is_too_long_is_rejected_at_once() {
     let words: Vec<String> = (0..30_000).map(|at| format!("w{at}x")).collect();
     let start = Instant::now();
     let (fault, message) = search_error(&service, request(&words.join(" "))).await;
-    assert_eq!(fault, ToolFault::Invalid { pointer: "/query".into() });
+    assert_eq!(fault, ToolErrorKind::Invalid { pointer: "/query".into() });
     assert!(message.ends_with("bytes; at most 4096 are allowed"), "{message}");
     let (_, message) = search_error(&service, request(&" ".repeat(5_000))).await;
     assert!(message.starts_with("it has 5000 bytes"), "{message}");
@@ -259,11 +260,11 @@ async fn repeated_tags_count_once_and_their_number_is_limited() {
     let tags = |count: usize| (0..count).map(|at| format!("t{at}")).collect::<Vec<_>>();
     let fault = |tags| distinct_tags(tags, "/tags").unwrap_err().fault;
     assert_eq!(distinct_tags(tags(32), "/tags").unwrap(), tags(32));
-    assert_eq!(fault(tags(33)), ToolFault::Invalid { pointer: "/tags".into() });
+    assert_eq!(fault(tags(33)), ToolErrorKind::Invalid { pointer: "/tags".into() });
     let repeated = ["docs", "Docs"].repeat(50).into_iter().map(str::to_owned).collect();
     assert_eq!(distinct_tags(repeated, "/tags").unwrap(), ["docs"]);
     let tool = crate::search::tools(&corpus()).remove(0);
     let input = serde_json::json!({ "query": "token", "tags": tags(33) });
     let err = tool.run(&ctx(), input).await.expect_err("an error");
-    assert_eq!(err.fault, ToolFault::Invalid { pointer: "/tags".into() });
+    assert_eq!(err.fault, ToolErrorKind::Invalid { pointer: "/tags".into() });
 }

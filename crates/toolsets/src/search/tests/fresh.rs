@@ -136,7 +136,7 @@ async fn a_deleted_workspace_makes_the_search_unavailable() {
     assert_eq!(found(&service, "zebra").await, ["a.rs"]);
     fs::remove_dir_all(folder.path()).unwrap();
     let (fault, message) = search_error(&service, request("zebra")).await;
-    assert_eq!(fault, ToolFault::Unavailable, "{message}");
+    assert_eq!(fault, ToolErrorKind::Unavailable, "{message}");
     assert!(message.starts_with("the index of `workspace` cannot be brought up to date"));
 }
 
@@ -148,7 +148,7 @@ async fn a_canceled_search_ends() {
     let ctx = ctx();
     ctx.cancel.cancel();
     let err = service.search(&ctx, request("zebra")).await.err().unwrap();
-    assert_eq!(err.fault, ToolFault::Canceled);
+    assert_eq!(err.fault, ToolErrorKind::Canceled);
     assert_eq!(found(&service, "zebra").await, ["a.rs"]);
 }
 

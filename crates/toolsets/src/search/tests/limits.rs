@@ -20,7 +20,11 @@ async fn call(service: &Arc<SearchService>, name: &str, input: Value) -> (Value,
     (output.value, output.text.note.unwrap_or_default())
 }
 
-async fn call_error(service: &Arc<SearchService>, name: &str, input: Value) -> (ToolFault, String) {
+async fn call_error(
+    service: &Arc<SearchService>,
+    name: &str,
+    input: Value,
+) -> (ToolErrorKind, String) {
     let tools = crate::search::tools(service);
     let tool = tools.iter().find(|tool| tool.spec().id.as_str() == name).unwrap();
     let err = tool.run(&ctx(), input).await.expect_err("an error");
@@ -93,7 +97,7 @@ async fn the_workspace_path_is_a_valid_prefix_and_paths_outside_are_rejected() {
             &elsewhere,
         ] {
             let (fault, message) = call_error(&service, tool, input(prefix, "workspace")).await;
-            assert_eq!(fault, ToolFault::Invalid { pointer: "/path".into() }, "{prefix}");
+            assert_eq!(fault, ToolErrorKind::Invalid { pointer: "/path".into() }, "{prefix}");
             assert!(message.contains("e.g. `src/`"), "{message}");
         }
         let (value, _) = call(&service, tool, input("..z", "workspace")).await;
@@ -177,7 +181,7 @@ async fn a_name_without_letters_and_digits_is_rejected() {
     for query in ["*", "**", "..."] {
         let (fault, message) =
             call_error(&service, "search.names", json!({ "query": query })).await;
-        assert_eq!(fault, ToolFault::Invalid { pointer: "/query".into() }, "{query}");
+        assert_eq!(fault, ToolErrorKind::Invalid { pointer: "/query".into() }, "{query}");
         assert!(message.contains("no letter or digit"), "{message}");
     }
 }

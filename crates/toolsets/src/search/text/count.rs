@@ -5,33 +5,33 @@ use std::io;
 use std::path::Path;
 
 use grep_searcher::{Searcher, Sink, SinkMatch};
-use toolgate_chunks::{FileClass, FilePurpose};
+use toolgate_chunks::{FileClassification, FilePurpose};
 
-use super::SkippedByReason;
+use super::SkippedFileCounts;
 use super::query::TextQuery;
-use super::rank::{FileRank, LineRole, line_role};
-use crate::grep::{FileScanner, ScanOutcome};
-use toolgate_world::root::{WorkMonitor, WorkspaceFile};
+use super::rank::{FileSortKey, MatchLineRole, line_role};
+use crate::grep::{FileScanOutcome, FileScanner};
+use toolgate_world::root::{DiskWorkMonitor, WorkspaceFile};
 
 /// The maximum number of matching lines in a file that are checked for definitions.
 const ROLES_MAX: u64 = 256;
 
 /// The matches that one thread of a text search has counted.
-pub(super) struct MatchCounter<'q> {
+pub(super) struct TextMatchCounter<'q> {
     query: &'q TextQuery,
     scanner: FileScanner,
     /// The best files so far, at most `best_max`. The worst of them is on top.
-    best: BinaryHeap<FileRank>,
+    best: BinaryHeap<FileSortKey>,
     best_max: usize,
     pub(super) matches: u64,
     pub(super) files: u64,
     /// The number of files with matches that rank after the previous page.
     pub(super) remaining: u64,
     pub(super) searched: u64,
-    pub(super) skipped: SkippedByReason,
+    pub(super) skipped: SkippedFileCounts,
 }
 
-impl<'q> MatchCounter<'q> {
+impl<'q> TextMatchCounter<'q> {
     /// Creates a counter for `query` that keeps the best `best_max` files.
     pub(super) fn new(query: &'q TextQuery, best_max: usize) -> Self {
         Self {
@@ -43,36 +43,36 @@ impl<'q> MatchCounter<'q> {
             files: 0,
             remaining: 0,
             searched: 0,
-            skipped: SkippedByReason::default(),
+            skipped: SkippedFileCounts::default(),
         }
     }
 
     /// Counts the matches in the file at `path`.
-    pub(super) fn count_file(&mut self, path: &Path, file: WorkspaceFile, watch: &WorkMonitor) {
+    pub(super) fn count_file(&mut self, path: &Path, file: WorkspaceFile, watch: &DiskWorkMonitor) {
         self.searched += 1;
-        let mut tally = FileTally {
+        let mut tally = FileMatchTally {
             query: self.query,
             path,
             is_code: None,
             lines: 0,
-            role: LineRole::Mentions,
+            role: MatchLineRole::Mentions,
         };
         match self.scanner.scan(&self.query.matcher, file, watch, &mut tally) {
-            ScanOutcome::Searched => {}
-            ScanOutcome::Binary => self.skipped.binary += 1,
-            ScanOutcome::Unreadable => self.skipped.unreadable += 1,
-            ScanOutcome::TooLong => self.skipped.too_long += 1,
+            FileScanOutcome::Searched => {}
+            FileScanOutcome::Binary => self.skipped.binary += 1,
+            FileScanOutcome::Unreadable => self.skipped.unreadable += 1,
+            FileScanOutcome::TooLong => self.skipped.too_long += 1,
         }
-        let FileTally { lines, role, .. } = tally;
+        let FileMatchTally { lines, role, .. } = tally;
         if lines == 0 {
             return;
         }
         self.matches += lines;
         self.files += 1;
-        self.add_rank(FileRank::new(path, &self.query.matcher, role, lines));
+        self.add_rank(FileSortKey::new(path, &self.query.matcher, role, lines));
     }
 
-    fn add_rank(&mut self, rank: FileRank) {
+    fn add_rank(&mut self, rank: FileSortKey) {
         if self.query.after.as_ref().is_some_and(|after| rank <= *after) {
             return;
         }
@@ -80,7 +80,7 @@ impl<'q> MatchCounter<'q> {
         self.push_best(rank);
     }
 
-    fn push_best(&mut self, rank: FileRank) {
+    fn push_best(&mut self, rank: FileSortKey) {
         if self.best.len() < self.best_max {
             self.best.push(rank);
         } else if let Some(mut last) = self.best.peek_mut()
@@ -106,29 +106,30 @@ impl<'q> MatchCounter<'q> {
     }
 
     /// Returns the best files, in order of rank.
-    pub(super) fn into_ranked(self) -> Vec<FileRank> {
+    pub(super) fn into_ranked(self) -> Vec<FileSortKey> {
         self.best.into_sorted_vec()
     }
 }
 
 /// The matches of one file while they are counted.
-struct FileTally<'t> {
+struct FileMatchTally<'t> {
     query: &'t TextQuery,
     path: &'t Path,
     /// True if the file contains code; `None` before the first use.
     is_code: Option<bool>,
     lines: u64,
-    role: LineRole,
+    role: MatchLineRole,
 }
 
-impl Sink for FileTally<'_> {
+impl Sink for FileMatchTally<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         self.lines += 1;
         let path = self.path;
-        let is_code = || FileClass::for_path(&path.to_string_lossy()).kind == FilePurpose::Code;
-        if self.role > LineRole::Defines
+        let is_code =
+            || FileClassification::for_path(&path.to_string_lossy()).kind == FilePurpose::Code;
+        if self.role > MatchLineRole::Defines
             && self.lines <= ROLES_MAX
             && *self.is_code.get_or_insert_with(is_code)
         {

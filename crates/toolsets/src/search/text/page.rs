@@ -8,22 +8,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use grep_searcher::{Searcher, Sink, SinkContext, SinkContextKind, SinkMatch};
 use toolgate_chunks::{
-    ChunkKind, FileClass, FilePurpose as FileKind, Symbol, SymbolPrecision, list_symbols,
+    ChunkKind, FileClassification, FilePurpose as FileKind, Symbol, SymbolPrecision, list_symbols,
 };
-use toolgate_contract::{ToolError, ToolFault};
+use toolgate_contract::{ToolError, ToolErrorKind};
 
-use super::count::MatchCounter;
+use super::count::TextMatchCounter;
 use super::query::TextQuery;
-use super::rank::{FileRank, LineRole, line_role};
+use super::rank::{FileSortKey, MatchLineRole, line_role};
 use super::{
     EnclosingSymbol, FileMatches, LIMIT_MAX, PER_FILE_DEFAULT, SearchTextInput, SearchTextOutput,
     TextMatch,
 };
 use crate::grep::{
-    FileScanner, LINE_OVERHEAD_BYTES, ScanOutcome, SearchThreads, clip, find_span, sweep,
+    FileScanOutcome, FileScanner, LINE_OVERHEAD_BYTES, ReservedSearchThreads, clip, find_span,
+    sweep,
 };
 use toolgate_world::Root;
-use toolgate_world::root::{WalkEntry, WalkFilter, WalkStart, WorkMonitor};
+use toolgate_world::root::{DiskWorkMonitor, WalkEntry, WalkFilter, WalkStartPoint};
 
 /// The total size of shown files that are parsed, in bytes. In other files, definitions are guessed
 /// line by line.
@@ -43,25 +44,25 @@ pub(super) fn search_text(
     folder: &str,
     input: &SearchTextInput,
     answer_bytes: usize,
-    watch: &WorkMonitor,
+    watch: &DiskWorkMonitor,
 ) -> Result<SearchTextOutput, ToolError> {
     let start = root.walk_start(if input.path == "." { folder } else { &input.path })?;
     let at = match &start {
-        WalkStart::Folder(start) => start.path.clone(),
-        WalkStart::File(start) => start.path.clone(),
+        WalkStartPoint::Folder(start) => start.path.clone(),
+        WalkStartPoint::File(start) => start.path.clone(),
     };
     check_in_namespace(root, folder, input, &at)?;
-    let is_file = matches!(start, WalkStart::File(_));
+    let is_file = matches!(start, WalkStartPoint::File(_));
     let query = TextQuery::parse(input, root.path(), at)?;
     let counted = count_matches(root, start, input, &query, watch)?;
-    let MatchCounter { matches, files, remaining: left, searched, skipped, .. } = counted;
+    let TextMatchCounter { matches, files, remaining: left, searched, skipped, .. } = counted;
     let per_file = match input.per_file {
         _ if input.counts_only => 0,
         Some(given) => given.min(input.limit),
         None if is_file => input.limit,
         None => PER_FILE_DEFAULT.min(input.limit),
     };
-    let page = TextPage { root, input, query: &query, per_file, answer_bytes, watch };
+    let page = TextSearchPage { root, input, query: &query, per_file, answer_bytes, watch };
     let ranked = counted.into_ranked();
     let (shown, last) = page.build(&ranked)?;
     let has_more_files = (last as u64) < left;
@@ -87,8 +88,8 @@ fn check_in_namespace(
 ) -> Result<(), ToolError> {
     let Some(name) = input.namespace.as_deref().filter(|_| folder != ".") else { return Ok(()) };
     let inside = match root.walk_start(folder)? {
-        WalkStart::Folder(folder) => at.starts_with(&folder.path),
-        WalkStart::File(file) => at == file.path,
+        WalkStartPoint::Folder(folder) => at.starts_with(&folder.path),
+        WalkStartPoint::File(file) => at == file.path,
     };
     if inside {
         return Ok(());
@@ -100,25 +101,25 @@ fn check_in_namespace(
 /// Counts the matches of the query in all files.
 fn count_matches<'q>(
     root: &Root,
-    start: WalkStart,
+    start: WalkStartPoint,
     input: &SearchTextInput,
     query: &'q TextQuery,
-    watch: &WorkMonitor,
-) -> Result<MatchCounter<'q>, ToolError> {
+    watch: &DiskWorkMonitor,
+) -> Result<TextMatchCounter<'q>, ToolError> {
     // Each file that is shown has a match, so `limit` files are enough.
-    let new = || MatchCounter::new(query, input.limit.min(LIMIT_MAX));
+    let new = || TextMatchCounter::new(query, input.limit.min(LIMIT_MAX));
     match start {
-        WalkStart::File(WalkEntry { path, .. }) => {
+        WalkStartPoint::File(WalkEntry { path, .. }) => {
             let mut counted = new();
             match root.open_walked(&path) {
                 Ok(file) => counted.count_file(&path, file, watch),
-                Err(err) if err.fault == ToolFault::Canceled => return Err(err),
+                Err(err) if err.fault == ToolErrorKind::Canceled => return Err(err),
                 Err(_) => counted.skipped.unreadable += 1,
             }
             watch.check_cancelled()?;
             Ok(counted)
         }
-        WalkStart::Folder(folder) => {
+        WalkStartPoint::Folder(folder) => {
             let filter =
                 WalkFilter { include_ignored: input.include_ignored, include_hidden: input.hidden };
             let covers = |path: &Path| query.covers(path);
@@ -128,7 +129,7 @@ fn count_matches<'q>(
                 let done = progress.fetch_add(1, Ordering::Relaxed) as u64 + 1;
                 watch.report_progress(done, None, "files searched");
             })?;
-            let counted = swept.results.into_iter().reduce(MatchCounter::merge);
+            let counted = swept.results.into_iter().reduce(TextMatchCounter::merge);
             let mut counted = counted.unwrap_or_else(new);
             counted.skipped.unreadable += swept.unreadable;
             Ok(counted)
@@ -137,19 +138,19 @@ fn count_matches<'q>(
 }
 
 /// The limits and inputs of a page of a text search.
-struct TextPage<'p> {
+struct TextSearchPage<'p> {
     root: &'p Root,
     input: &'p SearchTextInput,
     query: &'p TextQuery,
     per_file: usize,
     answer_bytes: usize,
-    watch: &'p WorkMonitor,
+    watch: &'p DiskWorkMonitor,
 }
 
-impl TextPage<'_> {
+impl TextSearchPage<'_> {
     /// Reads the matches of the files `ranked`. Also returns how many of these files the page
     /// covers.
-    fn build(&self, ranked: &[FileRank]) -> Result<(Vec<FileMatches>, usize), ToolError> {
+    fn build(&self, ranked: &[FileSortKey]) -> Result<(Vec<FileMatches>, usize), ToolError> {
         let mut room = self.input.limit;
         let fits = ranked.iter().take_while(|rank| {
             let taken = if self.input.counts_only { 1 } else { self.shown_count(rank) };
@@ -179,14 +180,14 @@ impl TextPage<'_> {
         Ok((shown, last))
     }
 
-    fn shown_count(&self, rank: &FileRank) -> usize {
+    fn shown_count(&self, rank: &FileSortKey) -> usize {
         usize::try_from(rank.count()).unwrap_or(usize::MAX).min(self.per_file)
     }
 
     /// Reads the matches in the files `ranks`, on several threads.
-    fn read_all(&self, ranks: &[FileRank]) -> Result<BTreeMap<usize, FileMatches>, ToolError> {
+    fn read_all(&self, ranks: &[FileSortKey]) -> Result<BTreeMap<usize, FileMatches>, ToolError> {
         if self.input.counts_only {
-            let counted = |(at, rank): (usize, &FileRank)| {
+            let counted = |(at, rank): (usize, &FileSortKey)| {
                 (at, FileMatches::new(&rank.path, rank.count(), Vec::new()))
             };
             return Ok(ranks.iter().enumerate().map(counted).collect());
@@ -204,16 +205,16 @@ impl TextPage<'_> {
             }
             files
         };
-        let read = SearchThreads::reserve(ranks.len()).run_on_each(work);
+        let read = ReservedSearchThreads::reserve(ranks.len()).run_on_each(work);
         self.watch.check_cancelled()?;
         Ok(read.into_iter().flatten().collect())
     }
 
     /// Decides which files are parsed to find definitions. The result depends on the files alone,
     /// not on the load of the machine.
-    fn choose_precisions(&self, ranks: &[FileRank]) -> Vec<SymbolPrecision> {
+    fn choose_precisions(&self, ranks: &[FileSortKey]) -> Vec<SymbolPrecision> {
         let mut left = PARSED_BYTES_MAX;
-        let precision = |rank: &FileRank| {
+        let precision = |rank: &FileSortKey| {
             let bytes = self.root.open_walked(&rank.path).map_or(0, |file| file.meta().size());
             if bytes > left {
                 return SymbolPrecision::LineByLine;
@@ -231,11 +232,13 @@ impl TextPage<'_> {
         precision: SymbolPrecision,
     ) -> Option<FileMatches> {
         let file = self.root.open_walked(path).ok()?;
-        let is_code = FileClass::for_path(&path.to_string_lossy()).kind == FileKind::Code;
-        let mut shown = ShownMatches::new(self.query, self.per_file, is_code);
+        let is_code = FileClassification::for_path(&path.to_string_lossy()).kind == FileKind::Code;
+        let mut shown = FileShownMatches::new(self.query, self.per_file, is_code);
         match scanner.scan(&self.query.matcher, file, self.watch, &mut shown) {
-            ScanOutcome::Searched => {}
-            ScanOutcome::Binary | ScanOutcome::Unreadable | ScanOutcome::TooLong => return None,
+            FileScanOutcome::Searched => {}
+            FileScanOutcome::Binary | FileScanOutcome::Unreadable | FileScanOutcome::TooLong => {
+                return None;
+            }
         }
         let count = shown.count;
         let mut matches = shown.select(self.per_file);
@@ -252,19 +255,19 @@ impl TextPage<'_> {
 }
 
 /// The matches to show of one file, while they are collected.
-struct ShownMatches<'q> {
+struct FileShownMatches<'q> {
     query: &'q TextQuery,
     is_code: bool,
     count: u64,
     /// The first matches of each role, such as a definition.
-    by_role: BTreeMap<LineRole, Vec<TextMatch>>,
+    by_role: BTreeMap<MatchLineRole, Vec<TextMatch>>,
     per_role_max: usize,
     before: Vec<String>,
     /// The role of the latest match in its line, if the match was kept.
-    last_role: Option<LineRole>,
+    last_role: Option<MatchLineRole>,
 }
 
-impl<'q> ShownMatches<'q> {
+impl<'q> FileShownMatches<'q> {
     fn new(query: &'q TextQuery, per_role_max: usize, is_code: bool) -> Self {
         let before = Vec::new();
         let by_role = BTreeMap::new();
@@ -279,7 +282,7 @@ impl<'q> ShownMatches<'q> {
     }
 }
 
-impl Sink for ShownMatches<'_> {
+impl Sink for FileShownMatches<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
@@ -288,7 +291,7 @@ impl Sink for ShownMatches<'_> {
         let matcher = &self.query.matcher;
         let bytes = found.bytes();
         let has_role = self.is_code && self.count <= ROLES_MAX;
-        let role = if has_role { line_role(matcher, bytes) } else { LineRole::Mentions };
+        let role = if has_role { line_role(matcher, bytes) } else { MatchLineRole::Mentions };
         let matches = self.by_role.entry(role).or_default();
         self.last_role = (matches.len() < self.per_role_max).then_some(role);
         if self.last_role.is_none() {
@@ -310,7 +313,7 @@ impl Sink for ShownMatches<'_> {
             line_end: spans_lines.then(|| line + lines.len() as u64 - 1),
             column: at as u64 + 1,
             text,
-            definition: role < LineRole::Mentions,
+            definition: role < MatchLineRole::Mentions,
             symbol: None,
             before,
             after: Vec::new(),
@@ -342,7 +345,7 @@ fn innermost_symbol(symbols: &[Symbol], line: u64) -> Option<&Symbol> {
 impl FileMatches {
     fn new(path: &Path, count: u64, matches: Vec<TextMatch>) -> Self {
         let path = path.to_string_lossy().into_owned();
-        let class = FileClass::for_path(&path);
+        let class = FileClassification::for_path(&path);
         Self { lang: class.lang, tags: class.tags(), path, count, matches }
     }
 

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use grep_regex::RegexMatcher;
-use toolgate_chunks::{FileClass, is_secret};
+use toolgate_chunks::{FileClassification, is_secret};
 use toolgate_contract::ToolError;
 
 use super::SearchTextInput;
-use super::rank::FileRank;
+use super::rank::FileSortKey;
 use crate::files::cursor;
-use crate::grep::{FileGlob, MatchSpan, TextPattern};
+use crate::grep::{FileGlob, MatchLineSpan, TextPattern};
 use crate::search::service::{distinct_tags, resolve_tag};
 
 /// Largest number of globs in one search.
@@ -18,11 +18,11 @@ const GLOBS_MAX: usize = 64;
 /// A parsed call of `search.text`.
 pub(super) struct TextQuery {
     pub(super) matcher: RegexMatcher,
-    pub(super) span: MatchSpan,
+    pub(super) span: MatchLineSpan,
     /// The folder or file to search, relative to the root of the namespace.
     pub(super) start: PathBuf,
     /// The last file on the previous page.
-    pub(super) after: Option<FileRank>,
+    pub(super) after: Option<FileSortKey>,
     globs: Vec<FileGlob>,
     langs: Vec<String>,
     tags: Vec<String>,
@@ -50,10 +50,10 @@ impl TextQuery {
         }
         let cursor_key = input.cursor_key();
         let after = match cursor::given_cursor(input.cursor.as_deref()) {
-            Some(given) => Some(FileRank::decode(&cursor::decode_cursor(&cursor_key, given)?)),
+            Some(given) => Some(FileSortKey::decode(&cursor::decode_cursor(&cursor_key, given)?)),
             None => None,
         };
-        let span = if *multiline { MatchSpan::MultiLine } else { MatchSpan::SingleLine };
+        let span = if *multiline { MatchLineSpan::MultiLine } else { MatchLineSpan::SingleLine };
         let literal = *literal;
         let word = *word;
         let case = *case;
@@ -86,14 +86,14 @@ impl TextQuery {
         if self.langs.is_empty() && self.tags.is_empty() {
             return true;
         }
-        let class = FileClass::for_path(&path.to_string_lossy());
+        let class = FileClassification::for_path(&path.to_string_lossy());
         let is_in = |lang: &String| class.lang.is_some_and(|it| it.eq_ignore_ascii_case(lang));
         let has_tag = |tag: &String| class.tags().iter().any(|it| it.eq_ignore_ascii_case(tag));
         (self.langs.is_empty() || self.langs.iter().any(is_in)) && self.tags.iter().all(has_tag)
     }
 
     /// Returns the cursor for the page after the file `last`.
-    pub(super) fn cursor(&self, last: &FileRank) -> String {
+    pub(super) fn cursor(&self, last: &FileSortKey) -> String {
         cursor::encode_cursor(&self.cursor_key, &last.encode())
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
-use toolgate_chunks::{FileClass, FilePurpose, guess_names, is_generated, is_vendored};
+use toolgate_chunks::{FileClassification, FilePurpose, guess_names, is_generated, is_vendored};
 
 /// The maximum number of matches in a line that are checked for the name that the line defines.
 const SPANS_MAX: usize = 4;
@@ -15,7 +15,7 @@ const LINE_BYTES_MAX: usize = 2 << 10;
 
 /// The relation of a line to the match in it, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum LineRole {
+pub(super) enum MatchLineRole {
     /// The line defines the matched name.
     Defines,
     /// The line defines a name that overlaps the match.
@@ -26,9 +26,9 @@ pub(super) enum LineRole {
 
 /// The sort key of a file with matches: the smallest is shown first. No two files have equal ranks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FileRank {
-    category: FileCategory,
-    role: LineRole,
+pub(super) struct FileSortKey {
+    category: FileRankCategory,
+    role: MatchLineRole,
     /// True if the search does not match the name of the file.
     name_differs: bool,
     /// `u64::MAX` minus the number of matches, so that more matches sort first.
@@ -38,7 +38,7 @@ pub(super) struct FileRank {
 
 /// The purpose of a file, in the order in which files are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum FileCategory {
+enum FileRankCategory {
     Source,
     Tests,
     Docs,
@@ -46,12 +46,17 @@ enum FileCategory {
     Foreign,
 }
 
-impl FileRank {
+impl FileSortKey {
     /// Creates the rank of the file at `path`, which has `count` matches with `role` as the best.
-    pub(super) fn new(path: &Path, matcher: &RegexMatcher, role: LineRole, count: u64) -> Self {
+    pub(super) fn new(
+        path: &Path,
+        matcher: &RegexMatcher,
+        role: MatchLineRole,
+        count: u64,
+    ) -> Self {
         let name = path.file_name().unwrap_or_default().as_bytes();
         let name_differs = !matcher.is_match(name).unwrap_or(false);
-        let category = FileCategory::from_path(&path.to_string_lossy());
+        let category = FileRankCategory::from_path(&path.to_string_lossy());
         Self {
             category,
             role,
@@ -75,20 +80,20 @@ impl FileRank {
         bytes
     }
 
-    /// Decodes the output of [`FileRank::encode`].
+    /// Decodes the output of [`FileSortKey::encode`].
     pub(super) fn decode(bytes: &[u8]) -> Self {
         let (head, rest) = bytes.split_first_chunk().unwrap_or((&[0; 3], b""));
         let (inverse_count, path) = rest.split_first_chunk().unwrap_or((&[0; 8], b""));
         let category = match head[0] {
-            0 => FileCategory::Source,
-            1 => FileCategory::Tests,
-            2 => FileCategory::Docs,
-            _foreign => FileCategory::Foreign,
+            0 => FileRankCategory::Source,
+            1 => FileRankCategory::Tests,
+            2 => FileRankCategory::Docs,
+            _foreign => FileRankCategory::Foreign,
         };
         let role = match head[1] {
-            0 => LineRole::Defines,
-            1 => LineRole::OverlapsName,
-            _mentions => LineRole::Mentions,
+            0 => MatchLineRole::Defines,
+            1 => MatchLineRole::OverlapsName,
+            _mentions => MatchLineRole::Mentions,
         };
         let name_differs = head[2] != 0;
         let inverse_count = u64::from_le_bytes(*inverse_count);
@@ -96,9 +101,9 @@ impl FileRank {
     }
 }
 
-impl FileCategory {
+impl FileRankCategory {
     fn from_path(path: &str) -> Self {
-        let class = FileClass::for_path(path);
+        let class = FileClassification::for_path(path);
         if is_generated(path) || is_vendored(path) {
             return Self::Foreign;
         }
@@ -111,14 +116,14 @@ impl FileCategory {
 }
 
 /// Returns the role of the first line of `matched`, which is a match of whole lines.
-pub(super) fn line_role(matcher: &RegexMatcher, matched: &[u8]) -> LineRole {
+pub(super) fn line_role(matcher: &RegexMatcher, matched: &[u8]) -> MatchLineRole {
     let line = memchr::memchr(b'\n', matched).map_or(matched, |end| &matched[..end]);
     if line.len() > LINE_BYTES_MAX {
-        return LineRole::Mentions;
+        return MatchLineRole::Mentions;
     }
-    let Ok(line) = std::str::from_utf8(line) else { return LineRole::Mentions };
+    let Ok(line) = std::str::from_utf8(line) else { return MatchLineRole::Mentions };
     let names = guess_names(line);
-    let mut best = LineRole::Mentions;
+    let mut best = MatchLineRole::Mentions;
     if names.is_empty() {
         return best;
     }
@@ -128,9 +133,9 @@ pub(super) fn line_role(matcher: &RegexMatcher, matched: &[u8]) -> LineRole {
             let Some(at) = line.find(name.as_str()) else { continue };
             let end = at + name.len();
             if found.start() <= at && end <= found.end() {
-                best = best.min(LineRole::Defines);
+                best = best.min(MatchLineRole::Defines);
             } else if found.start() < end && at < found.end() {
-                best = best.min(LineRole::OverlapsName);
+                best = best.min(MatchLineRole::OverlapsName);
             }
         }
         left -= 1;
@@ -142,25 +147,25 @@ pub(super) fn line_role(matcher: &RegexMatcher, matched: &[u8]) -> LineRole {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grep::{CaseSensitivity, MatchSpan, TextPattern};
+    use crate::grep::{CaseSensitivity, MatchLineSpan, TextPattern};
 
     fn matcher(text: &str) -> RegexMatcher {
         let case = CaseSensitivity::Smart;
-        let span = MatchSpan::SingleLine;
+        let span = MatchLineSpan::SingleLine;
         TextPattern { text, literal: false, word: false, case, span }.compile().unwrap()
     }
 
     #[test]
     fn a_line_that_defines_a_match_differs_from_one_that_mentions_it() {
         for (text, line, expected) in [
-            ("open", "pub fn open(path: &Path) -> File {\n", LineRole::Defines),
-            ("open", "    async def open_all(self):", LineRole::OverlapsName),
-            ("open", "    let file = open(path);", LineRole::Mentions),
-            ("File", "pub fn open(path: &Path) -> File {", LineRole::Mentions),
-            ("File", "impl Read for File {", LineRole::Mentions),
-            ("unsafe", "pub unsafe fn unsafe_thing() {", LineRole::OverlapsName),
-            (r"fn \w+_all\(", "fn open_all() {", LineRole::Defines),
-            ("open", "// fn open() {", LineRole::Mentions),
+            ("open", "pub fn open(path: &Path) -> File {\n", MatchLineRole::Defines),
+            ("open", "    async def open_all(self):", MatchLineRole::OverlapsName),
+            ("open", "    let file = open(path);", MatchLineRole::Mentions),
+            ("File", "pub fn open(path: &Path) -> File {", MatchLineRole::Mentions),
+            ("File", "impl Read for File {", MatchLineRole::Mentions),
+            ("unsafe", "pub unsafe fn unsafe_thing() {", MatchLineRole::OverlapsName),
+            (r"fn \w+_all\(", "fn open_all() {", MatchLineRole::Defines),
+            ("open", "// fn open() {", MatchLineRole::Mentions),
         ] {
             assert_eq!(line_role(&matcher(text), line.as_bytes()), expected, "{text} in {line}");
         }
@@ -168,22 +173,23 @@ mod tests {
 
     #[test]
     fn files_are_ranked_by_category_then_role_then_count() {
-        let rank =
-            |path: &str, role, count| FileRank::new(path.as_ref(), &matcher("cache"), role, count);
+        let rank = |path: &str, role, count| {
+            FileSortKey::new(path.as_ref(), &matcher("cache"), role, count)
+        };
         let ranks = [
-            rank("src/z.rs", LineRole::Defines, 1),
-            rank("src/y.rs", LineRole::OverlapsName, 9),
-            rank("src/cache.rs", LineRole::Mentions, 1),
-            rank("src/b.rs", LineRole::Mentions, 7),
-            rank("a.toml", LineRole::Mentions, 2),
-            rank("src/a.rs", LineRole::Mentions, 2),
-            rank("tests/a.rs", LineRole::Defines, 30),
-            rank("README.md", LineRole::Mentions, 99),
-            rank("vendor/a.rs", LineRole::Defines, 99),
+            rank("src/z.rs", MatchLineRole::Defines, 1),
+            rank("src/y.rs", MatchLineRole::OverlapsName, 9),
+            rank("src/cache.rs", MatchLineRole::Mentions, 1),
+            rank("src/b.rs", MatchLineRole::Mentions, 7),
+            rank("a.toml", MatchLineRole::Mentions, 2),
+            rank("src/a.rs", MatchLineRole::Mentions, 2),
+            rank("tests/a.rs", MatchLineRole::Defines, 30),
+            rank("README.md", MatchLineRole::Mentions, 99),
+            rank("vendor/a.rs", MatchLineRole::Defines, 99),
         ];
         assert!(ranks.is_sorted(), "{ranks:#?}");
         for rank in &ranks {
-            assert_eq!(FileRank::decode(&rank.encode()), *rank);
+            assert_eq!(FileSortKey::decode(&rank.encode()), *rank);
         }
         assert_eq!(ranks[3].count(), 7);
     }

@@ -18,30 +18,30 @@ use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Frame};
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::incoming::IncomingMemory;
-use super::queue::{MessageQueue, QueueStatus};
-use super::{CloseReason, SharedOutbox};
-use crate::http::{HttpBounds, WriteTimeoutStream};
+use super::incoming::IncomingMessageMemory;
+use super::queue::{MessageQueue, MessageQueueStatus};
+use super::{SharedWebSocketOutbox, WebSocketCloseReason};
+use crate::http::{HttpServerLimits, WriteTimeoutStream};
 
 /// WebSocket of one client, which passes messages between the network and two queues.
-pub(super) struct ClientSocket {
+pub(super) struct ClientWebSocket {
     socket: WebSocketStream<WriteTimeoutStream>,
     inbound: Arc<MessageQueue>,
     /// Memory of the messages that the client has sent.
-    memory: Arc<IncomingMemory>,
+    memory: Arc<IncomingMessageMemory>,
     /// Wait for the loss of the memory of the message that is arriving.
     eviction: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-    outbound: Arc<SharedOutbox>,
+    outbound: Arc<SharedWebSocketOutbox>,
     /// Rest of the current message that is not sent yet.
     unsent_text: Option<Bytes>,
     /// True if data was written to the connection and may not be flushed yet.
     needs_flush: bool,
-    keep_alive: KeepAlive,
+    keep_alive: WebSocketKeepAlive,
     message_bytes_max: usize,
 }
 
 /// Reason why a WebSocket is no longer read.
-pub(super) enum SocketEnd {
+pub(super) enum WebSocketReadEnd {
     /// All queued messages have been sent to the client, and no more will follow.
     Drained,
     /// The client sent a close frame.
@@ -49,7 +49,7 @@ pub(super) enum SocketEnd {
     /// The connection to the client is lost.
     Lost,
     /// The server closes the WebSocket for this reason.
-    Closing(CloseReason),
+    Closing(WebSocketCloseReason),
     /// There is no memory for the message that is arriving.
     NoMemory,
 }
@@ -59,7 +59,7 @@ pub(super) enum SocketEnd {
 /// The server sends a ping in each silent interval, which the client must answer. A client that
 /// stays silent for several intervals is dropped. Time in which the server does not read does not
 /// count.
-struct KeepAlive {
+struct WebSocketKeepAlive {
     interval: Duration,
     /// Time of the last ping to the client.
     last_ping: Instant,
@@ -85,14 +85,14 @@ const WRITE_BYTES: usize = 16 << 10;
 /// Longest reason that fits into the close frame of a WebSocket, in bytes.
 const REASON_BYTES_MAX: usize = 123;
 
-impl ClientSocket {
+impl ClientWebSocket {
     /// Opens a WebSocket on `stream`. The bytes `early` were already read from `stream`.
     pub(super) async fn open(
         stream: WriteTimeoutStream,
         early: Vec<u8>,
-        (inbound, memory): (Arc<MessageQueue>, Arc<IncomingMemory>),
-        outbound: Arc<SharedOutbox>,
-        bounds: &HttpBounds,
+        (inbound, memory): (Arc<MessageQueue>, Arc<IncomingMessageMemory>),
+        outbound: Arc<SharedWebSocketOutbox>,
+        bounds: &HttpServerLimits,
     ) -> Self {
         let message_bytes_max = bounds.body_bytes_max;
         let config = WebSocketConfig::default()
@@ -102,7 +102,7 @@ impl ClientSocket {
             .max_frame_size(Some(message_bytes_max));
         let role = Role::Server;
         let socket = WebSocketStream::from_partially_read(stream, early, role, Some(config)).await;
-        let keep_alive = KeepAlive::new(bounds.keep_alive);
+        let keep_alive = WebSocketKeepAlive::new(bounds.keep_alive);
         let unsent_text = None;
         let needs_flush = false;
         Self {
@@ -119,7 +119,7 @@ impl ClientSocket {
     }
 
     /// Transfers messages in both directions until the conversation ends.
-    pub(super) async fn run(&mut self) -> SocketEnd {
+    pub(super) async fn run(&mut self) -> WebSocketReadEnd {
         poll_fn(|cx| self.poll(cx)).await
     }
 
@@ -130,29 +130,29 @@ impl ClientSocket {
     }
 
     /// Sends the queued messages, then closes the WebSocket.
-    pub(super) async fn finish(&mut self, close: CloseReason) {
+    pub(super) async fn finish(&mut self, close: WebSocketCloseReason) {
         self.end();
         match self.run().await {
-            SocketEnd::Drained => self.close(SocketEnd::Closing(close)).await,
-            end @ (SocketEnd::ClientClosed
-            | SocketEnd::Lost
-            | SocketEnd::Closing(_)
-            | SocketEnd::NoMemory) => self.close(end).await,
+            WebSocketReadEnd::Drained => self.close(WebSocketReadEnd::Closing(close)).await,
+            end @ (WebSocketReadEnd::ClientClosed
+            | WebSocketReadEnd::Lost
+            | WebSocketReadEnd::Closing(_)
+            | WebSocketReadEnd::NoMemory) => self.close(end).await,
         }
     }
 
     /// Sends a close frame that fits `end`, and waits up to 2 s for the client's close frame.
-    pub(super) async fn close(&mut self, end: SocketEnd) {
+    pub(super) async fn close(&mut self, end: WebSocketReadEnd) {
         let close = match end {
-            SocketEnd::Lost => return,
-            SocketEnd::Drained => Some(CloseReason::normal()),
-            SocketEnd::Closing(close) => Some(close),
-            SocketEnd::ClientClosed => None,
+            WebSocketReadEnd::Lost => return,
+            WebSocketReadEnd::Drained => Some(WebSocketCloseReason::normal()),
+            WebSocketReadEnd::Closing(close) => Some(close),
+            WebSocketReadEnd::ClientClosed => None,
             // The memory of the message is needed now, so the client's answer is not awaited.
-            SocketEnd::NoMemory => {
+            WebSocketReadEnd::NoMemory => {
                 let reason =
                     "the server has no memory for the message now; send it again in a moment";
-                let close = CloseReason::try_again_later(reason);
+                let close = WebSocketCloseReason::try_again_later(reason);
                 let sent = self.socket.close(Some(close.into()));
                 let _ = timeout(NO_MEMORY_CLOSE_TIMEOUT, sent).await;
                 return;
@@ -174,21 +174,28 @@ impl ClientSocket {
         let _ = timeout(CLOSE_TIMEOUT, farewell).await;
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
         let end = self.poll_all(cx);
         match (&end, self.outbound.queue.poll_status(cx)) {
             (
-                Poll::Pending | Poll::Ready(SocketEnd::Drained),
-                QueueStatus::Overflowed { waiting },
+                Poll::Pending | Poll::Ready(WebSocketReadEnd::Drained),
+                MessageQueueStatus::Overflowed { waiting },
             ) => {
                 let reason = format!("the client reads too slowly: {waiting} messages wait");
-                Poll::Ready(SocketEnd::Closing(CloseReason::try_again_later(reason)))
+                Poll::Ready(WebSocketReadEnd::Closing(WebSocketCloseReason::try_again_later(
+                    reason,
+                )))
             }
-            (_, QueueStatus::Open | QueueStatus::Ended | QueueStatus::Overflowed { .. }) => end,
+            (
+                _,
+                MessageQueueStatus::Open
+                | MessageQueueStatus::Ended
+                | MessageQueueStatus::Overflowed { .. },
+            ) => end,
         }
     }
 
-    fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
+    fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
         if let Poll::Ready(end) = self.poll_read(cx) {
             return Poll::Ready(end);
         }
@@ -199,7 +206,7 @@ impl ClientSocket {
     }
 
     /// Reads messages of the client while the queue for the application has room.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
         loop {
             let room = self.inbound.poll_room(cx);
             self.keep_alive.set_reading(room.is_ready());
@@ -209,7 +216,7 @@ impl ClientSocket {
             let received = Pin::new(&mut self.socket).poll_next(cx);
             let bytes_read = self.socket.get_ref().bytes_read();
             if self.memory.count_arriving(bytes_read).is_err() {
-                return Poll::Ready(SocketEnd::NoMemory);
+                return Poll::Ready(WebSocketReadEnd::NoMemory);
             }
             if received.is_pending() {
                 return self.poll_evicted(cx);
@@ -225,17 +232,17 @@ impl ClientSocket {
                 Some(Ok(Message::Pong(_) | Message::Frame(_))) => {
                     self.memory.note_control(bytes_read);
                 }
-                Some(Ok(Message::Close(_))) => return Poll::Ready(SocketEnd::ClientClosed),
+                Some(Ok(Message::Close(_))) => return Poll::Ready(WebSocketReadEnd::ClientClosed),
                 Some(Err(err)) => return Poll::Ready(self.end_for_error(&err)),
-                None => return Poll::Ready(SocketEnd::Lost),
+                None => return Poll::Ready(WebSocketReadEnd::Lost),
             }
         }
     }
 
     /// Ends the WebSocket if others need the memory of the message that is arriving.
-    fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
+    fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
         ready!(self.memory.poll_evicted(cx, &mut self.eviction));
-        Poll::Ready(SocketEnd::NoMemory)
+        Poll::Ready(WebSocketReadEnd::NoMemory)
     }
 
     fn queue_message(&mut self, message: Bytes) {
@@ -248,7 +255,7 @@ impl ClientSocket {
     }
 
     /// Writes queued messages while the WebSocket accepts frames.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
         loop {
             if let Err(err) = ready!(Pin::new(&mut self.socket).poll_ready(cx)) {
                 return Poll::Ready(self.end_for_error(&err));
@@ -260,7 +267,7 @@ impl ClientSocket {
                     }
                     continue;
                 }
-                Poll::Ready(None) => Poll::Ready(SocketEnd::Drained),
+                Poll::Ready(None) => Poll::Ready(WebSocketReadEnd::Drained),
                 Poll::Pending => Poll::Pending,
             };
             if self.needs_flush {
@@ -294,18 +301,18 @@ impl ClientSocket {
     }
 
     /// Pings a silent client. Drops a client that was silent for too long.
-    fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<SocketEnd> {
+    fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<WebSocketReadEnd> {
         loop {
             ready!(self.keep_alive.timer.as_mut().poll(cx));
             let last_read = self.socket.get_ref().last_read();
             match self.keep_alive.next_action(last_read, Instant::now()) {
-                KeepAliveAction::Nothing => {}
-                KeepAliveAction::GiveUp => {
+                WebSocketKeepAliveAction::Nothing => {}
+                WebSocketKeepAliveAction::GiveUp => {
                     tracing::debug!("a client was silent for too long");
-                    return Poll::Ready(SocketEnd::Lost);
+                    return Poll::Ready(WebSocketReadEnd::Lost);
                 }
                 // If the client does not read, the write timeout applies instead.
-                KeepAliveAction::Ping => match Pin::new(&mut self.socket).poll_ready(cx) {
+                WebSocketKeepAliveAction::Ping => match Pin::new(&mut self.socket).poll_ready(cx) {
                     Poll::Pending => {}
                     Poll::Ready(ready) => {
                         let sent = ready.and_then(|()| self.write(Message::Ping(Bytes::new())));
@@ -322,27 +329,29 @@ impl ClientSocket {
     }
 
     /// Converts an error of the WebSocket to the reason why it ends.
-    fn end_for_error(&self, err: &Error) -> SocketEnd {
+    fn end_for_error(&self, err: &Error) -> WebSocketReadEnd {
         match err {
-            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => SocketEnd::Lost,
+            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => WebSocketReadEnd::Lost,
             Error::Protocol(err) => {
-                SocketEnd::Closing(CloseReason::protocol_error(err.to_string()))
+                WebSocketReadEnd::Closing(WebSocketCloseReason::protocol_error(err.to_string()))
             }
             Error::Capacity(_) => {
                 let max = self.message_bytes_max;
                 let reason = format!("a message may have at most {max} bytes");
-                SocketEnd::Closing(CloseReason::too_large(reason))
+                WebSocketReadEnd::Closing(WebSocketCloseReason::too_large(reason))
             }
-            Error::Utf8(_) => SocketEnd::Closing(CloseReason::not_text("the message is not UTF-8")),
+            Error::Utf8(_) => WebSocketReadEnd::Closing(WebSocketCloseReason::not_text(
+                "the message is not UTF-8",
+            )),
             err => {
                 tracing::debug!("a conversation broke: {err}");
-                SocketEnd::Lost
+                WebSocketReadEnd::Lost
             }
         }
     }
 }
 
-impl Drop for ClientSocket {
+impl Drop for ClientWebSocket {
     fn drop(&mut self) {
         self.end();
         // An outbox may outlive the socket, so the queued messages are dropped now.
@@ -352,13 +361,13 @@ impl Drop for ClientSocket {
 
 /// Action that the keep-alive of a WebSocket requires.
 #[derive(Debug, PartialEq, Eq)]
-enum KeepAliveAction {
+enum WebSocketKeepAliveAction {
     Nothing,
     Ping,
     GiveUp,
 }
 
-impl KeepAlive {
+impl WebSocketKeepAlive {
     fn new(interval: Duration) -> Self {
         let now = Instant::now();
         let timer = Box::pin(sleep(interval));
@@ -376,25 +385,25 @@ impl KeepAlive {
     }
 
     /// Returns the keep-alive action that is due `now`, and sets the timer for the next check.
-    fn next_action(&mut self, last_read: Instant, now: Instant) -> KeepAliveAction {
+    fn next_action(&mut self, last_read: Instant, now: Instant) -> WebSocketKeepAliveAction {
         let silent_since = self.reading_since.map(|listening| listening.max(last_read));
         let next = last_read.max(self.last_ping) + self.interval;
         if silent_since.is_some_and(|since| now >= since + self.interval * SILENT_INTERVALS_MAX) {
-            KeepAliveAction::GiveUp
+            WebSocketKeepAliveAction::GiveUp
         } else if now >= next {
             self.last_ping = now;
             self.timer.as_mut().reset(now + self.interval);
-            KeepAliveAction::Ping
+            WebSocketKeepAliveAction::Ping
         } else {
             self.timer.as_mut().reset(next);
-            KeepAliveAction::Nothing
+            WebSocketKeepAliveAction::Nothing
         }
     }
 }
 
-impl From<CloseReason> for CloseFrame {
-    fn from(close: CloseReason) -> Self {
-        let CloseReason { code, mut reason } = close;
+impl From<WebSocketCloseReason> for CloseFrame {
+    fn from(close: WebSocketCloseReason) -> Self {
+        let WebSocketCloseReason { code, mut reason } = close;
         debug_assert!(CloseCode::from(code).is_allowed(), "{code} is never sent");
         reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
         CloseFrame { code: CloseCode::from(code), reason: reason.into() }

@@ -5,31 +5,33 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio_util::sync::WaitForCancellationFutureOwned;
-use toolgate_budget::{InputMemory, InputMemoryFull, InputOwner, InputShare, UNCOUNTED_BYTES};
+use toolgate_budget::{
+    InputMemoryBudget, InputMemoryFull, InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES,
+};
 
 /// Memory of a WebSocket client's message that is arriving, and of those that wait for the
 /// application.
 #[derive(Debug)]
-pub(super) struct IncomingMemory {
-    memory: InputMemory,
-    owner: InputOwner,
-    state: Mutex<IncomingState>,
+pub(super) struct IncomingMessageMemory {
+    memory: InputMemoryBudget,
+    owner: InputMemoryOwner,
+    state: Mutex<IncomingMessageState>,
 }
 
 #[derive(Debug, Default)]
-struct IncomingState {
+struct IncomingMessageState {
     /// Number of bytes of the connection that had been read when the last message was complete.
     complete_at: u64,
     /// Memory of the message that is arriving, with its counted bytes.
-    arriving: Option<(InputShare, u64)>,
+    arriving: Option<(InputMemoryReservation, u64)>,
     /// Memory of the messages that wait for the application.
-    waiting: VecDeque<Option<InputShare>>,
+    waiting: VecDeque<Option<InputMemoryReservation>>,
     /// Memory of the message that the application handles.
-    taken: Option<InputShare>,
+    taken: Option<InputMemoryReservation>,
 }
 
-impl IncomingMemory {
-    pub(super) fn new(memory: InputMemory, owner: InputOwner) -> Self {
+impl IncomingMessageMemory {
+    pub(super) fn new(memory: InputMemoryBudget, owner: InputMemoryOwner) -> Self {
         Self { memory, owner, state: Mutex::default() }
     }
 
@@ -62,7 +64,7 @@ impl IncomingMemory {
         let mut state = self.lock();
         state.complete_at = bytes_read;
         let share = state.arriving.take().map(|(share, _)| share);
-        share.as_ref().map_or(Ok(()), InputShare::mark_complete)?;
+        share.as_ref().map_or(Ok(()), InputMemoryReservation::mark_complete)?;
         state.waiting.push_back(share);
         Ok(())
     }
@@ -85,7 +87,10 @@ impl IncomingMemory {
     ///
     /// # Errors
     /// There is no memory for these bytes.
-    pub(super) fn take_counted(&self, more: usize) -> Result<Option<InputShare>, InputMemoryFull> {
+    pub(super) fn take_counted(
+        &self,
+        more: usize,
+    ) -> Result<Option<InputMemoryReservation>, InputMemoryFull> {
         let taken = self.lock().taken.take();
         if more == 0 {
             return Ok(taken);
@@ -122,7 +127,7 @@ impl IncomingMemory {
         pending.as_mut().poll(cx)
     }
 
-    fn lock(&self) -> MutexGuard<'_, IncomingState> {
+    fn lock(&self) -> MutexGuard<'_, IncomingMessageState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -135,8 +140,8 @@ mod tests {
 
     #[test]
     fn messages_in_flight_share_the_memory_of_their_owner() {
-        let owner = InputOwner::Address(IpAddr::from([127, 0, 0, 1]));
-        let incoming = IncomingMemory::new(InputMemory::new(1 << 20), owner);
+        let owner = InputMemoryOwner::Address(IpAddr::from([127, 0, 0, 1]));
+        let incoming = IncomingMessageMemory::new(InputMemoryBudget::new(1 << 20), owner);
         // One owner may take the memory of six messages.
         let first = incoming.take_counted(6 << 20).expect("there is room");
         assert!(incoming.take_counted(1).is_err());

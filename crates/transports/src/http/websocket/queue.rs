@@ -19,14 +19,14 @@ pub(super) struct MessageQueue {
 struct MessageQueueState {
     messages: VecDeque<Bytes>,
     bytes: usize,
-    status: QueueStatus,
+    status: MessageQueueStatus,
     consumer: Option<Waker>,
     producer: Option<Waker>,
 }
 
 /// State of a queue of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum QueueStatus {
+pub(super) enum MessageQueueStatus {
     /// The queue is open, so that more messages may arrive.
     Open,
     /// No more messages arrive in the queue. Queued messages may still be taken.
@@ -40,7 +40,7 @@ pub(super) enum QueueStatus {
 
 /// Reason why a queue did not accept a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PushRefusal {
+pub(super) enum QueuePushRefusal {
     Full,
     Ended,
 }
@@ -52,7 +52,7 @@ impl MessageQueue {
         let inner = MessageQueueState {
             messages: VecDeque::new(),
             bytes: 0,
-            status: QueueStatus::Open,
+            status: MessageQueueStatus::Open,
             consumer: None,
             producer: None,
         };
@@ -60,13 +60,13 @@ impl MessageQueue {
     }
 
     /// Adds `message` to the queue if there is room.
-    pub(super) fn try_push(&self, message: Bytes) -> Result<(), PushRefusal> {
+    pub(super) fn try_push(&self, message: Bytes) -> Result<(), QueuePushRefusal> {
         let mut inner = self.lock();
-        if inner.status != QueueStatus::Open {
-            return Err(PushRefusal::Ended);
+        if inner.status != MessageQueueStatus::Open {
+            return Err(QueuePushRefusal::Ended);
         }
         if !self.has_room(&inner) {
-            return Err(PushRefusal::Full);
+            return Err(QueuePushRefusal::Full);
         }
         inner.bytes += message.len();
         inner.messages.push_back(message);
@@ -75,12 +75,12 @@ impl MessageQueue {
     }
 
     /// Adds `message` to the queue as soon as there is room.
-    pub(super) async fn push(&self, message: Bytes) -> Result<(), PushRefusal> {
+    pub(super) async fn push(&self, message: Bytes) -> Result<(), QueuePushRefusal> {
         loop {
             poll_fn(|cx| self.poll_room(cx)).await;
             match self.try_push(message.clone()) {
                 // A producer that did not wait took the room.
-                Err(PushRefusal::Full) => {}
+                Err(QueuePushRefusal::Full) => {}
                 done => return done,
             }
         }
@@ -89,7 +89,7 @@ impl MessageQueue {
     /// Completes when the queue has room or has ended.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
-        if inner.status != QueueStatus::Open || self.has_room(&inner) {
+        if inner.status != MessageQueueStatus::Open || self.has_room(&inner) {
             return Poll::Ready(());
         }
         inner.producer = Some(cx.waker().clone());
@@ -109,7 +109,7 @@ impl MessageQueue {
             wake(inner.producer.take());
             return Poll::Ready(Some(message));
         }
-        if inner.status != QueueStatus::Open {
+        if inner.status != MessageQueueStatus::Open {
             return Poll::Ready(None);
         }
         inner.consumer = Some(cx.waker().clone());
@@ -117,7 +117,7 @@ impl MessageQueue {
     }
 
     /// Returns the state of the queue and registers the consumer's waker for its change.
-    pub(super) fn poll_status(&self, cx: &mut Context<'_>) -> QueueStatus {
+    pub(super) fn poll_status(&self, cx: &mut Context<'_>) -> MessageQueueStatus {
         let mut inner = self.lock();
         inner.consumer = Some(cx.waker().clone());
         inner.status
@@ -126,17 +126,17 @@ impl MessageQueue {
     /// Lets no more messages into the queue.
     pub(super) fn end(&self) {
         let mut inner = self.lock();
-        if inner.status == QueueStatus::Open {
-            inner.set_status(QueueStatus::Ended);
+        if inner.status == MessageQueueStatus::Open {
+            inner.set_status(MessageQueueStatus::Ended);
         }
     }
 
     /// Ends the queue because its consumer is too slow, and drops all messages.
     pub(super) fn overflow(&self) {
         let mut inner = self.lock();
-        if inner.status == QueueStatus::Open {
+        if inner.status == MessageQueueStatus::Open {
             let waiting = inner.clear();
-            inner.set_status(QueueStatus::Overflowed { waiting });
+            inner.set_status(MessageQueueStatus::Overflowed { waiting });
         }
     }
 
@@ -162,7 +162,7 @@ impl MessageQueueState {
         std::mem::take(&mut self.messages).len()
     }
 
-    fn set_status(&mut self, state: QueueStatus) {
+    fn set_status(&mut self, state: MessageQueueStatus) {
         self.status = state;
         wake(self.consumer.take());
         wake(self.producer.take());

@@ -9,9 +9,9 @@ use hyper::body::Incoming;
 use serde_json::value::RawValue;
 use toolgate_net::{SseEvent, SseParser};
 
-use super::{ERROR_BODY_BYTES_MAX, HttpEndpoint, StreamPosition, read_body};
-use crate::message::truncated::{MessageKind, kind_of_truncated};
-use crate::transport::{MessageReceiver, RequestFailure};
+use super::{ERROR_BODY_BYTES_MAX, ResponseStreamPosition, UpstreamHttpEndpoint, read_body};
+use crate::message::truncated::{TruncatedMessageKind, kind_of_truncated};
+use crate::transport::{MessageReceiver, UpstreamRequestFailure};
 use crate::transports::conversation::too_long_error;
 
 /// Default pause before a broken event stream is resumed.
@@ -20,15 +20,15 @@ pub(super) const RESUME_PAUSE: Duration = Duration::from_millis(500);
 const RESUMES_MAX: u32 = 5;
 
 /// The outcome of reading an event stream.
-pub(super) enum StreamOutcome {
+pub(super) enum EventStreamOutcome {
     /// The stream contained the answer to the request.
-    Answered(Result<Box<RawValue>, RequestFailure>),
+    Answered(Result<Box<RawValue>, UpstreamRequestFailure>),
     /// The stream ended before the answer: the last event's id, and the pause in milliseconds that
     /// the server requested.
     Ended(Option<String>, Option<u64>),
 }
 
-impl HttpEndpoint {
+impl UpstreamHttpEndpoint {
     /// Reads the answer to the request `id` from its event stream. If the stream breaks off, it is
     /// resumed.
     pub(super) async fn answer_in_stream(
@@ -36,36 +36,36 @@ impl HttpEndpoint {
         response: Response<Incoming>,
         id: u64,
         receiver: &Arc<dyn MessageReceiver>,
-    ) -> Result<Box<RawValue>, RequestFailure> {
+    ) -> Result<Box<RawValue>, UpstreamRequestFailure> {
         let mut streamed = self.read_stream(response, id, receiver).await?;
         // A stream of a session may break off and be resumed over another connection.
         let mut tried = 0;
         loop {
             let (last, wait) = match streamed {
-                StreamOutcome::Answered(outcome) => return outcome,
-                StreamOutcome::Ended(Some(last), wait) if !self.is_stateless() => (last, wait),
-                StreamOutcome::Ended(..) => {
-                    return Err(RequestFailure::Lost(
+                EventStreamOutcome::Answered(outcome) => return outcome,
+                EventStreamOutcome::Ended(Some(last), wait) if !self.is_stateless() => (last, wait),
+                EventStreamOutcome::Ended(..) => {
+                    return Err(UpstreamRequestFailure::Lost(
                         "the stream ended without an answer".to_owned(),
                     ));
                 }
             };
             if tried == RESUMES_MAX {
-                return Err(RequestFailure::Lost(
+                return Err(UpstreamRequestFailure::Lost(
                     "the stream ended repeatedly without an answer".to_owned(),
                 ));
             }
             tokio::time::sleep(wait.map_or(RESUME_PAUSE, Duration::from_millis)).await;
             streamed = match self.resume(&last, id, receiver).await? {
-                StreamOutcome::Ended(None, wait) => {
+                EventStreamOutcome::Ended(None, wait) => {
                     tried += 1;
-                    StreamOutcome::Ended(Some(last), wait)
+                    EventStreamOutcome::Ended(Some(last), wait)
                 }
-                StreamOutcome::Ended(Some(new), wait) => {
+                EventStreamOutcome::Ended(Some(new), wait) => {
                     tried = if new == last { tried + 1 } else { 0 };
-                    StreamOutcome::Ended(Some(new), wait)
+                    EventStreamOutcome::Ended(Some(new), wait)
                 }
-                answered @ StreamOutcome::Answered(_) => answered,
+                answered @ EventStreamOutcome::Answered(_) => answered,
             };
         }
     }
@@ -76,11 +76,13 @@ impl HttpEndpoint {
         last: &str,
         id: u64,
         receiver: &Arc<dyn MessageReceiver>,
-    ) -> Result<StreamOutcome, RequestFailure> {
+    ) -> Result<EventStreamOutcome, UpstreamRequestFailure> {
         let response = self.send(Method::GET, None, Some(last)).await.map_err(as_lost)?;
         if !response.status().is_success() {
             let status = response.status();
-            return Err(RequestFailure::Lost(format!("the stream cannot be resumed: {status}")));
+            return Err(UpstreamRequestFailure::Lost(format!(
+                "the stream cannot be resumed: {status}"
+            )));
         }
         self.read_stream(response, id, receiver).await
     }
@@ -91,11 +93,11 @@ impl HttpEndpoint {
         mut response: Response<Incoming>,
         id: u64,
         receiver: &Arc<dyn MessageReceiver>,
-    ) -> Result<StreamOutcome, RequestFailure> {
+    ) -> Result<EventStreamOutcome, UpstreamRequestFailure> {
         let mut events = SseParser::new(self.site.bytes_max);
         let mut last = None;
         let mut retry = None;
-        let mut position = StreamPosition::Start;
+        let mut position = ResponseStreamPosition::Start;
         while let Some(frame) = response.body_mut().frame().await {
             let Ok(frame) = frame else { break };
             let Ok(piece) = frame.into_data() else { continue };
@@ -103,28 +105,30 @@ impl HttpEndpoint {
                 last = event.filter(|id| !id.is_empty()).or(last);
                 retry = wait.or(retry);
                 let cut_kind = cut.as_ref().map(kind_of_truncated);
-                if cut_kind == Some(MessageKind::Answer(Some(id))) {
-                    return Ok(StreamOutcome::Answered(Err(too_long_error(self.site.bytes_max))));
+                if cut_kind == Some(TruncatedMessageKind::Answer(Some(id))) {
+                    return Ok(EventStreamOutcome::Answered(Err(too_long_error(
+                        self.site.bytes_max,
+                    ))));
                 }
                 let handled = self.handle_messages(data.as_bytes(), id, receiver, position);
-                position = StreamPosition::Later;
+                position = ResponseStreamPosition::Later;
                 if let Some(outcome) = handled {
                     // Nothing follows the answer. The connection is reused if the stream ends soon.
                     tokio::spawn(async move {
                         let rest = read_body(&mut response, ERROR_BODY_BYTES_MAX);
                         let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
                     });
-                    return Ok(StreamOutcome::Answered(outcome));
+                    return Ok(EventStreamOutcome::Answered(outcome));
                 }
             }
         }
-        Ok(StreamOutcome::Ended(last, retry))
+        Ok(EventStreamOutcome::Ended(last, retry))
     }
 }
 
-fn as_lost(failure: RequestFailure) -> RequestFailure {
+fn as_lost(failure: UpstreamRequestFailure) -> UpstreamRequestFailure {
     match failure {
-        RequestFailure::NotSent(why) => RequestFailure::Lost(why),
+        UpstreamRequestFailure::NotSent(why) => UpstreamRequestFailure::Lost(why),
         other => other,
     }
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{HttpEndpoint, NOTIFY_TIMEOUT};
+use super::{NOTIFY_TIMEOUT, UpstreamHttpEndpoint};
 use crate::message;
 use crate::transport::OutgoingMessage;
 
 /// An HTTP request that waits for its answer. Dropping it early sends a cancellation, if the
 /// protocol has one.
 pub(super) struct HttpRequestGuard {
-    pub(super) endpoint: Arc<HttpEndpoint>,
+    pub(super) endpoint: Arc<UpstreamHttpEndpoint>,
     pub(super) id: u64,
     pub(super) cancellable: bool,
 }

@@ -34,7 +34,7 @@ async fn a_session_that_is_refused_with_400_has_ended() {
     });
     let http = with_session(&server).await;
     let listed = http.request(new_request(3, "tools/list"), no_receiver()).await;
-    assert!(matches!(listed, Err(RequestFailure::SessionGone(_))), "{listed:?}");
+    assert!(matches!(listed, Err(UpstreamRequestFailure::SessionGone(_))), "{listed:?}");
     assert!(http.closed().is_cancelled());
 }
 
@@ -54,7 +54,7 @@ async fn an_error_without_an_id_ends_the_session_unless_the_call_has_begun() {
     let called = http.request(new_request(3, "tools/call"), no_receiver()).await;
     assert_eq!(called.expect("an answer").get(), r#"{"done":true}"#);
     let listed = http.request(new_request(4, "tools/list"), no_receiver()).await;
-    assert_eq!(listed.err(), Some(RequestFailure::SessionGone("who are you?".to_owned())));
+    assert_eq!(listed.err(), Some(UpstreamRequestFailure::SessionGone("who are you?".to_owned())));
     assert!(http.closed().is_cancelled());
 }
 
@@ -72,10 +72,13 @@ async fn an_unknown_session_in_the_error_of_a_request_ends_it_unless_the_call_ha
     });
     let http = with_session(&server).await;
     let called = http.request(new_request(3, "tools/call"), no_receiver()).await;
-    assert!(matches!(called, Err(RequestFailure::Refused(_))), "{called:?}");
+    assert!(matches!(called, Err(UpstreamRequestFailure::Refused(_))), "{called:?}");
     assert!(!http.closed().is_cancelled());
     let listed = http.request(new_request(4, "tools/list"), no_receiver()).await;
-    assert_eq!(listed.err(), Some(RequestFailure::SessionGone("Session not found".to_owned())));
+    assert_eq!(
+        listed.err(),
+        Some(UpstreamRequestFailure::SessionGone("Session not found".to_owned()))
+    );
     assert!(http.closed().is_cancelled());
 }
 
@@ -97,7 +100,7 @@ async fn a_refusal_before_the_session_begins_does_not_end_it() {
     let server = ScriptedServer::new(|_, _| ScriptedAnswer::Whole(400, UNKNOWN.to_owned()));
     let http = HttpTransport::new(server.site(), no_receiver()).expect("a transport");
     let begun = http.request(new_request(2, "initialize"), no_receiver()).await;
-    assert!(matches!(begun, Err(RequestFailure::Refused(_))), "{begun:?}");
+    assert!(matches!(begun, Err(UpstreamRequestFailure::Refused(_))), "{begun:?}");
     assert!(!http.closed().is_cancelled());
 }
 
@@ -131,7 +134,7 @@ async fn a_redirect_to_another_server_or_in_a_circle_is_refused_with_its_target(
             ScriptedServer::new(move |_, _| ScriptedAnswer::Redirect(status, location.to_owned()));
         let http = HttpTransport::new(server.site(), no_receiver()).expect("a transport");
         let failure = http.request(new_request(1, "ping"), no_receiver()).await.err();
-        let Some(RequestFailure::NotSent(why)) = failure else { panic!("{failure:?}") };
+        let Some(UpstreamRequestFailure::NotSent(why)) = failure else { panic!("{failure:?}") };
         assert!(why.contains(location.split('?').next().expect("a part")), "{why}");
         assert!(why.contains("`url`") && !why.contains("secret"), "{why}");
         assert_eq!(server.requests().len(), times, "{location}");

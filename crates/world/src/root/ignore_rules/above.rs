@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, open, statat};
 
-use super::{IgnoreRules, RuleFiles};
+use super::{IgnoreRuleFiles, IgnoreRules};
 use crate::root::meta::EntryKind;
 
 impl IgnoreRules {
@@ -21,7 +21,7 @@ impl IgnoreRules {
         let mut rules = None;
         for (path, dir) in dirs.iter().rev() {
             let here = path.strip_prefix(top).ok()?;
-            let names = RuleFiles { git: here.as_os_str().is_empty(), ignore: true };
+            let names = IgnoreRuleFiles { git: here.as_os_str().is_empty(), ignore: true };
             rules = Self::for_directory(dir, here, rules, names);
             let inner = root.strip_prefix(path).ok()?.iter().next()?;
             if rules.as_ref().is_some_and(|it| it.is_ignored(&here.join(inner), EntryKind::Dir)) {
@@ -77,7 +77,7 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use crate::root::{Root, TreeWalk, WalkFilter, WalkStart, WorkMonitor};
+    use crate::root::{DiskWorkMonitor, Root, TreeWalk, WalkFilter, WalkStartPoint};
 
     /// Creates `files`, each with its text.
     fn space(files: &[(&str, &str)]) -> TempDir {
@@ -93,11 +93,11 @@ mod tests {
     /// Returns the paths that a walk of `served` shows, beginning at its folder `start`.
     fn walked(space: &TempDir, served: &str, start: &str) -> Vec<String> {
         let root = Root::open(&space.path().join(served)).unwrap().with_ignore_rules_above();
-        let WalkStart::Folder(folder) = root.walk_start(start).unwrap() else {
+        let WalkStartPoint::Folder(folder) = root.walk_start(start).unwrap() else {
             panic!("{start} is a folder")
         };
         let filter = WalkFilter { include_ignored: false, include_hidden: false };
-        let watch = WorkMonitor::default();
+        let watch = DiskWorkMonitor::default();
         let mut walk = TreeWalk::new(&root, folder, filter, None, &watch).unwrap();
         let mut paths = Vec::new();
         while let Some(entry) = walk.next_entry().unwrap() {

@@ -17,8 +17,8 @@ use rustix::process::{fchdir, setsid};
 use rustix::stdio::dup2_stdin;
 
 use super::super::kernel;
-use super::super::plan::{OsBytes, SandboxPlan, SpawnRequest, TargetProgram};
-use super::super::setup_step::{SetupFailure, SetupStep};
+use super::super::plan::{OsStringBytes, ProgramToExecute, SandboxPlan, SpawnRequest};
+use super::super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
 use super::{NoReturn, check_identity, network_test};
 
 /// The interpreter of a script without a `#!` line.
@@ -30,12 +30,12 @@ const TRIES: usize = 20;
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// The program file in the sandbox's file tree: the same file that the server looked up outside.
-pub(super) struct LocatedProgram {
+pub(super) struct LocatedProgramFile {
     file: OwnedFd,
     is_script: bool,
 }
 
-impl LocatedProgram {
+impl LocatedProgramFile {
     /// Enters the working directory and opens the program from there.
     ///
     /// The helper opens both again and compares them with the server's handles. It never uses
@@ -43,16 +43,16 @@ impl LocatedProgram {
     pub(super) fn locate(
         plan: &SandboxPlan,
         request: &SpawnRequest,
-    ) -> Result<Option<Self>, SetupFailure> {
-        SetupStep::Folder.check(enter_folder(plan, request))?;
+    ) -> Result<Option<Self>, SandboxSetupFailure> {
+        SandboxSetupStep::Folder.check(enter_folder(plan, request))?;
         let Some(program) = &request.program else { return Ok(None) };
         if !program.is_fed {
-            SetupStep::Folder.check(empty_stdin())?;
+            SandboxSetupStep::Folder.check(empty_stdin())?;
         }
         let path = program.path.path();
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let file = SetupStep::Program.check(openat(CWD, path, flags, Mode::empty()))?;
-        SetupStep::Program.check(check_identity(&file, program.identity))?;
+        let file = SandboxSetupStep::Program.check(openat(CWD, path, flags, Mode::empty()))?;
+        SandboxSetupStep::Program.check(check_identity(&file, program.identity))?;
         // A file that may be executed but not read is no script.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let is_script = openat(CWD, path, flags, Mode::empty()).is_ok_and(|text| {
@@ -100,13 +100,15 @@ pub(super) fn start_session() -> io::Result<()> {
 /// and exits.
 pub(super) fn execute(
     request: &SpawnRequest,
-    found: Option<&LocatedProgram>,
-) -> Result<NoReturn, SetupFailure> {
+    found: Option<&LocatedProgramFile>,
+) -> Result<NoReturn, SandboxSetupFailure> {
     match (&request.program, found) {
-        (Some(program), Some(found)) => SetupStep::Start.check(execute_program(program, found)),
+        (Some(program), Some(found)) => {
+            SandboxSetupStep::Start.check(execute_program(program, found))
+        }
         (None, _) | (_, None) => {
             if let Some(test) = request.network_test {
-                SetupStep::NetworkTest.check(network_test::run(test))?;
+                SandboxSetupStep::NetworkTest.check(network_test::run(test))?;
             }
             // SAFETY: nothing needs to be done at exit.
             unsafe { libc::_exit(0) }
@@ -115,11 +117,12 @@ pub(super) fn execute(
 }
 
 fn execute_program(
-    program: &TargetProgram,
-    LocatedProgram { file, is_script }: &LocatedProgram,
+    program: &ProgramToExecute,
+    LocatedProgramFile { file, is_script }: &LocatedProgramFile,
 ) -> io::Result<NoReturn> {
-    let strings =
-        |texts: &[OsBytes]| texts.iter().map(|text| text.string()).collect::<io::Result<Vec<_>>>();
+    let strings = |texts: &[OsStringBytes]| {
+        texts.iter().map(|text| text.string()).collect::<io::Result<Vec<_>>>()
+    };
     let args = strings(&program.args)?;
     let env = strings(&program.env)?;
     let path = program.path.string()?;

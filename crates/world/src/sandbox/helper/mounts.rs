@@ -19,8 +19,8 @@ use rustix::mount::{MountAttrFlags, MountPropagationFlags};
 use rustix::process::{chdir, fchdir};
 
 use super::super::kernel;
-use super::super::plan::{MountAccess, OsBytes, SandboxMount, SandboxPlan};
-use super::super::setup_step::{SetupFailure, SetupStep};
+use super::super::plan::{OsStringBytes, SandboxMount, SandboxMountAccess, SandboxPlan};
+use super::super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
 use super::check_identity;
 
 const READ_ONLY: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_RDONLY;
@@ -64,50 +64,54 @@ const ROOT_SIZE: &CStr = c"1m";
 const TRIES: usize = 100;
 
 /// The source of a sandbox mount: an open mount, or no mount.
-enum MountSource<'p> {
+enum SandboxMountSource<'p> {
     Mount(&'p Path, OwnedFd),
     Link(&'p Path, &'p Path),
     Guard(&'p Path, MountAttrFlags),
 }
 
 /// Builds the part of the file tree that all programs of the sandbox helper share, and enters it.
-pub(super) fn build_shared(plan: &SandboxPlan) -> Result<(), SetupFailure> {
-    let sources = SetupStep::Sources.check(open_sources(plan, plan.base.iter()))?;
-    let devices = SetupStep::Sources.check(open_devices())?;
-    let root = SetupStep::Root.check(mount_bare_root())?;
+pub(super) fn build_shared(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
+    let sources = SandboxSetupStep::Sources.check(open_sources(plan, plan.base.iter()))?;
+    let devices = SandboxSetupStep::Sources.check(open_devices())?;
+    let root = SandboxSetupStep::Root.check(mount_bare_root())?;
     for source in &sources {
-        SetupStep::Root.check(mount_source(root.as_fd(), source))?;
+        SandboxSetupStep::Root.check(mount_source(root.as_fd(), source))?;
     }
-    SetupStep::Root.check(put_devices(&root, &devices))?;
-    SetupStep::Root.check(fchdir(root))
+    SandboxSetupStep::Root.check(put_devices(&root, &devices))?;
+    SandboxSetupStep::Root.check(fchdir(root))
 }
 
 /// Builds the part of the file tree that belongs to one program, and enters it. Mounts `/proc` if
 /// `has_proc` is set. Handles that were opened before are then useless or closed.
-pub(super) fn build_own(plan: &SandboxPlan, has_proc: bool) -> Result<(), SetupFailure> {
-    SetupStep::Sources.check(kernel::isolate_mounts(MountPropagationFlags::PRIVATE))?;
-    let root = SetupStep::Root.check(open_root())?;
-    SetupStep::Root.check(put_own_devices(&root))?;
+pub(super) fn build_own(plan: &SandboxPlan, has_proc: bool) -> Result<(), SandboxSetupFailure> {
+    SandboxSetupStep::Sources.check(kernel::isolate_mounts(MountPropagationFlags::PRIVATE))?;
+    let root = SandboxSetupStep::Root.check(open_root())?;
+    SandboxSetupStep::Root.check(put_own_devices(&root))?;
     if has_proc {
-        SetupStep::Proc.check(put_proc(&root))?;
+        SandboxSetupStep::Proc.check(put_proc(&root))?;
     }
     put_places(plan, &root, false)?;
-    SetupStep::Enter.check(enter_root(&root))
+    SandboxSetupStep::Enter.check(enter_root(&root))
 }
 
 /// Adds the mounts that depend on the content of the workspace. Call this right before a program
 /// starts.
-pub(super) fn build_late(plan: &SandboxPlan) -> Result<(), SetupFailure> {
-    put_places(plan, &SetupStep::Root.check(open_root())?, true)
+pub(super) fn build_late(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
+    put_places(plan, &SandboxSetupStep::Root.check(open_root())?, true)
 }
 
 /// Adds the mounts of the plan. With `are_late`, adds only those that depend on the content of the
 /// workspace, otherwise only the others.
-fn put_places(plan: &SandboxPlan, root: &OwnedFd, are_late: bool) -> Result<(), SetupFailure> {
+fn put_places(
+    plan: &SandboxPlan,
+    root: &OwnedFd,
+    are_late: bool,
+) -> Result<(), SandboxSetupFailure> {
     let workspace = plan.workspace.path();
     let places = plan.view.iter().filter(|place| place.is_late(workspace) == are_late);
-    for source in SetupStep::Sources.check(open_sources(plan, places))? {
-        SetupStep::Root.check(mount_source(root.as_fd(), &source))?;
+    for source in SandboxSetupStep::Sources.check(open_sources(plan, places))? {
+        SandboxSetupStep::Root.check(mount_source(root.as_fd(), &source))?;
     }
     Ok(())
 }
@@ -121,23 +125,23 @@ fn open_root() -> io::Result<OwnedFd> {
 fn open_sources<'p>(
     plan: &'p SandboxPlan,
     places: impl Iterator<Item = &'p SandboxMount>,
-) -> io::Result<Vec<MountSource<'p>>> {
+) -> io::Result<Vec<SandboxMountSource<'p>>> {
     let mut sources = Vec::new();
     for place in places {
         let source = match place {
-            SandboxMount::Symlink { at, to } => MountSource::Link(at.path(), to.path()),
+            SandboxMount::Symlink { at, to } => SandboxMountSource::Link(at.path(), to.path()),
             SandboxMount::FixedFolder { at } => {
-                MountSource::Guard(at.path(), MountAttrFlags::empty())
+                SandboxMountSource::Guard(at.path(), MountAttrFlags::empty())
             }
-            SandboxMount::ReadOnlyEntry { at } => MountSource::Guard(at.path(), READ_ONLY),
+            SandboxMount::ReadOnlyEntry { at } => SandboxMountSource::Guard(at.path(), READ_ONLY),
             SandboxMount::EmptyFolder { at, bytes, mode } => {
-                MountSource::Mount(at.path(), new_tmpfs(*bytes, *mode)?)
+                SandboxMountSource::Mount(at.path(), new_tmpfs(*bytes, *mode)?)
             }
             SandboxMount::Workspace { how } => {
-                MountSource::Mount(plan.workspace.path(), open_workspace(plan, *how)?)
+                SandboxMountSource::Mount(plan.workspace.path(), open_workspace(plan, *how)?)
             }
             SandboxMount::SamePath { at, how } => match open_same(plan, at, *how) {
-                Ok(mount) => MountSource::Mount(at.path(), mount),
+                Ok(mount) => SandboxMountSource::Mount(at.path(), mount),
                 Err(err) if is_not_there(&err) => continue,
                 Err(err) => return Err(err),
             },
@@ -149,9 +153,13 @@ fn open_sources<'p>(
 
 /// Opens the entry at `at`. Refuses symlinks if programs can write to a folder that contains the
 /// entry.
-fn open_same(plan: &SandboxPlan, at: &OsBytes, how: MountAccess) -> io::Result<OwnedFd> {
+fn open_same(
+    plan: &SandboxPlan,
+    at: &OsStringBytes,
+    how: SandboxMountAccess,
+) -> io::Result<OwnedFd> {
     let is_around = |place: &SandboxMount| match place {
-        SandboxMount::SamePath { at: around, how: MountAccess::Write } => {
+        SandboxMount::SamePath { at: around, how: SandboxMountAccess::Write } => {
             at != around && at.path().starts_with(around.path())
         }
         _ => false,
@@ -167,7 +175,7 @@ fn open_same(plan: &SandboxPlan, at: &OsBytes, how: MountAccess) -> io::Result<O
 
 /// Opens the workspace by its path and checks that it is the folder that the server has open. The
 /// server's own handle is from another namespace, so it cannot be mounted.
-fn open_workspace(plan: &SandboxPlan, how: MountAccess) -> io::Result<OwnedFd> {
+fn open_workspace(plan: &SandboxPlan, how: SandboxMountAccess) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let found = openat(CWD, plan.workspace.path(), flags, Mode::empty())?;
     check_identity(&found, plan.workspace_identity)?;
@@ -178,16 +186,16 @@ fn is_not_there(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EACCES))
 }
 
-fn open_bound(path: &CStr, how: MountAccess) -> io::Result<OwnedFd> {
+fn open_bound(path: &CStr, how: SandboxMountAccess) -> io::Result<OwnedFd> {
     restrict_mount(kernel::clone_mount(path)?, how)
 }
 
-fn restrict_mount(mount: OwnedFd, how: MountAccess) -> io::Result<OwnedFd> {
+fn restrict_mount(mount: OwnedFd, how: SandboxMountAccess) -> io::Result<OwnedFd> {
     let attr = match how {
-        MountAccess::Read => READ_ONLY | NO_SET_ID | NO_DEVICES,
-        MountAccess::Write => NO_SET_ID | NO_DEVICES,
+        SandboxMountAccess::Read => READ_ONLY | NO_SET_ID | NO_DEVICES,
+        SandboxMountAccess::Write => NO_SET_ID | NO_DEVICES,
         // Devices can be written even on a read-only mount, which protects only their modes.
-        MountAccess::Device => READ_ONLY | NO_SET_ID | NO_EXEC,
+        SandboxMountAccess::Device => READ_ONLY | NO_SET_ID | NO_EXEC,
     };
     kernel::restrict(&mount, attr, true)?;
     Ok(mount)
@@ -211,7 +219,7 @@ fn mount_tmpfs(size: &CStr, mode: &CStr, files: &CStr) -> io::Result<OwnedFd> {
 fn open_devices() -> io::Result<Vec<(&'static CStr, OwnedFd)>> {
     let mut devices = Vec::new();
     for path in DEVICES {
-        match open_bound(path, MountAccess::Device) {
+        match open_bound(path, SandboxMountAccess::Device) {
             Ok(mount) => devices.push((path, mount)),
             Err(err) if is_not_there(&err) => {}
             Err(err) => return Err(err),
@@ -228,9 +236,9 @@ fn mount_bare_root() -> io::Result<OwnedFd> {
     Ok(root)
 }
 
-fn mount_source(root: impl AsFd, source: &MountSource<'_>) -> io::Result<()> {
+fn mount_source(root: impl AsFd, source: &SandboxMountSource<'_>) -> io::Result<()> {
     match source {
-        MountSource::Link(at, to) => {
+        SandboxMountSource::Link(at, to) => {
             let (folder, name) = ensure_parent(root, at)?;
             match symlinkat(*to, folder, name) {
                 // The link already exists, in a folder that is shared with the outside.
@@ -238,8 +246,8 @@ fn mount_source(root: impl AsFd, source: &MountSource<'_>) -> io::Result<()> {
                 made => Ok(made?),
             }
         }
-        MountSource::Guard(at, attr) => mount_onto_itself(root, at, *attr),
-        MountSource::Mount(at, mount) => {
+        SandboxMountSource::Guard(at, attr) => mount_onto_itself(root, at, *attr),
+        SandboxMountSource::Mount(at, mount) => {
             let is_folder = FileType::from_raw_mode(fstat(mount)?.st_mode) == FileType::Directory;
             let target = if is_folder { ensure_folder(root, at)? } else { ensure_file(root, at)? };
             kernel::attach(mount, target)
@@ -371,12 +379,14 @@ fn open_step(folder: impl AsFd, name: &Path, more: OFlags) -> rustix::io::Result
 }
 
 /// Returns the files and folders that programs see by path, for Landlock rules.
-pub(super) fn places(plan: &SandboxPlan) -> impl Iterator<Item = (&OsBytes, MountAccess)> {
+pub(super) fn places(
+    plan: &SandboxPlan,
+) -> impl Iterator<Item = (&OsStringBytes, SandboxMountAccess)> {
     let is_own = plan.spaces.is_some();
     plan.base.iter().chain(&plan.view).filter_map(move |place| match place {
         SandboxMount::SamePath { at, how } => Some((at, *how)),
         // Without a separate view, these are the machine's own folders.
-        SandboxMount::EmptyFolder { at, .. } => is_own.then_some((at, MountAccess::Write)),
+        SandboxMount::EmptyFolder { at, .. } => is_own.then_some((at, SandboxMountAccess::Write)),
         SandboxMount::Workspace { how } => Some((&plan.workspace, *how)),
         SandboxMount::Symlink { .. }
         | SandboxMount::FixedFolder { .. }

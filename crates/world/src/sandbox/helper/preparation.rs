@@ -8,8 +8,8 @@ use rustix::mount::MountPropagationFlags;
 use rustix::process::{Signal, getegid, geteuid, set_parent_process_death_signal};
 
 use super::super::kernel;
-use super::super::plan::{NamespaceSet, SandboxPlan};
-use super::super::setup_step::{SetupFailure, SetupStep};
+use super::super::plan::{SandboxNamespaces, SandboxPlan};
+use super::super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
 use super::mounts;
 
 /// The maximum number of inotify instances of a program. The usual default is 128 per user.
@@ -17,18 +17,18 @@ const INOTIFY_INSTANCES: &str = "48";
 
 /// Creates the namespaces of the sandbox helper, builds the part of the file tree that all its
 /// programs share, and enters it.
-pub(super) fn prepare_helper(plan: &SandboxPlan) -> Result<(), SetupFailure> {
+pub(super) fn prepare_helper(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
     let Some(spaces) = plan.spaces else { return Ok(()) };
     enter_namespaces(spaces)?;
     if spaces.net {
-        SetupStep::Network.check(kernel::bring_loopback_up())?;
+        SandboxSetupStep::Network.check(kernel::bring_loopback_up())?;
     }
     mounts::build_shared(plan)
 }
 
 /// Builds the file tree of one program in the program's own namespaces, and enters it. Leaves out
 /// the paths that the previous program may have changed: they are added when the program starts.
-pub(super) fn prepare_program(plan: &SandboxPlan) -> Result<(), SetupFailure> {
+pub(super) fn prepare_program(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
     let Some(spaces) = plan.spaces else { return Ok(()) };
     mounts::build_own(plan, spaces.proc)
 }
@@ -38,19 +38,19 @@ pub(super) fn prepare_program(plan: &SandboxPlan) -> Result<(), SetupFailure> {
 /// Creating and removing network namespaces is slow. A namespace that has only a loopback interface
 /// keeps nothing of an ended program. Therefore the programs of one helper use the same network
 /// namespace one after another.
-fn enter_namespaces(spaces: NamespaceSet) -> Result<(), SetupFailure> {
+fn enter_namespaces(spaces: SandboxNamespaces) -> Result<(), SandboxSetupFailure> {
     let user = geteuid().as_raw();
     let group = getegid().as_raw();
     let users = if spaces.user { libc::CLONE_NEWUSER } else { 0 };
     let networks = if spaces.net { libc::CLONE_NEWNET } else { 0 };
-    SetupStep::Namespaces.check(kernel::unshare(libc::CLONE_NEWNS | users | networks))?;
+    SandboxSetupStep::Namespaces.check(kernel::unshare(libc::CLONE_NEWNS | users | networks))?;
     if spaces.user {
-        SetupStep::UserIds.check(map_own_ids(user, group))?;
+        SandboxSetupStep::UserIds.check(map_own_ids(user, group))?;
     }
     // On some kernels, the new user namespace clears this setting.
-    SetupStep::Namespaces.check(set_parent_process_death_signal(Some(Signal::KILL)))?;
+    SandboxSetupStep::Namespaces.check(set_parent_process_death_signal(Some(Signal::KILL)))?;
     // Later mounts of the machine may be part of the view.
-    SetupStep::Sources.check(kernel::isolate_mounts(MountPropagationFlags::DOWNSTREAM))
+    SandboxSetupStep::Sources.check(kernel::isolate_mounts(MountPropagationFlags::DOWNSTREAM))
 }
 
 /// Maps only the current `user` and `group`, both from before the namespace was created.

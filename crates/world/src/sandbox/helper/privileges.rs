@@ -10,29 +10,29 @@ use landlock::{
 };
 
 use super::super::kernel;
-use super::super::plan::{LandlockConfig, MountAccess, SandboxPlan, SpawnRequest};
+use super::super::plan::{LandlockConfig, SandboxMountAccess, SandboxPlan, SpawnRequest};
 use super::super::seccomp;
 use super::super::server_confinement::allow_path;
-use super::super::setup_step::{SetupFailure, SetupStep};
+use super::super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
 use super::mounts::places;
 
 /// Paths that each program needs in addition to those of the plan, if it has its own file tree.
-const OWN_VIEW_PATHS: [(&str, MountAccess); 3] = [
-    ("/dev", MountAccess::Device),
-    ("/dev/shm", MountAccess::Write),
-    ("/dev/pts", MountAccess::Device),
+const OWN_VIEW_PATHS: [(&str, SandboxMountAccess); 3] = [
+    ("/dev", SandboxMountAccess::Device),
+    ("/dev/shm", SandboxMountAccess::Write),
+    ("/dev/pts", SandboxMountAccess::Device),
 ];
 
 /// Paths that each program needs in addition to those of the plan, if it sees the machine's own
 /// file tree.
-const SHARED_VIEW_PATHS: [(&str, MountAccess); 7] = [
-    ("/proc", MountAccess::Read),
-    ("/dev/null", MountAccess::Device),
-    ("/dev/zero", MountAccess::Device),
-    ("/dev/full", MountAccess::Device),
-    ("/dev/random", MountAccess::Device),
-    ("/dev/urandom", MountAccess::Device),
-    ("/dev/tty", MountAccess::Device),
+const SHARED_VIEW_PATHS: [(&str, SandboxMountAccess); 7] = [
+    ("/proc", SandboxMountAccess::Read),
+    ("/dev/null", SandboxMountAccess::Device),
+    ("/dev/zero", SandboxMountAccess::Device),
+    ("/dev/full", SandboxMountAccess::Device),
+    ("/dev/random", SandboxMountAccess::Device),
+    ("/dev/urandom", SandboxMountAccess::Device),
+    ("/dev/tty", SandboxMountAccess::Device),
 ];
 
 /// Secure bits with which neither the root user nor file capabilities grant capabilities. They
@@ -40,27 +40,31 @@ const SHARED_VIEW_PATHS: [(&str, MountAccess); 7] = [
 const NO_ROOT_SECUREBITS: libc::c_ulong = 0b1111;
 
 /// Drops the rights that neither the sandbox helper nor its processes need any longer.
-pub(super) fn drop_early(plan: &SandboxPlan) -> Result<(), SetupFailure> {
-    SetupStep::Rights.check(kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0))?;
+pub(super) fn drop_early(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
+    SandboxSetupStep::Rights.check(kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0))?;
     apply_filters(&plan.filters.ahead)
 }
 
 /// Drops the remaining rights, in an order in which no step needs a right that was dropped before.
-pub(super) fn drop_rest(plan: &SandboxPlan, request: &SpawnRequest) -> Result<(), SetupFailure> {
+pub(super) fn drop_rest(
+    plan: &SandboxPlan,
+    request: &SpawnRequest,
+) -> Result<(), SandboxSetupFailure> {
     for &(resource, limit) in &plan.limits {
-        SetupStep::Limits.check(set_limit(resource, limit))?;
+        SandboxSetupStep::Limits.check(set_limit(resource, limit))?;
     }
-    SetupStep::Rights.check(drop_privileges())?;
+    SandboxSetupStep::Rights.check(drop_privileges())?;
     if let Some(config) = plan.landlock {
-        SetupStep::Landlock.check(enter_landlock(plan, request, config))?;
+        SandboxSetupStep::Landlock.check(enter_landlock(plan, request, config))?;
     }
     apply_filters(&plan.filters.last)
 }
 
-fn apply_filters(filters: &[Vec<u64>]) -> Result<(), SetupFailure> {
+fn apply_filters(filters: &[Vec<u64>]) -> Result<(), SandboxSetupFailure> {
     for filter in filters {
         let filter = seccomp::decode_filter(filter);
-        SetupStep::Seccomp.check(seccompiler::apply_filter(&filter).map_err(io::Error::other))?;
+        SandboxSetupStep::Seccomp
+            .check(seccompiler::apply_filter(&filter).map_err(io::Error::other))?;
     }
     Ok(())
 }
@@ -117,15 +121,16 @@ fn enter_landlock(
     let unrun = if request.runs.is_some() { AccessFs::Execute.into() } else { BitFlags::EMPTY };
     // Everything visible in a separate view may be read. This rule covers only that view's root.
     let is_own = plan.spaces.is_some();
-    let root = is_own.then_some((Path::new("/"), MountAccess::Read));
-    let listed = places(plan).filter(|(_, how)| !is_own || *how != MountAccess::Read);
+    let root = is_own.then_some((Path::new("/"), SandboxMountAccess::Read));
+    let listed = places(plan).filter(|(_, how)| !is_own || *how != SandboxMountAccess::Read);
     for (path, how) in
         root.into_iter().chain(listed.map(|(at, how)| (at.path(), how))).chain(always)
     {
         ruleset = allow_path(ruleset, path, landlock_access(how, abi) & !unrun, abi)?;
     }
     for path in request.runs.iter().flatten() {
-        ruleset = allow_path(ruleset, path.path(), landlock_access(MountAccess::Read, abi), abi)?;
+        ruleset =
+            allow_path(ruleset, path.path(), landlock_access(SandboxMountAccess::Read, abi), abi)?;
     }
     let status = ruleset.restrict_self().map_err(io::Error::other)?;
     match status.ruleset {
@@ -136,14 +141,16 @@ fn enter_landlock(
     }
 }
 
-fn landlock_access(how: MountAccess, abi: ABI) -> BitFlags<AccessFs> {
+fn landlock_access(how: SandboxMountAccess, abi: ABI) -> BitFlags<AccessFs> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let device = read | AccessFs::WriteFile;
     let ioctl = if abi >= ABI::V5 { AccessFs::IoctlDev.into() } else { BitFlags::EMPTY };
     match how {
-        MountAccess::Read => read | AccessFs::Execute,
-        MountAccess::Write => AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock),
-        MountAccess::Device if abi >= ABI::V3 => device | AccessFs::Truncate | ioctl,
-        MountAccess::Device => device | ioctl,
+        SandboxMountAccess::Read => read | AccessFs::Execute,
+        SandboxMountAccess::Write => {
+            AccessFs::from_all(abi) & !(AccessFs::MakeChar | AccessFs::MakeBlock)
+        }
+        SandboxMountAccess::Device if abi >= ABI::V3 => device | AccessFs::Truncate | ioctl,
+        SandboxMountAccess::Device => device | ioctl,
     }
 }

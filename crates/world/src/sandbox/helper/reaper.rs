@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::io::write;
 
 use super::super::exit_pipe::OVER_MESSAGE;
-use super::super::setup_step::SetupFailure;
+use super::super::setup_step::SandboxSetupFailure;
 use super::NoReturn;
 
 /// Blocks all signals, because the reaper waits for each of them.
@@ -65,7 +65,7 @@ pub(super) fn run_reaper(
     grace_ms: u64,
     end: &OwnedFd,
     birth: &OwnedFd,
-) -> Result<NoReturn, SetupFailure> {
+) -> Result<NoReturn, SandboxSetupFailure> {
     close_program_handles(birth);
     let mut kill_from = None;
     loop {

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::super::plan::{MountAccess, SandboxMount};
+use super::super::plan::{SandboxMount, SandboxMountAccess};
 
 /// The system folders that contain programs and libraries.
 pub(in crate::sandbox) const SYSTEM_FOLDERS: [&str; 9] =
@@ -133,14 +133,14 @@ impl<'v> HomeFolders<'v> {
 }
 
 /// A collection of the mounts for programs found so far.
-pub(super) struct MountCollector {
+pub(super) struct SandboxMountCollector {
     pub(super) places: Vec<SandboxMount>,
     /// Folders that programs can write. Symlinks in these folders are not followed, because
     /// programs control them.
     writable: Vec<PathBuf>,
 }
 
-impl MountCollector {
+impl SandboxMountCollector {
     /// Creates an empty collection of mounts. `writable` lists the folders that programs can write.
     pub(super) fn new(writable: Vec<PathBuf>) -> Self {
         Self { places: Vec::new(), writable }
@@ -213,10 +213,10 @@ impl MountCollector {
             let is_system = SYSTEM_FOLDERS.iter().any(|system| real.starts_with(system));
             match fs::read_link(at) {
                 Ok(to) if is_system => SandboxMount::Symlink { at: at.into(), to: to.into() },
-                _ => SandboxMount::SamePath { at: at.into(), how: MountAccess::Read },
+                _ => SandboxMount::SamePath { at: at.into(), how: SandboxMountAccess::Read },
             }
         } else {
-            SandboxMount::SamePath { at: at.into(), how: MountAccess::Read }
+            SandboxMount::SamePath { at: at.into(), how: SandboxMountAccess::Read }
         };
         if !self.places.contains(&place) {
             self.places.push(place);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::cli::connect::record::{ConnectionRecord, UndoneChange};
+use crate::cli::connect::record::{SettingsChangeRecord, SettingsUndoResult};
 
 const JSON: ServerEntryLocation =
     ServerEntryLocation { format: SettingsFormat::Json, table: "mcpServers", name: "toolgate" };
@@ -21,8 +21,8 @@ fn entry() -> Value {
 #[track_caller]
 fn edit_and_undo(place: ServerEntryLocation, text: &str) -> String {
     let edited = place.with_entry(text, &entry()).unwrap_or_else(|err| panic!("{err:#}: {text}"));
-    let record = ConnectionRecord::between(Path::new("/x"), "toolgate", Some(text), &edited);
-    assert_eq!(record.undo(&edited), Some(UndoneChange::Text(text.to_owned())), "{edited}");
+    let record = SettingsChangeRecord::between(Path::new("/x"), "toolgate", Some(text), &edited);
+    assert_eq!(record.undo(&edited), Some(SettingsUndoResult::Text(text.to_owned())), "{edited}");
     // Removing without the record may be refused, but changes nothing else.
     if let Ok(without) = place.without_entry(&edited) {
         assert!(place.is_same_otherwise(text, &without).unwrap(), "{without}");
@@ -116,10 +116,10 @@ fn invalid_settings_are_refused_with_the_line_and_the_column_but_not_the_text() 
 fn undoing_keeps_changes_elsewhere_and_refuses_changes_in_the_same_lines() {
     let text = "{\n  \"mcpServers\": {\n    \"a\": {}\n  }\n}\n";
     let edited = JSON.with_entry(text, &entry()).unwrap();
-    let record = ConnectionRecord::between(Path::new("/x"), "toolgate", Some(text), &edited);
+    let record = SettingsChangeRecord::between(Path::new("/x"), "toolgate", Some(text), &edited);
     let elsewhere = edited.replacen("{\n", "{\n  \"theme\": \"dark\",\n", 1);
     let expected = text.replacen("{\n", "{\n  \"theme\": \"dark\",\n", 1);
-    assert_eq!(record.undo(&elsewhere), Some(UndoneChange::Text(expected)));
+    assert_eq!(record.undo(&elsewhere), Some(SettingsUndoResult::Text(expected)));
     assert_eq!(record.undo(&edited.replace("/src", "/other")), None);
 }
 

@@ -17,7 +17,7 @@ pub(super) struct ClientFiles {
 }
 
 /// The clients' settings files that were read.
-pub(super) struct FoundClientFiles {
+pub(super) struct LoadedClientFiles {
     pub(super) clients: Vec<ClientFiles>,
     /// True if one of the files could not be read. The failure was already reported.
     pub(super) has_broken: bool,
@@ -30,8 +30,8 @@ pub(super) struct FoundClientFiles {
 ///
 /// Fails if a named file does not exist, or if no file was found.
 #[allow(clippy::disallowed_methods, reason = "the user's own files")]
-pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<FoundClientFiles> {
-    let mut found = FoundClientFiles { clients: Vec::new(), has_broken: false };
+pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<LoadedClientFiles> {
+    let mut found = LoadedClientFiles { clients: Vec::new(), has_broken: false };
     if from.is_empty() {
         CLIENTS.iter().for_each(|client| found.read_client(client, root));
     }
@@ -51,7 +51,7 @@ pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<FoundCl
     Ok(found)
 }
 
-impl FoundClientFiles {
+impl LoadedClientFiles {
     fn read_client(&mut self, client: &McpClient, root: &Path) {
         let paths: Vec<_> = client.files.iter().filter_map(|file| file.resolve(root)).collect();
         self.read_all(&paths);
@@ -114,7 +114,7 @@ mod tests {
             put("c.json", "\u{feff}// empty\n"),
             folder.path().join("d.json"),
         ];
-        let mut found = FoundClientFiles { clients: Vec::new(), has_broken: false };
+        let mut found = LoadedClientFiles { clients: Vec::new(), has_broken: false };
         found.read_all(&paths);
         let [client] = &found.clients[..] else { panic!("one client") };
         let read: Vec<_> = client.files.iter().map(|(_, content)| content.clone()).collect();

@@ -266,7 +266,8 @@ fn servers_of_a_client_that_are_off_or_partly_denied_stay_so() {
 
 #[test]
 fn names_in_any_script_stay_distinct() {
-    let mut names = UpstreamNames { known: vec!["known".to_owned()], imported: BTreeMap::new() };
+    let mut names =
+        ImportedUpstreamNames { known: vec!["known".to_owned()], imported: BTreeMap::new() };
     let mut named = |name: &str| {
         let found = names.find_free(name);
         if let Some(found) = &found {

@@ -155,7 +155,7 @@ async fn texts_are_sent_in_batches_and_vectors_keep_their_order() {
     let endpoint = server.endpoint(|settings| {
         settings.batch = 2;
         settings.shorten = true;
-        settings.price = Some(Money(2.0));
+        settings.price = Some(MoneyAmount(2.0));
         settings.key_env = Some("A_KEY".to_owned());
         settings.take_secrets(|_| Some("sk-1"));
     });
@@ -300,8 +300,8 @@ async fn invalid_vectors_are_rejected_without_a_retry() {
 async fn no_request_is_sent_beyond_the_cost_limit() {
     let server = EmbeddingServer::new(vec![ServerReaction::Embed, ServerReaction::Embed]).await;
     let endpoint = server.endpoint(|settings| {
-        settings.price = Some(Money(1_000.0));
-        settings.cost_max = Some(Money(0.025));
+        settings.price = Some(MoneyAmount(1_000.0));
+        settings.cost_max = Some(MoneyAmount(0.025));
     });
     // Ten tokens a text, a thousandth each. The estimate is lower, and is corrected afterwards.
     for _ in 0..2 {

@@ -19,13 +19,13 @@ use toolgate_contract::exact_json;
 use crate::search::engines::{EngineError, StoredDocument};
 
 /// The stored documents that callers put into a namespace, by path.
-pub(super) enum DocumentStore {
+pub(super) enum DocumentFileStore {
     Folder(PathBuf),
     Memory(Mutex<BTreeMap<String, StoredDocument>>),
 }
 
 /// The documents to store by path; `None` removes the document at a path.
-pub(super) type DocumentChanges = BTreeMap<String, Option<StoredDocument>>;
+pub(super) type StoredDocumentChanges = BTreeMap<String, Option<StoredDocument>>;
 
 /// The name of the folder with the earlier versions of documents during a change. An empty file
 /// stands for a missing one.
@@ -48,7 +48,7 @@ struct DocumentFileContent {
     metadata: Map<String, Value>,
 }
 
-impl DocumentStore {
+impl DocumentFileStore {
     pub(super) fn new(folder: Option<PathBuf>) -> Self {
         folder.map_or_else(|| Self::Memory(Mutex::default()), Self::Folder)
     }
@@ -93,7 +93,7 @@ impl DocumentStore {
     /// must have the right to write.
     pub(super) fn apply(
         &self,
-        changes: DocumentChanges,
+        changes: StoredDocumentChanges,
         commit: impl FnOnce() -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         match self {
@@ -133,7 +133,7 @@ impl DocumentStore {
     }
 }
 
-fn apply_changes(folder: &Path, changes: DocumentChanges) -> io::Result<()> {
+fn apply_changes(folder: &Path, changes: StoredDocumentChanges) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     ignore_missing(fs::remove_dir_all(folder.join(DONE_FOLDER)))?;
     fs::create_dir(folder.join(UNDO_FOLDER))?;

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_search::ChunkHash;
-use toolgate_search::index::{self, IndexError, LeaderHeartbeat};
+use toolgate_search::index::{self, IndexError, IndexLeaderHeartbeat};
 
-use super::document_store::{DocumentChanges, DocumentStore};
+use super::document_store::{DocumentFileStore, StoredDocumentChanges};
 use super::{EngineError, EngineFuture, EngineWriter, StoredDocument, blocking};
 
 /// The time between two signs of life that the writer of an index gives to other processes.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(2);
 
 /// The right to write an embedded index, which only one process has at a time.
-pub(super) struct EmbeddedWriter {
+pub(super) struct EmbeddedIndexWriter {
     /// The state of the writer. `None` while a write runs, and after a write was canceled.
-    state: Option<WriterState>,
+    state: Option<EmbeddedIndexWriterState>,
     rejected: Vec<(StoredDocument, String)>,
     /// The folder of the search index, for the log.
     folder: Option<PathBuf>,
@@ -26,26 +26,30 @@ pub(super) struct EmbeddedWriter {
     heartbeat: Option<AbortOnDropHandle<()>>,
 }
 
-struct WriterState {
+struct EmbeddedIndexWriterState {
     writer: index::SearchIndexWriter,
-    document_store: Option<Arc<DocumentStore>>,
+    document_store: Option<Arc<DocumentFileStore>>,
     /// The changed documents to store with the next commit.
-    changes: DocumentChanges,
+    changes: StoredDocumentChanges,
 }
 
-impl EmbeddedWriter {
+impl EmbeddedIndexWriter {
     pub(super) fn new(
         writer: index::SearchIndexWriter,
-        document_store: Option<Arc<DocumentStore>>,
+        document_store: Option<Arc<DocumentFileStore>>,
         folder: Option<PathBuf>,
     ) -> Self {
-        let state = WriterState { writer, document_store, changes: DocumentChanges::new() };
+        let state = EmbeddedIndexWriterState {
+            writer,
+            document_store,
+            changes: StoredDocumentChanges::new(),
+        };
         Self { state: Some(state), rejected: Vec::new(), folder, heartbeat: None }
     }
 
     fn run<'w, T: Send + 'static>(
         &'w mut self,
-        work: impl FnOnce(&mut WriterState) -> Result<T, EngineError> + Send + 'static,
+        work: impl FnOnce(&mut EmbeddedIndexWriterState) -> Result<T, EngineError> + Send + 'static,
     ) -> EngineFuture<'w, T> {
         Box::pin(async move {
             let interrupted = || {
@@ -67,7 +71,7 @@ impl EmbeddedWriter {
     }
 }
 
-impl EngineWriter for EmbeddedWriter {
+impl EngineWriter for EmbeddedIndexWriter {
     fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()> {
         Box::pin(async move {
             let rejected = self.run(move |state| state.put(documents)).await?;
@@ -93,7 +97,7 @@ impl EngineWriter for EmbeddedWriter {
     }
 
     fn commit(&mut self) -> EngineFuture<'_, ()> {
-        self.run(WriterState::commit)
+        self.run(EmbeddedIndexWriterState::commit)
     }
 
     fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> EngineFuture<'_, ()> {
@@ -120,7 +124,7 @@ impl EngineWriter for EmbeddedWriter {
     }
 }
 
-impl WriterState {
+impl EmbeddedIndexWriterState {
     /// Puts `documents` into the index and returns the rejected ones with the reasons.
     fn put(
         &mut self,
@@ -149,7 +153,7 @@ impl WriterState {
     }
 }
 
-async fn send_heartbeats(heartbeat: LeaderHeartbeat) {
+async fn send_heartbeats(heartbeat: IndexLeaderHeartbeat) {
     loop {
         tokio::time::sleep(HEARTBEAT_EVERY).await;
         let heartbeat = heartbeat.clone();

@@ -10,23 +10,26 @@ use toolgate_search::rank::FIELDS;
 use super::super::StoredDocument;
 use super::error::PostgresError;
 use super::rows::{
-    ChunkRow, PreparedDocument, document_key, symbol_key, vector_bytes, without_nul, without_nuls,
+    ChunkRow, PostgresDocumentRows, document_key, symbol_key, vector_bytes, without_nul,
+    without_nuls,
 };
-use super::table_copy::{CHUNK_COLUMNS, DOCUMENT_COLUMNS, NAME_COLUMNS, TableCopy, VECTOR_COLUMNS};
+use super::table_copy::{
+    CHUNK_COLUMNS, DOCUMENT_COLUMNS, NAME_COLUMNS, PostgresTableCopy, VECTOR_COLUMNS,
+};
 use super::tables::{NamespaceTables, VectorTable};
 
 /// The changes of a transaction to the statistics of the index.
 #[derive(Default)]
-pub(super) struct StatsChanges {
+pub(super) struct IndexStatisticsChanges {
     pub(super) words: HashMap<String, i64>,
     pub(super) chunks: i64,
     pub(super) lengths: [i64; FIELDS],
     pub(super) removed_chunks: u64,
 }
 
-impl StatsChanges {
+impl IndexStatisticsChanges {
     /// Returns the changes of the statistics if `documents` are put at paths that have no document.
-    pub(super) fn for_put(documents: &[PreparedDocument]) -> Self {
+    pub(super) fn for_put(documents: &[PostgresDocumentRows]) -> Self {
         let mut changes = Self::default();
         for row in documents.iter().flat_map(|it| &it.rows) {
             changes.chunks += 1;
@@ -60,10 +63,10 @@ pub(super) async fn remove_documents(
     client: &Client,
     tables: &NamespaceTables,
     paths: impl Iterator<Item = &str>,
-) -> Result<StatsChanges, PostgresError> {
+) -> Result<IndexStatisticsChanges, PostgresError> {
     let [documents, chunks, names] =
         ["documents", "chunks", "names"].map(|name| tables.table(name));
-    let mut changes = StatsChanges::default();
+    let mut changes = IndexStatisticsChanges::default();
     let keys: Vec<Vec<u8>> = paths.map(document_key).collect();
     let sql = format!("select id from {documents} where key = any($1)");
     let found = client.query_typed(&sql, &[(&keys, Type::BYTEA_ARRAY)]).await?;
@@ -104,20 +107,22 @@ pub(super) async fn remove_documents(
 pub(super) async fn put_documents(
     client: &Client,
     tables: &NamespaceTables,
-    documents: &[PreparedDocument],
+    documents: &[PostgresDocumentRows],
 ) -> Result<(), PostgresError> {
     let count: usize = documents.iter().map(|it| 1 + it.rows.len()).sum();
     let mut ids = reserve_ids(client, tables, count).await?.into_iter();
     let mut id = || ids.next().unwrap_or_default();
-    let numbered: Vec<(i64, &PreparedDocument)> = documents.iter().map(|it| (id(), it)).collect();
+    let numbered: Vec<(i64, &PostgresDocumentRows)> =
+        documents.iter().map(|it| (id(), it)).collect();
     let chunks: Vec<(i64, i64, &TextChunk, &ChunkRow)> = numbered
         .iter()
         .flat_map(|(document, it)| it.put.chunks.iter().zip(&it.rows).map(move |it| (document, it)))
         .map(|(document, (chunk, row))| (id(), *document, chunk, row))
         .collect();
 
-    let mut copy = TableCopy::begin(client, &tables.table("documents"), &DOCUMENT_COLUMNS).await?;
-    for (id, PreparedDocument { put, .. }) in &numbered {
+    let mut copy =
+        PostgresTableCopy::begin(client, &tables.table("documents"), &DOCUMENT_COLUMNS).await?;
+    for (id, PostgresDocumentRows { put, .. }) in &numbered {
         let StoredDocument { path, stamp, etag, commit, lang, tags, .. } = put;
         let etag = without_nul(etag);
         let tags = without_nuls(tags);
@@ -139,7 +144,8 @@ pub(super) async fn put_documents(
     }
     copy.finish().await?;
 
-    let mut copy = TableCopy::begin(client, &tables.table("chunks"), &CHUNK_COLUMNS).await?;
+    let mut copy =
+        PostgresTableCopy::begin(client, &tables.table("chunks"), &CHUNK_COLUMNS).await?;
     for (id, document, chunk, row) in &chunks {
         let ChunkRow { hash, texts, lengths, words, .. } = row;
         let line = |line: u32| i32::try_from(line).unwrap_or(i32::MAX);
@@ -156,7 +162,7 @@ pub(super) async fn put_documents(
     }
     copy.finish().await?;
 
-    let mut copy = TableCopy::begin(client, &tables.table("names"), &NAME_COLUMNS).await?;
+    let mut copy = PostgresTableCopy::begin(client, &tables.table("names"), &NAME_COLUMNS).await?;
     for (id, _, chunk, _) in &chunks {
         let symbols: HashSet<String> = chunk.names.iter().map(|name| symbol_key(name)).collect();
         for symbol in symbols.into_iter().filter(|symbol| !symbol.is_empty()) {
@@ -197,7 +203,8 @@ pub(super) async fn copy_vectors(
     space: &VectorTable,
     vectors: BTreeMap<i64, &[f32]>,
 ) -> Result<(), PostgresError> {
-    let mut copy = TableCopy::begin(client, &tables.vector_table(space), &VECTOR_COLUMNS).await?;
+    let mut copy =
+        PostgresTableCopy::begin(client, &tables.vector_table(space), &VECTOR_COLUMNS).await?;
     for (hash, vector) in vectors {
         copy.write_row(&[&hash, &vector_bytes(vector)]).await?;
     }

@@ -8,7 +8,7 @@ use tokio_postgres::{Client, GenericClient, IsolationLevel, Row};
 use toolgate_chunks::words::concepts;
 use toolgate_search::index::{NameQuery, NamedDefinition};
 use toolgate_search::rank::{
-    Candidate, ChunkField, ChunkTexts, IndexStatistics, WeighedQuestion, bm25f, count_words,
+    ChunkCandidate, ChunkField, ChunkTexts, IndexStatistics, WeightedQuery, bm25f, count_words,
 };
 use toolgate_search::{ChunkHash, ChunkSummary, DocumentFilter};
 
@@ -32,13 +32,13 @@ const LITERAL_CHUNKS_MAX: usize = 100;
 
 /// The candidates that a search in PostgreSQL found.
 pub(super) struct PostgresCandidates {
-    pub(super) question: Option<WeighedQuestion>,
+    pub(super) question: Option<WeightedQuery>,
     pub(super) averages: IndexStatistics,
-    pub(super) candidates: Vec<Candidate>,
+    pub(super) candidates: Vec<ChunkCandidate>,
 }
 
 /// A parameter of an SQL query and its type.
-type QueryParam<'g> = (&'g (dyn ToSql + Sync), Type);
+type SqlQueryParam<'g> = (&'g (dyn ToSql + Sync), Type);
 
 pub(super) async fn candidates(
     client: &mut Client,
@@ -79,7 +79,7 @@ pub(super) async fn candidates(
     }
     let mut ids: Vec<i64> = ids.into_iter().collect();
     ids.sort_unstable();
-    let empty = WeighedQuestion::new("", 0, |_| 0);
+    let empty = WeightedQuery::new("", 0, |_| 0);
     let question_or_empty = question.as_ref().unwrap_or(&empty);
     let mut candidates = read_candidates(&work, tables, query, &ids, question_or_empty).await?;
     work.commit().await?;
@@ -91,13 +91,13 @@ pub(super) async fn candidates(
 
 /// Keeps the best `limit` candidates, and the candidates in `kept`, which were not found by words.
 fn keep_best(
-    candidates: &mut Vec<Candidate>,
-    question: &WeighedQuestion,
+    candidates: &mut Vec<ChunkCandidate>,
+    question: &WeightedQuery,
     averages: &IndexStatistics,
     kept: &HashSet<i64>,
     limit: usize,
 ) {
-    let score = |it: &Candidate| bm25f::score(question, averages, &it.counts, &it.lengths);
+    let score = |it: &ChunkCandidate| bm25f::score(question, averages, &it.counts, &it.lengths);
     let mut scores: Vec<f32> = candidates.iter().map(score).collect();
     scores.sort_unstable_by(|a, b| b.total_cmp(a));
     let score_min = scores.get(limit.saturating_sub(1)).copied().unwrap_or(0.0);
@@ -137,21 +137,21 @@ async fn analyze_query(
     tables: &NamespaceTables,
     query: &str,
     chunks: u64,
-) -> Result<WeighedQuestion, PostgresError> {
+) -> Result<WeightedQuery, PostgresError> {
     let words: Vec<String> = concepts(query).into_iter().map(|it| it.word).collect();
     let sql = format!("select word, holding from {} where word = any($1)", tables.table("words"));
     let rows = client.query_typed(&sql, &[(&words, Type::TEXT_ARRAY)]).await?;
     let holding =
         |row: &Row| (row.get::<_, String>(0), row.get::<_, i64>(1).max(0).cast_unsigned());
     let holding: HashMap<String, u64> = rows.iter().map(holding).collect();
-    Ok(WeighedQuestion::new(query, chunks, |word| holding.get(word).copied().unwrap_or_default()))
+    Ok(WeightedQuery::new(query, chunks, |word| holding.get(word).copied().unwrap_or_default()))
 }
 
 /// Returns the chunks that match the query's words best, weighed roughly.
 async fn find_by_words(
     client: &impl GenericClient,
     tables: &NamespaceTables,
-    question: &WeighedQuestion,
+    question: &WeightedQuery,
     averages: &IndexStatistics,
     query: &EngineQuery,
 ) -> Result<Vec<i64>, PostgresError> {
@@ -178,7 +178,7 @@ async fn find_by_words(
     let search_words = search_words.join(" | ");
     let limit = sql_limit(query.limit * OVERFETCH_FACTOR);
     let (prefixes, tags) = filter_params(&query.filter);
-    let mut params: Vec<QueryParam<'_>> = vec![
+    let mut params: Vec<SqlQueryParam<'_>> = vec![
         (&search_words, Type::TEXT),
         (&limit, Type::INT8),
         (&prefixes, Type::TEXT_ARRAY),
@@ -226,7 +226,7 @@ async fn find_by_words(
 async fn find_literals(
     client: &impl GenericClient,
     tables: &NamespaceTables,
-    question: &WeighedQuestion,
+    question: &WeightedQuery,
     query: &EngineQuery,
 ) -> Result<Vec<i64>, PostgresError> {
     let literals = &question.literals;
@@ -237,7 +237,7 @@ async fn find_literals(
     let paths: Vec<String> =
         literals.paths.iter().map(|it| rows::without_nul(&it.path).into_owned()).collect();
     let (prefixes, tags) = filter_params(&query.filter);
-    let params: [QueryParam<'_>; 4] = [
+    let params: [SqlQueryParam<'_>; 4] = [
         (&symbols, Type::TEXT_ARRAY),
         (&paths, Type::TEXT_ARRAY),
         (&prefixes, Type::TEXT_ARRAY),
@@ -282,14 +282,14 @@ async fn nearest(
             )
             select c.id from near join {chunks} c using (hash) order by distance, c.id limit $2"
         );
-        let params: [QueryParam<'_>; 2] = [(&vector, Type::FLOAT4_ARRAY), (&limit, Type::INT8)];
+        let params: [SqlQueryParam<'_>; 2] = [(&vector, Type::FLOAT4_ARRAY), (&limit, Type::INT8)];
         let found = client.query_typed(&sql, &params).await?;
         if found.len() >= query.limit {
             return Ok(found.iter().map(|row| row.get(0)).collect());
         }
     }
     let (prefixes, tags) = filter_params(&query.filter);
-    let params: [QueryParam<'_>; 4] = [
+    let params: [SqlQueryParam<'_>; 4] = [
         (&vector, Type::FLOAT4_ARRAY),
         (&limit, Type::INT8),
         (&prefixes, Type::TEXT_ARRAY),
@@ -361,9 +361,9 @@ async fn read_candidates(
     tables: &NamespaceTables,
     query: &EngineQuery,
     ids: &[i64],
-    question: &WeighedQuestion,
-) -> Result<Vec<Candidate>, PostgresError> {
-    let mut params: Vec<QueryParam<'_>> = vec![(&ids, Type::INT8_ARRAY)];
+    question: &WeightedQuery,
+) -> Result<Vec<ChunkCandidate>, PostgresError> {
+    let mut params: Vec<SqlQueryParam<'_>> = vec![(&ids, Type::INT8_ARRAY)];
     let empty: Vec<f32> = Vec::new();
     let near = query.static_vector.as_ref();
     let model = query.model_vector.as_ref().filter(|_| tables.model.is_some());
@@ -400,13 +400,13 @@ async fn read_candidates(
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "the vectors are f32, too")]
-fn read_candidate(row: &Row, question: &WeighedQuestion) -> Candidate {
+fn read_candidate(row: &Row, question: &WeightedQuery) -> ChunkCandidate {
     let texts: Vec<&str> = row.get(12);
     let texts: ChunkTexts<'_> =
         std::array::from_fn(|at| texts.get(at).copied().unwrap_or_default());
     let (counts, lengths) = count_words(question, &texts);
     let cosine = |at: usize| row.get::<_, Option<f64>>(at).map(|it| it as f32);
-    Candidate {
+    ChunkCandidate {
         key: row.get::<_, i64>(0).cast_unsigned(),
         counts,
         lengths,
@@ -529,7 +529,7 @@ pub(super) async fn find_definitions(
             where length(symbol) between length($1) - 2 and length($1) + 2"
         );
         let symbol = name_query.symbol();
-        let params: [QueryParam<'_>; 1] = [(&symbol, Type::TEXT)];
+        let params: [SqlQueryParam<'_>; 1] = [(&symbol, Type::TEXT)];
         let rows = client.query_typed(&sql, &params).await?;
         let similar = rows
             .iter()
@@ -543,7 +543,7 @@ pub(super) async fn find_definitions(
     let (prefixes, tags) = filter_params(filter);
     let symbol = rows::symbol_key(name_query.symbol());
     let definitions_max = DEFINITIONS_MAX;
-    let params: [QueryParam<'_>; 6] = [
+    let params: [SqlQueryParam<'_>; 6] = [
         (&symbol, Type::TEXT),
         (&definitions_max, Type::INT8),
         (&prefixes, Type::TEXT_ARRAY),

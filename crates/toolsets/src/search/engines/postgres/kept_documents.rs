@@ -4,21 +4,21 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::super::StoredDocument;
-use super::super::kept_document::KeptDocument;
+use super::super::kept_document::PersistedDocument;
 use super::error::PostgresError;
-use super::rows::{PreparedDocument, blocking};
+use super::rows::{PostgresDocumentRows, blocking};
 use super::tables::NamespaceTables;
 
 pub(super) async fn store_documents(
     client: &Client,
     tables: &NamespaceTables,
-    documents: &[PreparedDocument],
+    documents: &[PostgresDocumentRows],
 ) -> Result<(), PostgresError> {
     let sql = "insert into toolgate_search.kept
         select $1, * from unnest($2::text[], $3::bytea[])
         on conflict (namespace, path) do update set document = excluded.document";
-    let encoded = |it: &PreparedDocument| {
-        let kept = KeptDocument::from_stored(&it.put);
+    let encoded = |it: &PostgresDocumentRows| {
+        let kept = PersistedDocument::from_stored(&it.put);
         serde_json::to_vec(&kept).map_err(|err| PostgresError::Rejected(err.to_string()))
     };
     let paths: Vec<&String> = documents.iter().map(|it| &it.put.path).collect();
@@ -45,7 +45,7 @@ pub(super) async fn load_documents(
     let rows = client.query_typed(sql, &params).await?;
     let rows: Vec<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
     let read = |row: &Vec<u8>| {
-        let kept: KeptDocument = serde_json::from_slice(row).ok()?;
+        let kept: PersistedDocument = serde_json::from_slice(row).ok()?;
         Some(kept.into_stored())
     };
     blocking(move || rows.iter().filter_map(read).collect()).await

@@ -25,13 +25,13 @@ const WORDS_BYTES_MAX: usize = 900_000;
 const NAME_BYTES_MAX: usize = 800;
 
 /// A document with the rows to store for it.
-pub(super) struct PreparedDocument {
+pub(super) struct PostgresDocumentRows {
     pub(super) put: StoredDocument,
     /// The rows of the document's chunks, in order.
     pub(super) rows: Vec<ChunkRow>,
 }
 
-impl PreparedDocument {
+impl PostgresDocumentRows {
     pub(super) fn new(put: StoredDocument) -> Self {
         let rows = put.chunks.iter().map(|chunk| ChunkRow::new(&put, chunk)).collect();
         Self { put, rows }

@@ -7,13 +7,13 @@ use tokio_postgres::types::{ToSql, Type};
 use super::error::PostgresError;
 
 /// A running `COPY` of rows into a table.
-pub(super) struct TableCopy(std::pin::Pin<Box<BinaryCopyInWriter>>);
+pub(super) struct PostgresTableCopy(std::pin::Pin<Box<BinaryCopyInWriter>>);
 
-impl TableCopy {
+impl PostgresTableCopy {
     pub(super) async fn begin(
         client: &Client,
         table: &str,
-        columns: &TableColumns,
+        columns: &PostgresTableColumns,
     ) -> Result<Self, PostgresError> {
         let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
         let sql = format!("copy {table} ({}) from stdin (format binary)", names.join(", "));
@@ -37,7 +37,7 @@ impl TableCopy {
 
 /// The columns of a table in order, with the types to send. Values of `tsvector` and `vector` are
 /// sent as bytes.
-type TableColumns = [(&'static str, Type)];
+type PostgresTableColumns = [(&'static str, Type)];
 
 pub(super) const DOCUMENT_COLUMNS: [(&str, Type); 9] = [
     ("id", Type::INT8),

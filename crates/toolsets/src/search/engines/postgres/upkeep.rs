@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_postgres::types::Type;
-use toolgate_postgres::SharedPool;
+use toolgate_postgres::SharedPostgresPool;
 
 use super::error::PostgresError;
 use super::tables::{NamespaceTables, VectorTable};
@@ -14,12 +14,12 @@ use super::tables::{NamespaceTables, VectorTable};
 const BUILD_TIMEOUT: Duration = Duration::from_secs(6 * 3600);
 
 /// A background task that builds approximate indexes over vectors.
-pub(super) struct ApproximateIndexer {
+pub(super) struct ApproximateIndexBuilder {
     vectors_min: u64,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Drop for ApproximateIndexer {
+impl Drop for ApproximateIndexBuilder {
     fn drop(&mut self) {
         if let Some(task) = self.lock().take() {
             task.abort();
@@ -27,7 +27,7 @@ impl Drop for ApproximateIndexer {
     }
 }
 
-impl ApproximateIndexer {
+impl ApproximateIndexBuilder {
     /// Creates the task for indexes of at least `vectors_min` vectors.
     pub(super) fn new(vectors_min: u64) -> Self {
         Self { vectors_min, task: Mutex::default() }
@@ -36,7 +36,7 @@ impl ApproximateIndexer {
     /// Starts to build approximate indexes if there are enough chunks, unless that already runs.
     pub(super) fn start_if_needed(
         &self,
-        connections: &SharedPool,
+        connections: &SharedPostgresPool,
         tables: &Arc<NamespaceTables>,
         chunks: u64,
     ) {
@@ -85,7 +85,7 @@ pub(super) fn built_condition(tables: &NamespaceTables, space: Option<&VectorTab
 }
 
 async fn build_indexes(
-    connections: &SharedPool,
+    connections: &SharedPostgresPool,
     tables: &NamespaceTables,
     vectors_min: u64,
 ) -> Result<(), PostgresError> {

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
-use toolgate_postgres::{PostgresConnection, SharedPool};
+use toolgate_postgres::{PostgresConnection, SharedPostgresPool};
 use toolgate_search::ChunkHash;
 
 use super::super::{DocumentSource, EngineError, EngineFuture, EngineWriter, StoredDocument};
 use super::documents::{
-    StatsChanges, copy_vectors, drop_unused_vectors, put_documents, remove_documents,
+    IndexStatisticsChanges, copy_vectors, drop_unused_vectors, put_documents, remove_documents,
 };
 use super::error::PostgresError;
 use super::kept_documents::store_documents;
-use super::rows::{PreparedDocument, blocking};
+use super::rows::{PostgresDocumentRows, blocking};
 use super::tables::NamespaceTables;
-use super::upkeep::ApproximateIndexer;
+use super::upkeep::ApproximateIndexBuilder;
 
 /// The time limit of one write to the database. It allows for a large batch on a slow disk.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -31,17 +31,17 @@ const ALL_REJECTED: usize = 16;
 const SAVEPOINT_SQL: &str = "release savepoint good; savepoint good";
 
 /// The right to write an index in PostgreSQL, held by a connection.
-pub(super) struct PostgresWriter {
-    pub(super) connections: SharedPool,
+pub(super) struct PostgresIndexWriter {
+    pub(super) connections: SharedPostgresPool,
     pub(super) connected: PostgresConnection,
     pub(super) tables: Arc<NamespaceTables>,
     pub(super) source: DocumentSource,
-    pub(super) upkeep: Arc<ApproximateIndexer>,
+    pub(super) upkeep: Arc<ApproximateIndexBuilder>,
     /// True while a transaction of this writer is open.
     in_transaction: bool,
     /// True after a step of a transaction began, until it succeeds.
     unfinished: bool,
-    changes: StatsChanges,
+    changes: IndexStatisticsChanges,
     /// The rejected documents of files that were not reported yet, with the reasons.
     rejected: Vec<(StoredDocument, String)>,
     removed_chunks: u64,
@@ -58,13 +58,13 @@ pub(super) enum RejectedDocumentPolicy {
     LeaveOut,
 }
 
-impl PostgresWriter {
+impl PostgresIndexWriter {
     pub(super) fn new(
-        connections: SharedPool,
+        connections: SharedPostgresPool,
         connected: PostgresConnection,
         tables: Arc<NamespaceTables>,
         source: DocumentSource,
-        upkeep: Arc<ApproximateIndexer>,
+        upkeep: Arc<ApproximateIndexBuilder>,
     ) -> Self {
         Self {
             connections,
@@ -74,7 +74,7 @@ impl PostgresWriter {
             upkeep,
             in_transaction: false,
             unfinished: false,
-            changes: StatsChanges::default(),
+            changes: IndexStatisticsChanges::default(),
             rejected: Vec::new(),
             removed_chunks: 0,
             chunks: 0,
@@ -109,7 +109,7 @@ impl PostgresWriter {
     /// Finishes a step of a transaction.
     fn finish_step(
         &mut self,
-        result: Result<StatsChanges, PostgresError>,
+        result: Result<IndexStatisticsChanges, PostgresError>,
     ) -> Result<(), EngineError> {
         match result {
             Ok(changes) => {
@@ -125,7 +125,7 @@ impl PostgresWriter {
         &mut self,
         documents: Vec<StoredDocument>,
         policy: RejectedDocumentPolicy,
-    ) -> Result<StatsChanges, PostgresError> {
+    ) -> Result<IndexStatisticsChanges, PostgresError> {
         if let Some(put) = documents.iter().find(|put| put.path.contains('\0')) {
             let path = put.path.replace('\0', "\\0");
             return Err(PostgresError::Rejected(format!("`{path}` contains a NUL in its name")));
@@ -134,9 +134,9 @@ impl PostgresWriter {
         let documents: BTreeMap<String, StoredDocument> =
             documents.into_iter().map(|it| (it.path.clone(), it)).collect();
         let (documents, added) = blocking(|| {
-            let documents: Vec<PreparedDocument> =
-                documents.into_values().map(PreparedDocument::new).collect();
-            let added = StatsChanges::for_put(&documents);
+            let documents: Vec<PostgresDocumentRows> =
+                documents.into_values().map(PostgresDocumentRows::new).collect();
+            let added = IndexStatisticsChanges::for_put(&documents);
             (documents, added)
         })
         .await?;
@@ -165,8 +165,8 @@ impl PostgresWriter {
     /// versions.
     async fn put_atomically(
         &self,
-        documents: &[PreparedDocument],
-    ) -> Result<StatsChanges, PostgresError> {
+        documents: &[PostgresDocumentRows],
+    ) -> Result<IndexStatisticsChanges, PostgresError> {
         let client = &self.connected.client;
         let tables = &self.tables;
         let paths = documents.iter().map(|it| it.put.path.as_str());
@@ -182,11 +182,11 @@ impl PostgresWriter {
     /// `err` is the error of putting all at once.
     async fn put_each(
         &self,
-        documents: &[PreparedDocument],
+        documents: &[PostgresDocumentRows],
         policy: RejectedDocumentPolicy,
         err: PostgresError,
-    ) -> Result<(StatsChanges, Vec<(StoredDocument, String)>), PostgresError> {
-        let mut changes = StatsChanges::default();
+    ) -> Result<(IndexStatisticsChanges, Vec<(StoredDocument, String)>), PostgresError> {
+        let mut changes = IndexStatisticsChanges::default();
         let mut accepted = 0;
         let mut rejected = Vec::new();
         for document in documents {
@@ -222,8 +222,8 @@ impl PostgresWriter {
     /// Puts `document` into the index. Returns the reason if the database server rejects it.
     async fn try_put(
         &self,
-        document: &PreparedDocument,
-        changes: &mut StatsChanges,
+        document: &PostgresDocumentRows,
+        changes: &mut IndexStatisticsChanges,
     ) -> Result<Option<String>, PostgresError> {
         let client = &self.connected.client;
         let document = std::slice::from_ref(document);
@@ -231,7 +231,7 @@ impl PostgresWriter {
         match self.put_atomically(document).await {
             Ok(removed) => {
                 changes.add(removed);
-                changes.add(StatsChanges::for_put(document));
+                changes.add(IndexStatisticsChanges::for_put(document));
                 client.batch_execute("release savepoint one").await?;
                 Ok(None)
             }
@@ -243,7 +243,10 @@ impl PostgresWriter {
         }
     }
 
-    async fn remove_all(&mut self, paths: Vec<String>) -> Result<StatsChanges, PostgresError> {
+    async fn remove_all(
+        &mut self,
+        paths: Vec<String>,
+    ) -> Result<IndexStatisticsChanges, PostgresError> {
         self.begin().await?;
         let client = &self.connected.client;
         let tables = &self.tables;
@@ -262,7 +265,7 @@ impl PostgresWriter {
     async fn store_vectors(
         &mut self,
         vectors: Vec<(ChunkHash, Vec<f32>)>,
-    ) -> Result<StatsChanges, PostgresError> {
+    ) -> Result<IndexStatisticsChanges, PostgresError> {
         let Some(space) = self.tables.model.clone() else {
             let why = "vectors were given, but no model is configured".to_owned();
             return Err(PostgresError::Rejected(why));
@@ -286,7 +289,7 @@ impl PostgresWriter {
         client.execute_typed(&sql, &[(&hashes, Type::INT8_ARRAY)]).await?;
         copy_vectors(client, tables, &space, by_hash).await?;
         client.batch_execute(SAVEPOINT_SQL).await?;
-        Ok(StatsChanges::default())
+        Ok(IndexStatisticsChanges::default())
     }
 
     async fn commit_all(&mut self) -> Result<(), PostgresError> {
@@ -296,7 +299,7 @@ impl PostgresWriter {
         self.begin().await?;
         let client = &self.connected.client;
         let tables = &self.tables;
-        let StatsChanges { words, chunks, lengths, removed_chunks } = &self.changes;
+        let IndexStatisticsChanges { words, chunks, lengths, removed_chunks } = &self.changes;
         let words: BTreeMap<&str, i64> = words
             .iter()
             .filter(|(_, by)| **by != 0)
@@ -333,13 +336,13 @@ impl PostgresWriter {
         client.batch_execute("commit").await?;
         self.removed_chunks = if cleans_up { 0 } else { removed_chunks };
         self.chunks = total.max(0).cast_unsigned();
-        self.changes = StatsChanges::default();
+        self.changes = IndexStatisticsChanges::default();
         (self.in_transaction, self.unfinished) = (false, false);
         Ok(())
     }
 }
 
-impl EngineWriter for PostgresWriter {
+impl EngineWriter for PostgresIndexWriter {
     fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()> {
         let policy = match self.source {
             DocumentSource::Files => RejectedDocumentPolicy::LeaveOut,

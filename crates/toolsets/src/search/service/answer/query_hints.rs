@@ -2,7 +2,7 @@
 
 use toolgate_chunks::words::has_only_stop_words;
 use toolgate_search::index::NameMatchKind;
-use toolgate_search::rank::{Candidate, ExactMatch, WeighedQuestion};
+use toolgate_search::rank::{ChunkCandidate, ExactMatchLevel, WeightedQuery};
 
 use crate::search::engines::{EngineError, EngineQuery, SearchEngine};
 
@@ -18,8 +18,8 @@ pub(super) struct CorrectedQuery {
 pub(super) async fn correct_query(
     engine: &dyn SearchEngine,
     query: &EngineQuery,
-    question: &WeighedQuestion,
-    candidates: &[Candidate],
+    question: &WeightedQuery,
+    candidates: &[ChunkCandidate],
 ) -> Result<Option<CorrectedQuery>, EngineError> {
     let unknown = question.literals.unknown_name(question, candidates);
     let Some(name) = unknown.map(|it| it.name.clone()) else { return Ok(None) };
@@ -34,11 +34,12 @@ pub(super) async fn correct_query(
 /// Removes the candidates that a query of common words alone would match by chance. Exact names
 /// and paths stay.
 pub(super) fn keep_exact_if_only_stop_words(
-    question: &WeighedQuestion,
-    candidates: &mut Vec<Candidate>,
+    question: &WeightedQuery,
+    candidates: &mut Vec<ChunkCandidate>,
 ) {
     if has_only_stop_words(&question.text) {
-        candidates.retain(|it| question.literals.exact_match(question, it) > ExactMatch::FileStem);
+        candidates
+            .retain(|it| question.literals.exact_match(question, it) > ExactMatchLevel::FileStem);
     }
 }
 

@@ -3,7 +3,7 @@
 //! The index knows which words a passage has, but not their order. So more passages are read than
 //! requested, and those with the phrase come first.
 
-use toolgate_search::rank::WeighedQuestion;
+use toolgate_search::rank::WeightedQuery;
 
 use super::{SearchHit, round_score};
 use crate::search::service::query::SearchRequest;
@@ -12,13 +12,13 @@ use crate::search::service::query::SearchRequest;
 const EXAMINED_MIN: usize = 40;
 
 /// The quoted phrases in a search query.
-pub(super) struct QuotedPhrases<'q> {
+pub(super) struct QueryQuotedPhrases<'q> {
     phrases: &'q [String],
     top_k: usize,
 }
 
-impl<'q> QuotedPhrases<'q> {
-    pub(super) fn new(question: Option<&'q WeighedQuestion>, request: &SearchRequest) -> Self {
+impl<'q> QueryQuotedPhrases<'q> {
+    pub(super) fn new(question: Option<&'q WeightedQuery>, request: &SearchRequest) -> Self {
         let phrases: &[String] = match question {
             Some(question) if request.rerank => &question.literals.phrases,
             Some(_) | None => &[],

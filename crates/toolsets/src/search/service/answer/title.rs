@@ -1,7 +1,7 @@
 //! Finds the title of a document: from its front matter, or its first heading.
 
 use serde_json::{Map, Value};
-use toolgate_chunks::{ChunkKind, FileClass, FilePurpose, SymbolPrecision, list_symbols};
+use toolgate_chunks::{ChunkKind, FileClassification, FilePurpose, SymbolPrecision, list_symbols};
 
 use crate::front_matter;
 
@@ -10,7 +10,7 @@ const HEADING_BYTES_MAX: usize = 64 << 10;
 
 /// Returns the title of the document at `path` with this `text`.
 pub(super) fn document_title(path: &str, text: &str) -> Option<String> {
-    if FileClass::for_path(path).kind != FilePurpose::Docs {
+    if FileClassification::for_path(path).kind != FilePurpose::Docs {
         return None;
     }
     let head = front_matter::split_if_any(text).map(|parts| parts.head).unwrap_or_default();

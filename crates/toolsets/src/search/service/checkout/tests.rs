@@ -43,7 +43,7 @@ fn repository(init: &[&str]) -> (TempDir, String) {
 #[track_caller]
 fn check(checkout: &CheckoutReader, path: &str, expected: Option<&str>) {
     let file = checkout.root.open_file(path).unwrap();
-    let state = checkout.current(&WorkMonitor::default());
+    let state = checkout.current(&DiskWorkMonitor::default());
     let content = fs::read(checkout.root.path().join(path)).unwrap();
     let commit = state.and_then(|state| state.commit_of(path, file.meta(), &content));
     assert_eq!(commit.as_deref(), expected, "{path}");
@@ -138,9 +138,9 @@ fn during_a_checkout_no_file_has_a_wrong_commit() {
             is_done.store(true, Ordering::Relaxed);
         });
         while !is_done.load(Ordering::Relaxed) {
-            let state = checkout.current(&WorkMonitor::default());
+            let state = checkout.current(&DiskWorkMonitor::default());
             let Ok(file) = checkout.root.open_file("a.rs") else { continue };
-            let content = file.read(0, file.meta().size(), &WorkMonitor::default()).unwrap();
+            let content = file.read(0, file.meta().size(), &DiskWorkMonitor::default()).unwrap();
             let commit = state.and_then(|state| state.commit_of("a.rs", file.meta(), &content));
             let expected = if content == b"fn a() {}\n" { &first } else { &second };
             assert!(commit.as_ref().is_none_or(|it| it == expected), "{commit:?}, not {expected}");

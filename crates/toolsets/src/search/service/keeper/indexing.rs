@@ -6,10 +6,14 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 use toolgate_contract::ToolError;
 
-use super::{IndexKeeper, IndexKeeperStop, flatten_join, map_write_error};
+use super::{IndexKeeper, IndexKeeperStopReason, flatten_join, map_write_error};
 use crate::search::engines::EngineWriter;
-use crate::search::service::files::{IndexBatch, IndexWork, TrackedFiles, split_batches};
-use crate::search::service::reading::{FileReading, IndexableContent, StaleFile, read_all};
+use crate::search::service::files::{
+    IndexBatchChanges, PendingIndexWork, TrackedFiles, split_batches,
+};
+use crate::search::service::reading::{
+    FileReadOutcome, IndexableContent, StaleIndexedFile, read_all,
+};
 
 /// The longest time between two commits while an index is built, so that searches see progress.
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
@@ -20,10 +24,10 @@ impl IndexKeeper {
     pub(super) async fn index_changes(
         &mut self,
         mut files: TrackedFiles,
-        work: IndexWork,
+        work: PendingIndexWork,
         writer: &mut dyn EngineWriter,
-    ) -> Result<TrackedFiles, IndexKeeperStop> {
-        let IndexWork { read, gone } = work;
+    ) -> Result<TrackedFiles, IndexKeeperStopReason> {
+        let PendingIndexWork { read, gone } = work;
         let total =
             (files.text_count() + read.iter().filter(|it| it.etag.is_none()).count()) as u64;
         let is_building = self.progress.borrow().state.is_building();
@@ -71,10 +75,10 @@ impl IndexKeeper {
     async fn put_batch(
         &mut self,
         files: &mut TrackedFiles,
-        batch: IndexBatch,
+        batch: IndexBatchChanges,
         writer: &mut dyn EngineWriter,
-    ) -> Result<(), IndexKeeperStop> {
-        let IndexBatch { put, remove } = batch;
+    ) -> Result<(), IndexKeeperStopReason> {
+        let IndexBatchChanges { put, remove } = batch;
         if !remove.is_empty() {
             map_write_error(writer.remove(remove).await)?;
         }
@@ -84,7 +88,7 @@ impl IndexKeeper {
         for (put, why) in writer.take_rejected() {
             tracing::warn!("`{}` is left out of a search index: {why}", put.path);
             self.memory.rejected.insert(put.path.clone());
-            let unsearched = FileReading {
+            let unsearched = FileReadOutcome {
                 path: put.path,
                 stamp: put.stamp,
                 content: IndexableContent::Unsearched,
@@ -94,7 +98,10 @@ impl IndexKeeper {
         Ok(())
     }
 
-    fn read_batch(&self, batch: Vec<StaleFile>) -> JoinHandle<Result<Vec<FileReading>, ToolError>> {
+    fn read_batch(
+        &self,
+        batch: Vec<StaleIndexedFile>,
+    ) -> JoinHandle<Result<Vec<FileReadOutcome>, ToolError>> {
         let root = self.root.clone();
         let watch = self.watch();
         spawn_blocking(move || read_all(&root, batch, &watch))

@@ -1,6 +1,6 @@
 //! Publishes the progress of an index to searches and to other servers.
 
-use super::{IndexKeeper, IndexKeeperStop};
+use super::{IndexKeeper, IndexKeeperStopReason};
 use crate::search::engines::EngineWriter;
 use crate::search::service::files::TrackedFiles;
 use crate::search::service::progress::IndexState;
@@ -11,7 +11,7 @@ impl IndexKeeper {
         &mut self,
         files: &TrackedFiles,
         writer: &mut dyn EngineWriter,
-    ) -> Result<(), IndexKeeperStop> {
+    ) -> Result<(), IndexKeeperStopReason> {
         self.publish_counts(None).await?;
         let rejected = &self.memory.rejected;
         let texts = files.text_count() as u64;
@@ -53,7 +53,7 @@ impl IndexKeeper {
     pub(super) async fn publish_counts(
         &mut self,
         read: Option<(u64, u64)>,
-    ) -> Result<(), IndexKeeperStop> {
+    ) -> Result<(), IndexKeeperStopReason> {
         let status = self.engine.status().await?;
         let vectors = self.embedding.is_configured().then_some(status.with_vectors);
         self.progress.send_modify(|it| {

@@ -5,28 +5,28 @@ use tokio_util::sync::DropGuard;
 use toolgate_contract::ToolError;
 
 use super::IndexKeeper;
-use toolgate_world::root::WorkMonitor;
+use toolgate_world::root::DiskWorkMonitor;
 use toolgate_world::watch::{FileTracker, FolderUpdate};
 
 /// A running scan of all files of a folder. It is canceled on drop.
-pub(super) struct FolderScan {
+pub(super) struct IndexFolderScan {
     pub(super) task: JoinHandle<Result<(FileTracker, FolderUpdate), ToolError>>,
     _ends: DropGuard,
 }
 
 impl IndexKeeper {
     /// Starts to scan all files of the folder and to watch for changes.
-    pub(super) fn start_scan(&self) -> FolderScan {
+    pub(super) fn start_scan(&self) -> IndexFolderScan {
         let root = self.root.clone();
         let excluded = self.excluded.clone();
         let cancel = self.cancel.child_token();
-        let watch = WorkMonitor::silent(cancel.clone());
+        let watch = DiskWorkMonitor::silent(cancel.clone());
         let task = spawn_blocking(move || {
             // Remote file systems report no changes of other machines.
             let mut tracker = FileTracker::new(&root, excluded, root.is_local());
             let update = tracker.rescan(&watch)?;
             Ok((tracker, update))
         });
-        FolderScan { task, _ends: cancel.drop_guard() }
+        IndexFolderScan { task, _ends: cancel.drop_guard() }
     }
 }

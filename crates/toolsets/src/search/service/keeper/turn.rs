@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{IndexKeeper, IndexKeeperStop, map_write_error};
-use crate::search::engines::{EngineError, EngineWriter, IndexLeader};
+use super::{IndexKeeper, IndexKeeperStopReason, map_write_error};
+use crate::search::engines::{EngineError, EngineWriter, IndexLeaderStatus};
 use crate::search::service::progress::IndexState;
 
 /// The pause between two attempts to get the right to write the index.
@@ -18,16 +18,16 @@ impl IndexKeeper {
     /// Waits until this process has the right to write the index.
     pub(super) async fn wait_for_writer(
         &mut self,
-    ) -> Result<Box<dyn EngineWriter>, IndexKeeperStop> {
+    ) -> Result<Box<dyn EngineWriter>, IndexKeeperStopReason> {
         loop {
             if let Some(writer) = map_write_error(self.engine.acquire_writer().await)? {
                 return Ok(writer);
             }
             let status = self.engine.status().await?;
             // An engine without this information may well have a complete index.
-            let leader = self.engine.leader().await?.unwrap_or(IndexLeader {
+            let leader = self.engine.leader().await?.unwrap_or(IndexLeaderStatus {
                 complete: status.documents > 0,
-                ..IndexLeader::default()
+                ..IndexLeaderStatus::default()
             });
             let is_silent = leader.silent_for > STUCK_AFTER;
             let vectors = self.embedding.is_configured().then_some(status.with_vectors);
@@ -46,9 +46,9 @@ impl IndexKeeper {
             let next = Instant::now() + TURN_EVERY;
             tokio::select! {
                 request = self.requests.recv() => match request {
-                    None => return Err(IndexKeeperStop::Closed),
+                    None => return Err(IndexKeeperStopReason::Closed),
                     Some(request) => if let Some(why) = self.accept(request) {
-                        return Err(IndexKeeperStop::Engine(EngineError::Unavailable(why)));
+                        return Err(IndexKeeperStopReason::Engine(EngineError::Unavailable(why)));
                     }
                 },
                 () = sleep_until(next) => {}
@@ -59,7 +59,7 @@ impl IndexKeeper {
 
 const FOLLOWING_NOTE: &str = "another server of this workspace maintains the index";
 
-fn stuck_note(leader: IndexLeader) -> String {
+fn stuck_note(leader: IndexLeaderStatus) -> String {
     let seconds = leader.silent_for.as_secs();
     let process = leader.process_id.map(|it| format!(" (process {it})")).unwrap_or_default();
     format!(

@@ -1,6 +1,6 @@
 //! Documents that a server rejects, and the effect on others.
 
-use super::super::rows::PreparedDocument;
+use super::super::rows::PostgresDocumentRows;
 use super::*;
 
 /// A text of one line with `words` different words of 192 letters.
@@ -188,7 +188,7 @@ async fn preparing_documents_does_not_block_the_runtime() {
     .await
     .unwrap();
     let start = Instant::now();
-    drop(PreparedDocument::new(document("0.txt", &text, &[])));
+    drop(PostgresDocumentRows::new(document("0.txt", &text, &[])));
     let one = start.elapsed();
     assert!(longest < 2 * one, "a poll took {longest:?}, and one of four documents takes {one:?}");
 }
