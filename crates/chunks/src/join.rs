@@ -99,7 +99,7 @@ pub(crate) fn join_small(lines: &LineIndexedText<'_>, pieces: Vec<ChunkPiece>) -
                 }
             }
             (PieceJoinRule::Alone | PieceJoinRule::Neighbours | PieceJoinRule::Previous, _) => {
-                joined.push(piece)
+                joined.push(piece);
             }
         }
     }

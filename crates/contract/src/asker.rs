@@ -142,7 +142,7 @@ impl QuestionAsker {
     /// - [`ToolErrorKind::Unavailable`] if it cannot be known whether a consent was redeemed before
     /// - [`ToolErrorKind::CannotAsk`] if the caller does not support one of the questions
     /// - [`ToolErrorKind::Asks`] if the caller must call again with the answers; pass it on with
-    ///  `?`
+    ///   `?`
     /// - [`ToolErrorKind::Failed`] if an answer does not fit its question
     pub async fn ask(&self, questions: ClientQuestions) -> Result<ClientAnswers, ToolError> {
         if self.answers_unasked {

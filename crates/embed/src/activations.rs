@@ -20,7 +20,7 @@ pub(crate) fn activate(numbers: &mut [f32], bias: &[f32], by: ActivationFunction
         let numbers = row.iter_mut().zip(bias);
         match by {
             ActivationFunction::Gelu => {
-                numbers.for_each(|(number, bias)| *number = gelu(*number + bias))
+                numbers.for_each(|(number, bias)| *number = gelu(*number + bias));
             }
             ActivationFunction::GeluTanh => {
                 numbers.for_each(|(number, bias)| *number = gelu_tanh(*number + bias));

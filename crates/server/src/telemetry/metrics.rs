@@ -178,7 +178,7 @@ impl CallMetrics {
         for row in METRICS {
             match (&row.source, row.unit.clone()) {
                 (MetricValueSource::Calls, _) => {
-                    registry.register(row.name, row.help, calls.clone())
+                    registry.register(row.name, row.help, calls.clone());
                 }
                 (MetricValueSource::CallerCalls, _) => {
                     registry.register(row.name, row.help, caller_calls.clone());

@@ -83,7 +83,7 @@ impl PromptTemplate {
             for line in lines {
                 match line {
                     PromptTemplateLine::Text(pieces) => {
-                        collector.add_line(fill_line(pieces, arguments))
+                        collector.add_line(fill_line(pieces, arguments));
                     }
                     PromptTemplateLine::Include(pieces) => {
                         if let Some(path) = fill_line(pieces, arguments) {
@@ -154,7 +154,7 @@ fn fill_line(pieces: &[PromptTextPiece], arguments: &PromptArguments) -> Option<
             // An empty argument counts as missing: a form sends it for a field that was not filled
             // in.
             PromptTextPiece::Argument(name) => {
-                text += arguments.get(name).filter(|it| !it.is_empty())?
+                text += arguments.get(name).filter(|it| !it.is_empty())?;
             }
         }
     }

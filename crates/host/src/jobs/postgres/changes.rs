@@ -240,7 +240,7 @@ impl ChangeReceivers {
             }
             StoreChange::Requests(server) if server == self.server => self.requests.notify_one(),
             StoreChange::Offer(workspace) if workspace == self.workspace => {
-                self.offers.notify_one()
+                self.offers.notify_one();
             }
             StoreChange::Requests(_) | StoreChange::Offer(_) => {}
         }

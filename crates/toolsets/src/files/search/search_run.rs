@@ -259,13 +259,13 @@ impl PartialSearchAnswer {
                 }
                 SearchedFileLines::Skipped(FileScanOutcome::Searched) => {}
                 SearchedFileLines::Skipped(FileScanOutcome::Binary) => {
-                    self.output.skipped.binary += 1
+                    self.output.skipped.binary += 1;
                 }
                 SearchedFileLines::Skipped(FileScanOutcome::Unreadable) => {
-                    self.output.skipped.unreadable += 1
+                    self.output.skipped.unreadable += 1;
                 }
                 SearchedFileLines::Skipped(FileScanOutcome::TooLong) => {
-                    self.output.skipped.long_lines += 1
+                    self.output.skipped.long_lines += 1;
                 }
             }
         }
