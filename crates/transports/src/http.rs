@@ -85,7 +85,7 @@ pub trait HttpApplication: Send + Sync + 'static {
     fn answer_unread<'a>(
         &'a self,
         head: &'a FrameMetadata,
-        why: &'an UnreadMessageReason,
+        why: &'a UnreadMessageReason,
     ) -> BoxFuture<'a, Option<Reply>>;
     /// Returns true if the application answers `/healthz`. Otherwise the transport answers that
     /// path.

@@ -52,7 +52,7 @@ impl HttpApplication for EchoApplication {
     fn answer_unread<'a>(
         &'a self,
         _head: &'a FrameMetadata,
-        _why: &'an UnreadMessageReason,
+        _why: &'a UnreadMessageReason,
     ) -> BoxFuture<'a, Option<Reply>> {
         Box::pin(async { None })
     }

@@ -136,7 +136,7 @@ impl Serialize for AuditRecordInput {
 /// `dropped`.
 pub(crate) struct OpenAuditRecord<'a> {
     started: Instant,
-    open: Option<(&'an AuditRecordQueue, AuditRecord, OwnedSemaphorePermit)>,
+    open: Option<(&'a AuditRecordQueue, AuditRecord, OwnedSemaphorePermit)>,
 }
 
 impl<'a> OpenAuditRecord<'a> {
@@ -144,7 +144,7 @@ impl<'a> OpenAuditRecord<'a> {
     /// nothing is recorded.
     pub(super) fn open(
         call: &ToolCall,
-        at: Option<(&'an AuditRecordQueue, OwnedSemaphorePermit)>,
+        at: Option<(&'a AuditRecordQueue, OwnedSemaphorePermit)>,
     ) -> Self {
         let started = Instant::now();
         let open = at.map(|(queue, place)| {

@@ -433,7 +433,7 @@ impl HttpApplication for HttpEndpoints {
     fn answer_unread<'a>(
         &'a self,
         head: &'a FrameMetadata,
-        reason: &'an UnreadMessageReason,
+        reason: &'a UnreadMessageReason,
     ) -> BoxFuture<'a, Option<Reply>> {
         Box::pin(async move {
             let dialect = self.routes.for_request(head)?;

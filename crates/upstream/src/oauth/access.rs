@@ -21,7 +21,7 @@ pub struct UpstreamOAuthAccess {
 
 /// A sign-in to an upstream that waits until the person returns from the browser.
 pub struct PendingSignIn<'a> {
-    access: &'an UpstreamOAuthAccess,
+    access: &'a UpstreamOAuthAccess,
     sign_in: SignInAttempt,
 }
 
