@@ -71,9 +71,9 @@ pub struct Config {
     pub oauth: Vec<oauth::OAuthIssuerEntry>,
     /// Tools that each scope of a token allows. One `[[scopes]]` table each.
     ///
-    /// As soon as one scope is listed, a caller with a token may use only the tools of its token's
-    /// scopes. If no scope is listed, the scopes of tokens are ignored. Clients without a token are
-    /// asked to request the first scope.
+    /// If you list a scope, a caller with a token may use only the tools that the scopes of its
+    /// token allow. If you list no scope, the scopes of tokens are ignored. Clients without a token
+    /// are asked to request the first scope.
     pub scopes: Vec<oauth::OAuthScopeEntry>,
     /// Selection of the available tools.
     pub tools: ToolsSection,
@@ -81,7 +81,7 @@ pub struct Config {
     pub discovery: DiscoverySection,
     /// Rules that allow, deny or confirm calls by caller, tool and input.
     pub policy: PolicySection,
-    /// Limits of concurrency, size, rate and time.
+    /// Limits for concurrency, message size, call rate and time.
     pub limits: LimitsSection,
     /// Validation of tool output against schemas.
     pub validation: ValidationSection,
@@ -167,13 +167,12 @@ impl Config {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSection {
-    /// Address to listen on. An address that other machines can reach needs a credential (an API
+    /// Address to listen on. If other machines can reach the address, you need a credential (an API
     /// key or `[[oauth]]`), and TLS or `plaintext`.
     #[schemars(with = "String")]
     #[serde(deserialize_with = "written_address")]
     pub listen: SocketAddr,
-    /// Additional `Host` header values under which clients reach this server, such as
-    /// `tools.example:8443`.
+    /// Additional values of the `Host` header to accept from clients, such as `tools.example:8443`.
     pub allowed_hosts: Vec<String>,
     /// Names of the dialects to serve, or `*` for all. If the list is empty, the server opens only
     /// the addresses of `[[listen]]`.
@@ -198,9 +197,9 @@ pub struct ServerSection {
     /// Allows other machines to connect without TLS. Set this only if something else encrypts the
     /// connection, such as a reverse proxy on the same network.
     pub plaintext: bool,
-    /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. A failed
-    /// authentication attempt through a proxy counts for the client's address in
-    /// `forwarded_header`, not for the proxy.
+    /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. If an authentication
+    /// attempt through a proxy fails, it counts for the client's address in `forwarded_header`, not
+    /// for the proxy.
     pub trusted_proxies: Vec<String>,
     /// Header in which trusted proxies send the client's address: `Forwarded`, or a header with
     /// plain addresses such as `X-Forwarded-For` or `X-Real-IP`.
@@ -209,19 +208,19 @@ pub struct ServerSection {
     pub confined: bool,
     /// Origins of web pages that may call this server, such as `https://app.example`.
     pub allowed_origins: Vec<String>,
-    /// Highest number of connections. At the limit, a new connection closes the connection that has
+    /// Maximum number of connections. At the limit, a new connection closes the connection that has
     /// been idle longest. If all connections are busy, the new connection waits.
     ///
-    /// Up to half of the connections may be event streams and WebSockets. One authenticated caller
-    /// may have at most half of these. For each connection there may be four MCP sessions
+    /// Event streams and WebSockets may use up to half of the connections, and those of one
+    /// authenticated caller up to a quarter. The server keeps up to four times as many MCP sessions
     /// (revisions before 2026-07-28).
     pub connections_max: usize,
     /// Time for calls in flight to finish after shutdown starts, in milliseconds.
     pub drain_ms: u64,
     /// Also serves clients of MCP 2024-11-05 over HTTP, at `/sse` and `/messages`.
     pub http_sse: bool,
-    /// Form in which MCP clients get the results of this server's own tools. A request can name
-    /// another form in `_meta`, as `io.toolgate/results`. Results of upstreams keep their form.
+    /// Format of the results of this server's own tools for MCP clients. A request can select
+    /// another format in `_meta`, as `io.toolgate/results`. Results of upstreams do not change.
     ///
     /// `text` is one text, written for a model. `structured` is the structured value, and `both`
     /// contains both. With `structured` and `both`, the list of tools has output schemas.
@@ -306,14 +305,14 @@ fn written_address<'de, D: Deserializer<'de>>(text: D) -> Result<SocketAddr, D::
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolsSection {
-    /// Tools to allow: patterns such as `files.*` (or `files_*`), names of toolsets such as
-    /// `files`, `core` for the most important tools, or `all`. A tool is available only if one of
-    /// the entries matches.
+    /// Tools to allow. Use a list: patterns (`files.*` or `files_*`); toolset names (`files`);
+    /// `core`, the most important tools; `all`. A tool is available only if one of the entries
+    /// matches.
     pub allow: Vec<String>,
     /// Patterns of tools to deny, such as `exec.*` (or `exec_*`). They override `allow`.
     pub deny: Vec<String>,
-    /// Patterns of tools whose calls a person must confirm, every time. The call is refused if the
-    /// client cannot ask for confirmation.
+    /// Patterns of tools. A person must confirm each call of a matching tool. If the client cannot
+    /// ask a person, the call is refused.
     pub confirm: Vec<String>,
     /// Highest effect that an available tool may have: `reads`, `adds`, `changes` or `runs`
     /// (programs).
@@ -345,24 +344,24 @@ pub enum EffectLimit {
     Runs,
 }
 
-/// Limits of concurrency, size, rate and time.
+/// Limits for concurrency, message size, call rate and time.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsSection {
-    /// Largest message, in bytes. A larger message is refused before it is parsed.
+    /// Maximum size of a message, in bytes. A larger message is refused before it is parsed.
     pub message_bytes: usize,
-    /// Highest number of concurrent calls, not counting those that run programs. If callers need a
+    /// Maximum number of concurrent calls, without those that run programs. If callers need a
     /// credential, each caller may have three quarters of these calls. Further calls wait. Each
     /// caller has its own queue.
     pub calls: usize,
-    /// Highest number of concurrent calls that run programs. At most half as many jobs run at once.
+    /// Maximum number of concurrent calls that run programs. At most half as many jobs run at once.
     /// If callers need a credential, each caller may have three quarters of these calls and jobs.
     pub programs: usize,
     /// Time for which a call waits for a slot, in milliseconds.
     pub wait_ms: u64,
-    /// Time limit of a call whose tool sets none, in milliseconds.
+    /// Time limit for calls, in milliseconds, if the tool has no time limit of its own.
     pub deadline_ms: u64,
-    /// Rate limits of calls per caller and tool, with one `[[limits.rate]]` table for each. The
+    /// Rate limits for calls per caller and tool, with one `[[limits.rate]]` table for each. The
     /// first rule that matches a tool applies. A tool that no rule matches has no limit.
     ///
     /// Your rules replace the default rule, which only stops runaway callers: 1000000 calls of any
@@ -377,8 +376,8 @@ pub struct LimitsSection {
 pub struct RateLimitEntry {
     /// Pattern of tools, such as `exec.*` (or `exec_*`).
     pub tools: String,
-    /// Number of calls per `in_ms` on average. After a pause, the same number of calls is allowed
-    /// in quick succession.
+    /// Average number of calls per `in_ms`. After a pause, a caller may make this number of calls
+    /// at once.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub calls: u32,
     /// Length of the interval, in milliseconds. The default is 60000.
@@ -451,8 +450,8 @@ impl Default for EnvelopeSection {
 #[serde(default, deny_unknown_fields)]
 pub struct JobsSection {
     /// Folder in which jobs are stored, with a subfolder for each workspace: an absolute path,
-    /// `off`, or `state` for the user's state folder. With `fleet.url`, only the files that jobs
-    /// left are stored there.
+    /// `off`, or `state` for the user's state folder. With `fleet.url`, only the files of jobs are
+    /// stored there.
     pub to: String,
     /// Time in milliseconds for which running jobs may continue when a server of a fleet drains:
     /// after

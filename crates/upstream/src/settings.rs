@@ -29,15 +29,15 @@ pub const EXCLUSION: char = '!';
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpstreamSettings {
-    /// Serve this upstream. `true` by default; `false` turns the upstream off.
+    /// `true` (the default) serves this upstream, and `false` turns it off.
     pub enabled: bool,
     /// Program that serves MCP on its standard input and output, with its arguments, e.g.
     /// `["npx", "-y", "@modelcontextprotocol/server-everything"]`.
     pub command: Vec<String>,
     /// Environment variables of the program, in addition to `keep_env`.
     pub env: BTreeMap<String, String>,
-    /// Environment variables of the server that the program inherits. By default, `PATH`, `HOME`
-    /// and similar ones, and those of proxies and certificate authorities.
+    /// Environment variables of the server that the program inherits. By default, these are `PATH`,
+    /// `HOME` and similar ones, and those for proxies and certificate authorities.
     pub keep_env: Vec<String>,
     /// Folder in which the program starts, relative to the workspace, e.g. `.`. By default, an
     /// empty folder. Do not choose a folder that others can write to: `npx`, `python -m` and
@@ -51,7 +51,7 @@ pub struct UpstreamSettings {
     pub hosts: Vec<String>,
     /// URL of the server, e.g. `https://mcp.example/mcp`.
     pub url: Option<String>,
-    /// Transport at `url`: `http` (Streamable HTTP, the default), `sse` (HTTP+SSE of 2024-11-05) or
+    /// Transport at `url`: `http` (Streamable HTTP, the default), `sse` (HTTP+SSE, 2024-11-05) or
     /// `websocket`.
     pub transport: UpstreamTransport,
     /// Headers of each request to `url`, e.g. `Authorization = "Bearer ${TOKEN}"`. A client's own
@@ -71,28 +71,27 @@ pub struct UpstreamSettings {
     pub prefix: Option<String>,
     /// Tools to serve, by the upstream's own names. `*` matches any text. By default, all tools.
     ///
-    /// An entry such as `!delete_*` leaves tools out. The position of such an entry does not
-    /// matter, and the entry takes precedence over others. If the list contains only such entries,
-    /// all other tools are served.
+    /// An entry such as `!delete_*` leaves tools out, even if other entries match them. If the list
+    /// contains only such entries, all other tools are served.
     pub tools: Vec<String>,
-    /// Parts of the upstream to serve besides its tools: `resources`, `prompts`, and
-    /// `instructions`, which clients get after the server's own, up to 4 KiB. All by default.
+    /// Parts of the upstream to serve besides its tools: `resources`, `prompts` and `instructions`.
+    /// All by default. Clients get up to 4 KiB of the instructions, after the server's own.
     pub parts: Vec<ServedUpstreamPart>,
     /// Folders to send as roots, as absolute paths. By default, an upstream that asks for roots
     /// during a call gets those of the calling client.
     pub roots: Vec<String>,
-    /// Longest time to start and answer, in milliseconds. 30000 by default.
+    /// Maximum time to start and answer, in milliseconds. 30000 by default.
     pub start_ms: u64,
-    /// Callers that share one connection or program: `all` (the default), the calls of one
-    /// `caller`, or those of one `session`. Use `caller` or `session` for a server that keeps state
-    /// per client. A client without a session (2026-07-28) counts as its caller. At most 256
-    /// connections are kept. Each connection ends with its session, or after it has been idle for
-    /// five minutes.
+    /// Sharing of a connection or program: `all` (the default) uses one for all callers, `caller`
+    /// one for each caller, and `session` one for each session. Use `caller` or `session` for a
+    /// server that keeps state per client. For clients without sessions (2026-07-28), `session`
+    /// means `caller`. At most 256 connections are kept. A connection ends with its session, or
+    /// after it has been idle for five minutes.
     pub shared_by: ConnectionSharing,
     /// Timeout of a tool call, in milliseconds. By default, the server's general timeout.
     pub deadline_ms: Option<u64>,
-    /// Maximum number of concurrent calls, 64 by default, not counted in `limits.calls`. Further
-    /// calls wait within `limits.wait_ms`.
+    /// Maximum number of concurrent calls, 64 by default. They do not count in `limits.calls`.
+    /// Further calls wait for up to `limits.wait_ms`.
     pub at_once: usize,
     /// Limits of the upstream's connections and results, which a settings file cannot change.
     #[serde(skip)]

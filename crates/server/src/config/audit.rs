@@ -11,8 +11,8 @@ pub struct AuditSection {
     /// Destination of records: an absolute path, `stderr`, `off`, or `state` for
     /// `toolgate/audit.jsonl` in the user's state folder.
     pub to: String,
-    /// Writes each record to disk before its call is answered. A power cut then loses no record of
-    /// an answered call, but every answer waits for the disk.
+    /// Writes each record to disk before the server answers the call. After a power cut, no record
+    /// of an answered call is missing, but every answer waits for the disk.
     pub strict: bool,
     /// Key file that seals the log: an absolute path, or `state` for `toolgate/audit.key` in the
     /// user's state folder. A missing key is created.

@@ -8,24 +8,26 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct DiscoverySection {
     /// Tools in the list of an MCP client. `off` lists all tools. `on` lists the favourites, and
-    /// the tools that find and call all others (`tools_search`, `tools_call`, `tools_read`). `auto`
-    /// lists all tools while those of upstreams have at most `budget_tokens`. Above that, clients
-    /// find them by search. Claude Code, VS Code and Windsurf have limits of their own.
+    /// the tools that find and call all others: `tools_search`, `tools_call`, `tools_read`. `auto`
+    /// lists all tools if those of upstreams have at most `budget_tokens`. Otherwise clients find
+    /// them by search. Claude Code, VS Code and Windsurf have their own limits.
     pub mode: ToolDiscoveryMode,
-    /// Maximum number of tokens of all upstreams' tools in a list, if `mode` is `auto`. The name,
-    /// description and arguments of each tool are counted. The number of tokens is estimated from
-    /// their characters. Once folded, a caller's lists stay folded down to 70 % of this number.
+    /// Maximum number of tokens for the tools of all upstreams. If `mode = "auto"` and they need
+    /// more, clients get tool search instead of the whole list. The name, description and arguments
+    /// of each tool count. toolgate estimates the tokens from the number of characters. After that,
+    /// a caller gets the whole list again only if they need at most 70 % of this number.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub budget_tokens: u32,
     /// Patterns of tools that every list contains, such as `github.create_issue` or `files.*`.
     pub favourites: Vec<String>,
-    /// Whether folded lists contain `tools_read`, which calls only tools that read. A client can
-    /// always allow it. Without it, agents call all tools by `tools_call`.
+    /// Whether the short list contains `tools_read`, which calls only tools that read. A client can
+    /// always allow it. Without it, agents call all tools with `tools_call`.
     pub read_tool: bool,
-    /// Memory of queries that led to a successful call. Such queries rank the called tool higher in
-    /// later searches. `session` keeps the queries until the session ends, `caller` until the
-    /// server stops, and `off` keeps none. With `shared`, the queries of all callers rank tools for
-    /// all callers, so trust them. Nothing is written to disk.
+    /// Memory of search queries that led to a successful call. In later searches with similar
+    /// words, the called tool ranks higher. `session` keeps the queries until the session ends,
+    /// `caller` until the server stops, and `off` keeps none. With `shared`, queries of each caller
+    /// affect the results of all others, so use it only if you trust all callers. Nothing is
+    /// written to disk.
     pub memory: ToolDiscoveryMemory,
 }
 

@@ -16,19 +16,20 @@ pub struct FleetSection {
     /// `postgresql://user@host:5432/database`. All servers with the same URL and workspace share
     /// their jobs and used confirmations. `sslmode` and `sslrootcert` mean the same as in
     /// `search.engine.postgres.url`. By default, jobs are stored in the folder `jobs.to`, which
-    /// servers of one machine share.
+    /// servers on one machine share.
     pub url: Option<String>,
     /// Environment variable with the password of the database.
     pub password_env: String,
     /// Name of the workspace in the database. By default, the name is the path of the served
     /// folder. Servers that serve the same files under different paths need the same name.
     pub workspace: Option<String>,
-    /// Time in milliseconds after which other servers take over the jobs of a server that no longer
-    /// reaches the database. Only jobs that wait, or whose tools are idempotent, run again.
+    /// Time in milliseconds after which other servers take over the jobs of a server that lost its
+    /// connection to the database. They run its waiting jobs, and run jobs of idempotent tools
+    /// again.
     #[schemars(range(min = 1000, max = 600_000))]
     pub lease_ms: u64,
-    /// Time in milliseconds, after `lease_ms`, until the running jobs of an unreachable server that
-    /// must not run again fail as interrupted.
+    /// Additional time in milliseconds to wait after `lease_ms`. After that, the other running jobs
+    /// of that server fail as interrupted.
     #[schemars(range(min = 0, max = 86_400_000))]
     pub lost_ms: u64,
     /// Kind of this server in the fleet: the command and its options decide it.

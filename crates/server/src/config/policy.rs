@@ -48,11 +48,11 @@ pub struct PolicyRuleEntry {
     /// Effects: `reads`, `adds`, `changes`, `runs`. The tool must have one of them.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<EffectLimit>,
-    /// CEL expression over `caller`, `tool` and `input` that must be true, such as
-    /// `under(input.path, "infra")`.
+    /// CEL expression that must be true, such as `under(input.path, "infra")`. It can use `caller`,
+    /// `tool` and `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
-    /// Message for the caller of a call that this rule denies.
+    /// Message that the caller gets if this rule denies a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

@@ -27,8 +27,8 @@ pub struct SecretsSection {
     pub values_from: Vec<String>,
     /// Absolute paths of files with one secret per line, such as `/run/secrets/deploy`.
     pub files: Vec<String>,
-    /// Additional names of secrets, such as `pin` or `session_id`. Values under these names are
-    /// redacted from refusals, audit records, envelopes and the log, like values under `token` or
+    /// Additional names of secrets, such as `pin` or `session_id`. Values with these names are
+    /// redacted from refusals, audit records, envelopes and the log, like values named `token` or
     /// `password`. Case and separators do not matter.
     pub names: Vec<String>,
 }

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValidationSection {
-    /// Patterns of tools, such as `github.*` (or `github_*`), whose output is logged and sent if it
-    /// does not match its schema. For other tools, such output is refused.
+    /// Tools, as patterns such as `github.*` (or `github_*`), that may return output that does not
+    /// match their schema. toolgate sends it and logs a warning. Such output from other tools is
+    /// refused.
     pub shadow: Vec<String>,
 }

@@ -44,11 +44,11 @@ pub(super) struct CommandDeclarationTable {
     pub(super) program: Option<Spanned<String>>,
     /// Environment variable of the server that overrides the program's path.
     pub(super) program_env: Option<String>,
-    /// Arguments of the program, a string each: text, `{name}`, `{name?}`, `{name...}`, `{--name}`,
-    /// `{options}`. A nested array is left out completely if an argument in it is absent.
+    /// Arguments of the program, one string for each: text, `{name}`, `{name?}`, `{name...}`,
+    /// `{--name}`, `{options}`. If an argument in a nested array is absent, the array is left out.
     #[schemars(with = "Option<Vec<Value>>")]
     pub(super) argv: Option<Spanned<Vec<Spanned<DeclaredArgvElement>>>>,
-    /// Arguments of the tool: each a type note such as `"string!"`, or a table.
+    /// Arguments of the tool. Each is a type note such as `"string!"`, or a table.
     #[schemars(with = "BTreeMap<String, Value>")]
     pub(super) args: OrderedTableEntries<Spanned<ArgumentDeclaration>>,
     /// Directory to start in, inside the workspace. Default: the workspace root.
@@ -62,7 +62,7 @@ pub(super) struct CommandDeclarationTable {
     /// reaches no other hosts, even with the sandbox profile `network`.
     #[schemars(with = "Option<Vec<String>>")]
     pub(super) hosts: Option<Spanned<Vec<String>>>,
-    /// Argument whose value is passed as standard input.
+    /// Argument that is passed to the program on standard input.
     #[schemars(with = "Option<String>")]
     pub(super) stdin: Option<Spanned<String>>,
     /// Time limit in milliseconds. Default: 60000.
@@ -74,18 +74,18 @@ pub(super) struct CommandDeclarationTable {
     /// argument.
     #[schemars(with = "Option<Vec<String>>")]
     pub(super) artefacts: Option<Vec<Spanned<String>>>,
-    /// Permission to replace the built-in tool with its id. If false (the default), such an id is
-    /// refused.
+    /// Allows this command to replace a built-in tool that has the same id. If false (the default),
+    /// an id that a built-in tool has is refused.
     pub(super) replaces: Option<bool>,
-    /// Marks a command that may safely run again. Default: false.
+    /// True if the command may safely run again, for example after a crash. Default: false.
     pub(super) idempotent: Option<bool>,
     /// Effects of running the command. Default: `runs`.
     pub(super) effects: Option<DeclaredEffects>,
-    /// Limit of concurrent calls.
+    /// Maximum number of concurrent calls.
     #[schemars(with = "Option<usize>")]
     pub(super) at_once: Option<Spanned<usize>>,
-    /// Progress pattern for the program's output: a regular expression with one group (a
-    /// percentage), or two (done and total).
+    /// Regular expression that finds progress in the program's output, with one group (a
+    /// percentage) or two (done and total).
     #[schemars(with = "Option<String>")]
     pub(super) progress: Option<Spanned<String>>,
 }

@@ -15,13 +15,12 @@ pub struct FileSettings {
     /// Names (or paths such as `.github/workflows`) that can be read but not changed, anywhere in
     /// the workspace. These names are added to the default names, which are `.git`, the files of
     /// toolgate, and the settings of editors and agents: `.agents`, `.amazonq`, `.claude`,
-    /// `.cline`,
-    /// `.codex`, `.continue`, `.cursor`, `.devcontainer`, `.gemini`, `.idea`, `.junie`, `.kiro`,
-    /// `.mcp.json`, `.opencode`, `opencode.json`, `.qwen`, `.roo`, `.toolgate`, `toolgate.lock`,
-    /// `toolgate.toml`, `.vs`, `.vscode`, `.windsurf` and `.zed`. Patterns are not supported. The
-    /// comparison ignores case, invisible characters, and trailing dots or spaces. A folder that
-    /// contains a `.git` or a name from this list cannot be deleted, copied or moved. The other
-    /// default names are deleted, copied or moved along with their folder.
+    /// `.cline`, `.codex`, `.continue`, `.cursor`, `.devcontainer`, `.gemini`, `.idea`, `.junie`,
+    /// `.kiro`, `.mcp.json`, `.opencode`, `opencode.json`, `.qwen`, `.roo`, `.toolgate`,
+    /// `toolgate.lock`, `toolgate.toml`, `.vs`, `.vscode`, `.windsurf` and `.zed`. Patterns are not
+    /// supported. The comparison ignores case, invisible characters, and trailing dots or spaces. A
+    /// folder that contains `.git` or a name from this setting cannot be deleted, copied or moved.
+    /// A folder that contains only other default names can, and they go with it.
     ///
     /// An entry such as `!.vscode` removes a default name from this protection, unless the list
     /// also contains that name.

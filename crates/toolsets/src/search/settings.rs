@@ -18,9 +18,8 @@ const WAIT_MS_MAX: u64 = 60_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchSettings {
-    /// Folders that a call can search alone, by namespace, e.g.
-    /// `{ docs = "docs", std = "/usr/lib/rustlib/src" }`. A call without a namespace searches the
-    /// whole workspace.
+    /// Folders that a call can search separately, by namespace, e.g. `{ docs = "docs", std =
+    /// "/usr/lib/rustlib/src" }`. A call without a namespace searches the whole workspace.
     ///
     /// A relative path is a folder of the workspace. An absolute path is a folder outside the
     /// workspace, which only the search tools read.
@@ -29,12 +28,12 @@ pub struct SearchSettings {
     /// an absolute folder, or `memory`. You can delete the indexes at any time: toolgate builds
     /// them again.
     pub cache: String,
-    /// Longest time in milliseconds that a search waits for its index, at most half of the call's
-    /// time. After that, the search answers from the files that are indexed so far, and says so
-    /// first. At most 60000.
+    /// Maximum time in milliseconds that a search waits for its index: up to 60000, but at most
+    /// half of the call's time limit. After that, the search uses the files that are indexed so
+    /// far, and the first line of the result says so.
     pub wait_ms: u64,
-    /// Location of the search index: `embedded` keeps the index in this process, and a table
-    /// `engine.postgres` names a PostgreSQL server that keeps it.
+    /// Location of the search index: `embedded` for this process, or a table `engine.postgres` for
+    /// a PostgreSQL server.
     pub engine: EngineSettings,
     /// Embedding model to use in addition to the built-in one.
     pub embedder: EmbedderSettings,

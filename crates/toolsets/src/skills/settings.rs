@@ -10,9 +10,10 @@ use crate::uri_paths;
 #[serde(default, deny_unknown_fields)]
 pub struct SkillSettings {
     /// Folders of skills, relative to the workspace. Each skill is a folder with a `SKILL.md`. The
-    /// folders need not exist. If two skills have the same path, the first folder in the list wins.
-    /// An empty list turns all skills off, also the built-in one, which teaches an agent to use
-    /// toolgate. Default: `skills`, `.claude/skills`, `.agents/skills` and `.toolgate/skills`.
+    /// folders need not exist. If two skills have the same path, toolgate uses the one in the first
+    /// folder of the list. An empty list turns off all skills, including the built-in one, which
+    /// teaches an agent to use toolgate. Default: `skills`, `.claude/skills`, `.agents/skills` and
+    /// `.toolgate/skills`.
     pub folders: Vec<String>,
     /// Permission for tools and programs to write in the folders of skills at the top of the
     /// workspace. By default, they may not, because agents of all callers follow these texts; only

@@ -29,7 +29,7 @@ pub enum PinMismatchReaction {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PinSettings {
-    /// Reaction to a change of a pinned upstream's tools or instructions: `allow`, `shadow` or
+    /// Effect of a change to the tools or instructions of a pinned upstream: `allow`, `shadow` or
     /// `block`. Upstreams without pins are served without a check.
     pub on_change: PinMismatchReaction,
 }

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OAuthSettings {
-    /// Identity for which toolgate requests tokens. `authorization_code` is a person, who signs in
-    /// once with `toolgate login NAME`. `client_credentials` is this server. `token_exchange` is
-    /// each caller: the authorization server exchanges the caller's token for a token of the
-    /// upstream. Requests without a caller use this server's own token.
+    /// Identity for which toolgate requests tokens. `authorization_code`: a person, who signs in
+    /// once with `toolgate login NAME`. `client_credentials`: this server. `token_exchange`: the
+    /// caller. The authorization server exchanges the caller's token for a token for the upstream.
+    /// For requests without a caller, toolgate uses this server's own token.
     pub grant: OAuthGrant,
     /// Client id of toolgate at the authorization server: an id, or the `https:` URL of a client
     /// metadata document. By default, toolgate registers itself if the server allows that.
@@ -19,26 +19,27 @@ pub struct OAuthSettings {
     /// Client secret, e.g. `${CRM_SECRET}`.
     pub client_secret: Option<String>,
     /// Private key that authenticates the client by signed assertions (`private_key_jwt`), e.g.
-    /// `${CRM_KEY}`. PEM (PKCS #8) of P-256, P-384, Ed25519, or RSA of 2,048 to 4,096 bits. The key
-    /// is never sent. Each assertion is valid for that authorization server only, for one minute.
+    /// `${CRM_KEY}`. The format is PEM (PKCS #8) with a P-256, P-384, Ed25519 or RSA key. An RSA
+    /// key has 2,048 to 4,096 bits. The key is never sent. Each assertion is valid for one minute,
+    /// at that authorization server only.
     pub client_key: Option<String>,
     /// Key id (`kid`) of `client_key`, if the authorization server needs one.
     pub client_key_id: Option<String>,
     /// Scopes to request. By default, the scopes that the upstream asks for.
     pub scopes: Vec<String>,
     /// Issuer URL of the authorization server, e.g. `https://login.example`. toolgate uses no other
-    /// authorization server. By default, the server that the upstream names. Required with
-    /// `client_secret` and for every grant except `authorization_code`, because toolgate sends
-    /// secrets to this server.
+    /// authorization server. By default, toolgate uses the server that the upstream names. `issuer`
+    /// is required with `client_secret` and for every grant except `authorization_code`, because
+    /// toolgate sends secrets to this server.
     pub issuer: Option<String>,
-    /// Audience of an exchanged token, if the authorization server needs it in addition to the
-    /// upstream's URL.
+    /// Audience of an exchanged token. Set it if the authorization server needs an audience in
+    /// addition to the upstream's URL.
     pub audience: Option<String>,
     /// Local port for the redirect after sign-in. 0 picks any free port.
     pub redirect_port: u16,
-    /// Sign in with PKCE (S256) even if the metadata of the authorization server leaves out
-    /// `code_challenge_methods_supported`, as Microsoft Entra and Amazon Cognito do. `false` by
-    /// default: toolgate then refuses the sign-in, because PKCE protects it.
+    /// `true` signs in with PKCE (S256) even if the metadata of the authorization server lacks
+    /// `code_challenge_methods_supported`. Microsoft Entra and Amazon Cognito leave it out. By
+    /// default, toolgate refuses such a sign-in, because PKCE protects it.
     pub assume_pkce: bool,
 }
 

@@ -14,7 +14,7 @@ pub struct SandboxSettings {
     /// Access of programs to files and the network. A `[[sandbox.for]]` table overrides this
     /// profile for some tools.
     pub profile: SandboxProfile,
-    /// Reaction to a system that lacks a layer of the profile.
+    /// Effect if the system does not support a layer of the profile.
     pub require: SandboxRequirement,
     /// Additional files and folders that programs may read, for example a toolchain or a cache.
     /// Each path is absolute or starts with `~/`.
@@ -24,7 +24,7 @@ pub struct SandboxSettings {
     /// `true` allows programs to use Unix sockets. Sockets in the workspace and in the `read` and
     /// `write` paths may belong to unconfined programs.
     pub unix_sockets: bool,
-    /// Hosts that programs may reach although their profile has no network, for example
+    /// Hosts that programs may reach even if their profile has no network, for example
     /// `["packages.example.com", "*.mirror.example", "git.example.com:22"]`. Without a port, the
     /// ports 443 and 80 are allowed. A host that is named exactly may be in a private network.
     ///
@@ -33,20 +33,20 @@ pub struct SandboxSettings {
     /// `@maven`, `@nuget`, `@debian` (without a cache), and `@git` for the remotes of the
     /// workspace's repository.
     pub hosts: Vec<String>,
-    /// Access of `ci.restore` to the package registry that your own settings of the package manager
-    /// name. Applies if its programs have the profile `workspace` and no `[[sandbox.for]]` table
-    /// matches.
+    /// Access of `ci.restore` to the package registry in your own settings for the package manager.
+    /// This setting applies if programs have the profile `workspace` and no `[[sandbox.for]]` table
+    /// matches `ci.restore`.
     pub restore: RegistryRestoreAccess,
     /// Access of programs to the workspace's `.git` folder. A program that can write this folder
     /// can make git run other programs later, outside the sandbox. The git tools may always write
     /// it.
     pub git: GitFolderAccess,
-    /// Memory limit of each run, in bytes. 0 means half of the machine's memory.
+    /// Memory limit for each run, in bytes. 0 means half of the machine's memory.
     pub memory_bytes: u64,
-    /// The highest number of processes and threads of each run, from 8 to 1000000.
+    /// Maximum number of processes and threads in each run, from 8 to 1000000.
     pub processes: u64,
-    /// Processor limit of each run, in percent of one processor. 0 means no limit. If the machine
-    /// is busy, the server always has priority over runs.
+    /// Limit for the processor time of each run, in percent of one processor. 0 means no limit. If
+    /// the machine is busy, the server always has priority over runs.
     pub cpu_percent: u64,
     /// Profiles for the programs of some tools, with one `[[sandbox.for]]` table for each. The
     /// first table that matches a tool applies.
