@@ -52,7 +52,7 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     );
     drop(large);
     let mut many = listers(run, &path.join("many"), "f0999.txt")?;
-    rows.push(rate("files_list of 1,000, stdio", &mut many, 1, 0.8)?);
+    rows.push(rate("files_list of 1,000 entries, stdio", &mut many, 1, 0.8)?);
     rows.push(programs(run, path)?);
     Ok(rows)
 }

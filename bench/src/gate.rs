@@ -44,16 +44,24 @@ const BARE_GATE: &str = "[limits]\nrate = []\n[audit]\nto = \"off\"\n";
 pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let programs = run.choose(40, 200);
     Ok(vec![
-        measure_gate(run, "CPU of files_read with rules, rates and records, depth 1", 1)?,
-        measure_gate(run, "CPU of files_read with rules, rates and records, depth 32", 32)?,
+        measure_gate(
+            run,
+            "CPU time of files_read with policy rules, rate limits and audit records, depth 1",
+            1,
+        )?,
+        measure_gate(
+            run,
+            "CPU time of files_read with policy rules, rate limits and audit records, depth 32",
+            32,
+        )?,
         measure_sandbox(
-            "exec_run of `true`, inside and outside the sandbox, workspace in memory, p50",
+            "exec_run of `true` in the sandbox (floor: outside it), workspace in memory, p50",
             Path::new("/dev/shm"),
             programs,
             3.0,
         )?,
         measure_sandbox(
-            "exec_run of `true`, inside and outside the sandbox, workspace on disk, p50",
+            "exec_run of `true` in the sandbox (floor: outside it), workspace on disk, p50",
             &std::env::temp_dir(),
             programs,
             1.2,

@@ -31,12 +31,15 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
 fn pipes(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let mut direct = direct_pipes()?;
     let mut all = gateways_to_pipes(run)?;
-    let what = "added to a call by a gateway, HTTP before pipes, p50";
+    let what = "time that a gateway adds to a call, HTTP client, stdio upstream, p50";
     let added = measure_added(run, what, &mut all, || {
         Ok(median(lines::micros(&mut direct.child, run.time, &direct.question)?))
     })?;
-    let rate =
-        measure_rate(run, "calls through a gateway, HTTP before pipes, 16 connections", &mut all)?;
+    let rate = measure_rate(
+        run,
+        "calls through a gateway, HTTP client, stdio upstream, 16 connections",
+        &mut all,
+    )?;
     let rate = PIPED_PEERS
         .iter()
         .fold(rate, |rate, peer| rate.with_target(Target::PeerRatioAtLeast(peer, 8.0)));
@@ -47,11 +50,14 @@ fn pipes(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
 fn http(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let direct = direct_http()?;
     let mut all = gateways_to_http(run)?;
-    let what = "added to a call by a gateway, HTTP before HTTP, p50";
+    let what = "time that a gateway adds to a call, HTTP client, HTTP upstream, p50";
     let added =
         measure_added(run, what, &mut all, || Ok(load_gateway(&direct, 1, run)?.percentile(50.0)))?;
-    let rate =
-        measure_rate(run, "calls through a gateway, HTTP before HTTP, 16 connections", &mut all)?;
+    let rate = measure_rate(
+        run,
+        "calls through a gateway, HTTP client, HTTP upstream, 16 connections",
+        &mut all,
+    )?;
     Ok(vec![added.with_target(Target::AtMost(150.0)), rate.with_target(Target::CpuAtMost(100.0))])
 }
 
@@ -128,7 +134,7 @@ fn schema_check(run: &RunOptions) -> anyhow::Result<ResultRow> {
         }
         micros.push(started.elapsed().as_secs_f64() * 1e6 / f64::from(count));
     }
-    Ok(ResultRow::new("1 KiB validated against a schema", " µs", median(micros))
+    Ok(ResultRow::new("validation of 1 KiB against a schema", " µs", median(micros))
         .with_target(Target::AtMost(20.0)))
 }
 

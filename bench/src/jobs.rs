@@ -72,7 +72,7 @@ pub(crate) fn measure(options: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
             options.rounds,
         ))?,
         runtime.block_on(measure_throughput(
-            "the same outside the sandbox (floor: spawn and wait, one by one)",
+            "jobs of `true` outside the sandbox (floor: spawn and wait, one by one)",
             "bench-bare",
             folder.path(),
             options.rounds,
@@ -177,7 +177,7 @@ async fn measure_watchers(folder: &Path) -> anyhow::Result<ResultRow> {
         watcher.await??;
     }
     Ok(ResultRow::new(
-        "1,000 watchers of one job, WebSocket: the last one gets the end after",
+        "1,000 WebSockets that watch one job: time until the last one gets its end",
         " ms",
         millis_since(started),
     ))
@@ -230,7 +230,7 @@ fn measure_start(
         ours.push(lines::first_answer(|| start(&full), &question)?);
     }
     Ok(ResultRow::new(
-        "cold start to first answer about jobs, 100,000 kept (floor: one kept)",
+        "cold start to first answer about jobs, 100,000 stored (floor: one stored)",
         " ms",
         median(ours),
     )

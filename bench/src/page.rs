@@ -48,31 +48,39 @@ const INTRODUCTION: &str = "\
 
 <!-- Written by `cargo xtask bench`. -->
 
-The cost of a call, compared with a *floor*: the least that a program could do.
+This page shows the cost of a call, compared with a *floor*: the cost of the simplest program \
+that gives the same answers.
 
-- Over stdio, the floor answers all lines of one read with one write. For a file or a folder, it \
-reads that and writes it in a canned frame \
+- Over stdio, the floor answers all lines of one read with one write. For a file or a folder, the \
+floor reads \
+it and writes the content into a fixed message \
 ([bench/src/bin/floor.rs](../../bench/src/bin/floor.rs)).
-- Over HTTP, the floor is axum with a canned body.
-- A job is compared with the store's own durable write, and with programs that run one after another.
-- `search_text` is compared with ripgrep. It searches 10,000 files, counts all matches and returns \
-the first fifty. ripgrep counts matches and starts for each pattern, as it does for its users.
+- Over HTTP, the floor is axum with a fixed body.
+- A job is compared with the store's own durable write, and with programs that run one after \
+another.
+- `search_text` is compared with ripgrep. `search_text` searches 10,000 files, counts all matches \
+and returns the first fifty. ripgrep counts the matches, and starts again for each pattern.
 
 All servers are measured in turn, in one run. Each figure is the median of the rounds, and every \
-answer is checked. Figures depend on the machine and the moment; ratios hardly do. The whole gate is \
-on: validation of input and output, policy, limits and audit log. The searches read the sources of \
-the crates that this workspace uses. They are the same in every run and already cached.
+answer is checked. Figures depend on the machine and the time of the run; ratios hardly do. \
+toolgate \
+runs all its checks: validation of input and output, policy, limits and audit log. The searches \
+read the sources of \
+the crates that this workspace uses. These sources are the same in every run, and the system \
+has already cached them.
 
-toolgate and the floors are built as toolgate is released (`cargo build --profile dist`). The other \
+toolgate and the floors are built as toolgate is released (`cargo build --profile dist`). The \
+other \
 servers in Rust have their own release profile.
 
 The processor time of a call counts all threads of the server's process, and not the time in which \
-client and server wake each other. The programs that a server starts are not counted. toolgate runs \
+client and server wake each other. The programs that a server starts are not counted. toolgate \
+runs \
 with its default settings, except that calls are not limited. The searches also return structured \
 results.
 
-The 99th percentile is compared at 5,000 calls per second. Half of the highest rate, which was used \
-before, measured how long the client and the server wait for the same two cores. Targets that \
+The 99th percentile is compared at 5,000 calls per second. Half of the maximum rate, which was \
+used before, measured how long the client and the server wait for the same two cores. Targets that \
 compared calls per second where the kernel and the client take most of the time now also compare \
 processor time.
 
@@ -84,15 +92,17 @@ const OTHERS: &str = "\
 ## Compared with other servers
 
 Other servers with the same tool, unmodified from their registries. The server of rmcp is \
-[bench/peers/rmcp](../../bench/peers/rmcp). Those of Python's SDK and of FastMCP are short scripts in \
-[bench/peers](../../bench/peers). A number in brackets says how many times better toolgate is.
+[bench/peers/rmcp](../../bench/peers/rmcp). Those of Python's SDK and of FastMCP are short \
+scripts in \
+[bench/peers](../../bench/peers). In brackets, (× 2.0) means that toolgate is twice as good.
 ";
 
 const MANY: &str = "\
 ## Scale
 
-Memory, and the 99th percentile of latency, by the number of tools, of open sessions, streams and \
-sockets, and of calls in flight. Latency was measured at 2,000 calls per second over 16 connections.
+The plots show memory and the 99th percentile of latency. They depend on the number of tools, \
+sessions, streams, WebSockets and calls in flight. Latency was measured at 2,000 calls per second \
+over 16 connections.
 ";
 
 /// Returns a line about the machine: cores, processor, kernel and compiler.

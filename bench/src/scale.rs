@@ -134,7 +134,7 @@ fn tools(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
         by_count.add(count, &ServerWithWorkspace::start(&declared)?, run)?;
     }
     Ok(by_count.rows(
-        ["memory of each of 10,000 tools", "p99 of a call, 10,000 tools available (floor: 10)"],
+        ["memory per tool, 10,000 tools", "p99 of a call, 10,000 tools available (floor: 10)"],
         None,
     ))
 }
@@ -169,15 +169,15 @@ fn sessions(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     }
     let mut rows = sessions.rows(
         [
-            "memory of each of 5,000 idle sessions",
-            "p99 of a call beside 5,000 sessions (floor: none)",
+            "memory per idle session, 5,000 sessions",
+            "p99 of a call, 5,000 idle sessions (floor: none)",
         ],
         Some(40.0),
     );
     rows.extend(streams.rows(
         [
-            "memory of each of 5,000 open streams",
-            "p99 of a call beside 5,000 streams (floor: none)",
+            "memory per open stream, 5,000 streams",
+            "p99 of a call, 5,000 open streams (floor: none)",
         ],
         None,
     ));
@@ -197,10 +197,7 @@ fn conversations(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
         by_count.add(count, &served, run)?;
     }
     Ok(by_count.rows(
-        [
-            "memory of each of 1,000 WebSockets",
-            "p99 of a call beside 1,000 WebSockets (floor: none)",
-        ],
+        ["memory per WebSocket, 1,000 WebSockets", "p99 of a call, 1,000 WebSockets (floor: none)"],
         None,
     ))
 }
@@ -215,7 +212,7 @@ fn in_flight(run: &RunOptions) -> anyhow::Result<ResultRow> {
     for depth in [1, 4, 16, 64] {
         rates.push((depth as f64, sockets::rate(target, &question, CONNECTIONS, depth, run.time)?));
     }
-    let what = "files_read, 16 WebSockets, 64 in flight each (floor: one)";
+    let what = "files_read, 16 WebSockets, 64 calls in flight on each (floor: one call)";
     drop(served.folder);
     Ok(ResultRow::new(what, "/s", rates[3].1).with_floor(rates[0].1).with_curve("/s", rates))
 }

@@ -38,7 +38,7 @@ const QUERIES: [&str; 12] = [
 const PATTERNS: [(&str, &str, bool); 5] = [
     ("search_text, literal, rare (floor: ripgrep)", "BorrowedFd::borrow_raw", false),
     ("search_text, literal, common (floor: ripgrep)", "unsafe", false),
-    ("search_text, literal, nowhere (floor: ripgrep)", "zebraCrossingNowhere", false),
+    ("search_text, literal, no match (floor: ripgrep)", "zebraCrossingNowhere", false),
     ("search_text, regex, rare (floor: ripgrep)", r"fn \w+_raw_fd\(", true),
     ("search_text, regex, common (floor: ripgrep)", r"impl<[^>]+> \w+ for", true),
 ];
@@ -173,19 +173,23 @@ fn index(
         |what, ours, unit, most| ResultRow::new(what, unit, ours).with_target(Target::AtMost(most));
     Ok(vec![
         row(
-            if quick { "index of 100,000 lines" } else { "index of a million lines, no model" },
+            if quick {
+                "index of 100,000 lines"
+            } else {
+                "time to index a million lines, no model"
+            },
             build_time.as_secs_f64(),
             " s",
             60.0,
         ),
         // An upper limit: an index is built by several threads, and one thread was measured.
         row("parsing code in processes of their own, share of that time", parsing, " %", 10.0),
-        row("peak RSS while indexing them", peak, " MiB", 200.0),
-        ResultRow::new("RSS before", " MiB", idle),
+        row("peak RSS while indexing a million lines", peak, " MiB", 200.0),
+        ResultRow::new("RSS before indexing", " MiB", idle),
         row("size of the index, relative to the text", share, " %", 60.0),
-        row("search_semantic over them, warm, p50", median(warm), " ms", 10.0),
+        row("search_semantic over a million lines, warm, p50", median(warm), " ms", 10.0),
         row("first search_semantic of a process, with an index", median(cold), " ms", 50.0),
-        row("a save until a search finds it", median(fresh), " ms", 300.0),
+        row("time from a save until a search finds the change", median(fresh), " ms", 300.0),
     ])
 }
 

@@ -74,20 +74,20 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     }
     let rate = median(our_rates);
     let recalled = ResultRow::new(
-        "10 nearest of 100,000 vectors of 384: recall (floor: usearch)",
+        "10 nearest of 100,000 vectors with 384 dimensions: recall (floor: usearch)",
         " %",
         100.0 * recall(&ours),
     );
     Ok(vec![
         recalled.with_floor(100.0 * recall(&theirs)).with_target(Target::AtLeast(95.0)),
         ResultRow::new(
-            "10 nearest of 100,000 vectors of 384, one thread (floor: usearch)",
+            "10 nearest of 100,000 vectors with 384 dimensions, one thread (floor: usearch)",
             "/s",
             rate,
         )
         .with_floor(median(usearch_rates)),
         ResultRow::new(
-            "10 nearest of 100,000 vectors of 384, one thread (floor: brute force, f32)",
+            "10 nearest of 100,000 vectors with 384 dimensions, one thread (floor: brute force, f32)",
             "/s",
             rate,
         )

@@ -10,8 +10,9 @@ const HEAD: &str = "\
 
 <!-- Written by `cargo xtask eval-search`. -->
 
-A question is the first sentence of a function's doc comment. That function is its only right answer
-among all functions of its package. Doc comments, docstrings and other comments are removed from the
+A question is the first sentence of a function's doc comment. The only correct answer is that
+function, among all functions of its package. Doc comments, docstrings and other comments are
+removed from the
 searched code. tree-sitter finds the functions. Tests and vendored code are excluded.
 
 Packages are fetched by name and version and verified by checksum. Each is in one split:
@@ -31,24 +32,28 @@ A question is used if all of these hold:
 - No other function of the package has the same sentence.
 - Its function has at least 4 lines, a unique body and a meaningful name.
 
-At most 80 questions of each package are used, chosen by hash, and 150 of the nine packages that
-measure vectors. The *overlap* of a question is the share of the words of the function's name that it
-contains. Below 0.34, names do not help.
+At most 80 questions of each package are used, chosen by hash, and at most 150 of each of the
+nine packages that measure vectors. The *overlap* of a question is the share of the words in the
+function's name that the question
+contains. If the overlap is below 0.34, names do not help.
 
-- *ripgrep*: its own binary, any word of the question, one file for each function. Functions with
-  the most distinct words come first, then those with the most hits.
-- *BM25*: `\\w+` in lower case over the whole function.
+- *ripgrep*: the program itself, with any word of the question and one file for each function.
+  Functions with the most different words come first, then those with the most hits.
+- *BM25*: `\\w+` in lower case over all text of the function.
 - *BM25 with symbol and path*: identifiers are split, stop words removed, and words stemmed with
   Snowball's English stemmer. The name counts three times, the path once. k1 is 1.5 and b 0.75, the
   best of five pairs on the tuning packages.
-- *MiniLM*: all-MiniLM-L6-v2 over the unchanged function, 128 tokens, by cosine.
-- *convex .5/.5 of both*: BM25 with symbol and path and MiniLM, each scaled from its minimum to its
-  maximum.
-- *ours*: the index behind the tools, one chunk for each function; *words* is BM25 over fields,
-  *static* the built-in word vectors, *rerank* the reranking network.
+- *MiniLM*: the embedding model all-MiniLM-L6-v2 alone, over the first 128 tokens of the unchanged
+  function. Functions are ranked by cosine similarity.
+- *convex .5/.5 of both*: the mean of two scores, *BM25 with symbol and path* and *MiniLM*. Each is
+  first scaled from 0 (its minimum) to 1 (its maximum).
+- *ours*: toolgate's search index, with one chunk for each function. *words* is BM25 over fields,
+  *static* is the built-in word vectors, and *rerank* is the reranking network.
 
-*Whole files* have our own chunks, with comments blanked. A chunk is right if it overlaps the function.
+*Whole files* have our own chunks, with comments blanked. A chunk is right if it overlaps the
+function.
 
-MRR@10 is the mean of the reciprocal rank of the right answer, 0 beyond the tenth. ± is half of the
-95 % interval of 1,000 bootstrap samples of the questions. Equal scores share their middle rank.
+MRR@10 is the mean of the reciprocal rank of the correct answer, which counts as 0 after the tenth
+rank. ± is half of the 95 % confidence interval, from 1,000 bootstrap samples of the questions.
+Answers with equal scores share their middle rank.
 ";

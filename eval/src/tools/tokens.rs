@@ -88,11 +88,12 @@ pub fn tables(sessions: &ToolSet) -> String {
     let whole: usize = tools.iter().map(|it| listed(&it.name, &it.description, &it.schema)).sum();
     let folded = folded_list(tools);
     let mut text = format!(
-        "| list of the {} tools | tokens |\n|---|---|\n| whole | {whole} |\n| folded | {folded} |\n\n",
+        "| list of the {} tools | tokens |\n|---|---|\n| whole list | {whole} |\n\
+         | short list, with tool search | {folded} |\n\n",
         tools.len()
     );
     let questions: Vec<&String> = sessions.tasks.iter().flat_map(|it| &it.questions).collect();
-    text.push_str("| answer | median | 95 % | most |\n|---|---|---|---|\n");
+    text.push_str("| answer | median | 95th percentile | maximum |\n|---|---|---|---|\n");
     for (limit, name) in [(5, "5 tools"), (10, "10 tools")] {
         let answers = questions.iter().map(|it| count(&answer(tools, &indexed, it, limit)));
         let mut counts: Vec<usize> = answers.collect();
@@ -114,8 +115,8 @@ pub fn tables(sessions: &ToolSet) -> String {
     _ = writeln!(
         text,
         "\nA session with 10 tools for each of its {searches:.1} searches costs {session:.0} tokens \
-         with the folded list, {:.1} % less than the whole list. Tools that were found before are \
-         repeated by name alone. {:.1} % of the lines leave something out.",
+         with the short list, {:.1} % less than the whole list. If a tool was found before, only \
+         its name is repeated. {:.1} % of the lines leave out part of a tool's schema.",
         100.0 * (1.0 - session / ratio(whole, 1)),
         100.0 * ratio(lossy, tools.len()),
     );
