@@ -23,7 +23,7 @@ pub struct ParsedAuditRecord {
     pub dialect: String,
     /// Id of the job, if the call ran as one.
     pub job: Option<String>,
-    /// Trace context in the form of `traceparent`.
+    /// Trace context in the format of `traceparent`.
     pub trace: Option<String>,
     /// Id of the client session that made the call, if there is one.
     pub session: Option<String>,
@@ -37,7 +37,7 @@ pub struct ParsedAuditRecord {
     pub outcome: String,
     /// First line of the error message that the caller got.
     pub error: Option<String>,
-    /// Cause of a failure, which the caller may not see.
+    /// Cause of a failure. It is hidden from the caller.
     pub cause: Option<String>,
     /// Path, command line, repository or URI that the call acts on.
     pub subject: Option<String>,

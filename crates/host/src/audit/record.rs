@@ -43,7 +43,7 @@ pub(super) struct AuditRecord {
     /// Id of the job, if the call ran as one.
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<String>,
-    /// Trace context in the form of `traceparent`.
+    /// Trace context in the format of `traceparent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
     /// Id of the client session that made the call, if there is one.
@@ -63,19 +63,19 @@ pub(super) struct AuditRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     rule: Option<RuleName>,
-    /// Outcome of the call: `ok`, `program_failed`, or the reason of the failure in one word.
+    /// Outcome: `ok`, `program_failed`, or the reason for the failure as one word.
     outcome: &'static str,
     /// First line of the error message that the caller got, without secrets, if `audit.arguments`
     /// is not `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// Cause of a failure, which the caller may not see.
+    /// Cause of a failure. It is hidden from the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
-    /// Path, command line, repository or URI that the call acts on, without secrets.
+    /// Path, command line, repository or URI that the call acts on. Secrets are redacted.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
-    /// Arguments without secrets and long texts, if `audit.arguments` is `redacted`.
+    /// Arguments, with secrets redacted and long texts cut, if `audit.arguments` is `redacted`.
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<Value>,
     /// BLAKE3 hash of the call's input as compact JSON; `large` if an unknown tool got more than 1

@@ -85,7 +85,7 @@ pub(super) struct JobView {
     result: Option<Value>,
     /// The error, if the job ended without a result.
     error: Option<String>,
-    /// The files that the job left.
+    /// The files that the job created.
     files: Vec<JobFileInfo>,
 }
 

@@ -36,9 +36,9 @@ pub(super) struct SearchToolsInput {
     queries: Vec<String>,
     /// A single query, which many clients send.
     query: Option<String>,
-    /// Names of tools whose schemas are wanted.
+    /// Names of tools, to get their schemas.
     pub(super) names: Vec<String>,
-    /// Server whose tools are wanted.
+    /// Server to search, or whose tools to list.
     pub(super) server: Option<String>,
     /// Number of tools for each query.
     pub(super) limit: Option<usize>,

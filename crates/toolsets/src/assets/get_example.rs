@@ -32,10 +32,9 @@ pub struct GetAssetExampleOutput {
     ok: bool,
     /// The example.
     example: Value,
-    /// Name of the schema that the example is meant for: from its `schema` or `$schemaRef`, or else
-    /// its file name.
+    /// Name of the example's schema: from its `schema` or `$schemaRef`, or else from its file name.
     schema: String,
-    /// True if the example satisfies that schema.
+    /// True if the example is valid for this schema.
     validated: bool,
 }
 

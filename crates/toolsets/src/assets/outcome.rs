@@ -18,7 +18,7 @@ pub(super) enum AssetRejectionReason {
 /// One validation error in an asset.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct AssetError {
-    /// JSON Pointer (RFC 6901) to the invalid value; empty for the whole asset.
+    /// JSON Pointer (RFC 6901) to the invalid value; empty for the asset itself.
     pub path: String,
     /// Description of the error.
     pub msg: String,

@@ -39,7 +39,7 @@ pub(super) struct MachineDiagnostics {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct MachineDiagnosticsOutput {
-    /// The whole report about the machine as lines of text.
+    /// The report as lines of text.
     lines: Vec<String>,
     /// Operating system and version.
     os: String,

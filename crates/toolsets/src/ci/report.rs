@@ -29,7 +29,7 @@ const FAILURES_BYTES_MAX: usize = 256 << 10;
 pub(super) struct CiReport {
     /// True if the exit code is 0 and, with `filter`, at least one test matched.
     pub(super) ok: bool,
-    /// Exit code; 128 plus the signal's number if a signal ended it, -1 if it timed out.
+    /// Exit code; 128 plus the signal's number if a signal ended the program, -1 if it timed out.
     pub(super) exit_code: i32,
     /// True if the program was stopped at its timeout.
     pub(super) timed_out: bool,

@@ -28,7 +28,7 @@ pub(super) struct TestProjectInput {
     /// Build tool, if a folder has several; ci_detect lists them.
     #[serde(default)]
     kind: Option<BuildTool>,
-    /// Only tests whose name matches, in the form of the test tool.
+    /// Selects tests by name, in the syntax of the test tool.
     #[serde(default)]
     filter: Option<String>,
     /// Further arguments.

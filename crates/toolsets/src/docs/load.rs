@@ -52,7 +52,7 @@ pub struct LoadDocumentOutput {
 struct LoadedDocument {
     /// The path of the document, as given in the call.
     path: String,
-    /// The whole text, with its front matter.
+    /// The complete text, with its front matter.
     content: String,
     /// The SHA-256 of the document's bytes.
     #[schemars(regex(pattern = "^[a-f0-9]{64}$"))]

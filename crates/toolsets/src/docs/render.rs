@@ -21,19 +21,19 @@ pub struct RenderMarkdown {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RenderMarkdownInput {
-    /// Value of the title.
+    /// Text for `{{ title }}`.
     #[schemars(length(min = 1))]
     title: String,
     /// The template.
     #[schemars(length(min = 1))]
     template: String,
-    /// Value of the body.
+    /// Text for `{{ body }}`.
     body: String,
-    /// YAML to write above.
+    /// Data to write above the text, as YAML.
     #[serde(default, deserialize_with = "exact_json::deserialize_optional_object")]
     #[schemars(!default)]
     front_matter: Option<Map<String, Value>>,
-    /// Other values.
+    /// Values for `{{ metadata.NAME }}`.
     #[serde(default, deserialize_with = "exact_json::deserialize_optional_object")]
     #[schemars(!default)]
     metadata: Option<Map<String, Value>>,
@@ -49,7 +49,7 @@ pub struct RenderMarkdownOutput {
     /// The SHA-256 of the rendered text.
     #[schemars(regex(pattern = "^[a-f0-9]{64}$"))]
     content_hash: String,
-    /// The values that the text was rendered from.
+    /// Values that the text was made from.
     metadata: RenderedTextInputs,
 }
 

@@ -43,7 +43,7 @@ const REFUSED_SHOWN_MAX: usize = 8;
 /// The result of running a program.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ProgramRunResult {
-    /// Exit code; 128 plus the signal's number if a signal ended it, -1 if it timed out.
+    /// Exit code; 128 plus the signal's number if a signal ended the program, -1 if it timed out.
     pub(crate) exit_code: i32,
     /// Signal that ended it, e.g. `SIGSEGV`.
     pub(super) signal: Option<String>,
@@ -67,7 +67,7 @@ pub(crate) struct ProgramRunResult {
     /// Refused hosts that the program tried to reach; left out if none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) refused_hosts: Vec<RefusedHost>,
-    /// True if the program had a network with only chosen hosts.
+    /// True if the program could reach chosen hosts.
     #[serde(skip)]
     pub(crate) is_forwarded: bool,
     /// Id of the tool that ran the program.

@@ -29,7 +29,7 @@ pub struct CheckPathExistsOutput {
     path: String,
     /// True if something exists there.
     exists: bool,
-    /// Kind of entry. A symlink counts as its target, or as `symlink` if it leads nowhere.
+    /// Kind of entry. A symlink counts as its target; `symlink` means a broken symlink.
     kind: Option<EntryKind>,
 }
 

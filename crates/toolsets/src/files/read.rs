@@ -48,7 +48,7 @@ pub struct ReadFileInput {
     #[serde(default)]
     #[schemars(length(max = PATHS_MAX))]
     paths: Vec<String>,
-    /// `base64` for what is not text.
+    /// `base64` for files that are not text.
     encoding: Option<FileContentEncoding>,
     /// Byte to start at, from 0, instead of lines.
     offset: Option<u64>,
@@ -63,7 +63,7 @@ pub struct ReadFileInput {
     /// Number of lines to read, instead of `end_line`.
     #[schemars(range(min = 1))]
     line_count: Option<u64>,
-    /// An etag from an earlier read: if the file still has it, no content is returned.
+    /// Etag from an earlier read. If the file still has it, no content is returned.
     if_none_match: Option<String>,
     /// Maximum bytes to return. By default 102400, and at most 10485760.
     #[schemars(range(min = 1))]
@@ -94,7 +94,7 @@ pub(super) struct ReadFileOutput {
     file_encoding: Option<&'static str>,
     /// The content; null if it was not modified.
     content: Option<String>,
-    /// Size of the whole file in bytes.
+    /// Size of the file in bytes.
     size: u64,
     /// Version of the content; pass it as `if_match` to change only this version.
     etag: Etag,

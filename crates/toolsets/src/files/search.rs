@@ -38,7 +38,7 @@ pub struct SearchFilesInput {
     /// Take `query` literally.
     #[serde(default)]
     literal: bool,
-    /// Case sensitivity; `smart`: only if `query` has a capital letter.
+    /// `smart` is case-sensitive only if `query` has a capital letter.
     #[serde(default)]
     case: CaseSensitivity,
     /// Lines around each match.

@@ -49,7 +49,7 @@ pub struct ShowDirectoryTreeOutput {
     entries: Vec<DirectoryTreeEntry>,
     /// Number of entries left out at the top level.
     left_out: u64,
-    /// Number of entries left out of all directories that were read.
+    /// Number of entries left out, in all directories that were read.
     left_out_total: u64,
     /// True if entries were left out, or were too deep to show.
     truncated: bool,

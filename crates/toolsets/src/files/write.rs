@@ -29,7 +29,7 @@ pub struct WriteFile {
 pub struct WriteFileInput {
     /// The file.
     path: String,
-    /// The whole content.
+    /// The new content.
     content: Option<String>,
     /// The content as base64.
     content_base64: Option<String>,

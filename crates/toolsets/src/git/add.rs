@@ -17,7 +17,7 @@ pub(super) struct GitAddInput {
     /// Repository folder.
     #[serde(default)]
     repo: RepositoryFolder,
-    /// Relative to the repository; `.` is all of it.
+    /// Paths in the repository; `.` is everything.
     #[schemars(length(min = 1))]
     paths: Vec<String>,
 }

@@ -65,9 +65,10 @@ pub(super) struct GitDiffOutput {
     files: Vec<GitChangedFile>,
     /// True if the diff was cut.
     truncated: bool,
-    /// Size of the whole diff in bytes.
+    /// Size of the complete diff in bytes.
     total_bytes: u64,
-    /// Submodules with changes of their own, or that could not be checked: name one in `repo`.
+    /// Submodules that contain changes or could not be checked; name one in `repo` to see its
+    /// changes.
     submodules: Vec<String>,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct GitLogInput {
     /// Time.
     #[serde(default)]
     until: Option<String>,
-    /// Text of the message.
+    /// Text in the commit message.
     #[serde(default)]
     grep: Option<String>,
 }

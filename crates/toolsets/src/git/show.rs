@@ -56,7 +56,7 @@ pub(super) struct GitShowOutput {
     text: String,
     /// True if `text` was cut.
     truncated: bool,
-    /// Size of the whole text in bytes.
+    /// Size of the complete text in bytes.
     total_bytes: u64,
     /// The file, if requested.
     file: Option<String>,

@@ -76,7 +76,7 @@ enum DefinitionKind {
 enum NameSimilarity {
     /// Equal to the query.
     Exact,
-    /// Equal to the query except for capitals.
+    /// Equal except for upper and lower case.
     Case,
     /// Begins with the query.
     Prefix,
@@ -89,11 +89,11 @@ enum NameSimilarity {
 /// Output of `search.names`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SearchNamesOutput {
-    /// Best match first: exact, other capitals, prefix, words, misspelt; functions and types before
-    /// others.
+    /// Best match first: exact, different case, prefix, words, misspelt. Functions and types come
+    /// first.
     definitions: Vec<FoundDefinition>,
-    /// True if there are more definitions. If `cursor` is null nevertheless, there are too many to
-    /// page through: narrow the search by `path` or `tags`.
+    /// True if there are more definitions. If `cursor` is also null, there are too many to list:
+    /// set `path` or `tags`.
     truncated: bool,
     /// The `cursor` of the next page; null at the end.
     cursor: Option<String>,
@@ -115,7 +115,8 @@ struct FoundDefinition {
     kind: DefinitionKind,
     /// The enclosing definitions, outermost first.
     container: Vec<String>,
-    /// The file, relative to the workspace or to the root of its namespace; for a document, its id.
+    /// The file, relative to the workspace or to the folder of its namespace; for a document, its
+    /// id.
     path: String,
     /// The line of the definition, from 1.
     line: u32,

@@ -33,7 +33,7 @@ pub struct SearchSemanticInput {
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 50))]
     limit: usize,
-    /// Namespace of search_upsert.
+    /// Namespace to search.
     namespace: Option<String>,
     /// Only this folder or file.
     path: Option<String>,
@@ -73,7 +73,8 @@ struct PassageMatch {
     id: String,
     /// Relevance; comparable only within one answer.
     score: f64,
-    /// The file, relative to the workspace or to the root of its namespace; for a document, its id.
+    /// The file, relative to the workspace or to the folder of its namespace; for a document, its
+    /// id.
     path: String,
     /// The first line, from 1.
     line_start: u32,

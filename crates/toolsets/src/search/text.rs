@@ -39,13 +39,13 @@ pub struct SearchTextInput {
     /// Only whole words.
     #[serde(default)]
     word: bool,
-    /// Case sensitivity; `smart`: only if `query` has a capital letter.
+    /// `smart` is case-sensitive only if `query` has a capital letter.
     #[serde(default)]
     case: CaseSensitivity,
     /// A match may span lines.
     #[serde(default)]
     multiline: bool,
-    /// A namespace of files; default: the whole workspace.
+    /// Namespace (a named folder from the settings) to search; default: the whole workspace.
     namespace: Option<String>,
     /// Directory or file to search.
     #[serde(default = "here")]
@@ -59,7 +59,7 @@ pub struct SearchTextInput {
     /// A language such as `rust`, or `code`, `docs`, `config`, `test`, `example`.
     #[serde(default)]
     tags: Vec<String>,
-    /// Include what is skipped.
+    /// Include skipped files.
     #[serde(default)]
     include_ignored: bool,
     /// Search names that begin with a dot (`.git` only by `path`).
@@ -95,8 +95,8 @@ pub struct SearchTextOutput {
     files_total: u64,
     /// The number of files searched.
     searched: u64,
-    /// True if something is left out. Pass `cursor` for more files; raise `per_file` or `limit` for
-    /// more matches in these files.
+    /// True if files or matches are left out. For more files, pass `cursor`. For more matches in
+    /// these files, raise `per_file` or `limit`.
     truncated: bool,
     /// The `cursor` of the next page; null at the end.
     cursor: Option<String>,
@@ -165,7 +165,7 @@ struct SkippedFileCounts {
     binary: u64,
     /// Files and directories that vanished or cannot be read.
     unreadable: u64,
-    /// Files that have too long a line, or are too long for a multiline search.
+    /// Files with a line that is too long, or that are too long for a multiline search.
     too_long: u64,
 }
 

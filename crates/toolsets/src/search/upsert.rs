@@ -46,7 +46,7 @@ pub struct UpsertDocumentsInput {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DocumentInput {
-    /// Id; its ending is the format, e.g. `.md`.
+    /// Id; its file extension sets the format, e.g. `.md`.
     id: String,
     /// Content as text.
     text: Option<String>,

@@ -34,14 +34,14 @@ pub struct EmbedderSettings {
     pub shorten: bool,
     /// Environment variable with the endpoint's key. The key itself is not a setting.
     pub key_env: Option<String>,
-    /// Largest number of texts in one request.
+    /// Maximum number of texts in one request.
     pub batch: usize,
     /// Time limit of one request, in milliseconds. For the vector of a query it is 1.5 seconds at
     /// most. After that the search answers without it.
     pub timeout_ms: u64,
     /// Price of a million tokens at the endpoint.
     pub price: Option<MoneyAmount>,
-    /// Largest cost at the endpoint while the server runs, calculated from the price. Unknown costs
+    /// Maximum cost at the endpoint while the server runs, calculated from the price. Unknown costs
     /// are estimated. No request starts that would exceed the limit.
     pub cost_max: Option<MoneyAmount>,
     /// The API key of the endpoint, once it was read from the environment.

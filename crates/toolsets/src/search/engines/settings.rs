@@ -32,13 +32,13 @@ pub struct PostgresSettings {
     /// several machines that serve the same files share an index if they all use the same name.
     #[serde(default)]
     pub workspace: Option<String>,
-    /// Largest number of connections, without one that writes.
+    /// Maximum number of connections for searches. Writing uses one more connection.
     #[serde(default = "connections")]
     pub connections: usize,
     /// Time limit of a search on the server, in milliseconds.
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u64,
-    /// Number of vectors from which an approximate index (HNSW) is built.
+    /// Minimum number of vectors for an approximate index (HNSW).
     #[serde(default = "approximate_from")]
     pub approximate_from: u64,
     /// The password, once it was read from the environment.

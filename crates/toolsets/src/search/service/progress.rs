@@ -20,7 +20,7 @@ pub struct IndexStateReport {
     pub vectors: Option<u64>,
     /// True if every text file is in the index; `false` while building or if a limit was reached.
     pub complete: bool,
-    /// Further information, such as why the index was rebuilt or what is unavailable.
+    /// Further information, for example the reason why the index was rebuilt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
