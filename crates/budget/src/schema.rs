@@ -145,14 +145,18 @@ impl BoundedSchemaValidator {
             && (value.longest_name > NAME_BYTES_MAX || matches > NAME_MATCHES_MAX)
         {
             return Err(format!(
-                "its property names are too many or too long to be matched against patterns with \
+                "the value has too many or too long property names to be matched against patterns \
+                 with \
                  look-around; a name may have {NAME_BYTES_MAX} bytes"
             ));
         }
         if value.name_bytes.saturating_mul(patterns.name_states) > NAME_STEPS_MAX {
-            return Err("its property names are too long to be matched against the patterns of \
+            return Err(
+                "the value has property names that are too long to be matched against the \
+                 patterns of \
                         the schema"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         Ok(())
     }

@@ -190,7 +190,7 @@ impl QuestionAsker {
             match answers.get(key) {
                 Some(answers) if question.is_answered_by(answers) => {}
                 Some(_) | None => {
-                    let why = format!("the answer to `{key}` does not fit its question");
+                    let why = format!("the answer to `{key}` does not match its question");
                     return Err(ToolError::new(ToolErrorKind::Failed, why));
                 }
             }

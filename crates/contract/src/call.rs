@@ -316,7 +316,7 @@ pub fn log_text(data: &Value) -> Cow<'_, str> {
 fn no_answer(key: &str) -> ToolError {
     ToolError::new(
         ToolErrorKind::Failed,
-        format!("the answer to `{key}` does not fit its question"),
+        format!("the answer to `{key}` does not match its question"),
     )
 }
 

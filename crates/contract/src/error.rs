@@ -374,7 +374,7 @@ fn cannot_ask(kind: QuestionKind, what: Option<&str>) -> String {
 fn kind_phrase(kind: QuestionKind) -> &'static str {
     match kind {
         QuestionKind::Form => "a person to fill in a form",
-        QuestionKind::Visit => "a person to visit a page",
+        QuestionKind::Visit => "a person to open a page",
         QuestionKind::Sample => "the client's model",
         QuestionKind::SampleWithTools => "the client's model with tools",
         QuestionKind::Roots => "for the client's folders",

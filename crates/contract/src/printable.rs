@@ -67,7 +67,7 @@ pub fn find_hidden(text: &str) -> Option<(usize, char)> {
 /// Returns the end of a sentence, such as "has the hidden character U+202E at byte 12".
 pub fn check_visible(text: &str, bytes_max: usize) -> Result<(), String> {
     if text.len() > bytes_max {
-        return Err(format!("has {} bytes, more than {bytes_max}", text.len()));
+        return Err(format!("has {} bytes, and the limit is {bytes_max}", text.len()));
     }
     match find_hidden(text) {
         Some((at, c)) => {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_text_that_is_too_long_or_has_a_hidden_character_is_refused_with_the_reason() {
         assert_eq!(check_visible("é\r\n\tb", 6), Ok(()));
-        assert_eq!(check_visible("éb", 2), Err("has 3 bytes, more than 2".to_owned()));
+        assert_eq!(check_visible("éb", 2), Err("has 3 bytes, and the limit is 2".to_owned()));
         for (text, fault) in [
             ("é\u{200b}", "has the hidden character U+200B at byte 2"),
             ("\u{1b}[2J", "has the hidden character U+001B at byte 0"),

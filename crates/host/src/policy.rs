@@ -187,7 +187,7 @@ impl ToolPolicy {
         for written in rules {
             let rule = CompiledPolicyRule::new(written, &self.bounds)?;
             if !names.insert(rule.name.clone()) {
-                let why = "another rule has the same name, and names must be unique";
+                let why = "another rule has the same name; each rule needs its own name";
                 return Err(PolicyRuleError::InvalidRule {
                     name: written.name.clone(),
                     why: why.to_owned(),

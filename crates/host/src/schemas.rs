@@ -383,7 +383,10 @@ impl LazySchemaValidator {
         let compiled = match self.compile() {
             Ok((_, compiled)) => compiled,
             Err(why) => {
-                return whole(format!("it cannot be validated: its schema is invalid: {why}"));
+                return whole(format!(
+                    "the value cannot be validated, because its schema is invalid: \
+                     {why}"
+                ));
             }
         };
         match compiled.check(value) {
@@ -392,8 +395,8 @@ impl LazySchemaValidator {
             Err(why) => return whole(why),
         }
         let Some(errors) = compiled.errors(value, ERRORS_ESTIMATED_MAX) else {
-            let message = "it does not match the schema; the value is too large, or the schema too \
-                           recursive, to locate the problem";
+            let message = "the value does not match the schema; the problem cannot be located, \
+                           because the value is too large or the schema too recursive";
             return whole(message.to_owned());
         };
         let problems = errors.take(PROBLEMS_MAX).map(|error| ValidationProblem {
@@ -402,9 +405,11 @@ impl LazySchemaValidator {
         });
         let problems: Vec<_> = problems.collect();
         match problems.is_empty() {
-            true => {
-                whole("a text in it takes too long to match a pattern of the schema".to_owned())
-            }
+            true => whole(
+                "a text in the value takes too long to match a pattern of the \
+                 schema"
+                    .to_owned(),
+            ),
             false => problems,
         }
     }

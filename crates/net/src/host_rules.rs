@@ -153,10 +153,10 @@ impl HostRule {
                     return odd("after `*.` there must be a host name");
                 };
                 if name.parse::<IpAddr>().is_ok() {
-                    return odd("an IP address has no names below it");
+                    return odd("`*.` needs a host name, not an IP address");
                 }
                 if !name.contains('.') && name != "localhost" {
-                    return odd("a wildcard below a top-level domain allows too much");
+                    return odd("a wildcard for a top-level domain allows too many hosts");
                 }
                 HostRulePattern::Below(name)
             }
@@ -178,7 +178,7 @@ impl HostRule {
                 };
                 match name.parse::<IpAddr>() {
                     Ok(address) if !is_reachable_if_named(address) => {
-                        return odd("no program may reach this address");
+                        return odd("programs may never reach this address");
                     }
                     Ok(address) => HostRulePattern::Address(address.to_canonical()),
                     Err(_) => HostRulePattern::Name(name),
@@ -381,9 +381,9 @@ mod tests {
             ("@npm", "without a user"),
             ("*", "to allow every host"),
             ("a.*.example", "first label"),
-            ("*.com", "too much"),
+            ("*.com", "too many hosts"),
             ("*.", "must be a host name"),
-            ("*.10.0.0.1", "no names below"),
+            ("*.10.0.0.1", "not an IP address"),
             ("", "must be a host name"),
             ("a b", "must be a host name"),
             ("a..b", "must be a host name"),
@@ -400,11 +400,11 @@ mod tests {
             ("192.168.0.0/16", "address ranges"),
             ("[fd00::]/8", "address ranges"),
             ("fd00::/8", "address ranges"),
-            ("169.254.169.254", "no program may reach"),
-            ("100.100.100.200", "no program may reach"),
-            ("0.0.0.0:80", "no program may reach"),
-            ("[fe80::1]", "no program may reach"),
-            ("[::ffff:169.254.169.254]", "no program may reach"),
+            ("169.254.169.254", "programs may never reach"),
+            ("100.100.100.200", "programs may never reach"),
+            ("0.0.0.0:80", "programs may never reach"),
+            ("[fe80::1]", "programs may never reach"),
+            ("[::ffff:169.254.169.254]", "programs may never reach"),
         ] {
             let refusal = HostRule::parse(rule).expect_err(rule);
             assert!(refusal.contains(why), "{rule}: {refusal}");

@@ -136,7 +136,7 @@ mod tests {
         );
         check(
             json!({ "description": "x".repeat(65_537) }),
-            Err("a text of its `description` has 65537 bytes, more than 65536"),
+            Err("a text of its `description` has 65537 bytes, and the limit is 65536"),
         );
         let many = vec!["x".repeat(65_536); 17];
         check(

@@ -116,7 +116,10 @@ impl CallMessageReceiver {
                     },
                 );
             let question = question.map_err(|why| {
-                ToolError::failed(format!("it requires a page visit in an unknown form: {why}"))
+                ToolError::failed(format!(
+                    "the upstream asks the user to open a URL, but its request is invalid: \
+                     {why}"
+                ))
             })?;
             self.remember_visit(&question);
             Ok((key, question))

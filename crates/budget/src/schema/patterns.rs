@@ -120,11 +120,12 @@ impl<'s> PatternSizeCounter<'s> {
         self.sizes.count += 1;
         self.sizes.backtracks |= size.backtracks;
         if self.sizes.count > PATTERNS_MAX {
-            return Err(format!("it has more than {PATTERNS_MAX} patterns"));
+            return Err(format!("the schema has more than {PATTERNS_MAX} patterns"));
         }
         if self.sizes.bytes > ALL_PATTERN_BYTES_MAX {
             return Err(format!(
-                "its patterns take more than {ALL_PATTERN_BYTES_MAX} bytes of memory in total; \
+                "the patterns of the schema take more than {ALL_PATTERN_BYTES_MAX} bytes of \
+                 memory in total; \
                  shorten repetitions such as `{{40}}`"
             ));
         }
@@ -147,13 +148,13 @@ impl RegexPatternSize {
         let shown: String = pattern.chars().take(60).collect();
         if size.backtracks && translated.len() > BACKTRACKING_TEXT_MAX {
             return Err(format!(
-                "its pattern `{shown}…` is longer than {BACKTRACKING_TEXT_MAX} bytes, the most for \
-                 a pattern with look-around or back-references"
+                "the pattern `{shown}…` is longer than {BACKTRACKING_TEXT_MAX} bytes, the maximum \
+                 for a pattern with look-around or back-references"
             ));
         }
         if size.bytes > PATTERN_BYTES_MAX as u64 {
             return Err(format!(
-                "its pattern `{shown}` takes more than {PATTERN_BYTES_MAX} bytes of memory; \
+                "the pattern `{shown}` takes more than {PATTERN_BYTES_MAX} bytes of memory; \
                  shorten repetitions such as `{{40}}`"
             ));
         }
@@ -165,7 +166,7 @@ impl RegexPatternSize {
 fn translate(pattern: &str) -> Result<Cow<'_, str>, String> {
     jsonschema_regex::to_rust_regex(pattern).map_err(|()| {
         let shown: String = pattern.chars().take(60).collect();
-        format!("its pattern `{shown}` is not a regular expression")
+        format!("the pattern `{shown}` is not a regular expression")
     })
 }
 
@@ -217,7 +218,7 @@ impl BoundedRegexPattern {
         let backtracks = BACKTRACKING_STEPS_MAX / SHORT_TEXT_BYTES;
         let regex = build(&translated, backtracks, limit).map_err(|_| {
             let shown: String = pattern.chars().take(60).collect();
-            format!("its pattern `{shown}` is invalid, or takes too much memory")
+            format!("the pattern `{shown}` is invalid, or takes too much memory")
         })?;
         let backtracking = size.backtracks.then_some(translated);
         let states = size.bytes / STATE_BYTES + 1;

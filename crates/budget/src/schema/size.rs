@@ -132,11 +132,15 @@ impl SchemaSize {
             counter.measure(schema, 0)?;
         if subschemas > SUBSCHEMAS_MAX {
             return Err(format!(
-                "it expands to more than {SUBSCHEMAS_MAX} subschemas, counted once per reference"
+                "the schema expands to more than {SUBSCHEMAS_MAX} subschemas, counted once per \
+                 reference"
             ));
         }
         if weight > WEIGHT_MAX {
-            return Err(format!("its lists have more than {WEIGHT_MAX} entries in total"));
+            return Err(format!(
+                "the lists in the schema have more than {WEIGHT_MAX} entries in \
+                 total"
+            ));
         }
         let SchemaSizeCounter { sizes, has_choices, compiles_again, patterns, .. } = counter;
         let compiled = if compiles_again { subschemas } else { 1 + sizes.len() as u64 };
@@ -250,7 +254,7 @@ impl<'s> SchemaSizeCounter<'s> {
             return Ok(*known);
         }
         if depth > DEPTH_MAX {
-            return Err(format!("its subschemas are nested more than {DEPTH_MAX} levels deep"));
+            return Err(format!("the subschemas are nested more than {DEPTH_MAX} levels deep"));
         }
         if !self.in_progress.insert(at) {
             return Ok(SubschemaSize { back_references: 1, ..SubschemaSize::ONE });
@@ -303,7 +307,7 @@ impl<'s> SchemaSizeCounter<'s> {
             parts.extend(referred);
         }
         if self.lookups > LOOKUPS_MAX {
-            return Err("its references have too many possible targets".to_owned());
+            return Err("the references in the schema have too many possible targets".to_owned());
         }
         Ok(parts)
     }
@@ -316,7 +320,8 @@ impl<'s> SchemaSizeCounter<'s> {
         let (resource, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         if self.names.is_complete && self.names.is_remote(resource) {
             return Err(format!(
-                "it refers to `{resource}`, which is not part of it; references are never fetched"
+                "the schema refers to `{resource}`, which it does not contain; references are \
+                 never fetched"
             ));
         }
         let Ok(fragment) = percent_decode_str(fragment).decode_utf8() else {
@@ -329,7 +334,7 @@ impl<'s> SchemaSizeCounter<'s> {
             self.names.anchors.get(&*fragment).cloned().unwrap_or_default()
         };
         if self.names.is_complete && targets.is_empty() {
-            return Err(format!("it refers to `{reference}`, which does not exist"));
+            return Err(format!("the schema refers to `{reference}`, which does not exist"));
         }
         // One document may have several URIs.
         let mut seen = HashSet::new();

@@ -102,8 +102,8 @@ pub(crate) fn parse_answers(
     for (key, response) in responses {
         let Value::Object(fields) = response else {
             let why = format!(
-                "`params.inputResponses[{key:?}]` must be an object: the answer to the question of \
-                 that name"
+                "`params.inputResponses[{key:?}]` must be an object: the answer to the question \
+                 with that name"
             );
             return Err(invalid(why));
         };
@@ -208,11 +208,11 @@ pub(crate) fn parse_answer(
             ),
             QuestionKind::Sample | QuestionKind::SampleWithTools => (
                 parse_sampled(fields).map(ClientAnswer::Sampled),
-                "it must have a `role`, a `content` and a `model`",
+                "the answer must have a `role`, a `content` and a `model`",
             ),
             QuestionKind::Roots => (
                 parse_roots(fields).map(ClientAnswer::Roots),
-                "each of its `roots` must have a `uri`",
+                "each root in `roots` must have a `uri`",
             ),
         },
         ClientResponse::Result(_) => (None, "it must be an object"),

@@ -44,7 +44,7 @@ impl JobServiceState {
             self.stop_uncertain_runs();
             if let Err(err) = self.fulfil_waiting().await {
                 if last_warning.is_none_or(|at| at.elapsed() >= MAINTENANCE_INTERVAL) {
-                    tracing::warn!("{err}; requests of other servers about jobs wait");
+                    tracing::warn!("{err}; requests from other servers about jobs wait");
                     last_warning = Some(Instant::now());
                 }
                 self.wait_for_stop(RETRY_PAUSE).await;
@@ -64,8 +64,8 @@ impl JobServiceState {
             if job.is_repeatable() && !job.is_stopped_here() {
                 tracing::warn!(
                     job = %job.id,
-                    "the job stops here, because the job store was unavailable for so long that \
-                     another server may run it"
+                    "this server stops the job: the job store was unavailable for so long that \
+                     another server may already be running the job"
                 );
                 job.stop_here();
             }
@@ -122,8 +122,8 @@ impl JobService {
         }
         Err(CallError::Unavailable {
             message: format!(
-                "job {id} runs on another server, which did not stop it within {} s; it stops as \
-                 soon as that server, or the next server of this folder, reads the request",
+                "job {id} runs on another server, which did not stop it within {} s; the request \
+                 is stored, and that server, or the next server for this folder, will stop the job",
                 at_most.as_secs()
             ),
         })

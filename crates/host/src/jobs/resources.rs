@@ -305,7 +305,7 @@ async fn read_output(jobs: &JobService, ctx: &ToolContext, id: &str) -> Result<S
         let (job, events) = page.map_err(job_error)?;
         let Some(last) = events.last().map(|last| last.seq) else { return Ok(text) };
         if room == 0 {
-            let note = "the output goes on; read on with jobs_output";
+            let note = "there is more output; read it with jobs_output";
             text.push_str(&format!("\n({note}, `job_id`: {}, `cursor`: {after})\n", job.id));
             return Ok(text);
         }

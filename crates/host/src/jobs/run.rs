@@ -253,7 +253,7 @@ impl JobServiceState {
                 // Another task ended it first, or another server has it.
                 Ok(None) => break false,
                 Err(err) if last_tries == 0 => {
-                    tracing::error!(job = %live.id, "{err}; the next server ends it");
+                    tracing::error!(job = %live.id, "{err}; the next server ends the job");
                     break false;
                 }
                 Err(err) => {
@@ -274,7 +274,10 @@ impl JobServiceState {
         let store = match self.store().await {
             Ok(store) => store,
             Err(err) => {
-                return tracing::warn!("{err}; jobs of stopped servers are not taken over for now");
+                return tracing::warn!(
+                    "{err}; this server does not take over jobs of stopped servers for \
+                     now"
+                );
             }
         };
         let _one = self.taking_over.lock().await;
@@ -283,7 +286,10 @@ impl JobServiceState {
         let adopted = match store.adopt(filter).await {
             Ok(adopted) => adopted,
             Err(err) => {
-                return tracing::warn!("{err}; jobs of stopped servers are not taken over for now");
+                return tracing::warn!(
+                    "{err}; this server does not take over jobs of stopped servers for \
+                     now"
+                );
             }
         };
         let end_left = self.settings.end_leftovers.clone();

@@ -95,7 +95,7 @@ impl CallerByteBudget {
         self.bucket.take(bytes, self.started.elapsed()).map_err(|wait| {
             let CallerByteRate { at_once, per_second } = self.bucket.rate;
             let message = format!(
-                "you have {} too much recently (limit: {at_once} bytes at once, then \
+                "you have {} too many bytes recently (limit: {at_once} bytes at once, then \
                  {per_second} bytes per second)",
                 self.verb
             );

@@ -37,7 +37,7 @@ impl BindingSizeCounter {
         self.values += 1;
         match self.values <= VALUES_MAX {
             true => Ok(()),
-            false => Err(format!("it uses more than {VALUES_MAX} values of the input")),
+            false => Err(format!("the expression uses more than {VALUES_MAX} values of the input")),
         }
     }
 }
@@ -94,7 +94,7 @@ pub(super) fn bind_input<'v>(
         }
     }
     if loops && meter.values.saturating_mul(meter.bytes) > STEPS_MAX {
-        return Err("its loops go over too much of the input".to_owned());
+        return Err("the loops of the expression read too much of the input".to_owned());
     }
     Ok(CelMap::from(bound))
 }

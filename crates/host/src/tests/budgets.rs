@@ -83,7 +83,7 @@ async fn a_caller_that_wrote_too_much_gets_a_retry_time_and_is_admitted_after_it
     for _ in 0..2 {
         write(&test_host, "ada", 60_000, 0).await.expect("it fits");
     }
-    let after = retry_time(write(&test_host, "ada", 1, 0).await, "written too much recently");
+    let after = retry_time(write(&test_host, "ada", 1, 0).await, "written too many bytes recently");
     assert!(!after.is_zero() && after < Duration::from_millis(500), "{after:?}");
     // A call that writes nothing, and another caller, are not limited.
     write(&test_host, "ada", 0, 0).await.expect("it writes nothing");
@@ -100,8 +100,10 @@ async fn a_caller_that_received_too_much_gets_a_retry_time_and_others_are_not_li
     for _ in 0..2 {
         write(&test_host, "ada", 0, 80_000).await.expect("it fits");
     }
-    let after =
-        retry_time(write(&test_host, "ada", 0, 1).await, "sent and received too much recently");
+    let after = retry_time(
+        write(&test_host, "ada", 0, 1).await,
+        "sent and received too many bytes recently",
+    );
     assert!(!after.is_zero() && after < Duration::from_secs(2), "{after:?}");
     write(&test_host, "bob", 0, 1).await.expect("his first");
     tokio::time::sleep(after).await;

@@ -179,7 +179,8 @@ impl<'g> CallerToolSearch<'g> {
                     describe(&entry, &mut text);
                 }
                 None => {
-                    _ = writeln!(text, "no tool is named `{}`; nearest:", shorten(name));
+                    let name_shown = shorten(name);
+                    _ = writeln!(text, "no tool is named `{name_shown}`; the most similar are:");
                     for line in self.nearest(name, 3) {
                         _ = writeln!(text, "{line}");
                     }

@@ -94,7 +94,7 @@ pub(crate) async fn forward(gate: &Gate, call: &mut ToolCall) -> Result<Vec<Stri
         Some(entry) => {
             let id = entry.spec().id.as_str();
             if fold_name(id) != fold_name(&name) {
-                notes.push(format!("`{}` was read as `{}`", shorten(&name), fold_name(id)));
+                notes.push(format!("`{}` was corrected to `{}`", shorten(&name), fold_name(id)));
             }
             id.to_owned()
         }
@@ -158,10 +158,10 @@ fn read_fields(
         // The name of the tool may have slipped into its arguments.
         None => match arguments.shift_remove("name") {
             Some(Value::String(name)) => {
-                notes.push("`name` belongs beside `arguments`".to_owned());
+                notes.push("put `name` next to `arguments`, not inside it".to_owned());
                 name
             }
-            _ => return Err(problem("/name", "it is missing: the name of the tool to call")),
+            _ => return Err(problem("/name", "the name of the tool to call is missing")),
         },
         Some(_) => return Err(problem("/name", "it must be a string")),
     };
@@ -171,7 +171,7 @@ fn read_fields(
             let names = names.join("`, `");
             return Err(problem("/arguments", &format!("move `{}` into it", shorten(&names))));
         }
-        notes.push("the tool's arguments belong into `arguments`".to_owned());
+        notes.push("put the tool's arguments into `arguments`".to_owned());
         arguments = fields;
     }
     Ok((name, Value::Object(arguments)))

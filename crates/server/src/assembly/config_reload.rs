@@ -60,7 +60,7 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
             Err(err) => {
                 let file = self.file.display();
                 tracing::warn!(
-                    "changes of {file} need a restart, because it cannot be watched: {err}"
+                    "changes to {file} need a restart, because the file cannot be watched: {err}"
                 );
                 return ActivityGuard::none();
             }
@@ -129,8 +129,8 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
             Err(err) => {
                 let hint = confinement_hint(&err);
                 return tracing::error!(
-                    "the settings are unchanged, and the earlier ones stay in force. No part of \
-                     the change applies, not even a restriction: {err:#}{hint}"
+                    "the settings are unchanged, and the earlier ones stay active. No part of the \
+                     change applies, not even a restriction: {err:#}{hint}"
                 );
             }
         };
@@ -156,7 +156,7 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
             .filter(|name| !name.starts_with("upstream."))
             .collect();
         if !names.is_empty() {
-            tracing::info!("{file} was read again; in force now: {}", names.join(", "));
+            tracing::info!("{file} was read again; active now: {}", names.join(", "));
         }
         for (name, change) in upstreams {
             tracing::info!("{file} was read again: the upstream `{name}` {change}");

@@ -104,7 +104,7 @@ pub(super) fn run(args: &ConnectArgs) -> anyhow::Result<ExitCode> {
     }
     planned.write(&settings.file, &args.name)?;
     complain(&match args.remove {
-        true => format!("the change of {shown} is undone"),
+        true => format!("the change to {shown} is undone"),
         false => format!("{shown} has the server `{}`; {}", args.name, client.next_step),
     });
     Ok(ExitCode::SUCCESS)
@@ -218,8 +218,8 @@ impl ClientSettings {
         let top = self.folder.ancestors().find(is_top).filter(|top| *top != self.folder)?;
         let (folder, top) = (self.folder.display(), top.display());
         Some(format!(
-            "the server serves only {folder}, a subfolder of the git repository {top}; for all of \
-             it, use --folder {top}"
+            "the server serves only {folder}, a subfolder of the git repository {top}; to serve \
+             all of the repository, use --folder {top}"
         ))
     }
 

@@ -132,7 +132,9 @@ impl AssetSchemaValidators {
                     error_messages::collect_errors(found, asset, &self.documents, check)?;
                 if errors.is_empty() {
                     return Ok(whole(
-                        "a text in it takes too long to match a pattern of the schema".to_owned(),
+                        "a text in the value takes too long to match a pattern of the \
+                         schema"
+                            .to_owned(),
                     ));
                 }
                 errors.sort();

@@ -85,7 +85,7 @@ impl Tool for GitBlame {
         let from = start_line.unwrap_or(1).max(1);
         let to = end_line.unwrap_or(u32::MAX).min(from.saturating_add(LINES_MAX - 1));
         if to < from {
-            let message = format!("the last line is before the first, {from}");
+            let message = format!("the last line is before the first line, {from}");
             return Err(ToolError::invalid("/end_line", message));
         }
         let blame = repository

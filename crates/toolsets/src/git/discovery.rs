@@ -303,7 +303,7 @@ fn relative_to_root(root: &Root, path: &Path, folder: &str) -> Result<String, To
 fn outside_error(folder: &str, path: &Path) -> ToolError {
     ToolError::not_allowed(format!(
         "a part of the repository in {} is outside the workspace, at {}; use a workspace that \
-         contains the whole repository",
+         contains all parts of the repository",
         quoted_path(folder),
         quoted_path(&path.to_string_lossy())
     ))

@@ -240,8 +240,7 @@ impl Tool for SearchNames {
         match cursor {
             Some(cursor) => note += &format!("; continue with cursor: {cursor}"),
             None if *truncated => {
-                note += "; there may be more, too many to list: narrow the search by path \
-                    or tags";
+                note += "; there may be more, but too many to list: set path or tags to find fewer";
             }
             None => {}
         }
@@ -254,7 +253,7 @@ impl Tool for SearchNames {
 fn explain_no_name(query: &str, is_known: bool) -> String {
     let query = escape_line(query);
     match is_known {
-        true => format!("no definition with a name like `{query}` has one of these `kinds`"),
+        true => format!("no definition of these `kinds` has a name like `{query}`"),
         false => format!(
             "no definition in the searched files has a name like `{query}`; find other \
              occurrences with search_text, or describe it with search_semantic"

@@ -146,7 +146,7 @@ async fn no_edit_is_made_if_one_does_not_match() {
     let edits = json!([{ "old": "a", "new": "A" }, { "old": "missing entirely", "new": "B" }]);
     let (pointer, message) = expect_refusal("a\nb\n", edits).await;
     assert_eq!(pointer, "/edits/1/old");
-    assert!(message.contains("neither is similar text"), "{message}");
+    assert!(message.contains("no similar text"), "{message}");
 }
 
 #[tokio::test]
@@ -224,7 +224,7 @@ async fn similar_text_is_shown_with_the_difference_and_the_text_to_use() {
         (
             "fn a() {\n    b();\n}\n",
             "     1\tfn a() {\n     2\t    b();\n",
-            r#"its lines begin with line numbers, which are not in the file; use as old: "fn a() {\n    b();\n""#,
+            r#"the text contains line numbers, and the file does not; use as old: "fn a() {\n    b();\n""#,
         ),
         (
             "a \u{201c}b\u{201d} \u{2019}c\n",

@@ -69,7 +69,7 @@ async fn the_diff_of_a_utf_16_file_is_its_text() {
     let missing = json!([{ "old": "three", "new": "x" }]);
     let (pointer, message) = expect_refusal(utf16be("\u{feff}one\n"), missing).await;
     assert_eq!(pointer, "/edits/0/old");
-    assert!(message.starts_with("it is not in `f`"), "{message}");
+    assert!(message.starts_with("the text to replace is not in `f`"), "{message}");
 }
 
 #[tokio::test]

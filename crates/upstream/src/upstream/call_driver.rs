@@ -435,7 +435,7 @@ pub(crate) fn parse_questions(requests: Option<&Value>) -> Result<ClientQuestion
         let params = request.get("params").unwrap_or(&Value::Null);
         let question = parse_question(method, params, key);
         let question = question.map_err(|why| {
-            let message = format!("its question `{key}` has an unknown form: {why}");
+            let message = format!("its question `{key}` is invalid: {why}");
             ToolError::new(ToolErrorKind::Failed, message)
         })?;
         Ok((key.clone(), question))

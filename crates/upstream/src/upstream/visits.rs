@@ -64,8 +64,8 @@ impl UrlElicitations {
         if pages.is_empty() || pages.len() > PAGES_MAX || self.times > REFUSALS_MAX {
             let message = &error.message;
             return Err(ToolError::failed(format!(
-                "it requires page visits, but names no page or too many, or requires a visit too \
-                 often: {message}"
+                "the upstream asks the user to open pages, but its request names no page or too \
+                 many, or is repeated too often: {message}"
             )));
         }
         let open: Vec<_> =
@@ -79,7 +79,10 @@ impl UrlElicitations {
         let answers = receiver.ask_visits(&open).await?;
         if !all_accepted(&answers) {
             let why = &error.message;
-            let message = format!("the page that the upstream requires was not visited: {why}");
+            let message = format!(
+                "the user did not open the page that the upstream requires: \
+                 {why}"
+            );
             return Err(ToolError::new(ToolErrorKind::NotAllowed, message));
         }
         self.agreed.extend(open.into_iter().map(visit_id));

@@ -113,8 +113,8 @@ impl Root {
         let inside = target.strip_prefix(self.path()).ok().and_then(Path::to_str);
         ToolError::not_allowed(match inside {
             Some(inside) => format!(
-                "{link} is a symlink to an absolute path, which is not followed even though it \
-                 leads back inside; use {} instead",
+                "{link} is a symlink to an absolute path, which is not followed even if it leads \
+                 into the workspace; use {} instead",
                 quoted_path(inside)
             ),
             None => format!("{link} is a symlink that leads out of the workspace"),

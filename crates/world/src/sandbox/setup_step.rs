@@ -83,7 +83,7 @@ impl SandboxSetupStep {
             Self::Groups => "joining the control groups",
             Self::Namespaces => "creating namespaces",
             Self::UserIds => "mapping the user ID",
-            Self::Sources => "opening the visible paths",
+            Self::Sources => "opening the paths that the sandbox makes visible",
             Self::Root => "building the view",
             Self::Proc => "mounting its own /proc",
             Self::Network => "setting up its own network",

@@ -36,7 +36,7 @@ pub fn parse_question(method: &str, params: &Value, key: &str) -> Result<ClientQ
             parse_sampling(params).map(|it| ClientQuestion::Sample(Box::new(it)))
         }
         "roots/list" => Ok(ClientQuestion::Roots),
-        other => Err(format!("a client does not answer `{other}`")),
+        other => Err(format!("clients do not answer `{other}`")),
     }
 }
 
@@ -48,7 +48,8 @@ fn web_page(url: String) -> Result<String, &'static str> {
         return Err("`url` is refused, because it does not begin with `https://` or `http://`");
     }
     if !url.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("`url` is refused, because it has a character that a URL must escape");
+        return Err("`url` is refused, because it contains a character that must be escaped in a \
+                    URL");
     }
     Ok(url)
 }

@@ -276,7 +276,10 @@ impl LeaseRenewalTask {
                 let renewed = lease.renew(&pool).await;
                 match &renewed {
                     Err(err) if was_renewed => {
-                        tracing::warn!("{err}; this server may lose its jobs to other servers");
+                        tracing::warn!(
+                            "{err}; other servers may take over the jobs of this \
+                             server"
+                        );
                     }
                     Ok(()) if !was_renewed => {
                         tracing::info!("{} is available again", pool.display_name());

@@ -173,7 +173,7 @@ fn resolve(path: &Path) -> anyhow::Result<PathBuf> {
         existing = parent;
     }
     let resolved = fs::canonicalize(existing).map_err(|err| {
-        anyhow!("{} is a link that leads nowhere ({err}); remove it first", existing.display())
+        anyhow!("{} is a broken link ({err}); remove it first", existing.display())
     })?;
     Ok(missing.into_iter().rev().fold(resolved, |path, name| path.join(name)))
 }

@@ -50,9 +50,9 @@ const READ_KEYS: [&str; 18] = [
 const IGNORED_KEYS: [&str; 8] =
     ["name", "title", "description", "id", "icon", "source", "gallery", "version"];
 
-/// Reason why an entry that starts toolgate itself is not imported.
-const IS_TOOLGATE_ITSELF: &str = "it is toolgate itself, which would start itself again and again; to serve \
-                      another folder through it, write the table by hand";
+/// Reason why toolgate itself is not imported.
+const IS_TOOLGATE_ITSELF: &str = "this server is toolgate itself, which would start itself again \
+                                  and again; to serve another folder, write the table by hand";
 
 #[derive(clap::Args)]
 #[command(after_help = "\

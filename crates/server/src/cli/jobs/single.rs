@@ -51,7 +51,7 @@ pub(super) async fn show_job(
             Ok(Some(ended)) => ended,
             Ok(None) => {
                 complain(&format!(
-                    "job {} goes on; `toolgate jobs {}` follows it again",
+                    "job {} continues; `toolgate jobs {}` follows it again",
                     job.id,
                     table::short_id(&job)
                 ));

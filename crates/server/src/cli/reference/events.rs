@@ -107,7 +107,7 @@ fn call_events() -> anyhow::Result<Vec<(&'static str, StreamMessageExamples)>> {
             "output of a program",
             CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: "ok\n".to_owned() },
         ),
-        ("a person has visited a page", CallEvent::VisitFinished { id: "v1".to_owned() }),
+        ("a person has opened a page", CallEvent::VisitFinished { id: "v1".to_owned() }),
     ];
     let line =
         |method: &str, params: &Value| MessageFrame::from_line(rpc(method, params).to_string());

@@ -56,7 +56,7 @@ pub(super) fn read(name: &str, frames: &[MessageFrame]) -> anyhow::Result<Parsed
 pub(super) fn request(name: &str, frames: &[MessageFrame]) -> anyhow::Result<PendingRequest> {
     match read(name, frames)? {
         ParsedFrame::Request(request) => Ok(request),
-        _ => bail!("a sample of the dialect `{name}` is not a request"),
+        _ => bail!("a sample for dialect `{name}` is not a valid request"),
     }
 }
 

@@ -311,7 +311,7 @@ fn links_are_followed_in_the_home_folder_and_kept_inside_a_project() {
     assert_eq!(machine.read("dotfiles/mcp.json"), CURSOR.text);
     symlink("nowhere", machine.path("app/.mcp.json")).unwrap();
     let done = connect(&machine, &["claude", "--yes"]);
-    assert!(done.code == 2 && done.err.contains("leads nowhere"), "{done:?}");
+    assert!(done.code == 2 && done.err.contains("broken link"), "{done:?}");
 }
 
 #[test]

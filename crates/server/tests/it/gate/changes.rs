@@ -42,7 +42,7 @@ fn a_changed_rule_decides_about_the_next_call_of_a_connected_client() {
     wait_until("it is in force", || read(&mut client, "README.md")["result"]["isError"] == true);
     assert!(refusal(&read(&mut client, "README.md")).contains("closed for now"));
     let log = client.server().log();
-    assert!(log.contains("in force now: policy.rules"), "{log}");
+    assert!(log.contains("active now: policy.rules"), "{log}");
     replace(&workspace, "toolgate.toml", "[tools]\ndeny = [\"files.write\"]\n");
     wait_until("the tool is gone", || !has_tool(&mut client, "files_write"));
     assert_eq!(structured(&read(&mut client, "README.md"))["content"], Workspace::README);
@@ -61,11 +61,11 @@ fn changed_limits_apply_and_unchanged_ones_keep_counting() {
         [false, false, true]
     );
     replace(&workspace, "toolgate.toml", &format!("{}[git]\nprograms = [\"hooks\"]\n", rate(2)));
-    wait_until("it is in force", || client.server().log().contains("in force now: git.programs"));
+    wait_until("it is in force", || client.server().log().contains("active now: git.programs"));
     assert!(limited(&mut client), "another setting gives no more calls");
     replace(&workspace, "toolgate.toml", &rate(5));
     wait_until("it is in force", || {
-        client.server().log().contains("in force now: git.programs, limits")
+        client.server().log().contains("active now: git.programs, limits")
     });
     assert!(!limited(&mut client));
 }
@@ -146,7 +146,7 @@ fn changes_that_need_a_restart_are_named_and_all_others_apply() {
                     [tools]\ndeny = [\"files.copy\"]\n[log]\nlevel = \"debug\"\n";
     replace(&workspace, "toolgate.toml", settings);
     wait_until("the others apply", || !has_tool(&mut client, "files_copy"));
-    let applied = "in force now: log.level, tools.deny";
+    let applied = "active now: log.level, tools.deny";
     wait_until("they are logged", || client.server().log().contains(applied));
     let expected = "these changes need a restart: jobs.to, server.url";
     wait_until("the names are logged", || client.server().log().contains(expected));
@@ -207,7 +207,7 @@ fn a_call_in_flight_ends_under_the_settings_that_it_began_with() {
     wait_until("it runs", || workspace.path("ran").exists());
     let denied = format!("{settings}\n[tools]\ndeny = [\"work.wait\"]\n");
     replace(&workspace, "toolgate.toml", &denied);
-    wait_until("it is in force", || client.server().log().contains("in force now: tools.deny"));
+    wait_until("it is in force", || client.server().log().contains("active now: tools.deny"));
     std::thread::sleep(Duration::from_millis(50));
     workspace.put("go", "");
     let crate::support::ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };

@@ -93,7 +93,7 @@ fn a_declined_visit_is_an_error() {
     let decline = |_: &Value| json!({ "action": "decline" });
     let (answer, requests) = converse(&mut client, "tools/call", secret(&workspace), decline);
     assert_eq!(answer["result"]["isError"], true, "{answer}");
-    assert!(text(&answer).contains("was not visited"), "{answer}");
+    assert!(text(&answer).contains("did not open the page"), "{answer}");
     assert_eq!((requests.len(), calls(&workspace)), (1, 1), "{requests:?}");
 }
 

@@ -33,20 +33,23 @@ pub(super) fn explain_missing(flat: &LfNormalizedText<'_>, old: &[u8], path: &st
             false => "remove them".to_owned(),
         };
         return format!(
-            "it is not in {path}: its lines begin with line numbers, which are not in the file; \
-             {advice}"
+            "the text to replace is not in {path}: the text contains line numbers, and the file \
+             does not; {advice}"
         );
     }
     if flat.text.len() > FILE_BYTES_MAX {
         return format!(
-            "it is not in {path}; the file is too large to search for similar text: read that \
-             part again and copy the text"
+            "the text to replace is not in {path}, and the file is too large to search for \
+             similar text; read that part again and copy the text"
         );
     }
     let file = ComparableText::new(&flat.text);
     let text = ComparableText::new(old);
     if text.bytes.is_empty() {
-        return format!("it is only whitespace, and {path} does not contain it; use line numbers");
+        return format!(
+            "the text to replace is only whitespace, and {path} does not contain it; use line \
+             numbers"
+        );
     }
     let start = longest_common(&text.bytes, |len| memmem::find(&file.bytes, &text.bytes[..len]));
     if start.len == text.bytes.len() {
@@ -66,7 +69,10 @@ pub(super) fn explain_missing(flat: &LfNormalizedText<'_>, old: &[u8], path: &st
     let tail = |len| memmem::find(&file.bytes, &text.bytes[text.bytes.len() - len..]);
     let end = longest_common(&text.bytes, tail);
     if start.len.max(end.len) < COMMON_BYTES_MIN.min(text.bytes.len().div_ceil(2)) {
-        return format!("it is not in {path}, and neither is similar text; read the file again");
+        return format!(
+            "the text to replace is not in {path}, and the file has no similar text; read the file \
+             again"
+        );
     }
     let begins_alike = start.len >= end.len;
     let (in_file, in_old) = if begins_alike {
@@ -76,16 +82,22 @@ pub(super) fn explain_missing(flat: &LfNormalizedText<'_>, old: &[u8], path: &st
     };
     let Some(in_file) = in_file else {
         return match begins_alike {
-            true => format!("it is not in {path}: the file ends before the end of old"),
-            false => format!("it is not in {path}: the file begins after the beginning of old"),
+            true => format!(
+                "the text to replace is not in {path}: the file ends before the end of \
+                 old"
+            ),
+            false => format!(
+                "the text to replace is not in {path}: the file begins after the beginning of \
+                 old"
+            ),
         };
     };
     let line = flat.line_of(in_file);
     let side = if begins_alike { "up to" } else { "after" };
     let in_old = in_old.unwrap_or(old.len());
     format!(
-        "it is not in {path}; the most similar text matches it {side} line {line}, where the file \
-         has {} and old has {}",
+        "the text to replace is not in {path}; the most similar text matches it {side} line \
+         {line}, where the file has {} and old has {}",
         quote_line_at(&flat.text, in_file),
         quote_line_at(old, in_old)
     )
@@ -123,7 +135,8 @@ fn describe_near_match(
         let line = flat.line_of(from);
         let side = if is_begun { "continues" } else { "begins earlier" };
         return format!(
-            "it is not in {path}; the most similar text is in line {line}, which {side}: {}",
+            "the text to replace is not in {path}; the most similar text is in line {line}, which \
+             {side}: {}",
             quote_line_at(&flat.text, from)
         );
     }
@@ -149,7 +162,10 @@ fn describe_near_match(
         Ok(_) if found.len() <= ADVICE_BYTES_MAX => format!("use as old: {}", escape_json(found)),
         Ok(_) | Err(_) => format!("use start_line: {line} and end_line: {end} instead"),
     };
-    format!("it is not in {path}; the text at line {line} differs only in {what}: {how}; {advice}")
+    format!(
+        "the text to replace is not in {path}; the text at line {line} differs only in {what}: \
+         {how}; {advice}"
+    )
 }
 
 /// Names the kind of difference between `found` and `old` in a few words.

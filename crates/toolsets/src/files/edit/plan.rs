@@ -70,9 +70,11 @@ pub(super) fn validate_change(
     let super::FileEditChange { old, new, replace_all, count, start_line, end_line, path: _ } =
         change;
     match (old.as_deref(), *start_line) {
-        (Some(_), Some(_)) => {
-            invalid("", "it has both old and start_line; give old, or start_line and end_line")
-        }
+        (Some(_), Some(_)) => invalid(
+            "",
+            "the edit has both old and start_line; give old, or start_line and \
+             end_line",
+        ),
         (Some(_), None) if end_line.is_some() => invalid("/end_line", "it requires start_line"),
         (Some(""), None) => {
             invalid("/old", "it is empty; to insert, give start_line and end_line: start_line - 1")
@@ -100,7 +102,7 @@ pub(super) fn validate_change(
             }
             Ok(PlannedTextChange::Lines { first, end: last.saturating_add(1), new })
         }
-        (None, None) => invalid("", "it has no old and no start_line; give one of them"),
+        (None, None) => invalid("", "the edit has neither old nor start_line; give one of them"),
     }
 }
 
@@ -204,7 +206,7 @@ impl<'p> EditMemoryBudget<'p> {
             return Ok(());
         }
         let message = format!(
-            "it brings the places to change to {}; one call can change at most {PLACES_MAX}",
+            "with this edit, the call would change {} places; at most {PLACES_MAX} are allowed",
             self.places
         );
         Err(ToolError::invalid(format!("/edits/{edit}/old"), message))

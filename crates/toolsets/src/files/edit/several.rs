@@ -36,7 +36,7 @@ pub(super) fn edits_by_file(input: &EditFileInput) -> Result<Vec<FileEdits<'_>>,
         }
     }
     if files.len() > 1 && input.if_match.is_some() {
-        let message = "it belongs to one file, and the call edits several; leave it out";
+        let message = "if_match applies to one file, and the call edits several; leave it out";
         return Err(ToolError::invalid("/if_match", message));
     }
     Ok(files)
@@ -58,7 +58,10 @@ pub(super) fn edit_files(
         let edit = editor.check(file).map_err(|err| file.with_call_positions(err))?;
         let is_same = |(_, known): &(String, CheckedFileEdit)| known.meta.is_same_entry(&edit.meta);
         if checked.iter().any(is_same) {
-            let message = format!("{} is named in two ways; use one", quoted_path(&edit.path));
+            let message = format!(
+                "{} is named in two different ways; use only one of them",
+                quoted_path(&edit.path)
+            );
             return Err(ToolError::invalid("/edits", message));
         }
         // All of it is in memory until the last file is checked.

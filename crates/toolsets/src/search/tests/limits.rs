@@ -140,7 +140,7 @@ async fn an_incomplete_list_of_definitions_is_marked_as_truncated() {
     // A definition of a rare kind may be missing from the list, and the last page says so.
     let (page, note) = call(&service, "search.names", input(json!({ "kinds": ["type"] }))).await;
     assert!(summary(&page).0 <= 1 && summary(&page).1 && page["cursor"].is_null(), "{page}");
-    assert!(note.ends_with("narrow the search by path or tags"), "{note}");
+    assert!(note.ends_with("set path or tags to find fewer"), "{note}");
 }
 
 #[tokio::test]

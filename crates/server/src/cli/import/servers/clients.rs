@@ -46,7 +46,10 @@ pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<LoadedC
         }
     }
     if found.clients.is_empty() && !found.has_broken {
-        bail!("found no file of a known client; name one: toolgate import servers FILE");
+        bail!(
+            "no settings file of a known MCP client was found; name a file: toolgate import \
+             servers FILE"
+        );
     }
     Ok(found)
 }

@@ -270,7 +270,7 @@ pub(super) async fn prepare_tables(
         } else if form == index_form() {
             IndexOpenOutcome::Rebuilt("some of its tables were missing".to_owned())
         } else {
-            IndexOpenOutcome::Rebuilt("it was created by another version".to_owned())
+            IndexOpenOutcome::Rebuilt("another version of toolgate created it".to_owned())
         }
     };
     work.commit().await?;
