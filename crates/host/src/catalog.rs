@@ -71,7 +71,8 @@ pub enum CatalogError {
     },
     /// Several owners offer tools whose names look alike in some dialect.
     #[error(
-        "its name is also used by `{}`; give each upstream its own `prefix`, or leave out all but \
+        "the tool's name is also used by `{}`; give each upstream its own `prefix`, or leave out \
+         all but \
          one with `!NAME` in `tools`",
         owners.join("`, `")
     )]

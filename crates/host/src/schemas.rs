@@ -383,10 +383,7 @@ impl LazySchemaValidator {
         let compiled = match self.compile() {
             Ok((_, compiled)) => compiled,
             Err(why) => {
-                return whole(format!(
-                    "the value cannot be validated, because its schema is invalid: \
-                     {why}"
-                ));
+                return whole(format!("the value cannot be validated: invalid schema: {why}"));
             }
         };
         match compiled.check(value) {
@@ -405,11 +402,9 @@ impl LazySchemaValidator {
         });
         let problems: Vec<_> = problems.collect();
         match problems.is_empty() {
-            true => whole(
-                "a text in the value takes too long to match a pattern of the \
-                 schema"
-                    .to_owned(),
-            ),
+            true => {
+                whole("a text in the value takes too long to match a schema pattern".to_owned())
+            }
             false => problems,
         }
     }

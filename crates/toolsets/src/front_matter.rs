@@ -122,7 +122,7 @@ pub(crate) fn split(text: &str) -> Result<MarkdownFileParts<'_>, FileProblem> {
     let text = strip_byte_order_mark(text);
     let first = text.split_inclusive('\n').next().unwrap_or_default();
     if first.strip_suffix('\n').map(str::trim_end) != Some("---") {
-        let message = "it does not begin with front matter: a line `---`, YAML, a line `---`";
+        let message = "the file does not begin with front matter: a line `---`, YAML, a line `---`";
         return Err(FileProblem::at_line(1, message));
     }
     let rest = &text[first.len()..];

@@ -34,7 +34,7 @@ const FILE_HEADER: &str = "# Written by toolgate: the approved definitions of it
 const REPAIR_ADVICE: &str =
     "restore the file from version control, or remove it, review the tools and pin them again";
 
-const EDITED_BY_HAND: &str = "its hash does not match, so it was edited by hand";
+const EDITED_BY_HAND: &str = "the hash does not match, so the file was edited by hand";
 const LISTED_TWICE: &str = "it is listed twice";
 
 /// The parts of an upstream's tool on which a model or a caller relies.

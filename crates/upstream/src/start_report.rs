@@ -99,7 +99,8 @@ impl UpstreamStartReport {
             .collect();
         if self.output.iter().any(|line| line.to_ascii_lowercase().starts_with(LENGTH_HEADER)) {
             lines.push(
-                "it frames messages with `Content-Length`, but MCP over stdio has one message per \
+                "the program frames messages with `Content-Length`, but MCP over stdio has one \
+                 message per \
                  line"
                     .to_owned(),
             );

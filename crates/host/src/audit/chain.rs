@@ -65,7 +65,7 @@ impl AuditKey {
         file.take(1024).read_to_string(&mut text)?;
         let secret = Hash::from_hex(text.trim()).map_err(|_| {
             io::Error::other(
-                "it does not contain a key: a key is 64 hexadecimal digits and nothing else",
+                "the file does not contain a key: a key is 64 hexadecimal digits and nothing else",
             )
         })?;
         Ok(Self::from_secret(secret.as_bytes()))

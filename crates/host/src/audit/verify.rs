@@ -268,7 +268,7 @@ impl AuditLogVerifier<'_> {
         }
         let begins = || Some(AuditChainEnd { seq: line.seq.checked_sub(1)?, mac: line.prev? });
         let Some(before) = self.link.or_else(begins) else {
-            return Err("it does not refer to a previous line".to_owned());
+            return Err("the line does not refer to a previous line".to_owned());
         };
         if line.seq != before.seq + 1 {
             return Err(match line.seq.checked_sub(before.seq + 1) {
@@ -279,9 +279,9 @@ impl AuditLogVerifier<'_> {
         }
         let follows = line.prev.is_some() == is_first;
         let after = line.verify_after(before, self.key).filter(|_| follows);
-        let after = after.ok_or("it or the line before it was changed")?;
+        let after = after.ok_or("this line or the line before it was changed")?;
         if after.seq == self.head.seq && after != self.head {
-            return Err("it differs from the line that was written here".to_owned());
+            return Err("the line differs from the line that was written here".to_owned());
         }
         if self.link.is_none() && contains(line.body, UNPROVEN_FIELDS) {
             return Err(

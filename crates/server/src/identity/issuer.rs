@@ -168,14 +168,14 @@ impl TokenIssuer {
             };
             let metadata: TokenIssuerMetadata =
                 serde_json::from_slice(strip_byte_order_mark_bytes(&json))
-                    .map_err(|err| format!("its metadata is invalid: {err}"))?;
+                    .map_err(|err| format!("the issuer's metadata is invalid: {err}"))?;
             // Without this check, another server could present its own keys.
             if metadata.issuer != issuer {
-                return Err("its metadata names a different issuer".to_owned());
+                return Err("the issuer's metadata names a different issuer".to_owned());
             }
             let target = encrypted_target(&metadata.jwks_uri)?;
             if issuer.starts_with("https:") && !metadata.jwks_uri.starts_with("https:") {
-                return Err("its metadata names an unencrypted URL for its keys".to_owned());
+                return Err("the issuer's metadata names an unencrypted URL for keys".to_owned());
             }
             return Ok(target);
         }

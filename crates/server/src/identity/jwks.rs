@@ -38,14 +38,14 @@ impl JwkSet {
     /// uses symmetric keys.
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
         let document: JwkSetDocument = serde_json::from_slice(strip_byte_order_mark_bytes(json))
-            .map_err(|err| format!("it is not a key set: {err}"))?;
+            .map_err(|err| format!("the answer is not a key set: {err}"))?;
         if document.keys.len() > KEYS_MAX {
-            return Err(format!("it has more than {KEYS_MAX} keys"));
+            return Err(format!("the key set has more than {KEYS_MAX} keys"));
         }
         let keys: Vec<TokenVerificationKey> =
             document.keys.into_iter().filter_map(parse_key).collect();
         if keys.is_empty() {
-            return Err("it has no usable signing key".to_owned());
+            return Err("the key set has no usable signing key".to_owned());
         }
         Ok(Self(keys))
     }

@@ -85,29 +85,30 @@ impl<'t> UnverifiedToken<'t> {
     /// Parses the token `text`. The error is a reason for the log.
     pub(super) fn parse(text: &'t [u8]) -> Result<Self, &'static str> {
         if text.len() > TOKEN_BYTES_MAX {
-            return Err("it is too long");
+            return Err("the token is too long");
         }
         let mut parts = text.split(|byte| *byte == b'.');
         let (Some(head), Some(claims), Some(signature), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err("it does not have three parts");
+            return Err("the token does not have three parts");
         };
-        let decoded = |part| URL_SAFE_NO_PAD.decode(part).map_err(|_| "it is not valid base64url");
+        let decoded =
+            |part| URL_SAFE_NO_PAD.decode(part).map_err(|_| "the token is not valid base64url");
         let header: JwsHeader =
-            serde_json::from_slice(&decoded(head)?).map_err(|_| "its header is invalid")?;
+            serde_json::from_slice(&decoded(head)?).map_err(|_| "the token's header is invalid")?;
         let JwsHeader { alg, kid, typ, crit, b64, zip, enc } = header;
         if crit || b64 || zip || enc {
-            return Err("its header has an unsupported extension");
+            return Err("the token's header has an unsupported extension");
         }
         if !typ.is_none_or(|typ| is_access_token(&typ)) {
-            return Err("it is not an access token");
+            return Err("the token is not an access token");
         }
         if kid.as_ref().is_some_and(|kid| kid.len() > KID_BYTES_MAX) {
-            return Err("its key id is too long");
+            return Err("the token's key id is too long");
         }
         let algorithm = JwsAlgorithm::deserialize(serde_json::Value::String(alg));
-        let algorithm = algorithm.map_err(|_| "its algorithm is not supported")?;
+        let algorithm = algorithm.map_err(|_| "the token's algorithm is not supported")?;
         Ok(Self {
             algorithm,
             kid,

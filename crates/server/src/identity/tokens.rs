@@ -173,33 +173,33 @@ impl TokenValidator {
     ) -> Result<TokenCheckResult, &'static str> {
         let token = UnverifiedToken::parse(text)?;
         let claims: TokenClaims =
-            serde_json::from_slice(&token.claims).map_err(|_| "its claims are invalid")?;
+            serde_json::from_slice(&token.claims).map_err(|_| "the token's claims are invalid")?;
         // Nothing is verified yet: the issuer claim only selects the keys for verification.
         let accepted =
             self.issuers.iter().find(|accepted| accepted.issuer.settings.issuer == claims.iss);
         let AcceptedTokenIssuer { issuer, audience } =
-            accepted.ok_or("its issuer is not accepted")?;
+            accepted.ok_or("the token's issuer is not accepted")?;
         let Some(keys) = issuer.keys() else {
             let pending = || TokenCheckResult::NeedsKeys(PendingToken(issuer.clone()));
             return Ok(if fetched { TokenCheckResult::KeysUnavailable } else { pending() });
         };
         match keys.verify(&token) {
             Some(true) => {}
-            Some(false) => return Err("its signature is invalid"),
+            Some(false) => return Err("the token's signature is invalid"),
             None if !fetched => {
                 return Ok(TokenCheckResult::NeedsKeys(PendingToken(issuer.clone())));
             }
-            None => return Err("its issuer has no such key"),
+            None => return Err("the token's issuer has no such key"),
         }
         let is_for_us =
             claims.aud.iter().flat_map(StringOrList::as_slice).any(|aud| audience.contains(aud));
         if !is_for_us {
-            return Err("its audience is another server");
+            return Err("the token's audience is another server");
         }
         if claims.cnf {
-            return Err("it is bound to a proof-of-possession key, which cannot be checked");
+            return Err("the token is bound to a proof-of-possession key, which cannot be checked");
         }
-        let expires = claims.exp.filter(|exp| exp.is_finite()).ok_or("it has no expiry")?;
+        let expires = claims.exp.filter(|exp| exp.is_finite()).ok_or("the token has no expiry")?;
         let now = Timestamp::now().as_duration().as_secs_f64();
         if now >= expires + LEEWAY_S || claims.nbf.is_some_and(|from| now < from - LEEWAY_S) {
             return Ok(TokenCheckResult::NotValidNow);
@@ -235,7 +235,7 @@ fn token_caller(
     let subject = claims.sub.as_deref().unwrap_or_default();
     let is_visible = subject.bytes().all(|byte| matches!(byte, 0x21..=0x7e));
     if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX || !is_visible {
-        return Err("its subject is missing or invalid");
+        return Err("the token's subject is missing or invalid");
     }
     let scopes = claims.scope.iter().chain(&claims.scp).flat_map(StringOrList::as_slice);
     let scopes = distinct_words(scopes.flat_map(|scopes| scopes.split(' ')))?;
@@ -243,11 +243,11 @@ fn token_caller(
         None => Vec::new(),
         Some(claim) => {
             let claims: Value =
-                serde_json::from_slice(json).map_err(|_| "its claims are invalid")?;
+                serde_json::from_slice(json).map_err(|_| "the token's claims are invalid")?;
             let roles = match claims.get(claim) {
                 None | Some(Value::Null) => Vec::new(),
                 Some(roles) => StringOrList::deserialize(roles)
-                    .map_err(|_| "its roles are not a list of names")?
+                    .map_err(|_| "the token's roles are not a list of names")?
                     .as_slice()
                     .to_vec(),
             };
@@ -265,7 +265,7 @@ fn distinct_words<'w>(words: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<st
     let mut distinct: Vec<Arc<str>> = Vec::new();
     for word in words.filter(|word| !word.is_empty()) {
         if word.len() > WORD_BYTES_MAX || distinct.len() == WORDS_MAX {
-            return Err("it has too many or too long scopes or roles");
+            return Err("the token has too many or too long scopes or roles");
         }
         if !distinct.iter().any(|known| **known == *word) {
             distinct.push(word.into());

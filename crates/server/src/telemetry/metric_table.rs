@@ -123,7 +123,7 @@ pub(super) const METRICS: &[MetricDefinition] = &[
     gauge("connections", "Open HTTP connections", NO_LABELS, |load| {
         one(wide(load.connections.connections))
     }),
-    gauge("connections_max", "Most open HTTP connections", NO_LABELS, |load| {
+    gauge("connections_max", "Maximum number of open HTTP connections", NO_LABELS, |load| {
         one(wide(load.connections.connections_max))
     }),
     gauge("streams", "Open event streams and WebSockets", NO_LABELS, |load| {

@@ -132,9 +132,7 @@ impl AssetSchemaValidators {
                     error_messages::collect_errors(found, asset, &self.documents, check)?;
                 if errors.is_empty() {
                     return Ok(whole(
-                        "a text in the value takes too long to match a pattern of the \
-                         schema"
-                            .to_owned(),
+                        "a text in the value takes too long to match a schema pattern".to_owned(),
                     ));
                 }
                 errors.sort();

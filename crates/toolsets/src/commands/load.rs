@@ -165,7 +165,7 @@ fn read_plain_text(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     let read = file.take(PACK_BYTES_MAX + 1).read_to_string(&mut text)?;
     if read as u64 > PACK_BYTES_MAX {
-        return Err(invalid(format!("it has more than {PACK_BYTES_MAX} bytes")));
+        return Err(invalid(format!("the pack has more than {PACK_BYTES_MAX} bytes")));
     }
     Ok(text)
 }

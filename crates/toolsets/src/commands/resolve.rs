@@ -329,9 +329,9 @@ fn read_argument(
         let problem = if note.required {
             Some("the argument is required")
         } else if note.default.is_some() {
-            Some("its type note has one already")
+            Some("its type note already has a default")
         } else if !note.accepts(default.get_ref()) {
-            Some("it does not match the type")
+            Some("the default does not match the type")
         } else {
             None
         };

@@ -137,7 +137,7 @@ fn read_file(
         let size = file.meta().size();
         if size > FILE_BYTES_MAX {
             let message =
-                format!("it has {size} bytes; a prompt can have at most {FILE_BYTES_MAX}");
+                format!("the file has {size} bytes; a prompt can have at most {FILE_BYTES_MAX}");
             return Ok(Err(FileProblem::whole(message)));
         }
         Ok(match String::from_utf8(file.read(0, size, watch)?) {

@@ -49,7 +49,7 @@ impl PromptTemplate {
         if messages.is_empty() {
             return Err(FileProblem::at_line(
                 first,
-                "it is empty: there is no text besides the front matter",
+                "the prompt is empty: there is no text besides the front matter",
             ));
         }
         Ok(Self(messages))

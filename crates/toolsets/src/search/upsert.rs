@@ -99,7 +99,7 @@ impl Tool for UpsertDocuments {
     ) -> Result<UpsertDocumentsOutput, ToolError> {
         let UpsertDocumentsInput { namespace, documents, remove } = input;
         if documents.is_empty() && remove.is_empty() {
-            let message = "there is nothing to do; pass `documents`, or ids to `remove`";
+            let message = "pass `documents` to store, or ids to `remove`";
             return Err(ToolError::invalid("/documents", message));
         }
         if documents.len() > DOCUMENTS_MAX {

@@ -293,7 +293,7 @@ impl SkillFolderSearch<'_> {
             let keys = info.unquoted_keys();
             if !keys.is_empty() {
                 tracing::warn!(
-                    "{}: not valid YAML: {}; used as it stands, but put it in quotes",
+                    "{}: not valid YAML: {}; the value is used unchanged, but put it in quotes",
                     at.display(),
                     keys.join(", ")
                 );

@@ -117,7 +117,7 @@ pub(crate) fn accept_skill(entry: &Value) -> Result<Skill, String> {
     let folder = skill.uri.strip_suffix(SKILL_FILE).and_then(|it| it.strip_suffix('/'));
     let folder = folder
         .filter(|_| is_normal_form(&skill.uri))
-        .ok_or("its URI is not of the form `…/NAME/SKILL.md`")?;
+        .ok_or("its URI does not end with `/NAME/SKILL.md`")?;
     let (_, path) = folder.split_once("://").ok_or("its URI has no scheme")?;
     let name = path.rsplit('/').next().unwrap_or_default();
     if name.is_empty() || skill.front_matter.get("name").and_then(Value::as_str) != Some(name) {

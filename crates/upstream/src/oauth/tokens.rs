@@ -280,7 +280,7 @@ pub(crate) async fn request_tokens(
     };
     let response: OAuthTokenResponse = response.json().map_err(invalid)?;
     if !response.token_type.eq_ignore_ascii_case("bearer") {
-        return Err(invalid(format!("its `token_type` is `{}`", response.token_type)));
+        return Err(invalid(format!("the `token_type` is `{}`", response.token_type)));
     }
     let scopes = response.scope.map(|all| all.split_whitespace().map(str::to_owned).collect());
     Ok(OAuthTokens {

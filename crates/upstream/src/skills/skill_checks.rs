@@ -42,7 +42,7 @@ impl Upstream {
         match is_normal_form(uri.trim_end_matches('/')) || !self.skill_index().has_scheme(uri) {
             true => Ok(()),
             false => Err(ToolError::not_found(format!(
-                "`{uri}` is not in normal form; use the URI in the skill's list of files"
+                "`{uri}` is not in its normal form; use the URI from the skill's list of files"
             ))),
         }
     }

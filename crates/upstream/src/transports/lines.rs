@@ -128,7 +128,7 @@ async fn read_lines(
     incoming.shared.end(why);
 }
 
-const OUTPUT_HELD_OPEN: &str = "it exited, but a child process keeps its output open";
+const OUTPUT_HELD_OPEN: &str = "the program exited, but a child process keeps its output open";
 
 enum LineReadOutcome {
     Whole,

@@ -100,7 +100,7 @@ impl AvailableSandboxLayers {
                     Some(_) | None => {
                         self.missing.retain(|it| it.layer != SandboxLayer::Network);
                         self.add_missing(SandboxLayer::View, failed.to_string());
-                        let why = "it needs the layer `view`";
+                        let why = "this layer needs the layer `view`";
                         self.add_missing(SandboxLayer::Proc, why.to_owned());
                         self.add_missing(SandboxLayer::Network, why.to_owned());
                         None

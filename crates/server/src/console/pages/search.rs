@@ -29,7 +29,7 @@ pub(super) async fn page(
         }
         // A search and a look at the index are calls, which the person makes.
         @if !session.may_act() {
-            (notice("A search is a call, so it needs the role `admin`."))
+            (notice("A search is a call, so you need the role `admin`."))
         } @else if words.is_empty() {
             h2 { "Index" }
             (call(console, session, STATUS, json!({})).await)

@@ -28,7 +28,8 @@ pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
     let table = toml::Table::try_from(&settings).unwrap_or_default();
     let content = html! {
         p {
-            "The server applies changes of its settings file by itself. To check a file first, run "
+            "The server applies changes to its settings file automatically. To check a file \
+             first, run "
             code { "toolgate check-config" } "."
         }
         @match &preview {
@@ -36,7 +37,7 @@ pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
             Ok(Err(why)) => {
                 h2 { "The settings file cannot be applied" }
                 (notice(&format!("{why:#}")))
-                p { "The settings below stay in force until the file is correct." }
+                p { "The settings below stay active until the file is correct." }
             }
             Ok(Ok(None)) | Err(_) => {}
         }
@@ -64,9 +65,9 @@ fn changes(table: &toml::Table, preview: &SettingsPreview) -> Markup {
     let rows: Vec<_> = rows.chain(waiting.iter().map(|name| (name, "after a restart"))).collect();
     html! {
         @if rows.is_empty() {
-            p { "A reload would change nothing: the settings file is in force." }
+            p { "A reload would change nothing: all settings in the file are active." }
         } @else {
-            h2 { "Changes that are not in force yet" }
+            h2 { "Changes that are not active yet" }
             div .scroll {
                 table {
                     thead {

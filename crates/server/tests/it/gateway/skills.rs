@@ -127,9 +127,9 @@ fn unlisted_files_and_other_spellings_in_a_skill_folder_are_refused() {
     list_skills(&mut client);
     for (uri, why) in [
         ("skill://pdf/run.sh", "it is not among the files of the skill"),
-        ("skill://pdf/./forms.md", "is not in normal form"),
-        ("skill://pdf/f%6Frms.md", "is not in normal form"),
-        ("skill://no/../pdf/forms.md", "is not in normal form"),
+        ("skill://pdf/./forms.md", "is not in its normal form"),
+        ("skill://pdf/f%6Frms.md", "is not in its normal form"),
+        ("skill://no/../pdf/forms.md", "is not in its normal form"),
     ] {
         let refused = read(&mut client, uri).to_string();
         assert!(refused.contains(why), "{refused}");

@@ -116,7 +116,7 @@ impl ShownPicture {
         let reason = |error: ImageError| error.to_string();
         let mut decoder = self.reader().into_decoder().map_err(reason)?;
         if decoder.total_bytes() > PIXEL_BYTES_MAX {
-            return Err(format!("its pixels need more than {PIXEL_BYTES_MAX} bytes"));
+            return Err(format!("the picture's pixels need more than {PIXEL_BYTES_MAX} bytes"));
         }
         let (width, height) = decoder.dimensions();
         let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
@@ -127,7 +127,7 @@ impl ShownPicture {
         scaled.apply_orientation(orientation);
         let (format, bytes) = encode(&scaled, self.format).map_err(reason)?;
         if bytes.len() > PICTURE_BYTES_MAX {
-            return Err(format!("it still has {} bytes after scaling", bytes.len()));
+            return Err(format!("the picture still has {} bytes after scaling", bytes.len()));
         }
         let scaled_from = Some(PictureSize { width, height });
         Ok(Self { bytes, media_type: format.to_mime_type(), scaled_from, format })

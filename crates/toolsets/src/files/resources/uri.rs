@@ -60,7 +60,7 @@ impl FileUriConverter {
             ToolError::not_found(format!("there is no file at `{}`: {why}", shorten(uri)))
         };
         if !Self::is_file_uri(uri) {
-            return Err(not_found("it is not a `file:` URI"));
+            return Err(not_found("the URI is not a `file:` URI"));
         }
         let rest = &uri[5..];
         let path = match rest.strip_prefix("//") {
@@ -71,7 +71,7 @@ impl FileUriConverter {
                 return Err(ToolError::not_allowed(message));
             }
             None if rest.starts_with('/') => rest,
-            None => return Err(not_found("its path is not absolute")),
+            None => return Err(not_found("the URI's path is not absolute")),
         };
         if path.contains(['?', '#']) {
             return Err(not_found("write `?` in a file's name as `%3F`, and `#` as `%23`"));
@@ -80,7 +80,7 @@ impl FileUriConverter {
         let mut names = Vec::new();
         for written in path.strip_suffix('/').unwrap_or(path).split('/') {
             let name = decode_percent(written)
-                .ok_or_else(|| not_found("it contains a `%` that is not an escape"))?;
+                .ok_or_else(|| not_found("the URI contains a `%` that is not an escape"))?;
             match &name[..] {
                 b"." | b".." => {
                     let message = format!("`{}` has `.` or `..` in its path", shorten(uri));
@@ -90,7 +90,7 @@ impl FileUriConverter {
                     let message = format!("`{}` has a `/` or a NUL in a name", shorten(uri));
                     return Err(ToolError::not_allowed(message));
                 }
-                b"" if !path.is_empty() => return Err(not_found("it contains an empty name")),
+                b"" if !path.is_empty() => return Err(not_found("the URI contains an empty name")),
                 b"" => {}
                 _ => names.push(name),
             }
@@ -107,7 +107,7 @@ impl FileUriConverter {
             return Ok(".".to_owned());
         }
         let path = inside.join(&b'/');
-        String::from_utf8(path).map_err(|_| not_found("its name is not UTF-8"))
+        String::from_utf8(path).map_err(|_| not_found("the file's name is not UTF-8"))
     }
 }
 
