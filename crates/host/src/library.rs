@@ -122,8 +122,8 @@ impl CombinedSourceResult {
             Err(error) => {
                 let cause = error.cause().unwrap_or_default();
                 tracing::warn!(
-                    "cannot list the entries of `{source}`, so they are missing from the list: \
-                     {error} {cause}"
+                    "the list lacks the entries of `{source}`, which cannot be listed: {error} \
+                     {cause}"
                 );
                 self.failure.get_or_insert(error);
                 None
@@ -491,8 +491,7 @@ fn copy_call(call: &ToolCall) -> ToolCall {
 }
 
 fn stale_cursor() -> CallError {
-    let message =
-        "the position of the cursor no longer exists; list from the start, without a cursor";
+    let message = "the cursor is no longer valid; list from the start, without a cursor";
     let problem = ValidationProblem { pointer: "/cursor".to_owned(), message: message.to_owned() };
     CallError::InvalidInput { problems: vec![problem] }
 }

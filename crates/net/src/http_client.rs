@@ -97,7 +97,7 @@ fn innermost_cause(err: &(dyn std::error::Error + 'static)) -> String {
     // In TLS 1.3, a server refuses a client without a certificate after the handshake.
     match why.strip_prefix("received fatal alert: ") {
         Some("CertificateRequired" | "BadCertificate") => {
-            "the server demands a client certificate, which toolgate does not send".to_owned()
+            "the server requires a client certificate, which toolgate does not send".to_owned()
         }
         Some(alert) => format!("the server ended the TLS connection: {alert}"),
         None => why,
@@ -158,7 +158,7 @@ mod tests {
         let cause = |why: &str| innermost_cause(&Outer(std::io::Error::other(why.to_owned())));
         assert_eq!(cause("broken pipe"), "broken pipe");
         let demanded = cause("received fatal alert: CertificateRequired");
-        assert!(demanded.contains("demands a client certificate"), "{demanded}");
+        assert!(demanded.contains("requires a client certificate"), "{demanded}");
         let ended = cause("received fatal alert: UnknownCA");
         assert_eq!(ended, "the server ended the TLS connection: UnknownCA");
     }

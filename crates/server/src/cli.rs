@@ -179,7 +179,7 @@ impl WorkspaceFolderArgs {
         };
         if config::environment().into_iter().any(contains_home) {
             tracing::warn!(
-                "the workspace is your whole home folder: tools can read everything in it, such as \
+                "the workspace is your home folder: tools can read everything in it, such as \
                  keys, mail and profiles; serve the folder that you work in"
             );
         }

@@ -198,7 +198,7 @@ fn explain_tls_error(err: io::Error, host: &str, trusts_system: bool) -> io::Err
         Some(rustls::Error::AlertReceived(
             AlertDescription::CertificateRequired | AlertDescription::BadCertificate,
         )) => {
-            format!("`{host}` demands a client certificate, which toolgate does not send")
+            format!("`{host}` requires a client certificate, which toolgate does not send")
         }
         Some(
             rustls::Error::AlertReceived(
@@ -206,11 +206,11 @@ fn explain_tls_error(err: io::Error, host: &str, trusts_system: bool) -> io::Err
             )
             | rustls::Error::PeerIncompatible(_),
         ) => {
-            format!("`{host}` offers no supported form of TLS; it needs TLS 1.2 or 1.3")
+            format!("`{host}` offers no supported version of TLS; it needs TLS 1.2 or 1.3")
         }
         Some(rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)) => format!(
-            "`{host}` refused the TLS handshake; it may demand a client certificate, or offer only \
-             outdated ciphers"
+            "`{host}` refused the TLS handshake; it may require a client certificate, or offer \
+             only outdated ciphers"
         ),
         Some(rustls::Error::AlertReceived(AlertDescription::UnrecognisedName)) => {
             format!("the server has no certificate for `{host}`")
@@ -259,8 +259,8 @@ fn explain_certificate_error(
             format!("the certificate is for another host, not for `{host}`")
         }
         CertificateError::BadSignature => format!(
-            "the certificate of `{host}` is not signed by the trusted authority of that name; the \
-             trusted certificate may be an older one"
+            "the certificate of `{host}` is not signed by the trusted authority with that name; \
+             the trusted certificate may be outdated"
         ),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             format!("the certificate of `{host}` is not for servers (extendedKeyUsage)")
@@ -268,8 +268,8 @@ fn explain_certificate_error(
         CertificateError::Revoked => format!("the certificate of `{host}` was revoked"),
         CertificateError::Other(cause) if cause.to_string().contains("CaUsedAsEndEntity") => {
             format!(
-                "the certificate of `{host}` is that of a CA, which cannot identify a server; sign \
-                 one with basicConstraints CA:FALSE"
+                "the certificate of `{host}` is a CA certificate, which cannot identify a server; \
+                 create one with basicConstraints CA:FALSE"
             )
         }
         CertificateError::Other(cause) if cause.to_string().contains("UnsupportedCertVersion") => {

@@ -182,8 +182,8 @@ impl AuditRecordQueue {
         match stored {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(CallError::Failed {
-                message: "the call ran and ended, but its audit record could not be written; \
-                          `audit.strict` withholds the result"
+                message: "the call ran and ended, but its audit record could not be written, so \
+                          `audit.strict` does not allow the result to be sent"
                     .to_owned(),
                 cause: "the audit log cannot be written".to_owned(),
             }),

@@ -64,7 +64,7 @@ impl ArtefactFileStore {
                     kept.push(artefact);
                 }
                 Err(err) => lost.push(format!(
-                    "the file `{}` that the job left could not be stored: {err}",
+                    "the file `{}` of the job could not be stored: {err}",
                     file.path
                 )),
             }

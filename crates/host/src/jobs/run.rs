@@ -304,7 +304,7 @@ impl JobServiceState {
         if !adopted.jobs.is_empty() {
             let count = adopted.jobs.len();
             let jobs = if count == 1 { "job" } else { "jobs" };
-            tracing::info!("took over {count} {jobs} of a stopped server");
+            tracing::info!("took over {count} {jobs} from a stopped server");
         }
         for orphan in adopted.jobs {
             self.take_over(store, &orphan).await;

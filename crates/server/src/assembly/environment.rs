@@ -20,9 +20,8 @@ pub fn report(config: &Config, unconfined: Option<String>) {
     {
         differences.push(match config.sandbox.require {
             SandboxRequirement::Best => format!(
-                "{reason}, so programs can see the files, processes and networks of this machine \
-                 that this user can see (`toolgate doctor` lists the layers of the sandbox that are \
-                 left)"
+                "{reason}, so programs can see the same files, processes and networks of this \
+                 machine as this user (`toolgate doctor` lists the remaining layers of the sandbox)"
             ),
             SandboxRequirement::Strict => {
                 format!("{reason}, so sandbox.require = \"strict\" refuses programs")
@@ -51,7 +50,7 @@ fn folder_differences(config: &Config) -> Vec<String> {
     if config.jobs.to == "state" {
         lost_state.push(match config.fleet.url {
             None => "jobs are unavailable",
-            Some(_) => "files that jobs leave are not kept",
+            Some(_) => "files of jobs are not kept",
         });
     }
     if config.audit.to == "state" {

@@ -96,7 +96,7 @@ impl UpstreamSignIn {
                     Some((_, query)) => query.trim().to_owned(),
                     None => continue,
                 },
-                () = &mut listening => bail!("cannot receive the redirect any more; try again"),
+                () = &mut listening => bail!("cannot receive the redirect any longer; try again"),
                 () = &mut deadline => {
                     bail!("nobody signed in within {} s; try again", within.as_secs())
                 }

@@ -68,7 +68,7 @@ Prints one line for each upstream. If one fails, more lines show toolgate's requ
 and the output of the program. The exit code is then 1."
     )]
     Upstreams(DoctorUpstreamsArgs),
-    /// Check the database that servers share, and print what happens to jobs if it fails
+    /// Check the database that servers share, and print which failures jobs survive
     #[command(after_help = "\
 Prints the database, the promise that its configuration allows, and the servers of this workspace.
 Creates the tables if they are missing. The exit code is 1 if the database cannot be used.")]
@@ -159,8 +159,8 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     print(&text)?;
     if is_machine {
         complain(
-            "the workspace / is the whole machine, and programs cannot be confined to it: the report \
-             is about an empty folder",
+            "the workspace / is the whole machine, so programs cannot be confined to it; this \
+             report describes an empty folder instead",
         );
     }
     let is_effective = coverage.is_complete() && !is_machine && hosts.is_ok();
@@ -307,7 +307,7 @@ fn test_fleet(args: &DoctorFleetArgs) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot open the folder {}", args.root.display()))?;
     let Some(settings) = config.fleet.job_store(root.path()).map_err(|why| anyhow!(why))? else {
         bail!(
-            "fleet.url is not set: jobs are stored in a folder, which servers of one machine share"
+            "fleet.url is not set: jobs are stored in a folder, which servers on one machine share"
         );
     };
     match run_to_end(super::small_runtime()?, FleetReport::read(settings)) {
@@ -325,7 +325,7 @@ fn test_fleet(args: &DoctorFleetArgs) -> anyhow::Result<ExitCode> {
 fn render_fleet(report: &FleetReport) -> String {
     let promise = match report.durability {
         FleetDurability::Volatile => {
-            "no promise: `fsync` or `synchronous_commit` is off, so a crash of the database loses \
+            "none: `fsync` or `synchronous_commit` is off, so a crash of the database can lose \
              acknowledged jobs"
         }
         FleetDurability::Disk => {

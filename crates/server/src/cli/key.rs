@@ -73,7 +73,7 @@ enum KeyCommand {
         /// Time for which the old keys stay valid
         #[arg(long, value_name = "TIME", default_value = "1d", value_parser = lifetime::parse_duration)]
         overlap: Duration,
-        /// Lifetime of the new key; by default, the lifetime of the newest old key
+        /// Lifetime of the new key; by default, the same lifetime as the newest old key
         #[arg(long, value_name = "TIME", value_parser = lifetime::parse_duration)]
         expires: Option<Duration>,
         #[command(flatten)]

@@ -15,7 +15,7 @@ use super::{WorkspaceFolderArgs, complain, print, run_to_end};
 #[command(after_help = "\
 Examples:
   toolgate login linear               sign in at [upstream.linear], in a browser
-  toolgate login linear --no-browser  only print the page to open
+  toolgate login linear --no-browser  only print the URL of the page
 
 The tokens are stored in your state folder, where only you can read them. toolgate renews them, and
 sends them to this upstream only. A running server uses them at once. On a machine without a browser,

@@ -37,10 +37,10 @@ enum PinsCommand {
 struct AcceptPinsArgs {
     #[command(flatten)]
     pinned: PinnedUpstreamsArgs,
-    /// Print the full definitions and differences, as `diff` does, instead of a summary
+    /// Print full definitions and differences, as `diff` does, instead of a summary
     #[arg(long)]
     full: bool,
-    /// Approve without a question. Without a terminal, there is no question
+    /// Approve without asking. Without a terminal, the command never asks
     #[arg(long, short)]
     yes: bool,
 }

@@ -286,8 +286,8 @@ fn check_distinct_listeners(config: &Config) -> anyhow::Result<()> {
         let Some(entry) = open(later) else { continue };
         if let Some(first) = (0..later).filter_map(open).find(|first| first.addr == entry.addr) {
             bail!(
-                "two [[listen]] tables have the address {}: those of {} and {}; write another `addr` \
-                 in one of them",
+                "the [[listen]] tables of {1} and {2} have the same address, {0}; write another \
+                 `addr` in one of them",
                 entry.addr,
                 first.dialect,
                 entry.dialect

@@ -113,11 +113,11 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
         let is_allowed = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
         ensure!(
             !name.is_empty() && name.len() <= 128 && name.bytes().all(is_allowed),
-            "a [[scopes]] has the name `{name}`, which no token can have"
+            "a [[scopes]] table has the name `{name}`, which no token can have"
         );
         ensure!(
             name != "offline_access",
-            "the scope `offline_access` concerns a client and its issuer only, and cannot allow tools"
+            "the scope `offline_access` is only for a client and its issuer, and cannot allow tools"
         );
         let is_duplicate = config.scopes[..nth].iter().any(|other| other.name == *name);
         ensure!(!is_duplicate, "the scope `{name}` is in two [[scopes]] tables");
@@ -167,7 +167,7 @@ mod tests {
             (format!("{good}{twice}"), "same alias"),
             (format!("{good}[[scopes]]\nname = \"a b\"\n"), "no token can have"),
             (format!("{good}[[scopes]]\nname = \"a\\\"\"\n"), "no token can have"),
-            (format!("{good}[[scopes]]\nname = \"offline_access\"\n"), "concerns a client"),
+            (format!("{good}[[scopes]]\nname = \"offline_access\"\n"), "only for a client"),
             (
                 format!("{good}[[scopes]]\nname = \"a\"\n[[scopes]]\nname = \"a\"\n"),
                 "two [[scopes]]",

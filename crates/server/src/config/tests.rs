@@ -177,7 +177,7 @@ fn an_invalid_value_is_refused_with_its_setting() {
         (
             "[[listen]]\naddr = \"127.0.0.1:3333\"\ndialect = \"envelope\"\n[[listen]]\naddr = \
              \"127.0.0.1:3333\"\ndialect = \"mcp\"",
-            "have the address 127.0.0.1:3333: those of envelope and mcp",
+            "of envelope and mcp have the same address, 127.0.0.1:3333",
         ),
         ("[skills]\nfolders = [\"/x\"]", "skills.folders"),
         ("[assets]\nschemas = \"/x\"", "assets.schemas"),

@@ -231,8 +231,9 @@ impl AuthorizationServer {
         match methods {
             [] if settings.assume_pkce => Ok(()),
             [] => Err(format!(
-                "`{issuer}` does not declare PKCE with S256, which a sign-in requires; if you know \
-                 that it supports it, set `assume_pkce = true` in [upstream.{upstream}.oauth]"
+                "`{issuer}` does not declare support for PKCE with S256, which a sign-in \
+                 requires; if you know that it supports S256, set `assume_pkce = true` in \
+                 [upstream.{upstream}.oauth]"
             )),
             methods => Err(format!(
                 "`{issuer}` declares PKCE only with {}, but a sign-in requires S256",

@@ -81,8 +81,8 @@ impl OAuthSettings {
         let sends_secrets = self.client_secret.is_some() || needs_client;
         if sends_secrets && self.issuer.is_none() {
             return Err(
-                "set the authorization server in `oauth.issuer`: without it, the upstream \
-                        would choose which server gets `oauth.client_secret` and callers' tokens"
+                "set the authorization server in `oauth.issuer`; otherwise, the upstream could \
+                 choose which server gets `oauth.client_secret` and callers' tokens"
                     .to_owned(),
             );
         }

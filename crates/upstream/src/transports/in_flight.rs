@@ -218,7 +218,8 @@ impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
                     self.record_unsupported(&method, &params);
                     Err(UpstreamRpcError::new(
                         -32603,
-                        "several calls are in flight, and the request does not show its call",
+                        "several calls are in flight, and the question does not show which call \
+                         it belongs to",
                     ))
                 }
             }
@@ -340,7 +341,7 @@ mod tests {
                 all.insert(&new_request(3, "tools/call"), with, ());
             }
             let asked = all.answer_request("sampling/createMessage".to_owned(), json!({})).await;
-            assert!(asked.is_err(), "the request does not show its call");
+            assert!(asked.is_err(), "does not show which call it belongs to");
             [one, other].map(|one| one.0.load(Ordering::Acquire))
         };
         assert_eq!(ask(None).await, [true, true]);

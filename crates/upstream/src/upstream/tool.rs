@@ -287,7 +287,7 @@ impl UpstreamTool {
         // validated against its current schema.
         upstream.refresh_now().await;
         let why = upstream.withheld_reason(&self.name).unwrap_or_else(|| {
-            format!("`{}` was withheld and is available again: call it again", self.name)
+            format!("`{}` was unavailable and is available again: call it again", self.name)
         });
         Err(ToolError::new(ToolErrorKind::Unavailable, why))
     }

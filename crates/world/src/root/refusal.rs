@@ -158,7 +158,7 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
     match err {
         Errno::NOENT => ToolError::not_found(format!("{path} does not exist")),
         Errno::NOTDIR => {
-            invalid(format!("{path} is not a directory, or goes through something that is not"))
+            invalid(format!("{path} is not a directory, or one of its parent folders is not"))
         }
         Errno::ISDIR => invalid(format!("{path} is a directory")),
         Errno::LOOP => invalid(format!("{path} goes through a symlink loop")),
@@ -193,7 +193,7 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
         ),
         Errno::AGAIN => ToolError::new(
             ToolErrorKind::Unavailable,
-            format!("directories on the way to {path} keep being moved; try again"),
+            format!("directories in the path {path} were moved repeatedly; try again"),
         ),
         err => ToolError::with_cause(format!("the file system failed at {path}"), err),
     }

@@ -131,8 +131,10 @@ impl Root {
                 }
             }
         }
-        let message =
-            format!("{} keeps changing while it is written; try again", quoted_path(&place.path));
+        let message = format!(
+            "{} changed repeatedly while it was written; try again",
+            quoted_path(&place.path)
+        );
         Err(ToolError::new(ToolErrorKind::Unavailable, message))
     }
 

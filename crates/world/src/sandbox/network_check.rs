@@ -135,8 +135,8 @@ fn test_network(
 
 fn leak_message(profile: SandboxProfile) -> String {
     format!(
-        "nothing runs in the sandbox profile `{}` with `hosts`: in a test, a connection that must be \
-         refused got through; check which software changes the network of this system",
+        "nothing runs in the sandbox profile `{}` with `hosts`: in a test, a connection that must \
+         be refused was allowed; check which software changes the network of this system",
         profile.name()
     )
 }

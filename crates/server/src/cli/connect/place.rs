@@ -140,8 +140,8 @@ impl ServerEntryLocation<'_> {
     }
 }
 
-/// Reason to refuse an edit of a settings file that would change more than the server's entry.
-const OTHER_CHANGE: &str = "the text cannot be edited without other changes";
+/// Reason to refuse an edit that would not only change the server.
+const OTHER_CHANGE: &str = "the file cannot be edited without other changes";
 
 /// Returns the byte order mark of `text`, and the text after it.
 fn split_mark(text: &str) -> (&str, &str) {

@@ -42,8 +42,8 @@ impl SettingsFile {
                 .with_context(|| format!("cannot find the folder {}", project.display()))?;
             ensure!(
                 resolved.starts_with(&project),
-                "{shown} leads out of the project, to {}, and is not changed; connect with --scope \
-                 user, or replace the link by a file",
+                "{shown} is a link that leads out of the project, to {}, and is not changed; \
+                 connect with --scope user, or replace the link with a file",
                 resolved.display()
             );
         }

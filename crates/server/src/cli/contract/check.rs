@@ -42,7 +42,7 @@ pub(super) struct ContractCheckArgs {
     /// Run the contract once, in this process
     #[arg(long, required = true)]
     once: bool,
-    /// Handling of an envelope that violates its schema: off, shadow or enforce
+    /// Effect if an envelope violates its schema: off, shadow or enforce
     #[arg(long, value_name = "MODE", value_parser = mode)]
     mode: Option<OutputSchemaCheck>,
     /// Compare the log with this log file

@@ -133,7 +133,7 @@ fn questions(session: &ConsoleSession, job: &JobSnapshot) -> Markup {
                     ClientQuestion::Visit { message, url, .. } => {
                         p { (escape_lines(message)) }
                         // Not a link: the address is untrusted.
-                        p { "Open this address yourself if you trust it: " code { (escape_line(url)) } }
+                        p { "If you trust this address, open it: " code { (url) } }
                         @if session.may_act() { (answer_form(session, job, key, &html! {})) }
                     }
                     _ => p { "Only the client of the caller can answer this question." },

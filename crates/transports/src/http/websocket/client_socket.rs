@@ -344,7 +344,7 @@ impl ClientWebSocket {
                 "the message is not UTF-8",
             )),
             err => {
-                tracing::debug!("a conversation broke: {err}");
+                tracing::debug!("a WebSocket connection failed: {err}");
                 WebSocketReadEnd::Lost
             }
         }
