@@ -96,7 +96,7 @@ enum CliCommand {
     Login(login::LoginArgs),
     /// Sign out of an upstream
     Logout(login::LogoutArgs),
-    /// Approve the tools of upstreams, or show how they changed since
+    /// Approve the tools of upstreams, or show changes since the approval
     Pins(pins::PinsArgs),
     /// Check a configuration and print the effective settings
     CheckConfig(check_config::CheckConfigArgs),
@@ -129,7 +129,7 @@ struct WorkspaceFolderArgs {
     /// Configuration file, instead of toolgate.toml in the folder
     #[arg(long, value_name = "FILE", env = "TOOLGATE_CONFIG")]
     config: Option<PathBuf>,
-    /// Offer read-only tools only
+    /// Offer only read-only tools
     #[arg(long, env = "TOOLGATE_READ_ONLY", value_parser = clap::builder::BoolishValueParser::new())]
     read_only: bool,
     /// Tools to offer, instead of the setting `tools.allow`: `core`, `all`, or names of toolsets

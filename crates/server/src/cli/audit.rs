@@ -27,8 +27,8 @@ Examples:
   toolgate audit stats --by caller,outcome --since 7d
   toolgate audit tail --json | jq .subject
 
-The exit code of `verify` is 0 if the log is intact, 1 if a line was changed, moved or removed, and 2
-if the log or its key cannot be read.")]
+The exit code of `verify` is 0 if the log is intact, 1 if a line was changed, moved or removed, and
+2 if the log or its key cannot be read.")]
 pub(super) struct AuditArgs {
     #[command(subcommand)]
     command: AuditCommand,

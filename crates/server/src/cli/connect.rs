@@ -38,9 +38,9 @@ Examples:
   toolgate connect codex --url http://127.0.0.1:8000/mcp --key-env TOOLGATE_KEY
   toolgate connect cursor --remove    undo the change
 
-The command shows the change of the client's settings as a diff, and asks. Comments, order and line
-ends stay as they are. If the client has an entry of toolgate already, arguments and variables that
-you have added to it are kept. To drop them, use --remove first.")]
+The command shows how it would change the client's settings, as a diff, and asks. Comments, order
+and line ends stay as they are. If the client already has an entry for toolgate, arguments and
+variables that you have added to it are kept. To drop them, use --remove first.")]
 pub(super) struct ConnectArgs {
     /// Client to connect; without it, list the clients on this machine
     #[arg(value_parser = PossibleValuesParser::new(McpClient::names()))]
@@ -48,17 +48,17 @@ pub(super) struct ConnectArgs {
     /// Folder to serve, and the project of `--scope project`
     #[arg(long, value_name = "DIR", default_value = ".")]
     folder: PathBuf,
-    /// Offer the client read-only tools only
+    /// Offer only read-only tools to the client
     #[arg(long, requires = "client", conflicts_with_all = ["url", "remove"])]
     read_only: bool,
     /// Connect to the running server at this URL instead of starting one for the folder
     #[arg(long, value_name = "URL", requires = "client")]
     url: Option<String>,
-    /// Environment variable with your key for `--url`, which the client reads
+    /// Environment variable that contains your key for `--url`. The client reads this variable
     #[arg(long, value_name = "NAME", requires = "url", conflicts_with = "key")]
     key_env: Option<String>,
-    /// Your key for `--url`, which is written into the client's settings; `-` reads it from
-    /// standard input
+    /// Your key for `--url`. The command writes the key into the client's settings. `-` reads the
+    /// key from standard input
     #[arg(long, value_name = "KEY", requires = "url")]
     key: Option<String>,
     /// Projects in which the client uses the server; by default this project if the client has
@@ -68,7 +68,7 @@ pub(super) struct ConnectArgs {
     /// Name of the server in the client
     #[arg(long, default_value = "toolgate", value_parser = parse_name)]
     name: String,
-    /// Undo the change, or remove the server if the settings have changed since
+    /// Undo the change. If the settings have changed since, only remove the server
     #[arg(long, requires = "client", conflicts_with = "url")]
     remove: bool,
     /// Print the change of the client's settings, and write nothing

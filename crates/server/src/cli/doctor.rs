@@ -32,9 +32,9 @@ Examples:
   toolgate doctor ~/src/app --json
   toolgate doctor upstreams       check whether each upstream of this folder responds
   toolgate doctor oauth linear    check each step of the authorization at [upstream.linear]
-  toolgate doctor fleet           check the database of [fleet], and what it promises
+  toolgate doctor fleet           check the database of [fleet], and which failures jobs survive
 
-Each sandbox layer is tested in a process of its own. The exit code is 1 if this system lacks a layer
+Each sandbox layer is tested in a separate process. The exit code is 1 if this system lacks a layer
 of the configured profile."
 )]
 pub(super) struct DoctorArgs {
@@ -70,7 +70,7 @@ and the output of the program. The exit code is then 1."
     Upstreams(DoctorUpstreamsArgs),
     /// Check the database that servers share, and print which failures jobs survive
     #[command(after_help = "\
-Prints the database, the promise that its configuration allows, and the servers of this workspace.
+Prints the database, the failures that its jobs survive, and the servers of this workspace.
 Creates the tables if they are missing. The exit code is 1 if the database cannot be used.")]
     Fleet(DoctorFleetArgs),
 }

@@ -7,7 +7,7 @@ use toolgate::config::Config;
 /// Options for envelopes that override the configuration.
 #[derive(Clone, clap::Args)]
 pub(super) struct EnvelopeOptions {
-    /// Derive ids from the request and fix the time, so that equal requests get equal envelopes
+    /// Derive ids from the request and use a fixed time, to give equal requests equal envelopes
     #[arg(long)]
     deterministic_ids: bool,
     /// Log the envelopes of all calls in this folder

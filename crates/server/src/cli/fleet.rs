@@ -38,19 +38,20 @@ pub(super) struct FleetArgs {
 enum FleetCommand {
     /// List the servers and workers of this workspace, and what they run
     #[command(after_help = "\
-A server is `silent` if it has not renewed its lease in time. SETTINGS names the parts in which a server
-differs from most others: `settings`, `policy`, `keys` or `pins`. The exit code is 1 if a server is
-silent or differs, or if jobs wait that no server can run.")]
+A server is `silent` if it has not renewed its lease in time. SETTINGS names the settings of a
+server that differ from those of most others: `settings`, `policy`, `keys` or `pins`. The exit code
+is 1 if a server is silent or differs, or if no server can run a waiting job.")]
     Status(FleetStatusArgs),
-    /// Let servers begin no further jobs, and wait until their running jobs have ended
+    /// Stop servers from starting more jobs, and wait until their running jobs have ended
     #[command(after_help = "\
-Running jobs may continue for `jobs.drain_ms` of their server. A drained server accepts jobs, which
-others run. It begins jobs again after a restart. The exit code is 1 if jobs still run at the end.")]
+Running jobs may continue for the `jobs.drain_ms` of their server. A drained server still accepts
+jobs, but other servers run them. After a restart, it starts jobs again. The exit code is 1 if jobs
+still run at the end.")]
     Drain(FleetDrainArgs),
     /// Create the tables, or migrate them to the newest version of this toolgate
     #[command(after_help = "\
-Servers do that when they start, if their user may change tables. Servers of the version before keep
-running with the new tables.")]
+Servers do this when they start, if their user may change tables. Servers of the previous version
+can use the new tables.")]
     Migrate(FleetFolderArgs),
 }
 

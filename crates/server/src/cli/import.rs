@@ -27,7 +27,7 @@ pub(super) struct ImportArgs {
 /// The sources of `toolgate import`, one file each.
 #[derive(clap::Subcommand)]
 enum ImportCommand {
-    /// Import Zyra, for environmental data from acquisition to visualization
+    /// Import the commands of Zyra, which processes environmental data
     Zyra(PackImportArgs),
     /// Import MCP servers from your clients' configuration files
     Servers(servers::ImportServersArgs),
@@ -43,7 +43,7 @@ Examples:
 The program itself gives more details than a listing in a file, so toolgate runs it. To offer the
 commands, add `packs = [\"packs/zyra\"]` to [commands] in toolgate.toml.")]
 struct PackImportArgs {
-    /// Program, or a file with the program's listing; by default `zyra` in PATH
+    /// Program, or a file with the program's list of commands; by default `zyra` in PATH
     #[arg(long, value_name = "FILE|PROGRAM")]
     from: Option<PathBuf>,
     /// Folder to write the pack of declared commands into

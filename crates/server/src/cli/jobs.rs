@@ -36,7 +36,7 @@ Examples:
   toolgate jobs 3f9a --answer '{}'    agree to what the job asks
   toolgate jobs --json --limit 1000 | jq 'select(.state == \"failed\")'
 
-A server runs the job; ctrl-c ends this command, and the job goes on. The result goes to standard
+A server runs the job; ctrl-c ends this command, and the job continues. The result goes to standard
 output, and everything else goes to standard error. The exit code is 0 if the job succeeded or still
 runs, 1 if it failed or does not exist, and 2 if the command line or configuration is invalid.")]
 pub(super) struct JobsArgs {
@@ -45,7 +45,7 @@ pub(super) struct JobsArgs {
     /// Maximum number of jobs to list, newest first
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "id")]
     limit: usize,
-    /// Show the job as it is now, without waiting for its end
+    /// Show the current state of the job, without waiting for its end
     #[arg(long, requires = "id")]
     no_follow: bool,
     /// Cancel the job
@@ -62,7 +62,7 @@ pub(super) struct JobsArgs {
     url: Option<String>,
     #[command(flatten)]
     key: remote::RemoteKeyArgs,
-    /// Write this file of the job, or `all` its files in a zip
+    /// Write this file of the job; `all` writes all its files into a zip
     #[arg(long, value_name = "NAME", requires = "id", conflicts_with_all = ["no_follow", "json"])]
     get: Option<String>,
     /// Output file for --get; `-` is standard output

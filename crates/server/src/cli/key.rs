@@ -81,10 +81,10 @@ enum KeyCommand {
     },
     /// Remove keys from the key file
     Revoke {
-        /// Beginning of the key's digest, as `list` shows it
+        /// Beginning of the key's digest, from the output of `list`
         #[arg(required_unless_present = "name")]
         prefix: Option<String>,
-        /// Remove all keys of this caller instead
+        /// Remove all keys of this caller, instead of one key
         #[arg(long, conflicts_with = "prefix")]
         name: Option<String>,
         #[command(flatten)]

@@ -26,9 +26,9 @@ Examples:
   toolgate work                         run jobs that servers of this folder accepted
   toolgate work /workspace --config /etc/toolgate/toolgate.toml
 
-A worker needs `fleet.url` and the settings of the servers whose jobs it runs. It listens nowhere, and
-runs half as many jobs at once as `limits.programs`. After ctrl-c, it begins no further job, and running
-jobs have `jobs.drain_ms` to end. Another ctrl-c ends it at once.")]
+A worker needs `fleet.url` and the same settings as the servers whose jobs it runs. It does not
+listen at any address. At most half of `limits.programs` jobs run at once. After ctrl-c, the worker
+starts no more jobs, and running jobs have `jobs.drain_ms` to end. Another ctrl-c ends it at once.")]
 pub(super) struct WorkArgs {
     /// Workspace in which the jobs run
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]

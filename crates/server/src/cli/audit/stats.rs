@@ -14,7 +14,7 @@ use crate::cli::{complain, print};
 
 #[derive(clap::Args)]
 pub(super) struct AuditStatsArgs {
-    /// Properties by which calls are grouped
+    /// Properties to group calls by
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [AuditGroupArg::Tool])]
     by: Vec<AuditGroupArg>,
     /// Print one line of JSON per group

@@ -22,7 +22,7 @@ pub(super) struct AuditTailArgs {
     /// Number of calls
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
     lines: usize,
-    /// Print further calls as they end
+    /// Also print new calls as they end
     #[arg(long, short)]
     follow: bool,
     /// Print the records as lines of JSON

@@ -63,16 +63,16 @@ Examples:
 
 Clients: claude, claude-desktop, cline, codex, cursor, gemini, jetbrains, roo, vscode, windsurf, zed.
 
-Filters of tools and disabled servers are kept. toolgate tells you what it does not import. Secrets in
-variables, headers, arguments and URLs are not copied. toolgate writes `${NAME}` instead and tells you
-which variable to set. After `--to toolgate.toml`, run `toolgate trust`.")]
+Filters of tools and disabled servers are kept. The command lists the settings that it does not
+import. It does not copy secrets in variables, headers, arguments and URLs. Instead, it writes
+`${NAME}` and names the variable to set. After `--to toolgate.toml`, run `toolgate trust`.")]
 pub(super) struct ImportServersArgs {
     /// A client or a file; by default all clients
     from: Vec<String>,
     /// Append the upstreams to this file instead of printing them
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Workspace; the client files in this folder are read, too
+    /// Workspace; the settings of clients in this folder are read, too
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
 }
