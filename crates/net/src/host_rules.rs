@@ -136,8 +136,8 @@ impl HostRule {
         }
         if text.contains('/') {
             return odd(
-                "toolgate does not decrypt connections, so it cannot check a path; leave the path \
-                 out to allow the whole host",
+                "toolgate does not decrypt connections, so it cannot check paths; remove the path \
+                 to allow all paths on the host",
             );
         }
         if text.contains('@') {
@@ -376,7 +376,7 @@ mod tests {
     fn an_invalid_rule_is_refused_with_the_reason() {
         for (rule, why) in [
             ("https://a.example", "scheme"),
-            ("git.example.com/acme/*", "cannot check a path"),
+            ("git.example.com/acme/*", "cannot check paths"),
             ("user@a.example", "without a user"),
             ("@npm", "without a user"),
             ("*", "to allow every host"),

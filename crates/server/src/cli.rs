@@ -169,7 +169,7 @@ impl WorkspaceFolderArgs {
             && wiring::relative_to_root(&wiring::resolve_links(root), Path::new(file)).is_some()
         {
             bail!(
-                "server.tls_key is {file}, which lies in the workspace: tools could read it; move it \
+                "server.tls_key is {file}, which is in the workspace: tools could read it; move it \
                  elsewhere"
             );
         }

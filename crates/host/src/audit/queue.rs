@@ -343,7 +343,7 @@ impl AuditRecordSink {
         if let Self::Chain(chain) = self
             && let Err(err) = chain.sync().and_then(|()| chain.sync_head())
         {
-            tracing::error!("the audit log could not be flushed to disk: {err}");
+            tracing::error!("the audit log could not be written to disk: {err}");
         }
     }
 }

@@ -223,7 +223,7 @@ impl EnvelopeLogWriter {
         let dropped = self.dropped_lines.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             let were = if dropped == 1 { "envelope was" } else { "envelopes were" };
-            tracing::error!("{dropped} {were} not logged: the disk is too slow");
+            tracing::error!("{dropped} {were} not logged, because the disk is too slow");
         }
     }
 

@@ -158,7 +158,7 @@ fn drain(args: &FleetDrainArgs) -> anyhow::Result<ExitCode> {
         complain(&format!("jobs that still run there: {left}"));
         return Ok(ExitCode::FAILURE);
     }
-    print("no job runs there any more\n")?;
+    print("no job runs there now\n")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -75,7 +75,7 @@ pub(super) fn run(args: &PinsArgs) -> anyhow::Result<ExitCode> {
         complain(&format!("{name} does not list its tools: {why}"));
     }
     for (name, tool) in &comparison.duplicates {
-        complain(&format!("{name} lists {tool:?} twice: neither is served or approved"));
+        complain(&format!("{name} lists {tool:?} twice: toolgate neither serves nor approves it"));
     }
     match accept {
         None => {

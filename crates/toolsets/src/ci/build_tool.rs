@@ -119,9 +119,7 @@ impl BuildTool {
                 match verb {
                     ProjectAction::Build => words(&format!("{program} -B compile")),
                     ProjectAction::Test => words(&format!("{program} -B test")),
-                    ProjectAction::Lint => {
-                        none("Maven has no linter of its own; run one with ci_run")
-                    }
+                    ProjectAction::Lint => none("Maven has no linter; run one with ci_run"),
                     ProjectAction::Restore => words(&format!("{program} -B dependency:go-offline")),
                 }
             }

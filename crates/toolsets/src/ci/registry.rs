@@ -185,7 +185,7 @@ impl CiContext {
         let subject = subject(project);
         let remember = move |root: &_, _: &_| {
             if let Err(err) = processes.remember_hosts(root, &subject, &rules) {
-                tracing::warn!("the allowed hosts of {subject} are not remembered: {err}");
+                tracing::warn!("the allowed hosts of {subject} cannot be stored: {err}");
             }
             Ok(())
         };

@@ -281,7 +281,7 @@ fn read_argument(
         && written.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     if !is_name || written == "options" {
         let reason = match is_name {
-            true => "in argv it stands for all other arguments",
+            true => "in argv, this name means all other arguments",
             false => "use letters, digits, `_` and `-`",
         };
         return Err(CommandDeclarationError::at(
@@ -314,7 +314,7 @@ fn read_argument(
         (Some(_), Some(schema)) => {
             return Err(CommandDeclarationError::at(
                 schema,
-                "`type` and `schema` exclude each other; keep one",
+                "`type` and `schema` cannot be combined; keep one of them",
             ));
         }
         (None, None) => {

@@ -202,7 +202,10 @@ impl<'de> Deserialize<'de> for DeclaredArgvElement {
             type Value = DeclaredArgvElement;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string, or an array of strings, which is left out as a whole")
+                f.write_str(
+                    "a string, or an array of strings, all of which is left out if an argument is \
+                     absent",
+                )
             }
 
             fn visit_str<E: Error>(self, word: &str) -> Result<DeclaredArgvElement, E> {

@@ -70,7 +70,7 @@ impl ProgramOutputStore {
         let run = runs.iter().find(|run| run.id == id && run.caller == *caller);
         run.map(|run| run.streams.clone()).ok_or_else(|| {
             ToolError::not_found(format!(
-                "no output is kept under `{}`; only the last {} are kept, so run the program \
+                "no output has the id `{}`; only the last {} are kept, so run the program \
                  again",
                 id.escape_debug(),
                 counted(self.runs_max as u64, "cut output", "cut outputs")

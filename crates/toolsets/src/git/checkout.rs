@@ -110,7 +110,7 @@ fn incomplete_checkout(revision: &str, failures: &GitWriteFailures) -> Option<To
     };
     let revision = printable::escape_line(revision);
     Some(ToolError::failed(format!(
-        "git checked out `{revision}`, and HEAD is there now, but {reason}"
+        "git checked out `{revision}`, and HEAD points to it now, but {reason}"
     )))
 }
 

@@ -284,8 +284,9 @@ fn linked_repository_error(
 fn no_repository_error(folder: &str, err: ToolError) -> ToolError {
     match err.fault {
         ToolErrorKind::NotFound => ToolError::not_found(format!(
-            "there is no git repository in {} of the workspace (one around the workspace does not \
-             count); name the folder of a repository in `repo`, or have the server's operator run \
+            "there is no git repository in {} of the workspace (a repository that contains the \
+             workspace does not count); name the folder of a repository in `repo`, or have the \
+             server's operator run \
              `git init`, which programs may not do",
             quoted_path(folder)
         )),

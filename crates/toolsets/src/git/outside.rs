@@ -217,8 +217,8 @@ impl GitContext {
                 "the server's operator must set `git.outside = \"write\"`"
             }
             (true, _, OutsideRepositoryAccess::Write) if !self.settings.programs.is_empty() => {
-                "hooks and filters could change it, too; the server's operator must remove \
-                 `git.programs`"
+                "hooks and filters could change the repository, too; the server's operator must \
+                 remove `git.programs`"
             }
             (true, _, OutsideRepositoryAccess::Write) | (false, ..) => {
                 return Ok(Some(outside.clone()));

@@ -52,7 +52,11 @@ impl GitRepository<'_> {
         pointer: &str,
     ) -> Result<Vec<String>, ToolError> {
         if paths.len() > PATHS_MAX {
-            let message = format!("{} paths are more than {PATHS_MAX}; name folders", paths.len());
+            let message = format!(
+                "{} paths are too many (limit {PATHS_MAX}); name folders \
+                 instead",
+                paths.len()
+            );
             return Err(ToolError::invalid(pointer, message));
         }
         let at = paths.iter().enumerate();

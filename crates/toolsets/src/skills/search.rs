@@ -123,7 +123,7 @@ impl SkillFolderSearch<'_> {
             let mut has_skill =
                 entries.iter().any(|(name, kind)| name == SKILL_FILE && *kind != EntryKind::Dir);
             if has_skill && level.depth == 0 {
-                let why = "a skill must be in a folder of its own that has the skill's name";
+                let why = "a skill must be in a separate folder that has the skill's name";
                 let file = join_path(&level.place, SKILL_FILE);
                 self.skipped.push(SkippedFile::file_only(&file, why));
                 has_skill = false;

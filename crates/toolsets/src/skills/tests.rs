@@ -245,7 +245,7 @@ async fn a_skill_file_at_the_top_of_a_folder_of_skills_is_left_out_alone() {
     bench.skill("skills/a", "a");
     bench.skill("skills/acme/b", "b");
     assert_eq!(bench.uris().await, ["skill://a/SKILL.md", "skill://acme/b/SKILL.md"]);
-    let line = "skills/SKILL.md is left out: a skill must be in a folder of its own that has the \
+    let line = "skills/SKILL.md is left out: a skill must be in a separate folder that has the \
                 skill's name";
     assert_eq!(bench.left_out(), [line]);
 }

@@ -70,13 +70,13 @@ async fn check(socket_waiting_messages: usize, socket_waiting_bytes: usize) -> R
 #[tokio::test]
 async fn a_client_with_too_many_waiting_messages_is_dropped_and_others_stay() {
     let received_close = check(16, 1 << 30).await;
-    assert_eq!(received_close, close(1013, "the client reads too slowly: 16 messages wait"));
+    assert_eq!(received_close, close(1013, "the client reads too slowly: 16 messages are waiting"));
 }
 
 #[tokio::test]
 async fn a_client_with_too_many_waiting_bytes_is_dropped_and_others_stay() {
     let received_close = check(1 << 20, 600_000).await;
-    assert_eq!(received_close, close(1013, "the client reads too slowly: 10 messages wait"));
+    assert_eq!(received_close, close(1013, "the client reads too slowly: 10 messages are waiting"));
 }
 
 #[tokio::test]

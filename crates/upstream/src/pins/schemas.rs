@@ -192,7 +192,7 @@ impl SchemaComparison<'_> {
             self.add_stricter(at, format!("{name} is required now"));
         }
         for name in was.difference(&is) {
-            self.add_looser(at, format!("{name} is not required any more"));
+            self.add_looser(at, format!("{name} is no longer required"));
         }
     }
 
@@ -236,7 +236,7 @@ impl SchemaComparison<'_> {
         match (was, is) {
             (Value::Bool(false), _) => self.add_looser(at, "other properties are allowed now"),
             (_, Value::Bool(false)) => {
-                self.add_stricter(at, "other properties are not allowed any more");
+                self.add_stricter(at, "other properties are no longer allowed");
             }
             _ => self.compare_schemas(at, was, is, depth + 1),
         }

@@ -66,7 +66,7 @@ impl OAuthSettings {
         let needs_client = self.grant != OAuthGrant::AuthorizationCode;
         let has_credential = self.client_secret.is_some() || self.client_key.is_some();
         if needs_client && (self.client_id.is_none() || !has_credential) {
-            return Err("`oauth.grant` makes toolgate authenticate by itself: set \
+            return Err("with this `oauth.grant`, toolgate authenticates as itself: set \
                         `oauth.client_id`, and `oauth.client_secret` or `oauth.client_key`"
                 .to_owned());
         }

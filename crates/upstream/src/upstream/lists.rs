@@ -442,8 +442,9 @@ impl Upstream {
         let unique = names::are_unique(self.prefix(), &names);
         for (name, _) in names.iter().zip(&unique).filter(|(_, unique)| !**unique) {
             tracing::warn!(
-                "the tool `{}` is not served: the upstream `{}` lists `{name}` twice, or others \
-                 with the same spelling here; rename them there, or leave them out with `!{name}` \
+                "the tool `{}` is not served: the upstream `{}` lists `{name}` twice, or lists \
+                 tools whose names become equal here; rename them in the upstream, or leave them \
+                 out with `!{name}` \
                  in `tools`",
                 names::tool_id(self.prefix(), name),
                 self.name
@@ -463,8 +464,8 @@ impl Upstream {
         let is_own = has_toolset && self.host.is_own_toolset(id.toolset());
         if is_own {
             tracing::warn!(
-                "the tool `{id}` of the upstream `{}` is not served: it looks like one of this \
-                 server's own tools; set a `prefix`, or leave it out with `!{name}` in `tools`",
+                "the tool `{id}` of the upstream `{}` is not served: its name looks like that of \
+                 a built-in tool; set a `prefix`, or leave it out with `!{name}` in `tools`",
                 self.name
             );
         }

@@ -129,7 +129,7 @@ impl ProxyConnection {
         let port = authority.port_u16().unwrap_or(80);
         let target = self.gate.admit(authority.host(), port).map_err(failure_answer)?;
         if !is_host_of(request.headers(), &target) {
-            let why = "the Host header names another host than the URL";
+            let why = "the Host header differs from the host in the URL";
             return Err(failure_answer(self.gate.refuse(&target, why)));
         }
         let stream = self.gate.connect(&target).await.map_err(failure_answer)?;

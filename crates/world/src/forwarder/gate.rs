@@ -172,7 +172,7 @@ impl ForwarderGate {
         if own.ip() != peer.ip() {
             return Ok(());
         }
-        let why = format!("{}, its address, belongs to this machine", peer.ip());
+        let why = format!("its address {} belongs to this machine", peer.ip());
         let allow = target.allowing_rule();
         let setting = &self.access.setting;
         let allow = allow.map(|rule| format!("add exactly \"{rule}\" to {setting}"));
@@ -207,7 +207,7 @@ impl ForwarderGate {
         let Some(address) = refused.first().filter(|_| allowed.is_empty()) else {
             return Ok(allowed);
         };
-        let why = format!("{address}, its address, is not public");
+        let why = format!("its address {address} is not public");
         let allow = is_private_network(*address).then(|| target.allowing_rule()).flatten();
         let setting = &self.access.setting;
         let allow = allow.map(|rule| format!("add exactly \"{rule}\" to {setting}"));

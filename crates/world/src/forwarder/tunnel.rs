@@ -97,13 +97,16 @@ fn refusal(protocol: &TunnelProtocol, target: &ForwardTarget, is_any: bool) -> O
         TunnelProtocol::Tls(None) => Some("the TLS handshake names no server".to_owned()),
         TunnelProtocol::BrokenTls => Some("the TLS handshake is invalid".to_owned()),
         TunnelProtocol::Http => Some(
-            "plain HTTP in a CONNECT tunnel is not checked; send the http:// URL to the proxy"
+            "toolgate cannot check plain HTTP in a CONNECT tunnel; send the http:// URL to the \
+             proxy"
                 .to_owned(),
         ),
         TunnelProtocol::Other if is_any => None,
-        TunnelProtocol::Other => {
-            Some("the tunnel carries no TLS; other protocols need a rule with the port".to_owned())
-        }
+        TunnelProtocol::Other => Some(
+            "the tunnel does not use TLS; other protocols need a rule with the \
+             port"
+                .to_owned(),
+        ),
     }
 }
 

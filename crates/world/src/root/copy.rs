@@ -178,7 +178,7 @@ impl EntryCopyTotals {
         self.bytes = self.bytes.saturating_add(meta.size());
         if self.bytes > bounds.bytes_max {
             let message = format!(
-                "the copy would have more than {} bytes, the limit of one call; copy parts of it",
+                "the copy would have more than {} bytes, the limit for one call; copy parts of it",
                 bounds.bytes_max
             );
             return Err(ToolError::new(ToolErrorKind::TooLarge, message).into());

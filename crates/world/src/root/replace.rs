@@ -156,7 +156,7 @@ impl Root {
                 (ExistingFilePolicy::Match(expected), MissingFilePolicy::Create) => {
                     Err(ToolError::new(
                         ToolErrorKind::Conflict(json!({ "expected": expected, "actual": null })),
-                        format!("{path} does not exist any more; leave if_match out to create it"),
+                        format!("{path} no longer exists; leave if_match out to create it"),
                     ))
                 }
                 (_, MissingFilePolicy::Refuse) => Err(self.refusal(&place.path, Errno::NOENT)),

@@ -94,7 +94,7 @@ fn git_tools_check_out_and_stash_committed_files_that_the_file_tools_protect() {
     let refused = client.call("git_checkout", json!({ "ref": main }));
     assert_eq!(refused["result"]["isError"], true, "{refused}");
     let message = crate::support::text(&refused);
-    for part in ["HEAD is there now", "`toolgate.lock` is protected and stays as it is"] {
+    for part in ["HEAD points to it now", "`toolgate.lock` is protected and stays as it is"] {
         assert!(message.contains(part), "{message}");
     }
     assert_eq!(workspace.read("toolgate.lock"), "version = 1\n");

@@ -66,7 +66,7 @@ fn an_error_in_a_declaration_is_reported_with_its_location() {
     check(&args("a = { type = 'string', option = 'in' }"), "6:33", "is not an option");
     check(&args("a = { type = 'string', schema = {} }"), "6:33", "keep one");
     check(&args("a = { type = 'string', dash = 'never' }"), "6:31", "true, false or \"alone\"");
-    check(&args("options = 'string'"), "6:1", "it stands for all other arguments");
+    check(&args("options = 'string'"), "6:1", "this name means all other arguments");
     check(&args("a-b = 'string'\na_b = 'string'"), "7:1", "name or alias `a_b`");
     check(
         &args("a = 'string'\nb = { type = 'string', aliases = ['a'] }"),

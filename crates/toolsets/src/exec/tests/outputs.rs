@@ -278,7 +278,7 @@ async fn an_unknown_an_expired_and_a_foreign_output_get_the_same_error() {
         let id = id.as_str().unwrap();
         assert_eq!(
             err.message.replace(id, "ID"),
-            "no output is kept under `ID`; only the last 2 cut outputs are kept, so run the program \
+            "no output has the id `ID`; only the last 2 cut outputs are kept, so run the program \
              again"
         );
     }

@@ -103,7 +103,7 @@ async fn a_query_that_cannot_match_finds_nothing_and_says_why() {
     let service = corpus();
     for (query, reason) in [
         ("where is it", "the query has only common words"),
-        ("где хранится сессия", "write it in the language of the code"),
+        ("где хранится сессия", "ask in the language of the code"),
     ] {
         let found = search(&service, request(query)).await;
         assert_eq!((found.total, paths(&found)), (0, Vec::new()), "{query}");

@@ -181,7 +181,7 @@ impl ClientWebSocket {
                 Poll::Pending | Poll::Ready(WebSocketReadEnd::Drained),
                 MessageQueueStatus::Overflowed { waiting },
             ) => {
-                let reason = format!("the client reads too slowly: {waiting} messages wait");
+                let reason = format!("the client reads too slowly: {waiting} messages are waiting");
                 Poll::Ready(WebSocketReadEnd::Closing(WebSocketCloseReason::try_again_later(
                     reason,
                 )))

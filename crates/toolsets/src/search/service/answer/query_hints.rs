@@ -50,10 +50,10 @@ pub(super) fn explain_no_match(query: &str) -> String {
     }
     let is_foreign = |c: char| c.is_alphabetic() && !c.is_ascii();
     match query.chars().any(is_foreign) {
-        true => "no passage has a word of the query; write it in the language of the code, which \
+        true => "no passage contains a word of the query; ask in the language of the code, which \
                  is usually English"
             .to_owned(),
-        false => "no passage has a word of the query or a similar one; try other words, or \
+        false => "no passage contains a word of the query or a similar word; try other words, or \
                   English if the query is in another language"
             .to_owned(),
     }
