@@ -105,8 +105,7 @@ impl<W: Write> ProgressLineWriter<W> {
                 let unit = if missed == 1 { "piece" } else { "pieces" };
                 writeln!(
                     self.out,
-                    "toolgate: {missed} {unit} of output are missing here, because the reader is \
-                     too slow"
+                    "toolgate: left out {missed} {unit} of output here, because the reader is too slow"
                 )?;
             }
         }

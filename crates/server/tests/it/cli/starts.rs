@@ -83,8 +83,8 @@ fn serving_the_whole_home_folder_gets_a_warning() {
         let line = CommandLine::new(workspace.root(), &["stdio", folder]);
         line.env("HOME", workspace.root()).run().err
     };
-    assert!(log(".").contains("whole home folder"), "{}", log("."));
-    assert!(!log("sub").contains("whole home folder"), "{}", log("sub"));
+    assert!(log(".").contains("your home folder"), "{}", log("."));
+    assert!(!log("sub").contains("your home folder"), "{}", log("sub"));
 }
 
 #[test]

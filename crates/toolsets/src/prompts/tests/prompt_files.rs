@@ -104,8 +104,8 @@ fn an_error_in_the_text_has_its_line() {
         ("a\n![[x.txt]] and so on\n", 5, "a line of its own"),
         ("![[ ]]", 4, "has no path"),
         ("![[{{p}}]]", 4, "unknown argument"),
-        (" \n\n", 4, "it is empty"),
-        ("<!-- role: user -->\n", 4, "it is empty"),
+        (" \n\n", 4, "the prompt is empty"),
+        ("<!-- role: user -->\n", 4, "the prompt is empty"),
     ] {
         let (at, message) = problem(head, body);
         assert_eq!(at, line, "{body}: {message}");
