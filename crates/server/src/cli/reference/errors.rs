@@ -72,9 +72,9 @@ pub(super) fn page() -> anyhow::Result<String> {
 fn explain(error: &CallError) -> (&'static str, &'static str) {
     match error {
         CallError::UnknownTool { .. } => (
-            "No tool of that name is available to the caller.",
-            "Use a name from the tool list. The message suggests the nearest name, or says why the \
-             tool is not available.",
+            "No tool with this name is available to the caller.",
+            "Use a name from the tool list. The message suggests a similar name, or gives the \
+             reason why the tool is not available.",
         ),
         CallError::InvalidInput { .. } => (
             "The arguments do not match the tool's schema, or the tool rejects them.",
@@ -82,7 +82,7 @@ fn explain(error: &CallError) -> (&'static str, &'static str) {
         ),
         CallError::NotAllowed { .. } => (
             "Policy, the sandbox or file permissions deny the call, or a person did not confirm it.",
-            "Use what the message allows. The operator finds the rule with `toolgate policy \
+            "Do only what the message allows. The operator can find the rule with `toolgate policy \
              explain`.",
         ),
         CallError::Scope { .. } => (
@@ -90,23 +90,23 @@ fn explain(error: &CallError) -> (&'static str, &'static str) {
             "Request a token with all scopes that the error lists.",
         ),
         CallError::Limited { .. } => (
-            "A limit of rate, size or concurrency was reached.",
+            "The call reached a limit for rate, size or concurrency.",
             "Call again after the time in the message. The operator can raise the limit.",
         ),
         CallError::NotFound { .. } => (
             "A file, job or other item that the call names does not exist.",
-            "Correct the name. The message suggests a similar one if there is one.",
+            "Correct the name. If there is a similar name, the message suggests it.",
         ),
         CallError::Conflict { .. } => (
             "The state differs from what the caller expected: a file has changed since it was read.",
-            "Read the item again, then repeat the call. The error has both states.",
+            "Read the item again, then repeat the call. The error contains both states.",
         ),
         CallError::TooLarge { .. } => {
             ("The item exceeds a size limit.", "Request a part, as the message describes.")
         }
         CallError::Unavailable { .. } => (
             "Something that the tool needs, such as an upstream, is unavailable.",
-            "Call again later. The operator finds the cause in the log.",
+            "Call again later. The operator can find the cause in the log.",
         ),
         CallError::TimedOut { .. } => (
             "The call exceeded its time limit and was stopped.",
@@ -128,7 +128,7 @@ fn explain(error: &CallError) -> (&'static str, &'static str) {
             "Answer the question and call again.",
         ),
         CallError::CannotAsk { .. } => (
-            "The tool must ask a person or a model, and the client cannot ask one.",
+            "The tool must ask a person or a model, and the client does not support that.",
             "Use a client that supports such questions (in MCP: elicitation, sampling, roots).",
         ),
         CallError::NeedsJob { .. } => (
