@@ -45,7 +45,7 @@ pub(super) struct CiReport {
     pub(super) summary: CiTestCounts,
     /// Failures, in the order of the output.
     pub(super) failures: Vec<CiFailure>,
-    /// Number of failures that are not listed.
+    /// Number of further failures, which `failures` leaves out.
     pub(super) failures_left_out: usize,
     /// End of the output; empty if all tests passed, unless `max_output_bytes` is set.
     pub(super) output: String,

@@ -33,7 +33,7 @@ pub(super) struct GetJobInput {
 impl Tool for GetJob {
     const NAME: &'static str = "jobs.get";
     const TITLE: &'static str = "Get job";
-    const DESCRIPTION: &'static str = "Show a job's state and, once it has ended, its result.";
+    const DESCRIPTION: &'static str = "Show a job's state, and its result if it has ended.";
     const EFFECTS: Effects = Effects::Reads;
     const ALIASES: &'static [(&'static str, &'static str)] = &[("id", "job_id")];
     type Input = GetJobInput;
