@@ -432,7 +432,7 @@ async fn a_job_that_may_not_run_twice_begins_a_lease_after_a_restart_of_the_data
     }
     // The next look finds another start.
     store.lease.note_engine(1);
-    let refused = store.begin_once(id(1), at(1)).await.err().expect("it is too early").to_string();
+    let refused = store.begin_once(id(1), at(1)).await.expect_err("it is too early").to_string();
     assert!(refused.contains("was restarted or replaced"), "{refused}");
     store.begin(id(2), at(1)).await.expect("an answer").expect("it begins");
     let until = Instant::now() + LEASE_WAIT;
