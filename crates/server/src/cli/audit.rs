@@ -27,16 +27,17 @@ Examples:
   toolgate audit stats --by caller,outcome --since 7d
   toolgate audit tail --json | jq .subject
 
-The exit code of `verify` is 0 if the log is intact, 1 if a line was changed, moved or removed, and
-2 if the log or its key cannot be read.")]
+The exit code of `verify` is 0 if the log is intact, 1 if a line was changed, moved or removed,
+and 2 if the log or its key cannot be read.")]
 pub(super) struct AuditArgs {
     #[command(subcommand)]
     command: AuditCommand,
     /// Workspace whose settings name the audit log
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT", global = true)]
     root: PathBuf,
-    #[command(flatten)]
-    folder: WorkspaceFolderArgs,
+    /// Configuration file, instead of toolgate.toml in the folder
+    #[arg(long, value_name = "FILE", env = "TOOLGATE_CONFIG", global = true)]
+    config: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -106,7 +107,10 @@ fn parse_since(text: &str) -> Result<Timestamp, String> {
 }
 
 pub(super) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
-    let settings = args.folder.load(&args.root)?.config.audit;
+    // The log is the same for all tools.
+    let folder =
+        WorkspaceFolderArgs { config: args.config.clone(), read_only: false, tools: Vec::new() };
+    let settings = folder.load(&args.root)?.config.audit;
     let Some(configured) = audit_setup::audit_file(&settings)? else {
         bail!("audit.to is `{}`, so there is no log file", settings.to);
     };

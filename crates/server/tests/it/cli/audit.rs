@@ -1,5 +1,6 @@
 //! `toolgate audit tail` and `toolgate audit stats`.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -123,6 +124,25 @@ fn arguments_are_recorded_as_the_settings_say() {
         let key = served.home().join(".local/state/toolgate/audit.key");
         let verified = audit(&served, &["verify", "--key", key.to_str().unwrap()]);
         assert_eq!(verified.code, 0, "{verified:?}");
+    }
+}
+
+#[test]
+fn the_options_for_folder_and_settings_work_before_and_after_the_subcommand() {
+    let served = served();
+    let settings = served.home().join("audit-settings.toml");
+    let log = served.home().join("audit.jsonl");
+    let key = served.home().join(".local/state/toolgate/audit.key");
+    fs::write(&settings, format!("[audit]\nkey = {key:?}\n")).unwrap();
+    let (root, settings) = (served.home().to_str().unwrap(), settings.to_str().unwrap());
+    let options = ["--root", root, "--config", settings];
+    for command in ["verify", "tail", "stats"] {
+        for args in [[&[command][..], &options].concat(), [&options[..], &[command]].concat()] {
+            let args = [&["audit"], &args[..]].concat();
+            let line = CommandLine::new(served.home(), &args);
+            let done = line.env("TOOLGATE_AUDIT_TO", &log).run();
+            assert_eq!(done.code, 0, "{args:?}: {done:?}");
+        }
     }
 }
 
