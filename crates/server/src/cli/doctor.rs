@@ -8,12 +8,13 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context, anyhow, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate::assembly::probe::{UpstreamProbeResult, hide_failures_from_log, probe_upstreams};
 use toolgate::config::environment;
 use toolgate_host::{FleetDurability, FleetReport, FleetServer};
-use toolgate_upstream::UpstreamListing;
+use toolgate_upstream::pins::one_line;
+use toolgate_upstream::{UpstreamListing, UpstreamSettings};
 use toolgate_world::sandbox::{
     SandboxCoverage, SandboxLayer, SandboxPaths, SandboxProfile, SandboxRequirement,
     ServerPathAccess, confine_server,
@@ -65,7 +66,8 @@ Examples:
   toolgate doctor upstreams github linear
 
 Prints one line for each upstream. If one fails, more lines show toolgate's requests, the answers
-and the output of the program. The exit code is then 1."
+and the output of the program. The exit code is 1 if an upstream fails, or if an entry of its
+setting `tools` matches no tool."
     )]
     Upstreams(DoctorUpstreamsArgs),
     /// Check the database that servers share, and print which failures jobs survive
@@ -270,14 +272,13 @@ fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
     for UpstreamProbeResult { name, listing, exchanges, notes, error_output } in probes {
         let is_failed = listing.is_err();
         let mut lines = match listing {
-            Ok(UpstreamListing { revision, tools, resources, prompts, .. }) => {
-                let tools = tools.len();
-                let resources = resources.len();
-                let prompts = prompts.len();
-                format!(
-                    "ok      {name}: MCP {revision} (tools: {tools}, resources: {resources}, \
-                     prompts: {prompts})\n"
-                )
+            Ok(listing) => {
+                let mut lines = render_listing(&name, &listing, config.upstream.get(&name));
+                for warning in tool_warnings(&listing, config.upstream.get(&name)) {
+                    all_answer = false;
+                    let _ = writeln!(lines, "WARNING {name}: {warning}");
+                }
+                lines
             }
             Err(why) => {
                 all_answer = false;
@@ -297,6 +298,42 @@ fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
         print(&lines)?;
     }
     Ok(if all_answer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns the line of an upstream that answered, with the numbers of its tools, resources and
+/// prompts. Tools that `settings` hide are counted on their own.
+fn render_listing(
+    name: &str,
+    listing: &UpstreamListing,
+    settings: Option<&UpstreamSettings>,
+) -> String {
+    let UpstreamListing { revision, tools, resources, prompts, .. } = listing;
+    let is_hidden = |tool: &&Value| {
+        let tool = tool["name"].as_str().unwrap_or_default();
+        settings.is_some_and(|settings| !settings.offers_tool(tool))
+    };
+    let hidden = tools.iter().filter(is_hidden).count();
+    let shown = tools.len() - hidden;
+    let hidden = if hidden > 0 { format!(", {hidden} hidden") } else { String::new() };
+    format!(
+        "ok      {name}: MCP {revision} (tools: {shown}{hidden}, resources: {}, prompts: {})\n",
+        resources.len(),
+        prompts.len()
+    )
+}
+
+/// Returns a warning for each entry of the setting `tools` that matches no tool of `listing`.
+fn tool_warnings(listing: &UpstreamListing, settings: Option<&UpstreamSettings>) -> Vec<String> {
+    let unmatched = settings.into_iter().flat_map(|settings| settings.unmatched_tools(listing));
+    let describe = |entry: &str| {
+        let close = |name: &str| strsim::jaro_winkler(name, entry.trim_start_matches('!'));
+        let names = listing.tools.iter().filter_map(|tool| tool["name"].as_str());
+        let near = names.max_by(|a, b| close(a).total_cmp(&close(b)));
+        let near = near.filter(|near| close(near) > 0.75).map(one_line);
+        let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        format!("`tools` has {entry:?}, which matches no tool{hint}")
+    };
+    unmatched.map(describe).collect()
 }
 
 /// Checks the database of `[fleet]`, and prints what its configuration promises.

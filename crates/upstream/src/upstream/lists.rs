@@ -493,18 +493,11 @@ impl Upstream {
 
     /// Logs patterns in the settings that match no tool of `listing`.
     fn warn_unmatched(&self, listing: &UpstreamListing) {
-        let has = |pattern: &str| {
-            let mut names = listing.tools.iter().filter_map(|entry| entry["name"].as_str());
-            names.any(|name| matches_pattern(pattern, name))
-        };
-        for entry in &self.settings.tools {
-            let pattern = entry.strip_prefix(EXCLUSION).unwrap_or(entry);
-            if pattern != "*" && !has(pattern) {
-                tracing::warn!(
-                    "`tools` of the upstream `{}` has {entry:?}, which matches no tool",
-                    self.name
-                );
-            }
+        for entry in self.settings.unmatched_tools(listing) {
+            tracing::warn!(
+                "`tools` of the upstream `{}` has {entry:?}, which matches no tool",
+                self.name
+            );
         }
     }
 
@@ -518,6 +511,16 @@ impl UpstreamSettings {
     /// Returns true if the setting `tools` selects the tool `name`.
     pub fn offers_tool(&self, name: &str) -> bool {
         selects(&self.tools, name)
+    }
+
+    /// Returns the entries of the setting `tools` that match no tool of `listing`. The entry `*` is
+    /// left out.
+    pub fn unmatched_tools(&self, listing: &UpstreamListing) -> impl Iterator<Item = &str> {
+        self.tools.iter().map(String::as_str).filter(move |entry| {
+            let pattern = entry.strip_prefix(EXCLUSION).unwrap_or(entry);
+            let mut names = listing.tools.iter().filter_map(|tool| tool["name"].as_str());
+            pattern != "*" && !names.any(|name| matches_pattern(pattern, name))
+        })
     }
 }
 

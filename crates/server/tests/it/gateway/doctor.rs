@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use super::{checkout, with_odds};
+use super::{checkout, with_odd, with_odds};
 use crate::support::{Workspace, binary, path, trust_config};
 
 /// Runs `toolgate doctor upstreams NAMES` in `workspace`.
@@ -37,6 +37,21 @@ fn doctor_prints_a_line_for_each_upstream() {
         String::from_utf8_lossy(&unknown.stderr).contains("the upstreams are dead, odd"),
         "{unknown:?}"
     );
+}
+
+#[test]
+fn doctor_counts_hidden_tools_and_reports_a_misspelled_one() {
+    let hidden = doctor(&with_odd("tools = [\"!shout\"]"), &[]);
+    let stdout = String::from_utf8_lossy(&hidden.stdout);
+    assert!(stdout.contains(", 1 hidden, resources: "), "{hidden:?}");
+    assert_eq!(hidden.status.code(), Some(0), "{hidden:?}");
+    let misspelled = doctor(&with_odd("tools = [\"!shuot\"]"), &[]);
+    let stdout = String::from_utf8_lossy(&misspelled.stdout);
+    let warning =
+        "WARNING odd: `tools` has \"!shuot\", which matches no tool; did you mean `shout`?";
+    assert!(stdout.lines().any(|line| line == warning), "{misspelled:?}");
+    assert!(!stdout.contains("hidden"), "{misspelled:?}");
+    assert_eq!(misspelled.status.code(), Some(1), "{misspelled:?}");
 }
 
 /// Runs `toolgate doctor upstreams` for a program that runs `script`. Returns the lines below that
