@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use toolgate::assembly::pins::PinComparison;
 use toolgate_upstream::pins::render_changes;
 
@@ -40,7 +41,7 @@ struct AcceptPinsArgs {
     /// Print full definitions and differences, as `diff` does, instead of a summary
     #[arg(long)]
     full: bool,
-    /// Approve without asking. Without a terminal, the command never asks
+    /// Approve without asking. Without a terminal, the command approves only with this option
     #[arg(long, short)]
     yes: bool,
 }
@@ -90,9 +91,16 @@ pub(super) fn run(args: &PinsArgs) -> anyhow::Result<ExitCode> {
         }
         Some(accept) => {
             let question = "Approve these definitions? `toolgate pins diff` shows them in full. ";
-            if !accept.yes && ask_yes_no(question) == Some(false) {
-                complain("nothing was approved");
-                return Ok(ExitCode::from(1));
+            match accept.yes.then_some(true).or_else(|| ask_yes_no(question)) {
+                Some(true) => {}
+                Some(false) => {
+                    complain("nothing was approved");
+                    return Ok(ExitCode::from(1));
+                }
+                None => bail!(
+                    "nothing was approved: no terminal to ask on; read the definitions, then run the \
+                     command with --yes"
+                ),
             }
             let file = comparison.accept()?.display().to_string();
             complain(&format!("approved, in {file}; commit this file"));

@@ -65,28 +65,45 @@ pub fn summarize_changes(upstream: &str, tool_count: usize, changes: &UpstreamCh
         tools.values().filter(|change| is_counted(change)).count()
     };
     let mut text = format!(
-        "{upstream}: {tool_count} tools, {} new, {} changed, {} removed, {} with signs of prompt \
+        "{upstream}: {tool_count} {}, {} new, {} changed, {} removed, {} with signs of prompt \
          injection\n",
+        if tool_count == 1 { "tool" } else { "tools" },
         count(|change| matches!(change, ToolDefinitionChange::Added(_))),
         count(|change| matches!(change, ToolDefinitionChange::Changed(_))),
         count(|change| matches!(change, ToolDefinitionChange::Removed)),
         count(|change| change.class() == PinDifferenceSeverity::InstructionLike),
     );
-    if instructions.is_some() {
-        _ = writeln!(text, "  the instructions changed");
+    if let Some([was, is]) = instructions {
+        let what = match (was, is) {
+            (None, _) => "are new",
+            (Some(_), None) => "were removed",
+            (Some(_), Some(_)) => "changed",
+        };
+        _ = writeln!(text, "  the instructions {what}");
     }
     let mut all: Vec<_> = tools.iter().collect();
     all.sort_by_key(|(_, change)| std::cmp::Reverse(change.class()));
     for (name, change) in all {
         let name = printable::escape_hidden(name);
-        let worst = change.differences().into_iter().max_by_key(|difference| difference.class);
-        let worst =
-            worst.map_or_else(String::new, |PinDifference { class, location, description }| {
-                format!("{}, {location}: {description}", class.as_str())
-            });
-        _ = writeln!(text, "  {upstream}.{name}: {worst}");
+        _ = writeln!(text, "  {upstream}.{name}: {}", summarize_change(change));
     }
     text
+}
+
+/// Describes the change of a tool in a few words, by its worst difference.
+fn summarize_change(change: &ToolDefinitionChange) -> String {
+    let worst = change.differences().into_iter().max_by_key(|difference| difference.class);
+    let describe = |PinDifference { class, location, description }: PinDifference| {
+        format!("{}, {location}: {description}", class.as_str())
+    };
+    match change {
+        ToolDefinitionChange::Removed => "removed".to_owned(),
+        ToolDefinitionChange::Added(_) => {
+            let sign = worst.filter(|worst| worst.class == PinDifferenceSeverity::InstructionLike);
+            sign.map_or_else(|| "new".to_owned(), |sign| format!("new, {}", describe(sign)))
+        }
+        ToolDefinitionChange::Changed(_) => worst.map(describe).unwrap_or_default(),
+    }
 }
 
 fn write_parts(text: &mut String, before: Option<&ToolDefinition>, now: &ToolDefinition) {

@@ -147,7 +147,7 @@ fn long_instructions_are_cut_and_secrets_in_them_redacted() {
 #[test]
 fn changed_instructions_are_not_sent_until_they_are_approved() {
     let workspace = with_instructions(FIRST, "");
-    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     check_exit(&pins(&workspace, &["diff"]), 0);
     names(&mut stdio(&workspace));
     for instructions in received_instructions(&workspace) {
@@ -163,7 +163,7 @@ fn changed_instructions_are_not_sent_until_they_are_approved() {
     let log = client.server().log();
     assert!(log.contains("the instructions of the upstream `odd` differ from their pin"), "{log}");
     // The running server sends them from then on.
-    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     assert!(discovered_instructions(&mut client).ends_with(&quote("Call `echo` before nothing.")));
     check_exit(&pins(&workspace, &["diff"]), 0);
 }
@@ -171,7 +171,7 @@ fn changed_instructions_are_not_sent_until_they_are_approved() {
 #[test]
 fn instructions_are_no_longer_sent_once_other_ones_are_approved_or_the_lock_is_unreadable() {
     let workspace = with_instructions("Call `echo` last.", "");
-    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     let others = fs::read(workspace.path("toolgate.lock")).unwrap();
     fs::remove_file(workspace.path("toolgate.lock")).unwrap();
     rewrite(&workspace, "Call `echo` last.", FIRST);
@@ -180,7 +180,7 @@ fn instructions_are_no_longer_sent_once_other_ones_are_approved_or_the_lock_is_u
     assert!(discovered_instructions(&mut client).ends_with(&quote(FIRST)));
     fs::write(workspace.path("toolgate.lock"), others).unwrap();
     assert!(!discovered_instructions(&mut client).contains("Call `echo`"));
-    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     assert!(discovered_instructions(&mut client).ends_with(&quote(FIRST)));
     fs::write(workspace.path("toolgate.lock"), "what").unwrap();
     assert!(!discovered_instructions(&mut client).contains("Call `echo`"));
@@ -189,7 +189,7 @@ fn instructions_are_no_longer_sent_once_other_ones_are_approved_or_the_lock_is_u
 #[test]
 fn disabling_instructions_is_not_a_difference_from_the_pins() {
     let workspace = with_instructions(FIRST, "");
-    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     rewrite(&workspace, "[upstream.odd]", "[upstream.odd]\nparts = [\"resources\", \"prompts\"]");
     check_exit(&pins(&workspace, &["diff"]), 0);
 }

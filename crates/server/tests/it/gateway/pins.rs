@@ -42,7 +42,7 @@ fn change_echo(workspace: &Workspace) {
 #[test]
 fn a_changed_tool_keeps_its_pinned_description_and_its_calls_are_refused() {
     let workspace = with_odd("");
-    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     check_exit(&pins(&workspace, &["diff"]), 0);
     let mut client = stdio(&workspace);
     let echo = json!({ "message": "hello" });
@@ -68,14 +68,14 @@ fn a_tool_with_a_hidden_character_is_listed_only_after_approval() {
     };
     assert!(is_listed("odd_shout"));
     assert!(!is_listed("odd_echo"));
-    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     assert!(is_listed("odd_echo"));
 }
 
 #[test]
 fn without_its_lock_file_a_server_calls_no_upstream_tool_until_it_is_back() {
     let workspace = with_odd("");
-    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     let mut client = stdio(&workspace);
     let echo = json!({ "message": "hello" });
     assert_eq!(text(&client.call("odd_echo", echo.clone())), "hello");
@@ -106,7 +106,7 @@ fn without_its_lock_file_a_server_calls_no_upstream_tool_until_it_is_back() {
 #[test]
 fn a_difference_is_shown_and_served_once_it_is_approved() {
     let workspace = with_odd("");
-    check_exit(&pins(&workspace, &["accept", "odd"]), 0);
+    check_exit(&pins(&workspace, &["accept", "odd", "--yes"]), 0);
     change_echo(&workspace);
     let diff = check_exit(&pins(&workspace, &["diff"]), 1);
     assert!(diff.starts_with("odd.echo: instruction-like\n"), "{diff}");
@@ -117,7 +117,7 @@ fn a_difference_is_shown_and_served_once_it_is_approved() {
     let echo = json!({ "message": "hello" });
     let refused = client.call("odd_echo", echo.clone());
     assert!(refused.to_string().contains("instruction-like"), "{refused}");
-    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     check_exit(&pins(&workspace, &["diff"]), 0);
     wait_until("it is called", || {
         client.call("odd_echo", echo.clone())["result"]["content"][0]["text"] == "hello"
@@ -130,7 +130,7 @@ fn a_tool_that_changed_unannounced_is_refused_at_the_first_call() {
         let workspace = with_odd(&format!("shared_by = \"{shared_by}\""));
         // The original listing is stored and approved.
         names(&mut stdio(&workspace));
-        check_exit(&pins(&workspace, &["accept"]), 0);
+        check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
         // The program changes without a notification.
         fs::write(workspace.path("odd.log.says"), "Another.").unwrap();
         let mut client = stdio(&workspace);
@@ -151,7 +151,7 @@ fn a_tool_that_changed_unannounced_is_refused_at_the_first_call() {
         let refused = client.call("odd_echo", json!({ "message": "hello" }));
         assert!(refused.to_string().contains("differs from its pin"), "{refused}");
         // Calls work once the change is approved.
-        check_exit(&pins(&workspace, &["accept"]), 0);
+        check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
         wait_until("it is called", || {
             client.call("odd_echo", json!({ "message": "hello" }))["result"]["isError"] != true
         });
@@ -161,7 +161,7 @@ fn a_tool_that_changed_unannounced_is_refused_at_the_first_call() {
 #[test]
 fn in_shadow_mode_a_changed_tool_is_served_and_logged() {
     let workspace = with_odd("[pins]\non_change = \"shadow\"\n");
-    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     change_echo(&workspace);
     // Hidden characters would keep the tool from the list in every mode.
     let settings = workspace.read("toolgate.toml").replace(" \\u001b[2J", "");
@@ -174,9 +174,22 @@ fn in_shadow_mode_a_changed_tool_is_served_and_logged() {
 }
 
 #[test]
+fn without_a_terminal_nothing_is_approved_unless_the_option_says_so() {
+    let workspace = with_odd("");
+    let refused = pins(&workspace, &["accept"]);
+    let summary = check_exit(&refused, 2);
+    assert!(summary.contains("  odd.shout: new\n"), "{summary}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert!(stderr.contains("with --yes"), "{stderr}");
+    assert!(!workspace.path("toolgate.lock").exists());
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
+    assert!(workspace.path("toolgate.lock").exists());
+}
+
+#[test]
 fn a_hidden_tool_is_not_approved_with_the_others() {
     let workspace = with_odd("tools = [\"!shout\"]");
-    let summary = check_exit(&pins(&workspace, &["accept"]), 0);
+    let summary = check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     assert!(summary.starts_with("odd: "), "{summary}");
     assert!(summary.contains("odd.echo: ") && !summary.contains("odd.shout"), "{summary}");
     assert!(!summary.contains("input_schema\n"), "the full text needs --full: {summary}");
@@ -187,14 +200,14 @@ fn a_hidden_tool_is_not_approved_with_the_others() {
     let listed = names(&mut stdio(&workspace));
     assert!(listed.contains(&"odd_echo".to_owned()), "{listed:?}");
     assert!(!listed.contains(&"odd_shout".to_owned()), "{listed:?}");
-    let full = check_exit(&pins(&workspace, &["accept", "--full"]), 0);
+    let full = check_exit(&pins(&workspace, &["accept", "--full", "--yes"]), 0);
     assert!(full.contains("input_schema\n"), "{full}");
 }
 
 #[test]
 fn pins_edited_by_hand_withhold_every_tool() {
     let workspace = with_odd("");
-    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     let lock = workspace.read("toolgate.lock");
     fs::write(workspace.path("toolgate.lock"), lock.replace("Says it back", "Says it")).unwrap();
     let result = pins(&workspace, &["diff"]);
@@ -230,7 +243,7 @@ fn tools_cannot_approve_themselves() {
 #[test]
 fn the_console_shows_a_changed_tool_on_its_first_page_until_a_person_approves_it() {
     let workspace = with_odd("");
-    check_exit(&pins(&workspace, &["accept"]), 0);
+    check_exit(&pins(&workspace, &["accept", "--yes"]), 0);
     change_echo(&workspace);
     let served = launch(&workspace).served();
     served.ask(&call(1, "odd_echo", json!({ "message": "hello" })));
