@@ -326,7 +326,7 @@ async function main() {
   const odd = `[upstream.odd]\ncommand = ${python}\nenv = { ODD_LOG = ${JSON.stringify(join(folder, "odd.log"))} }\n`;
   writeFileSync(join(folder, "odd.log"), "");
   const site = await serve("site", odd + SETTINGS);
-  site.run("pins", "accept");
+  site.run("pins", "accept", "--yes");
   await start(site);
   await call(site, "files_read", { path: "README.md" });
   await call(site, "files_read", { path: "missing.md" });
