@@ -564,12 +564,13 @@ impl Host {
     }
 
     /// Returns the number of tools that the policy hides from `caller`. Tools that the `[tools]`
-    /// settings switch off for all callers may not count.
+    /// settings switch off for all callers may not count. The tools of the tool search do not count.
     pub fn hidden_tool_count(&self, caller: &Caller) -> usize {
         let gate = self.gate();
         let catalog = gate.catalog.snapshot();
         let hidden = policy::ToolVisibility::Hidden;
-        catalog.specs().filter(|spec| gate.policy.visibility(caller, spec) == hidden).count()
+        let offered = catalog.specs().filter(|spec| !tool_search::is_meta_tool(&spec.id));
+        offered.filter(|spec| gate.policy.visibility(caller, spec) == hidden).count()
     }
 
     /// Returns the time limit of a call of `tool`: its own limit or, if there is none, the default
