@@ -43,7 +43,7 @@ pub enum CallError {
         needs: Vec<String>,
     },
     /// A limit was reached. The caller may retry.
-    #[error("{message}; try again in {} ms", retry_after.as_millis())]
+    #[error("{message}; try again in {}", wait_text(*retry_after))]
     Limited {
         /// A sentence that names the limit that was reached.
         message: String,
@@ -386,6 +386,14 @@ fn unknown_tool(name: &str, nearest: Option<&str>, unavailable: Option<&str>) ->
         (Some(why), _) => format!("`{name}` is not available: {why}"),
         (None, Some(nearest)) => format!("no tool is named `{name}`; did you mean `{nearest}`?"),
         (None, None) => format!("no tool is named `{name}`"),
+    }
+}
+
+/// Returns a wait as text: in milliseconds up to two seconds, otherwise in whole seconds.
+fn wait_text(wait: Duration) -> String {
+    match wait.as_millis() {
+        ms @ ..=2000 => format!("{ms} ms"),
+        ms => format!("{} s", ms.div_ceil(1000)),
     }
 }
 

@@ -165,6 +165,12 @@ pub(super) async fn check_health(url: &str) -> anyhow::Result<()> {
 /// Converts the failure of a request to `server`.
 pub(super) fn not_answered(failure: HttpRequestFailure, server: &str) -> anyhow::Error {
     match failure {
+        // A server that answers a TLS handshake is running.
+        HttpRequestFailure::NotSent(why)
+            if ["TLS", "certificate"].iter().any(|it| why.contains(it)) =>
+        {
+            anyhow!(why).context(format!("cannot connect to {server}"))
+        }
         HttpRequestFailure::NotSent(why) => anyhow!(why)
             .context(format!("cannot connect to {server}; is `toolgate serve` running?")),
         HttpRequestFailure::Lost(why) => anyhow!(why).context("the server closed the connection"),

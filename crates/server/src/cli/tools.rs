@@ -17,6 +17,13 @@ use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runt
 /// Maximum number of tools that `--why` shows.
 const FOUND_MAX: usize = 10;
 
+/// Smallest width of the column with the names of tools, in characters.
+const NAME_WIDTH_MIN: usize = 16;
+
+/// Largest width of the column with the names of tools, in characters. A longer name moves the rest
+/// of its own line only.
+const NAME_WIDTH_MAX: usize = 32;
+
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -194,12 +201,20 @@ fn show(args: &ToolsArgs, tools: &[ListedTool]) -> anyhow::Result<ExitCode> {
             print(&format!("{name}\n{description}\n\narguments:\n{arguments}\n"))?;
         }
     } else {
+        let longest = shown.iter().map(|tool| tool.name.chars().count()).max();
+        let width = longest.unwrap_or_default().clamp(NAME_WIDTH_MIN, NAME_WIDTH_MAX);
         for ListedTool { name, description, effects, .. } in shown {
-            let first = description.split(". ").next().unwrap_or_default().trim_end_matches('.');
-            print(&format!("{name:<16} {effects:<8} {first}\n"))?;
+            let first = first_sentence(description);
+            print(&format!("{name:<width$} {effects:<8} {first}\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the first sentence of `description` without its full stop, or only the first line of it.
+fn first_sentence(description: &str) -> &str {
+    let line = description.trim().lines().next().unwrap_or_default();
+    line.split(". ").next().unwrap_or_default().trim_end_matches('.')
 }
 
 impl ListedTool {
@@ -283,5 +298,23 @@ pub(super) fn effects_name(effects: Effects) -> &'static str {
         Effects::Adds => "adds",
         Effects::Changes => "changes",
         Effects::Runs => "runs",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_is_cut_after_its_first_sentence_or_line() {
+        for (description, first) in [
+            ("Reads a file. Use it often.", "Reads a file"),
+            ("Reads a file.", "Reads a file"),
+            ("\nThinks in steps.\n\nWhen to use this tool:\n- often", "Thinks in steps"),
+            ("A title\nReads. Writes.", "A title"),
+            ("", ""),
+        ] {
+            assert_eq!(first_sentence(description), first, "{description}");
+        }
     }
 }

@@ -75,7 +75,10 @@ impl DialectRoutes {
         // A path that ends in `/` also has a form without it.
         let paths = self.paths().into_iter().filter(|known| !known.ends_with('/'));
         let rated = paths.map(|known| (likeness(known), known));
-        let best = rated.max_by(|a, b| a.0.total_cmp(&b.0));
+        // Most clients mean MCP: `/mpc` resembles `/rpc` as much as `/mcp`.
+        let is_mcp = |path: &str| path == "/mcp";
+        let best =
+            rated.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| is_mcp(a.1).cmp(&is_mcp(b.1))));
         best.filter(|(likeness, _)| *likeness >= LIKENESS_MIN).map(|(_, known)| known)
     }
 
