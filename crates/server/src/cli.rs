@@ -194,24 +194,35 @@ impl WorkspaceFolderArgs {
     /// Loads the settings for `root` in order to check them. The settings file need not be trusted
     /// yet. If it is not, prints a message.
     fn load_to_check(&self, root: &Path) -> anyhow::Result<LoadedConfig> {
+        let (loaded, trust_note) = self.load_with_trust_note(root)?;
+        if let Some(note) = trust_note {
+            complain(&note);
+        }
+        Ok(loaded)
+    }
+
+    /// Loads the settings for `root` in order to check them. The second value is a message, if the
+    /// settings file is not trusted yet.
+    fn load_with_trust_note(&self, root: &Path) -> anyhow::Result<(LoadedConfig, Option<String>)> {
         let file = root.join(config::SETTINGS_FILE_NAME);
         if self.config.is_some() || file.symlink_metadata().is_err() {
-            return self.load(root);
+            return Ok((self.load(root)?, None));
         }
         let text = config::trust::read_settings_text(&file)
             .with_context(|| format!("cannot read the configuration {}", file.display()))?;
         let loaded = self.load_file(root, Some(&file))?;
         let owned = config::trust::owner_settings(&text);
-        if !owned.is_empty() && !config::trust::is_trusted(&file, &text) {
-            complain(&format!(
+        let is_refused = !owned.is_empty() && !config::trust::is_trusted(&file, &text);
+        let note = is_refused.then(|| {
+            format!(
                 "{} is not trusted yet, and the server refuses it: it does more than restrict \
                  tools: {}. Read the file, then run `toolgate trust {}`",
                 file.display(),
                 config::trust::list_settings(&owned),
                 root.display()
-            ));
-        }
-        Ok(loaded)
+            )
+        });
+        Ok((loaded, note))
     }
 
     fn load_file(&self, root: &Path, file: Option<&Path>) -> anyhow::Result<LoadedConfig> {

@@ -12,7 +12,11 @@ pub(crate) struct ToolPattern {
     folded: GlobMatcher,
 }
 
-/// An error in a rule that is invalid or has no effect.
+/// Smallest similarity of a typed toolset to one whose tools are not known yet, for a suggestion.
+/// Such a toolset is suggested before any tool, so it must be very similar.
+const LATER_SIMILARITY_MIN: f64 = 0.85;
+
+/// A rule that is invalid or has no effect.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyRuleError {
     /// The tool pattern of a rule is invalid.
@@ -89,11 +93,24 @@ impl ToolPattern {
             true => toolset_pattern(id.as_str()),
             false => id.to_string(),
         });
+        let nearest = self.nearest_later(later).or(nearest);
         Err(PolicyRuleError::NoMatch { setting, pattern: pattern.clone(), nearest })
     }
 
-    /// Returns true if the pattern may match the id of a tool in `toolset`. If `toolset` is empty,
-    /// any id counts.
+    /// Returns this pattern with the one of the `later` toolsets whose name is most similar, if it
+    /// is similar enough.
+    fn nearest_later(&self, later: &[String]) -> Option<String> {
+        let pattern = self.pattern.as_str();
+        let (typed, rest) = pattern.split_once('.').or_else(|| pattern.rsplit_once('_'))?;
+        let typed = fold_name(typed);
+        let similarity = |toolset: &str| strsim::jaro_winkler(&typed, &fold_name(toolset));
+        let names = later.iter().map(String::as_str).filter(|toolset| !toolset.is_empty());
+        let nearest = names.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))?;
+        (similarity(nearest) > LATER_SIMILARITY_MIN).then(|| format!("{nearest}.{rest}"))
+    }
+
+    /// Returns true if the pattern may match an id in `toolset`. If `toolset` is empty, any id
+    /// counts.
     fn may_match(&self, toolset: &str) -> bool {
         let pattern = fold_name(&self.pattern).into_owned();
         let literal = pattern.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
@@ -183,6 +200,21 @@ mod tests {
         for (typed, suggested) in
             [("filse.*", "`files.*`"), ("filse_*", "`files.*`"), ("files.raed", "`files.read`")]
         {
+            let refusal = check_pattern("a test", typed, &known).expect_err(typed).to_string();
+            assert!(refusal.ends_with(&format!("did you mean {suggested}?")), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_misspelled_upstream_is_suggested_before_its_tools_are_known() {
+        let tools = vec![ToolId::new("files.read").expect("an id")];
+        let known = PatternCheckTools { tools, later_toolsets: vec!["memory".to_owned()] };
+        for (typed, suggested) in [
+            ("memry.*", "`memory.*`"),
+            ("memry_*", "`memory.*`"),
+            ("memory2.read", "`memory.read`"),
+            ("filse.*", "`files.*`"),
+        ] {
             let refusal = check_pattern("a test", typed, &known).expect_err(typed).to_string();
             assert!(refusal.ends_with(&format!("did you mean {suggested}?")), "{refusal}");
         }

@@ -1,6 +1,9 @@
-//! Warnings about policy rules that cannot be evaluated for most tools.
+//! Messages about policy rules that match no tool, or cannot be evaluated for most tools.
 
-use crate::config::PolicyRule;
+use anyhow::anyhow;
+use toolgate_host::PolicyRuleError;
+
+use crate::config::{Config, PolicyRule};
 
 /// Returns a warning for each rule whose `when` uses an argument, although the rule does not name
 /// the tools that have this argument. Such a rule fails for all other tools. If a rule fails, its
@@ -15,6 +18,24 @@ pub(crate) fn warnings(rules: &[PolicyRule]) -> impl Iterator<Item = String> {
             rule.name
         ))
     })
+}
+
+/// Adds to `err` the line in the settings file with the pattern that matches no tool, if only one
+/// line has it.
+pub(crate) fn add_line(err: &PolicyRuleError, config: &Config) -> anyhow::Error {
+    let (PolicyRuleError::NoMatch { pattern, .. }, Some(source)) = (err, &config.source) else {
+        return anyhow!("{err}");
+    };
+    let quoted = [format!("\"{pattern}\""), format!("'{pattern}'")];
+    let lines = source.text.lines().enumerate();
+    let mut with_pattern =
+        lines.filter(|(_, line)| quoted.iter().any(|quoted| line.contains(quoted.as_str())));
+    match (with_pattern.next(), with_pattern.next()) {
+        (Some((at, _)), None) => {
+            anyhow!("{err} (line {} of {})", at + 1, source.file.display())
+        }
+        (_, _) => anyhow!("{err}"),
+    }
 }
 
 /// Returns the first argument in `when`, the CEL condition of a policy rule, that some tools may

@@ -292,7 +292,7 @@ pub(crate) fn build_gate(
     // A server without tools may still have resources or prompts, so its rules are not checked.
     let known = has_tools.then_some(known);
     if let Some(known) = &known {
-        policy.check(known)?;
+        policy.check(known).map_err(|err| rule_warnings::add_line(&err, config))?;
         for rule in &config.sandbox.rules {
             check_pattern("sandbox.for", &rule.tools, known)?;
         }

@@ -33,7 +33,7 @@ pub(super) struct CheckConfigArgs {
 }
 
 pub(super) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
-    let loaded = args.folder.load_to_check(&args.path)?;
+    let (loaded, trust_note) = args.folder.load_with_trust_note(&args.path)?;
     let config = &loaded.config;
     config::check_listen(config.server.listen, config)?;
     for own in &config.listen {
@@ -41,6 +41,10 @@ pub(super) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("in the [[listen]] of {}", own.dialect))?;
     }
     check_workspace(&args.path, config)?;
+    // A file with an error needs no trust yet.
+    if let Some(note) = trust_note {
+        complain(&note);
+    }
     for name in unset_secrets(config) {
         complain(&format!(
             "the variable `{name}` of secrets.values_from is not set here; the server does not \

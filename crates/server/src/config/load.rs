@@ -92,8 +92,17 @@ fn read(
                 .or_else(|| describe_missing_profile(err.message()))
                 .or_else(|| describe_parse_error(err.message()))
         });
-        let err = anyhow::Error::from(err);
-        let err = description.into_iter().fold(err, anyhow::Error::context);
+        let err = match description {
+            None => anyhow::Error::from(err),
+            Some(description) => {
+                let shown = err.to_string();
+                // After a suggestion, the parser's message says nothing new.
+                let is_enough = description.contains("; did you mean ");
+                let excerpt = is_enough.then(|| shown.trim_end().strip_suffix(err.message()));
+                let excerpt = excerpt.flatten().unwrap_or(&shown).trim_end();
+                anyhow!("{excerpt}").context(description)
+            }
+        };
         return Err(err.context(format!("in {place}")));
     }
     if let (false, Some(file)) = (named, &file) {

@@ -162,6 +162,8 @@ fn an_unknown_name_is_refused_with_a_similar_known_one() {
     ] {
         let err = format!("{:#}", from(text, &[]).err().expect(text));
         assert!(err.contains(expected) && err.contains("line"), "{text}: {err}");
+        let has_suggestion = expected.contains("did you mean");
+        assert_eq!(err.contains("unknown field"), !has_suggestion, "{text}: {err}");
     }
 }
 

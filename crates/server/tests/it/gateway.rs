@@ -249,6 +249,7 @@ fn a_pattern_must_match_a_tool_or_a_possible_tool_of_an_upstream() {
     let misspelled = start(r#""files.*", "ood.*""#);
     let stderr = String::from_utf8_lossy(&misspelled.stderr).into_owned();
     assert!(!misspelled.status.success() && stderr.contains("`ood.*` matches no tool"), "{stderr}");
+    assert!(stderr.contains("(line 2 of "), "{stderr}");
 }
 
 #[test]

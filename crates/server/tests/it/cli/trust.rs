@@ -57,6 +57,17 @@ fn an_untrusted_file_is_checked_and_explained_without_its_secrets() {
 }
 
 #[test]
+fn the_check_of_an_untrusted_file_reports_an_error_before_the_missing_trust() {
+    let rule = "[[policy.rules]]\nname = \"a\"\neffect = \"allow\"\ntools = [\"filse.*\"]\n";
+    let workspace = Workspace::new().file("toolgate.toml", format!("{WIDENS}{rule}"));
+    let home = TempDir::new().unwrap();
+    let checked = run_without_config(&workspace, &home, &["check-config"]);
+    assert_eq!(checked.code, 2, "{checked:?}");
+    assert!(checked.err.contains("did you mean `files.*`? (line "), "{checked:?}");
+    assert!(!checked.err.contains("is not trusted yet"), "{checked:?}");
+}
+
+#[test]
 fn an_invalid_file_is_not_trusted() {
     for (settings, why) in [
         ("[sandbox]\nprofil = \"off\"\n", "profil"),
