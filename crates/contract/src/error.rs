@@ -408,3 +408,18 @@ fn list(problems: &[ValidationProblem]) -> String {
     }
     lines.join("; ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_wait_is_given_in_whole_seconds() {
+        for (wait_ms, text) in [(0, "0 ms"), (1000, "1000 ms"), (2001, "3 s"), (29_788, "30 s")] {
+            assert_eq!(wait_text(Duration::from_millis(wait_ms)), text);
+        }
+        let message = "too many calls".to_owned();
+        let limited = CallError::Limited { message, retry_after: Duration::from_secs(30) };
+        assert_eq!(limited.to_string(), "too many calls; try again in 30 s");
+    }
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -263,6 +264,13 @@ fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
     toolgate::telemetry::start_logging("warn")?;
     let config = args.folder.load(&args.root)?.config;
     hide_failures_from_log(&config)?;
+    let is_wanted = |name: &String| args.names.is_empty() || args.names.contains(name);
+    let wanted = config.upstream.iter().filter(|(name, it)| it.enabled && is_wanted(name));
+    let wanted: Vec<_> = wanted.map(|(name, _)| name.as_str()).collect();
+    // A start may download a program first, and its lines come only after it.
+    if !wanted.is_empty() && std::io::stderr().is_terminal() {
+        complain(&format!("starting {} ...", wanted.join(", ")));
+    }
     let probes =
         run_to_end(super::small_runtime()?, probe_upstreams(&args.root, &config, &args.names))?;
     if probes.is_empty() {

@@ -164,6 +164,11 @@ fn new_key(
     let (secret, key) = create_key(name)?;
     let expires = expires.map(lifetime::time_from_now).transpose()?;
     let key = ApiKey { roles: roles.to_vec(), expires, ..key };
+    for role in roles {
+        if let Some(warning) = unknown_role(role) {
+            complain(&warning);
+        }
+    }
     key_file::change_keys(file, |keys| {
         keys.push(key);
         Ok(())
@@ -175,6 +180,31 @@ fn new_key(
     ));
     print(&format!("{secret}\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns a warning if no policy rule in this folder's settings names the key's `role`. `None` if
+/// there are no rules with roles, because the settings may be elsewhere.
+fn unknown_role(role: &str) -> Option<String> {
+    // The roles `admin` and `console` open the console without a rule.
+    if matches!(role, "admin" | "console") {
+        return None;
+    }
+    let file = Path::new(config::SETTINGS_FILE_NAME);
+    let text = config::trust::read_settings_text(file).ok()?;
+    let settings: Config = toml::from_str(&text).ok()?;
+    let patterns = settings.policy.rules.iter().flat_map(|rule| &rule.roles);
+    let mut patterns: Vec<&str> = patterns.map(String::as_str).collect();
+    let is_named = |pattern: &&str| *pattern == role || pattern.contains(['*', '?']);
+    if patterns.is_empty() || patterns.iter().any(is_named) {
+        return None;
+    }
+    patterns.sort_unstable();
+    patterns.dedup();
+    Some(format!(
+        "no rule of {} names the role `{role}`; the roles there are {}",
+        file.display(),
+        patterns.join(", ")
+    ))
 }
 
 fn rotate(

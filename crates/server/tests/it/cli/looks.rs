@@ -285,6 +285,20 @@ fn policy_explain_uses_the_roles_of_the_key_unless_a_role_is_given() {
 }
 
 #[test]
+fn a_new_key_with_a_role_that_no_rule_names_gets_a_warning() {
+    let rules = "[[policy.rules]]\nname = \"r\"\neffect = \"deny\"\nroles = [\"guest\"]\n";
+    let workspace = Workspace::new().file("toolgate.toml", rules);
+    let home = TempDir::with_prefix("toolgate-home-").unwrap();
+    for (role, is_known) in [("guest", true), ("admin", true), ("gest", false)] {
+        let args = ["key", "new", "bob", "--role", role];
+        let created = CommandLine::new(workspace.root(), &args).env("HOME", home.path()).run();
+        assert_eq!(created.code, 0, "{created:?}");
+        let warning = format!("names the role `{role}`; the roles there are guest");
+        assert_eq!(!created.err.contains(&warning), is_known, "{role}: {created:?}");
+    }
+}
+
+#[test]
 fn an_invalid_configuration_is_refused_with_its_line_and_name() {
     let cases = [
         ("[server]\nlisten_at = 1\n", &["line 2", "listen_at"][..]),

@@ -279,6 +279,13 @@ fn a_browser_at_mcp_gets_an_explanation() {
 }
 
 #[test]
+fn a_misspelled_path_of_mcp_is_suggested_before_others() {
+    let response = served().send(&HttpRequest::bare("GET", "/mpc"));
+    assert_eq!(response.status, 404, "{response:?}");
+    assert!(response.text().contains("did you mean /mcp?"), "{response:?}");
+}
+
+#[test]
 fn a_body_that_is_not_plain_json_is_an_unsupported_media_type() {
     let served = served();
     for kind in ["text/plain", "application/x-www-form-urlencoded", "application/jsonl", ""] {
