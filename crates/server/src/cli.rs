@@ -336,3 +336,6 @@ fn run_to_end<T>(runtime: tokio::runtime::Runtime, work: impl Future<Output = T>
 fn as_toml(config: &Config) -> anyhow::Result<String> {
     Ok(toml::to_string(config)?)
 }
+
+#[cfg(test)]
+mod tests;
