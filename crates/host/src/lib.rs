@@ -564,7 +564,7 @@ impl Host {
     }
 
     /// Returns the number of tools that the policy hides from `caller`. Tools that the `[tools]`
-    /// settings switch off for all callers may not count. The tools of the tool search do not count.
+    /// settings switch off for all callers may not count. Tools of the tool search never count.
     pub fn hidden_tool_count(&self, caller: &Caller) -> usize {
         let gate = self.gate();
         let catalog = gate.catalog.snapshot();
