@@ -1,7 +1,7 @@
 //! Jobs of all callers: state, output, files and questions.
 
 use maud::{Markup, html};
-use toolgate_contract::printable::{escape_line, escape_lines};
+use toolgate_contract::printable::escape_lines;
 use toolgate_contract::{
     ArtefactSelection, ClientQuestion, HostAnswer, HostRequest, JobOutputText, JobSnapshot,
     OpenArtefact, Reply, ReplyBody,
