@@ -101,7 +101,7 @@ fn a_deleted_index_is_rebuilt_from_the_log() {
     let index = served.home().join("audit.jsonl.index");
     assert!(index.exists());
     for name in ["audit.jsonl.index", "audit.jsonl.index-wal", "audit.jsonl.index-shm"] {
-        let _ = std::fs::remove_file(Path::new(served.home()).join(name));
+        let _ = fs::remove_file(Path::new(served.home()).join(name));
     }
     assert_eq!(audit(&served, &["stats", "--by", "outcome"]).out, before);
 }
