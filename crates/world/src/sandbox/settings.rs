@@ -20,6 +20,7 @@ pub struct SandboxSettings {
     /// Each path is absolute or starts with `~/`.
     pub read: Vec<String>,
     /// Additional folders that programs may write. Each path is absolute or starts with `~/`.
+    /// toolgate's own state and cache folders stay hidden, even inside such a folder.
     pub write: Vec<String>,
     /// `true` allows programs to use Unix sockets. Sockets in the workspace and in the `read` and
     /// `write` paths may belong to unconfined programs.

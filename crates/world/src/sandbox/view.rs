@@ -3,7 +3,9 @@
 
 mod machine_places;
 
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 
 pub(super) use self::machine_places::{ETC_ENTRIES, SYSTEM_FOLDERS};
@@ -20,6 +22,8 @@ pub(super) struct MachineMounts {
     /// The mounts for the user's git configuration.
     git_places: Vec<SandboxMount>,
     writable: Vec<PathBuf>,
+    /// The paths of `sandbox.read`.
+    readable: Vec<PathBuf>,
     guards: GuardedPaths,
     /// The server's own folders, which programs do not see.
     hidden: Vec<PathBuf>,
@@ -98,20 +102,27 @@ impl MachineMounts {
     ) -> Self {
         let homes = HomeFolders::new(variable);
         let home = homes.home.as_deref();
-        let writable = writable_folders(settings, variable);
+        let hidden = sandbox_paths.hidden.clone();
+        let mut writable = writable_folders(settings, variable);
+        writable.retain(|at| !lies_in_hidden(&hidden, at));
+        create_hidden_folders(&hidden, &writable);
+        let mut readable: Vec<_> =
+            settings.read.iter().map(|path| expand_home(path, home)).collect();
+        readable.retain(|at| !lies_in_hidden(&hidden, at));
         let written: Vec<_> = writable.iter().cloned().chain([workspace.to_owned()]).collect();
         let mut found = SandboxMountCollector::new(written.clone());
         found.add_system(&homes);
         found.add_toolchains(&homes, paths);
-        settings.read.iter().for_each(|path| found.add(&expand_home(path, home)));
+        readable.iter().for_each(|path| found.add(path));
         let mut git = SandboxMountCollector::new(written);
         git.add_git_config(&homes);
         Self {
             places: found.places,
             git_places: git.places,
             writable,
+            readable,
             guards: GuardedPaths::new(sandbox_paths, settings.git == GitFolderAccess::Write),
-            hidden: sandbox_paths.hidden.clone(),
+            hidden,
         }
     }
 
@@ -176,11 +187,8 @@ impl MachineMounts {
             let guarded = self.guards.places(workspace, wanted.repository, brings);
             places.extend(guarded.into_iter().map(own));
         }
-        let hidden = self.hidden.iter().filter(|at| at.starts_with(workspace) && at.is_dir());
-        let hidden: Vec<_> = hidden.cloned().collect();
-        let empty =
-            |at: &Path| SandboxMount::EmptyFolder { at: at.into(), bytes: 4096, mode: 0o555 };
-        places.extend(with_fixed_parents(workspace, &hidden, empty).into_iter().map(own));
+        let hidden = self.hidden_mounts(workspace, &places);
+        places.extend(hidden.into_iter().map(own));
         // Parents come first. Of two entries at one place, the later one hides the other.
         places.sort_by_key(|it| it.path.depth());
         let mut made: Vec<PlannedMount> = Vec::with_capacity(places.len());
@@ -190,6 +198,34 @@ impl MachineMounts {
             }
         }
         made
+    }
+
+    /// Returns the mounts that hide the server's own folders in `places`, which are mounts of a
+    /// program in `workspace`. Paths inside these folders that the server adds stay visible, because
+    /// they are mounted later.
+    fn hidden_mounts(&self, workspace: &Path, places: &[PlannedMount]) -> Vec<SandboxMount> {
+        let empty =
+            |at: &Path| SandboxMount::EmptyFolder { at: at.into(), bytes: 4096, mode: 0o555 };
+        let hidden: Vec<_> = self.hidden.iter().filter(|at| at.is_dir()).collect();
+        let mut mounts = Vec::new();
+        for PlannedMount { place, .. } in places {
+            if !matches!(place, SandboxMount::SamePath { .. } | SandboxMount::Workspace { .. }) {
+                continue;
+            }
+            let at = place.path(workspace);
+            // A path of the settings may be a symlink to a folder around a hidden one.
+            let is_configured = self.writable.iter().chain(&self.readable).any(|it| it == at);
+            let real = if is_configured { fs::canonicalize(at).ok() } else { None };
+            for folder in &hidden {
+                let mut around = [Some(at), real.as_deref()].into_iter().flatten();
+                match around.find_map(|around| folder.strip_prefix(around).ok()) {
+                    Some(rest) if rest.as_os_str().is_empty() => mounts.push(empty(at)),
+                    Some(rest) => mounts.extend(with_fixed_parents(at, &[at.join(rest)], empty)),
+                    None => {}
+                }
+            }
+        }
+        mounts
     }
 
     /// Returns `true` if a program in `workspace` sees the file with the path `named` and the real
@@ -205,7 +241,13 @@ impl MachineMounts {
         // into it.
         let turns_back = named.components().any(|it| it == Component::ParentDir);
         let is_called = |at: &Path| !turns_back && named.starts_with(at);
-        self.planned_places(workspace, wanted).iter().any(|it| match &it.place {
+        let places = self.planned_places(workspace, wanted);
+        // A file in a hidden folder is visible only through a mount inside this folder.
+        let hidden = self.hidden.iter().find(|hidden| real.starts_with(hidden));
+        let mut showing = places
+            .iter()
+            .filter(|it| hidden.is_none_or(|hidden| it.place.path(workspace).starts_with(hidden)));
+        showing.any(|it| match &it.place {
             SandboxMount::Workspace { .. } => real.starts_with(workspace),
             SandboxMount::SamePath { at, how: SandboxMountAccess::Write } => {
                 real.starts_with(at.path())
@@ -278,6 +320,24 @@ fn is_covered_by(made: &[PlannedMount], planned: &PlannedMount) -> bool {
         ) => true,
         (Some(one), other) => one == other,
         (None, _) => false,
+    }
+}
+
+/// Returns `true` if `at` or its real path lies in one of the folders `hidden`.
+fn lies_in_hidden(hidden: &[PathBuf], at: &Path) -> bool {
+    let real = fs::canonicalize(at).ok();
+    let mut paths = [Some(at), real.as_deref()].into_iter().flatten();
+    paths.any(|path| hidden.iter().any(|hidden| path.starts_with(hidden)))
+}
+
+/// Creates the missing folders of `hidden` that lie in one of the folders `writable`. Otherwise a
+/// program could create them.
+fn create_hidden_folders(hidden: &[PathBuf], writable: &[PathBuf]) {
+    let real: Vec<_> = writable.iter().filter_map(|at| fs::canonicalize(at).ok()).collect();
+    for folder in hidden.iter().filter(|it| real.iter().any(|real| it.starts_with(real))) {
+        if let Err(err) = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder) {
+            tracing::warn!("{} is not hidden from programs: {err}", folder.display());
+        }
     }
 }
 
@@ -379,6 +439,55 @@ mod tests {
                 assert_eq!(around, Some(expected), "{part:?}, {read_only}");
             }
         }
+    }
+
+    #[test]
+    fn the_servers_folders_are_hidden_in_folders_that_programs_may_write_or_read() {
+        let home = tempfile::tempdir().expect("a folder");
+        let home = home.path().canonicalize().expect("it exists");
+        let at = |path: &str| home.join(path);
+        let hidden = vec![at("data/state/toolgate"), at("data/cache/toolgate")];
+        fs::create_dir_all(at("data/cache/toolgate")).expect("created");
+        std::os::unix::fs::symlink(at("data"), at("link")).expect("created");
+        let sandbox_paths = SandboxPaths { hidden, ..SandboxPaths::default() };
+        let settings = SandboxSettings {
+            write: vec!["~/data".to_owned(), "~/data/cache/toolgate/packages".to_owned()],
+            read: vec!["~/link".to_owned()],
+            ..SandboxSettings::default()
+        };
+        let variable = |name: &str| (name == "HOME").then(|| home.clone());
+        let workspace = Path::new(WORKSPACE);
+        let paths = ["/usr/bin"];
+        let mounts = MachineMounts::detect(&settings, &sandbox_paths, workspace, paths, &variable);
+        let caches = [at("data/cache/toolgate/packages/one/npm")];
+        let wanted = SandboxViewRequest { cache_folders: &caches, ..SandboxViewRequest::LARGEST };
+        let (all, own) = mounts.view(workspace, &wanted);
+        let view = [all, own].concat();
+        let last = |path: &str| {
+            let path = at(path);
+            let around = view.iter().filter(|place| path.starts_with(place.path(workspace)));
+            around.max_by_key(|place| place.path(workspace).components().count())
+        };
+        for path in [
+            "data/state/toolgate/x",
+            "data/cache/toolgate/packages/two/npm/x",
+            "link/state/toolgate/x",
+            "link/cache/toolgate/x",
+        ] {
+            let place = last(path);
+            assert!(matches!(place, Some(SandboxMount::EmptyFolder { .. })), "{path}: {place:?}");
+        }
+        for (path, is_fixed) in
+            [("data/cache", true), ("data/cache/toolgate/packages/one/npm", false)]
+        {
+            let place = last(path);
+            assert_eq!(matches!(place, Some(SandboxMount::FixedFolder { .. })), is_fixed, "{path}");
+            let is_same = matches!(place, Some(SandboxMount::SamePath { .. }));
+            assert_eq!(is_same, !is_fixed, "{path}: {place:?}");
+        }
+        let shows = |path: &str| mounts.shows_path(workspace, &wanted, &at(path), &at(path));
+        assert!(shows("data/x") && shows("data/cache/toolgate/packages/one/npm/x"));
+        assert!(!shows("data/state/toolgate/x") && !shows("data/cache/toolgate/x"));
     }
 
     #[test]

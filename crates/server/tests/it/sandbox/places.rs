@@ -87,6 +87,56 @@ fn the_state_of_the_server_stays_hidden_if_the_folders_around_it_are_moved() {
 }
 
 #[test]
+fn the_servers_own_folders_stay_hidden_in_a_writable_folder_around_them() {
+    let workspace = Workspace::new();
+    let home = home();
+    let own = [".local/state/toolgate", ".cache/toolgate/packages"];
+    for folder in own {
+        fs::create_dir_all(home.path().join(folder)).unwrap();
+        fs::write(home.path().join(folder).join("own"), "canary-90d1").unwrap();
+    }
+    symlink(home.path().join(".local"), home.path().join("link")).unwrap();
+    let start = |written: &str| {
+        let launch = Launch::over(&workspace)
+            .env("HOME", home.path())
+            .env("XDG_STATE_HOME", home.path().join(".local/state"))
+            .env("XDG_CACHE_HOME", home.path().join(".cache"));
+        Client::stdio(launch.set("sandbox_write", home.path().join(written).display()), MODERN)
+    };
+    for (written, own) in [
+        ("", own[0]),
+        ("", own[1]),
+        (".local", own[0]),
+        (own[0], own[0]),
+        (".cache", own[1]),
+        (own[1], own[1]),
+        ("link", "link/state/toolgate"),
+    ] {
+        let mut client = start(written);
+        if !has_layer(&mut client, "view") {
+            return;
+        }
+        let own = home.path().join(own);
+        let (own, parent) = (own.display(), own.parent().unwrap().display());
+        let script = format!(
+            "cat {own}/own; echo x > {own}/own; echo x > {own}/new; mv {own} {own}2; \
+             mv {parent} {parent}2; mkdir -p {own}; echo x > {own}/new"
+        );
+        let result = sh(&mut client, &script);
+        assert_eq!(result.stdout, "", "{written}: {}", result.stderr);
+        drop(client);
+        for folder in [".local/state/toolgate", ".cache/toolgate/packages"] {
+            let folder = home.path().join(folder);
+            assert_eq!(fs::read_to_string(folder.join("own")).unwrap(), "canary-90d1", "{script}");
+            assert!(!folder.join("new").exists(), "{script}");
+        }
+    }
+    let result = sh(&mut start(".local"), "echo x > $HOME/.local/share/new");
+    assert_eq!(result.code, 0, "{}", result.stderr);
+    assert!(home.path().join(".local/share/new").exists());
+}
+
+#[test]
 fn a_program_cannot_take_a_lease_on_a_file() {
     let workspace = Workspace::new();
     let mut client = confined_client(&workspace, "workspace");
