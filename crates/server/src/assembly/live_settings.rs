@@ -117,9 +117,9 @@ impl LiveSettings {
         upstreams::check_upstreams(&next)?;
         let declared = commands::load_commands(&next.commands, next.source.as_ref())?;
         let files = protected_paths::protected_settings(&self.root, &next, &declared)?;
-        protected_paths::check_allowed_programs(&self.root, &next)?;
-        let additions =
-            protected_paths::sandbox_additions(&next, &files, &declared, &environment());
+        let variables = environment();
+        protected_paths::check_allowed_programs(&self.root, &next, &variables)?;
+        let additions = protected_paths::sandbox_additions(&next, &files, &declared, &variables);
         let sandbox = self.processes.sandbox();
         let sandbox = match sandbox.has_settings(&next.sandbox, &additions) {
             true => None,

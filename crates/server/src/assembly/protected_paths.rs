@@ -58,12 +58,19 @@ fn instruction_folders(config: &Config) -> impl Iterator<Item = &str> {
 }
 
 /// Rejects `exec.allow` entries whose file is in a folder that programs can write, because any
-/// program could replace the file.
+/// program could replace the file. `variables` is the environment of the server.
 ///
 /// # Errors
 /// The error names the program and the writable folder.
-pub(crate) fn check_allowed_programs(root: &Path, config: &Config) -> anyhow::Result<()> {
-    let writable = config.sandbox.write.iter().map(|folder| resolve_links(Path::new(folder)));
+pub(crate) fn check_allowed_programs(
+    root: &Path,
+    config: &Config,
+    variables: &[(OsString, OsString)],
+) -> anyhow::Result<()> {
+    let home = variables.iter().find(|(name, _)| name == "HOME");
+    let home = home.map(|(_, folder)| Path::new(folder)).filter(|folder| folder.is_absolute());
+    let writable = config.sandbox.writable_folders(home);
+    let writable = writable.iter().map(|folder| resolve_links(folder));
     let writable: Vec<_> = writable.chain([resolve_links(root)]).collect();
     let named = config.exec.allow.iter().map(Path::new).filter(|path| path.is_absolute());
     for program in named {
@@ -105,8 +112,50 @@ pub(crate) fn sandbox_additions(
         search_paths: folders.collect(),
         guarded: files.protected_names(),
         instructions: files.instructions.clone(),
-        hidden: hidden.map(|folder| resolve_links(&folder)).collect(),
-        package_caches: cache_folder().map(|folder| resolve_links(&folder).join("packages")),
-        allowed_hosts: state_folder().map(|folder| resolve_links(&folder).join("allowed-hosts")),
+        hidden: hidden.map(|folder| resolve_existing_links(&folder)).collect(),
+        package_caches: cache_folder()
+            .map(|folder| resolve_existing_links(&folder).join("packages")),
+        allowed_hosts: state_folder()
+            .map(|folder| resolve_existing_links(&folder).join("allowed-hosts")),
+    }
+}
+
+/// Resolves the links in the part of `folder` that exists, because the server may create the rest
+/// later.
+fn resolve_existing_links(folder: &Path) -> PathBuf {
+    let existing = folder.ancestors().find(|it| it.exists()).unwrap_or(folder);
+    let missing = folder.strip_prefix(existing).unwrap_or(Path::new(""));
+    resolve_links(existing).components().chain(missing.components()).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the tests create the folders that are resolved")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_in_a_writable_folder_below_the_home_is_not_allowed() {
+        let [root, home] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        std::fs::create_dir(home.path().join("tools")).expect("created");
+        std::fs::write(home.path().join("tools/build"), "").expect("written");
+        let mut config = Config::default();
+        config.exec.allow = vec![home.path().join("tools/build").display().to_string()];
+        let variables: [(OsString, OsString); 1] = [("HOME".into(), home.path().into())];
+        check_allowed_programs(root.path(), &config, &variables).expect("it cannot be replaced");
+        config.sandbox.write = vec!["~/tools".to_owned()];
+        let refusal = check_allowed_programs(root.path(), &config, &variables);
+        let why = refusal.expect_err("programs can replace it").to_string();
+        assert!(why.contains("where programs could replace it"), "{why}");
+    }
+
+    #[test]
+    fn the_links_around_a_missing_folder_are_resolved() {
+        let home = tempfile::tempdir().expect("a folder");
+        let real = home.path().canonicalize().expect("it exists");
+        std::fs::create_dir(real.join("data")).expect("created");
+        std::os::unix::fs::symlink(real.join("data"), real.join("link")).expect("created");
+        let resolved = resolve_existing_links(&real.join("link/state/toolgate"));
+        assert_eq!(resolved, real.join("data/state/toolgate"));
+        assert_eq!(resolve_existing_links(&real.join("link")), real.join("data"));
     }
 }

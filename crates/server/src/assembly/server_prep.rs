@@ -39,8 +39,8 @@ impl PreparedWorkspace {
         upstreams::check_upstreams(config)?;
         let declared = commands::load_commands(&config.commands, config.source.as_ref())?;
         let files = protected_paths::protected_settings(root, config, &declared)?;
-        protected_paths::check_allowed_programs(root, config)?;
         let variables = environment();
+        protected_paths::check_allowed_programs(root, config, &variables)?;
         let additions = protected_paths::sandbox_additions(config, &files, &declared, &variables);
         let sandbox = Sandbox::new(&config.sandbox, additions).map_err(|why| anyhow!(why))?;
         let processes = ProcessRunner::with_sandbox_in(root, variables, sandbox)

@@ -21,7 +21,7 @@ use super::settings::SandboxRequirement;
 use super::standby::{
     IdleSandboxHelpers, SandboxHelperKey, SandboxHelperTask, StandbySandboxHelper, has_helper_ended,
 };
-use super::view::{SandboxViewRequest, expand_home};
+use super::view::SandboxViewRequest;
 use super::{ProgramConfinement, Sandbox, coverage, layers};
 use crate::Root;
 use crate::forwarder::{HostAccess, NetworkForwarder, ProgramNetworkUse, proxy_variables};
@@ -280,7 +280,10 @@ impl Sandbox {
     pub(crate) fn can_write(&self, workspace: &Root, home: Option<&Path>, at: &Path) -> bool {
         let real = fs::canonicalize(at);
         let ats = [Some(at), real.as_deref().ok()];
-        let written = self.0.settings.write.iter().map(|path| expand_home(path, home));
+        let written = self.0.settings.writable_folders(home).into_iter();
+        // A folder of the settings may be named through a link.
+        let written = written.flat_map(|it| [fs::canonicalize(&it).unwrap_or_default(), it]);
+        let written = written.filter(|it| !it.as_os_str().is_empty());
         let mut written = written.chain([workspace.path().to_owned()]);
         written.any(|it| ats.iter().flatten().any(|at| at.starts_with(&it)))
     }

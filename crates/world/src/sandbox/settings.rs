@@ -1,5 +1,6 @@
 //! The settings of the sandbox.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -146,6 +147,12 @@ impl SandboxProfile {
 const CPU_PERCENT_MAX: u64 = 1_000_000;
 
 impl SandboxSettings {
+    /// Returns the folders outside the workspace that programs may write, as absolute paths. `home`
+    /// is the user's home folder.
+    pub fn writable_folders(&self, home: Option<&Path>) -> Vec<PathBuf> {
+        self.write.iter().map(|path| expand_home(path, home)).collect()
+    }
+
     /// Checks that all values are valid.
     ///
     /// # Errors
@@ -187,6 +194,14 @@ impl SandboxSettings {
             ));
         }
         Ok(())
+    }
+}
+
+/// Expands a leading `~/` in `path` to `home`.
+pub(super) fn expand_home(path: &str, home: Option<&Path>) -> PathBuf {
+    match (path.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(path),
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) use self::machine_places::{ETC_ENTRIES, SYSTEM_FOLDERS};
 use self::machine_places::{HomeFolders, SandboxMountCollector};
 use super::guarded_paths::{self, GuardedPaths, with_fixed_parents};
 use super::plan::{SandboxMount, SandboxMountAccess};
-use super::settings::{GitFolderAccess, SandboxProfile, SandboxSettings};
+use super::settings::{GitFolderAccess, SandboxProfile, SandboxSettings, expand_home};
 use super::{OutsideRepositoryPath, ProgramConfinement, SandboxPaths};
 
 /// The paths of this machine that sandboxed programs see, collected once.
@@ -347,15 +347,7 @@ pub(super) fn writable_folders(
     variable: &dyn Fn(&str) -> Option<PathBuf>,
 ) -> Vec<PathBuf> {
     let homes = HomeFolders::new(variable);
-    settings.write.iter().map(|path| expand_home(path, homes.home.as_deref())).collect()
-}
-
-/// Expands a leading `~/` in `path` to `home`.
-pub(super) fn expand_home(path: &str, home: Option<&Path>) -> PathBuf {
-    match (path.strip_prefix("~/"), home) {
-        (Some(rest), Some(home)) => home.join(rest),
-        _ => PathBuf::from(path),
-    }
+    settings.writable_folders(homes.home.as_deref())
 }
 
 #[cfg(test)]
