@@ -80,7 +80,7 @@ pub use schemas::{
 pub use secrets::{REDACTED, SecretSet};
 pub use tool_search::{
     ExplainedToolMatch, SentenceModel, ToolListSelection, ToolSearchHandle, ToolSearchMemoryScope,
-    ToolSearchSettings, ToolVectors, WordScore,
+    ToolSearchSettings, ToolVectors, WordScore, forwarded_tool,
 };
 
 /// Maximum number of change notifications that may wait for one slow listener.

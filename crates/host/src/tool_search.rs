@@ -23,6 +23,7 @@ use lists::DecidedToolLists;
 use memory::ToolSearchMemory;
 use shown::ShownTools;
 
+pub use forwarding::forwarded_tool;
 pub use toolgate_tool_search::WordScore;
 pub use vectors::{SentenceModel, ToolVectors};
 

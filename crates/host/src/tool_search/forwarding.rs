@@ -41,6 +41,23 @@ fn forwarder_id(name: &str) -> Option<&'static str> {
     })
 }
 
+/// Returns the name of the tool that a call of `tool` with `input` runs: the one that the arguments
+/// name, if `tool` calls others. Returns `tool` if the arguments name none.
+pub fn forwarded_tool<'c>(tool: &'c str, input: &'c Value) -> &'c str {
+    let mut named = tool;
+    let mut input = input;
+    for _ in 0..NESTING_MAX {
+        if forwarder_id(named).is_none() {
+            return named;
+        }
+        let arguments = input.get("arguments").unwrap_or(&Value::Null);
+        let Some(name) = input.get("name").or_else(|| arguments.get("name")) else { break };
+        let Some(name) = name.as_str() else { break };
+        (named, input) = (name, arguments);
+    }
+    if forwarder_id(named).is_none() { named } else { tool }
+}
+
 /// Returns true if `call` names a tool that calls others, and the caller may use that tool.
 pub(crate) fn is_forwarder(gate: &Gate, call: &ToolCall) -> bool {
     let Some(id) = forwarder_id(&call.tool) else { return false };
@@ -255,6 +272,23 @@ mod tests {
         }
         check(&json!({ "name": "t" }), "t", &json!({}), 0);
         check(&json!({ "name": "t", "arguments": null }), "t", &json!({}), 0);
+    }
+
+    #[test]
+    fn the_tool_that_a_call_runs_is_the_one_that_its_arguments_name() {
+        let inner = json!({ "name": "files_write", "arguments": { "path": "a" } });
+        for (tool, input, expected) in [
+            ("files_write", json!({ "name": "files_read" }), "files_write"),
+            ("tools_call", inner.clone(), "files_write"),
+            ("tools.read", inner.clone(), "files_write"),
+            ("tools_call", json!({ "name": "tools_call", "arguments": inner }), "files_write"),
+            ("tools_call", json!({ "arguments": { "name": "files_write" } }), "files_write"),
+            ("tools_call", json!({ "name": 1 }), "tools_call"),
+            ("tools_call", json!({ "name": "tools_call", "arguments": 1 }), "tools_call"),
+            ("tools_call", json!([]), "tools_call"),
+        ] {
+            assert_eq!(forwarded_tool(tool, &input), expected, "{tool} {input}");
+        }
     }
 
     #[test]

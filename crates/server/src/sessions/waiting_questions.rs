@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use toolgate_contract::{Caller, ClientQuestion, ElicitationAnswer, HostRequest};
+use toolgate_host::forwarded_tool;
 
 use crate::sync::lock_mutex;
 
@@ -13,7 +14,7 @@ use crate::sync::lock_mutex;
 #[derive(Debug, Clone)]
 pub(crate) struct AskingCall {
     pub(crate) caller: Arc<str>,
-    /// Tool, prompt or URI that the call asks for.
+    /// Tool, prompt or URI that the call asks for. For `tools.call`, the tool that it names.
     pub(crate) subject: String,
 }
 
@@ -21,7 +22,9 @@ impl AskingCall {
     /// Creates the description of the call `request` of `caller`.
     pub(crate) fn new(caller: &Caller, request: &HostRequest) -> Self {
         let subject = match request {
-            HostRequest::CallTool { tool, .. } | HostRequest::StartJob { tool, .. } => tool.clone(),
+            HostRequest::CallTool { tool, input } | HostRequest::StartJob { tool, input, .. } => {
+                forwarded_tool(tool, input).to_owned()
+            }
             HostRequest::ReadResource { uri } => uri.clone(),
             HostRequest::GetPrompt { name, .. } => name.clone(),
             _ => String::new(),
