@@ -56,6 +56,7 @@ pub(crate) struct CatalogToolEntry {
     header_params: OnceLock<Result<Vec<HeaderParam>, String>>,
     listed_tokens: OnceLock<usize>,
     job_lane: OnceLock<String>,
+    search_hash: OnceLock<blake3::Hash>,
 }
 
 /// Reasons why tools cannot be offered together.
@@ -122,6 +123,12 @@ impl CatalogToolEntry {
             let digest = hasher.finalize().to_hex();
             format!("{}@{}", spec.id, &digest[..16])
         })
+    }
+
+    /// Returns the hash of what a search shows of the tool, which `compute` returns at the first
+    /// call.
+    pub(crate) fn search_hash(&self, compute: impl Fn(&ToolSpec) -> blake3::Hash) -> blake3::Hash {
+        *self.search_hash.get_or_init(|| compute(self.spec()))
     }
 
     /// Returns the arguments of the tool that clients repeat in HTTP headers.
@@ -332,6 +339,7 @@ impl Catalog {
             header_params: OnceLock::new(),
             listed_tokens: OnceLock::new(),
             job_lane: OnceLock::new(),
+            search_hash: OnceLock::new(),
         };
         // An invalid schema of an upstream must fail here. It is compiled at the first call, because
         // that may take long.

@@ -11,6 +11,7 @@ use toolgate_tool_search::{
     write_findings,
 };
 
+use super::shown::ShownTool;
 use super::tools::SearchToolsInput;
 use super::{ExplainedToolMatch, effects_word};
 use crate::Gate;
@@ -127,13 +128,13 @@ impl<'g> CallerToolSearch<'g> {
             let entries = || places.iter().map(|at| &self.catalog.entries()[*at]);
             let ids = entries().map(|entry| entry.spec().id.as_str().to_owned()).collect();
             searched.push((question, ids));
+            let notes: Vec<_> = entries().map(|entry| ShownTool::new(entry)).collect();
             let mut shown = self.gate.tool_search.shown();
             let is_repeated = shown.note_query(self.caller, self.session, query);
-            let tools = places.iter().map(|at| {
-                let entry = &self.catalog.entries()[*at];
-                let was_sent = shown.note_line(self.caller, self.session, entry.spec());
+            let tools = places.iter().zip(notes).map(|(at, note)| {
+                let was_sent = shown.note_line(self.caller, self.session, note);
                 let was_shown = !answered.insert(*at) || (was_sent && !is_repeated);
-                FoundTool { was_shown, ..found_tool(entry) }
+                FoundTool { was_shown, ..found_tool(&self.catalog.entries()[*at]) }
             });
             let tools = tools.collect();
             drop(shown);
@@ -173,9 +174,11 @@ impl<'g> CallerToolSearch<'g> {
             let found = self.gate.find(self.caller, name);
             match found.ok().filter(|it| self.gate.is_searchable(self.caller, it.spec())) {
                 Some(entry) => {
+                    let note = ShownTool::new(&entry);
                     let mut shown = self.gate.tool_search.shown();
-                    shown.note_line(self.caller, self.session, entry.spec());
-                    shown.note_schema(self.caller, self.session, entry.spec());
+                    shown.note_line(self.caller, self.session, note.clone());
+                    shown.note_schema(self.caller, self.session, note);
+                    drop(shown);
                     describe(&entry, &mut text);
                 }
                 None => {
@@ -249,12 +252,11 @@ impl<'g> CallerToolSearch<'g> {
         let all: Vec<_> = self.seen().filter(|entry| entry.server() == server).collect();
         let start = page.saturating_sub(1).saturating_mul(PAGE);
         let mut text = String::new();
-        let mut shown = self.gate.tool_search.shown();
         for entry in all.iter().skip(start).take(PAGE) {
-            shown.note_line(self.caller, self.session, entry.spec());
+            let note = ShownTool::new(entry);
+            self.gate.tool_search.shown().note_line(self.caller, self.session, note);
             _ = writeln!(text, "{}", line_of(entry));
         }
-        drop(shown);
         let end = start.saturating_add(PAGE);
         if end < all.len() {
             let rest = all.len() - end;

@@ -8,6 +8,7 @@ use toolgate_contract::{Caller, ToolSpec};
 
 use super::memory::ToolSearchMemoryKey;
 use super::{ToolSearchMemoryScope, effects_word};
+use crate::catalog::CatalogToolEntry;
 
 /// Maximum number of sessions for which the received tools are noted. Beyond it, all are forgotten
 /// and shown again.
@@ -16,6 +17,22 @@ const SESSIONS_MAX: usize = 1024;
 const NOTES_MAX: usize = 4096;
 /// Most queries that are noted for one session. Callers choose them, unlike the tools.
 const QUERIES_MAX: usize = 256;
+
+/// A tool that a search shows, with the hash of its present definition.
+#[derive(Clone)]
+pub(super) struct ShownTool {
+    id: String,
+    hash: Hash,
+}
+
+impl ShownTool {
+    /// Creates the note of the tool `entry`. Serializes its schema at the first call, so call this
+    /// without a lock.
+    pub(super) fn new(entry: &CatalogToolEntry) -> Self {
+        let id = entry.spec().id.as_str().to_owned();
+        Self { id, hash: entry.search_hash(definition_hash) }
+    }
+}
 
 /// The tools that each session has received from searches.
 #[derive(Default)]
@@ -41,9 +58,9 @@ impl ShownTools {
         &mut self,
         caller: &Caller,
         session: Option<&Arc<str>>,
-        spec: &ToolSpec,
+        tool: ShownTool,
     ) -> bool {
-        self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.lines, spec))
+        self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.lines, tool))
     }
 
     /// Notes that the session receives a tool's schema. Returns true if the session has received
@@ -52,9 +69,9 @@ impl ShownTools {
         &mut self,
         caller: &Caller,
         session: Option<&Arc<str>>,
-        spec: &ToolSpec,
+        tool: ShownTool,
     ) -> bool {
-        self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.schemas, spec))
+        self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.schemas, tool))
     }
 
     /// Notes that `query` is answered. Returns true if the session has sent this query before. Then
@@ -88,12 +105,12 @@ impl ShownTools {
 
 /// Notes that the session has received a tool. Returns true if it has the tool's present definition
 /// already.
-fn note_tool(known: &mut HashMap<String, Hash>, spec: &ToolSpec) -> bool {
+fn note_tool(known: &mut HashMap<String, Hash>, tool: ShownTool) -> bool {
     if known.len() >= NOTES_MAX {
         known.clear();
     }
-    let hash = definition_hash(spec);
-    known.insert(spec.id.as_str().to_owned(), hash) == Some(hash)
+    let ShownTool { id, hash } = tool;
+    known.insert(id, hash) == Some(hash)
 }
 
 /// Returns the hash of the parts of a tool's definition that a search shows.
