@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use toolgate_contract::printable::check_visible;
 use toolgate_contract::{
     ActivityGuard, BoxFuture, ChangeFeed, CompletionRequest, CompletionTarget, ResourceContents,
     ResourceSource, ResourceSpec, ResourceTemplate, ToolContext, ToolError, ToolErrorKind,
@@ -21,6 +22,8 @@ use crate::upstream::{Upstream, UpstreamCallRequest};
 const FOLDER_PAGES_MAX: usize = 100;
 /// Maximum size of one folder listing, in bytes.
 const FOLDER_BYTES_MAX: usize = 8 << 20;
+/// Longest completion of an argument, in bytes.
+const CANDIDATE_BYTES_MAX: usize = 8 << 10;
 
 /// The resources of an upstream, including the files of its skills.
 pub(crate) struct UpstreamResources {
@@ -218,12 +221,26 @@ pub(crate) async fn complete_argument(
     }
     let result =
         upstream.call(ctx, UpstreamCallRequest::new("completion/complete", "", params)).await?;
-    Ok(parse_completion(&result).values)
+    Ok(visible_candidates(parse_completion(&result).values))
+}
+
+/// Returns the completions in `candidates` that are not too long and have no hidden character.
+fn visible_candidates(mut candidates: Vec<String>) -> Vec<String> {
+    candidates.retain(|candidate| check_visible(candidate, CANDIDATE_BYTES_MAX).is_ok());
+    candidates
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_completion_with_a_hidden_character_is_left_out() {
+        let long = "x".repeat(CANDIDATE_BYTES_MAX + 1);
+        let candidates = ["main", "ma\u{202e}in", "\u{1b}[2J", long.as_str(), "maître"];
+        let visible = visible_candidates(Vec::from(candidates.map(str::to_owned)));
+        assert_eq!(visible, ["main", "maître"]);
+    }
 
     #[test]
     fn a_file_with_a_hidden_character_is_left_out_of_its_folder() {
