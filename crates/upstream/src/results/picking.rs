@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
-use toolgate_contract::{ToolError, exact_json};
+use toolgate_contract::{ToolError, count_json_values, exact_json};
 
 use super::piece;
 
 /// Longest stored result from which fields are picked, in bytes. As a JSON value it takes several
 /// times as much memory.
 const JSON_BYTES_MAX: usize = 16 << 20;
+/// Maximum number of JSON values in a stored result from which fields are picked. Each takes up to
+/// 100 bytes of memory.
+const JSON_VALUES_MAX: usize = 1_000_000;
 /// Maximum number of fields that one request picks.
 const FIELDS_MAX: usize = 50;
 /// Most names in one field. Deeper JSON is not parsed, and the tree of a deeper field would
@@ -40,6 +43,12 @@ pub(super) fn pick_fields(text: &str, fields: &[String]) -> Result<String, ToolE
             "the result has {} bytes, more than {JSON_BYTES_MAX}; use `find` or `offset`",
             text.len()
         );
+        return refuse(message);
+    }
+    // Each value takes at least one byte.
+    if text.len() > JSON_VALUES_MAX && count_json_values(text.as_bytes()) > JSON_VALUES_MAX {
+        let message =
+            format!("the result has more than {JSON_VALUES_MAX} values; use `find` or `offset`");
         return refuse(message);
     }
     let Ok(value) = exact_json::parse(text) else {
@@ -189,6 +198,13 @@ mod tests {
             let error = pick_fields("{\"a\":1}", &[field]).expect_err("it has too many names");
             assert!(error.message.contains("at most 128 names"), "{}", error.message);
         }
+    }
+
+    #[test]
+    fn a_result_of_too_many_values_is_refused() {
+        let text = format!("[{}0]", "0,".repeat(JSON_VALUES_MAX));
+        let error = pick_fields(&text, &["a".to_owned()]).expect_err("it has too many values");
+        assert!(error.message.contains("more than 1000000 values"), "{}", error.message);
     }
 
     #[test]

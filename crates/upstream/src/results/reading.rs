@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
@@ -138,9 +139,22 @@ impl Tool for ReadStoredResult {
     }
 }
 
+/// Permit to parse a stored result. Results are parsed one at a time, so that many calls together
+/// take no more memory than one.
+static PARSING: Semaphore = Semaphore::const_new(1);
+
 /// Returns the JSON in `text` with only the `fields`. Works on another thread.
 async fn pick(text: Arc<str>, fields: Vec<String>) -> Result<Arc<str>, ToolError> {
-    let picked = spawn_blocking(move || pick_fields(&text, &fields)).await;
+    let permit = PARSING.acquire().await;
+    let permit =
+        permit.map_err(|err| ToolError::with_cause("the picking was not possible", err))?;
+    // The thread keeps the permit even if the call is cancelled.
+    let picked = spawn_blocking(move || {
+        let picked = pick_fields(&text, &fields);
+        drop(permit);
+        picked
+    });
+    let picked = picked.await;
     let picked = picked.map_err(|err| ToolError::with_cause("the picking was aborted", err))?;
     Ok(picked?.into())
 }
