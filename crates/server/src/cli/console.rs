@@ -9,8 +9,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 use toolgate::config::ConsoleMode;
 use toolgate::console::{LinkSealingKey, SIGN_IN_PATH};
+use toolgate_net::addresses::is_loopback_host;
 
-use super::remote::RemoteKeyArgs;
+use super::remote::{RemoteKeyArgs, parse_server_url};
 use super::serve::url_scheme;
 use super::{WorkspaceFolderArgs, complain, login, print, run_to_end, small_runtime};
 use actions::ConsoleAction;
@@ -75,6 +76,9 @@ pub(super) fn run(args: &ConsoleArgs) -> anyhow::Result<ExitCode> {
     let origin = args.url.clone().unwrap_or_else(own);
     let origin = origin.trim_end_matches('/');
     let needs_key = config.requires_credential()?;
+    if !needs_key && args.url.is_some() {
+        check_own_machine(origin)?;
+    }
     if let Some(action) = args.action() {
         let done = actions::take(&action, origin, needs_key, &args.key);
         return Ok(match run_to_end(small_runtime()?, done) {
@@ -100,6 +104,19 @@ pub(super) fn run(args: &ConsoleArgs) -> anyhow::Result<ExitCode> {
         login::open_browser(&address);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Checks that `origin` is a server of this machine. Whoever receives a one-time token can sign in
+/// at the server that this user runs here.
+fn check_own_machine(origin: &str) -> anyhow::Result<()> {
+    if is_loopback_host(parse_server_url(origin)?.host()) {
+        return Ok(());
+    }
+    bail!(
+        "--url names another machine, and a one-time link is only for a server on this machine; \
+         run `toolgate console` there, or pass the configuration of a server that needs keys with \
+         --config"
+    )
 }
 
 /// Returns a link that opens the console of the server `origin` and works once.

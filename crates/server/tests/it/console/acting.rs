@@ -1,10 +1,13 @@
 //! Actions at the console: each is a call with an audit record.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use crate::console::{ConsoleClient, command_line, form};
 use crate::support::{
-    Client, ClientTransport, HttpRequest, Launch, Marker, Workspace, keys_of, wait_until,
+    Client, ClientTransport, HttpRequest, Launch, Marker, Workspace, binary, keys_of, path,
+    wait_until,
 };
 
 #[test]
@@ -121,6 +124,22 @@ fn an_upstream_is_reconnected_by_command() {
     assert!(none.status.success() && none.stdout.is_empty(), "{none:?}");
     let gone = command_line(&served, &["--allow", "7"]).output().unwrap();
     assert_eq!(gone.status.code(), Some(1), "{gone:?}");
+}
+
+#[test]
+fn a_one_time_token_is_not_sent_to_another_machine() {
+    let served = Launch::over(&Workspace::new()).served();
+    for action in [&["--waiting"][..], &["--no-browser"]] {
+        for url in ["http://192.0.2.1:9", "http://127.0.0.1.example.com", "https://example.com"] {
+            let mut command = Command::new(binary());
+            command.arg("console").args(["--url", url]).args(action);
+            command.current_dir(served.root()).env_clear().env("PATH", path());
+            let refused = command.env("HOME", served.home()).output().unwrap();
+            let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(!refused.status.success() && refused.stdout.is_empty(), "{refused:?}");
+            assert!(why.contains("--url names another machine"), "{why}");
+        }
+    }
 }
 
 #[test]
