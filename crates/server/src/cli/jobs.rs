@@ -19,6 +19,7 @@ use toolgate_contract::{
 };
 use toolgate_host::{Host, IncomingRequest, JobService};
 
+use super::terminal_questions::ask_yes_no;
 use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runtime};
 use single::JobDisplayOptions;
 
@@ -54,6 +55,9 @@ pub(super) struct JobsArgs {
     /// Answer the question that the job asks: a JSON object with the values, or `{}` to agree
     #[arg(long, value_name = "JSON", requires = "id", conflicts_with_all = ["no_follow", "get", "cancel"])]
     answer: Option<String>,
+    /// Send the answer without a question. Without a terminal, there is no question
+    #[arg(long, short, requires = "answer")]
+    yes: bool,
     /// Decline the question that the job asks
     #[arg(long, requires = "id", conflicts_with_all = ["no_follow", "get", "cancel", "answer"])]
     decline: bool,
@@ -110,7 +114,7 @@ async fn run_command(args: &JobsArgs, host: &Host) -> anyhow::Result<Result<Exit
     if args.cancel {
         cancel(args, host, &job).await
     } else if args.answer.is_some() || args.decline {
-        answer(args.answer.as_deref(), host, &job).await
+        answer(args, host, &job).await
     } else if let Some(name) = &args.get {
         single::write_artefact(host, &job, name, args.output.as_deref()).await
     } else {
@@ -175,10 +179,10 @@ async fn cancel(
     })
 }
 
-/// Answers the question of `job` on behalf of its caller: with `values`, a JSON object, or with a
-/// refusal.
+/// Answers the question of `job` on behalf of its caller: with the JSON object of `--answer`, or
+/// with a refusal. A person at a terminal sees the question first.
 async fn answer(
-    values: Option<&str>,
+    args: &JobsArgs,
     host: &Host,
     job: &JobSnapshot,
 ) -> anyhow::Result<Result<ExitCode, CallError>> {
@@ -192,12 +196,17 @@ async fn answer(
         return Ok(Err(conflict(format!("only the client of job {id} can answer its question"))));
     };
     complain(&format!("the question: {}", escape_line(message)));
-    let choice = match values {
+    let choice = match args.answer.as_deref() {
         None => ElicitationAnswer::Declined,
         Some(values) => ElicitationAnswer::Accepted(
             serde_json::from_str(values).context("--answer needs a JSON object, such as {}")?,
         ),
     };
+    let is_agreed = matches!(choice, ElicitationAnswer::Accepted(_));
+    if is_agreed && !args.yes && ask_yes_no("Send this answer? ") == Some(false) {
+        complain("no answer was sent");
+        return Ok(Ok(ExitCode::from(1)));
+    }
     let given = BTreeMap::from([(key.clone(), ClientAnswer::Choice(choice))]);
     let request = HostRequest::AnswerJob { id: id.clone(), given };
     Ok(ask_host(host, job, request).await.map(|_| {

@@ -9,9 +9,10 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
+use toolgate_contract::printable::escape_line;
 use toolgate_contract::{
-    ArtefactSelection, CallError, HostAnswer, HostRequest, JobEventKind, JobEventStream,
-    JobSnapshot, JobState, JobStreamItem, OpenArtefact, fold_name,
+    ArtefactSelection, CallError, ClientQuestion, HostAnswer, HostRequest, JobEventKind,
+    JobEventStream, JobSnapshot, JobState, JobStreamItem, OpenArtefact, fold_name,
 };
 use toolgate_host::{Host, JobService};
 
@@ -44,6 +45,7 @@ pub(super) async fn show_job(
 ) -> JobDisplayResult {
     if !view.json {
         complain(&summary_line(&job));
+        print_questions(&job);
     }
     if view.follow && !job.state.is_terminal() {
         let stop = toolgate::serve::shutdown::on_signal()?;
@@ -180,6 +182,18 @@ async fn print_so_far(
         print("\n")?;
     }
     Ok(Ok(()))
+}
+
+/// Prints the questions that the job asks a person.
+fn print_questions(job: &JobSnapshot) {
+    for question in job.questions.values() {
+        let (ClientQuestion::Form { message, .. } | ClientQuestion::Visit { message, .. }) =
+            question
+        else {
+            continue;
+        };
+        complain(&format!("the question: {}", escape_line(message)));
+    }
 }
 
 /// Returns a one-line summary of the job.

@@ -1,12 +1,15 @@
 //! Calls to upstreams that become jobs.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::{launch, with_odds};
 use crate::console::ConsoleClient;
-use crate::support::{Client, ClientTransport, MODERN, Workspace, wait_for, wait_until};
+use crate::support::{
+    Client, ClientTransport, MODERN, Workspace, binary, path, trust_config, wait_for, wait_until,
+};
 
 /// Opens an HTTP client that accepts tasks.
 fn open(workspace: &Workspace) -> Client {
@@ -97,4 +100,30 @@ fn a_job_that_asks_is_listed_first_at_the_console_and_answered_there() {
     wait_until("the job ends", || person.page(&job).contains("succeeded"));
     assert!(person.page(&job).contains("ada"));
     wait_until("nothing waits", || !person.page("/").contains("Waits for your answer"));
+}
+
+#[test]
+fn the_question_of_a_waiting_job_is_printed_before_it_is_answered() {
+    let workspace = with_odds(&[("odd", "ODD_ASKS = \"1\", ", "")]);
+    let wire = ClientTransport::Http(launch(&workspace).served());
+    let extensions = json!({ "io.modelcontextprotocol/tasks": {} });
+    let capabilities = json!({ "elicitation": { "form": {} }, "extensions": extensions });
+    let mut client = Client::open(wire, MODERN, capabilities);
+    client.tools();
+    let started = client.call("odd_ask", json!({}));
+    let id = started["result"]["taskId"].as_str().expect("a task");
+    fs::write(workspace.path("odd.log.go"), "").unwrap();
+    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let jobs = |args: &[&str]| {
+        let mut command = Command::new(binary());
+        command.args(["jobs", id]).args(args).current_dir(served.root()).env_clear();
+        command.env("PATH", path()).env("HOME", served.home());
+        trust_config(&mut command, served.root());
+        let done = command.output().unwrap();
+        (done.status.success(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let question = "the question: Who is there?";
+    wait_until("the question is printed", || jobs(&["--no-follow"]).1.contains(question));
+    let (is_sent, printed) = jobs(&["--answer", "{\"name\":\"ada\"}", "--yes"]);
+    assert!(is_sent && printed.contains(question), "{printed}");
 }
