@@ -4,8 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
 
 use super::ProcessRunner;
 use crate::Root;
@@ -37,6 +40,11 @@ impl ProcessRunner {
         let file = self.allowed_hosts_file(workspace).ok_or(io::ErrorKind::NotFound)?;
         let folder = file.parent().ok_or(io::ErrorKind::NotFound)?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        // Another call or server may remember a host of this workspace at the same time.
+        let mut options = fs::OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let lock = options.open(file.with_extension("lock"))?;
+        retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
         let mut all = read_allowed(&file);
         let known = all.entry(project.to_owned()).or_default();
         let room = HOSTS_MAX.saturating_sub(known.len());
@@ -44,6 +52,7 @@ impl ProcessRunner {
         let mut written = tempfile::NamedTempFile::new_in(folder)?;
         written.write_all(&serde_json::to_vec_pretty(&all)?)?;
         written.persist(&file).map_err(|err| err.error)?;
+        drop(lock);
         Ok(())
     }
 
@@ -80,5 +89,29 @@ mod tests {
         assert_eq!(hosts, ["a.example", "b.example:8443"]);
         assert!(processes.allowed_hosts(&one, "npm in .").is_empty());
         assert!(processes.allowed_hosts(&other, "cargo in .").is_empty());
+    }
+
+    #[test]
+    fn hosts_that_are_allowed_at_the_same_time_are_all_remembered() {
+        let [state, folder] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        let allowed_hosts = Some(state.path().join("allowed-hosts"));
+        let paths = SandboxPaths { allowed_hosts, ..SandboxPaths::default() };
+        let sandbox = Sandbox::new(&SandboxSettings::default(), paths).expect("it is valid");
+        let processes = ProcessRunner::with_sandbox([], sandbox).expect("programs start");
+        let root = Root::open(folder.path()).expect("it opens");
+        std::thread::scope(|scope| {
+            for number in 0..16 {
+                let (processes, root) = (&processes, &root);
+                let project = format!("cargo in {}", number % 4);
+                let host = format!("h{number}.example");
+                scope.spawn(move || {
+                    processes.remember_hosts(root, &project, &[host]).expect("written");
+                });
+            }
+        });
+        for number in 0..4 {
+            let hosts = processes.allowed_hosts(&root, &format!("cargo in {number}"));
+            assert_eq!(hosts.len(), 4, "{hosts:?}");
+        }
     }
 }
