@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, statat};
 use tempfile::TempDir;
+use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::OutputStream;
@@ -93,7 +94,15 @@ pub(super) async fn prepare_network(
             let Some(NamedHosts { hosts, variables }) = answer else { continue };
             let Ok(named) = HostRules::parse(&hosts) else { continue };
             rules = rules.merge(&named);
-            if !has_project_settings(source, cwd, &confinement.workspace) {
+            let has_settings = match cwd.try_clone() {
+                Ok(folder) => {
+                    let workspace = confinement.workspace.clone();
+                    let look = move || has_project_settings(source, &folder, &workspace);
+                    spawn_blocking(look).await.unwrap_or(true)
+                }
+                Err(_) => true,
+            };
+            if !has_settings {
                 for (name, value) in variables {
                     env.entry(name.into()).or_insert_with(|| value.into());
                 }
@@ -104,11 +113,11 @@ pub(super) async fn prepare_network(
     }
     let mut sources = confinement.cache_sources.clone();
     sources.extend(access.iter().flat_map(|access| &access.sources));
-    package_caches::add_caches(processes, confinement, env, &sources);
+    package_caches::add_caches(processes, confinement, env, &sources).await;
 }
 
 /// Returns `true` if the project in `cwd`, or the workspace, has settings of its own for `source`.
-/// A variable would take precedence over them.
+/// A variable would take precedence over them. Blocks.
 fn has_project_settings(source: HostSource, cwd: &OwnedFd, workspace: &Root) -> bool {
     let files = HostQuestion::for_source(source).project_settings;
     let folder = workspace.open_dir(".").ok();
@@ -132,6 +141,50 @@ async fn ask(
         tracing::warn!("`@git` names no host while programs can change `.git` (sandbox.git)");
         return None;
     }
+    let (runner, root) = (processes.clone(), workspace.clone());
+    let prepared = spawn_blocking(move || prepare_question(&runner, source, &root)).await;
+    let (start, empty) = prepared.ok()??;
+    let answer = Mutex::new(Vec::new());
+    let read = |stream: OutputStream, bytes: &[u8]| {
+        let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_part = question.fails || stream == OutputStream::Stdout;
+        if is_part && answer.len() < ANSWER_BYTES_MAX {
+            answer.extend_from_slice(bytes);
+        }
+    };
+    let ended = Box::pin(running::run(processes, start, cancel, &read)).await;
+    // Removing the folder blocks.
+    let _ = spawn_blocking(move || drop(empty)).await;
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(err) if err.kind() == ErrorKind::Interrupted => return None,
+        Err(err) => {
+            tracing::warn!("{} could not be asked for its hosts: {err}", source.name());
+            return None;
+        }
+    };
+    let is_needed = |layer| matches!(layer, SandboxLayer::View | SandboxLayer::Network);
+    let cannot_limit = ended.sandbox.missing.iter().any(|missing| is_needed(missing.layer));
+    if cannot_limit || (!question.fails && !ended.status.success()) {
+        return None;
+    }
+    let answer = answer.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let answer = question.read(&String::from_utf8_lossy(&answer));
+    if answer.hosts.is_empty() {
+        tracing::debug!("the configuration of {} names no host", source.name());
+    }
+    Some(answer).filter(|answer| !answer.hosts.is_empty())
+}
+
+/// Prepares the question to the package manager `source`, and the empty folder in which it is
+/// asked. `None` if it is missing, or if confined programs can change its settings. Blocks.
+fn prepare_question(
+    processes: &ProcessRunner,
+    source: HostSource,
+    workspace: &Root,
+) -> Option<(ProgramStartRequest, TempDir)> {
+    let question = HostQuestion::for_source(source);
+    let sandbox = processes.sandbox();
     let path = processes.unwritable_path(&processes.search_path(), workspace);
     let home = processes.variable("HOME").map(Path::new);
     let is_writable = |at: &Path| sandbox.can_write(workspace, home, at);
@@ -179,33 +232,7 @@ async fn ask(
         },
         confinement: Some(confinement),
     };
-    let answer = Mutex::new(Vec::new());
-    let read = |stream: OutputStream, bytes: &[u8]| {
-        let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_part = question.fails || stream == OutputStream::Stdout;
-        if is_part && answer.len() < ANSWER_BYTES_MAX {
-            answer.extend_from_slice(bytes);
-        }
-    };
-    let ended = match Box::pin(running::run(processes, start, cancel, &read)).await {
-        Ok(ended) => ended,
-        Err(err) if err.kind() == ErrorKind::Interrupted => return None,
-        Err(err) => {
-            tracing::warn!("{} could not be asked for its hosts: {err}", source.name());
-            return None;
-        }
-    };
-    let is_needed = |layer| matches!(layer, SandboxLayer::View | SandboxLayer::Network);
-    let cannot_limit = ended.sandbox.missing.iter().any(|missing| is_needed(missing.layer));
-    if cannot_limit || (!question.fails && !ended.status.success()) {
-        return None;
-    }
-    let answer = answer.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let answer = question.read(&String::from_utf8_lossy(&answer));
-    if answer.hosts.is_empty() {
-        tracing::debug!("the configuration of {} names no host", source.name());
-    }
-    Some(answer).filter(|answer| !answer.hosts.is_empty())
+    Some((start, empty))
 }
 
 /// Creates an empty folder for a question. Dropping it removes the folder.

@@ -10,6 +10,8 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
+use tokio::task::spawn_blocking;
+
 use super::ProcessRunner;
 use crate::Root;
 use crate::forwarder::{FORWARDER_PORT, HostSource};
@@ -17,6 +19,9 @@ use crate::sandbox::ProgramConfinement;
 
 /// The number of characters of a workspace's hash that name the folder of its package caches.
 const HASH_CHARS: usize = 32;
+
+/// The environment variable with options of Maven, which names its cache among others.
+const MAVEN_VARIABLE: &str = "MAVEN_OPTS";
 
 /// The cache of package managers that share a language.
 struct PackageCache {
@@ -30,7 +35,7 @@ struct PackageCache {
     own: (&'static str, &'static str),
 }
 
-const CACHES: [PackageCache; 6] = [
+static CACHES: [PackageCache; 6] = [
     PackageCache {
         name: "npm",
         sources: &[HostSource::Npm, HostSource::Pnpm, HostSource::Yarn, HostSource::ModernYarn],
@@ -62,7 +67,7 @@ const CACHES: [PackageCache; 6] = [
     PackageCache {
         name: "maven",
         sources: &[HostSource::Maven],
-        variables: &[("MAVEN_OPTS", "")],
+        variables: &[(MAVEN_VARIABLE, "")],
         own: ("", ".m2/repository"),
     },
     PackageCache {
@@ -104,7 +109,7 @@ impl ProcessRunner {
 /// Adds the caches of the package managers `sources` to the program with `confinement` and `env`,
 /// and the caches that were [kept](ProcessRunner::keep_caches). A program that may not write the
 /// workspace gets none.
-pub(super) fn add_caches(
+pub(super) async fn add_caches(
     processes: &ProcessRunner,
     confinement: &mut ProgramConfinement,
     env: &mut BTreeMap<OsString, OsString>,
@@ -114,34 +119,18 @@ pub(super) fn add_caches(
         return;
     }
     let Some(folder) = workspace_folder(processes, &confinement.workspace) else { return };
-    // Most workspaces have no caches, and programs start often.
-    if sources.is_empty() && !folder.exists() {
-        return;
-    }
-    let home = processes.variable("HOME").map(Path::new);
-    for cache in &CACHES {
-        let at = folder.join(cache.name);
-        if !cache.serves(sources) && !folder.join(cache.marker()).exists() {
-            continue;
-        }
-        // `sandbox.write` may contain the user's own cache.
-        let own = own_cache(processes, cache);
-        let sandbox = processes.sandbox();
-        if own.is_some_and(|own| sandbox.can_write(&confinement.workspace, home, &own)) {
-            continue;
-        }
-        if let Err(err) = create_folder(&at) {
-            tracing::warn!("the package cache {} cannot be created: {err}", at.display());
-            continue;
-        }
-        if cache.sources.contains(&HostSource::Cargo) {
-            link_cargo_settings(processes, &at);
-        }
+    let (workspace, sources) = (confinement.workspace.clone(), sources.to_vec());
+    let runner = processes.clone();
+    let found = spawn_blocking(move || create_caches(&runner, &workspace, &folder, &sources)).await;
+    for (cache, at) in found.unwrap_or_default() {
         for (name, subfolder) in cache.variables {
             let name = OsStr::new(name);
-            let value = match name.to_str() {
-                Some("MAVEN_OPTS") => maven_options(&at, confinement.hosts.is_some()),
-                _ if subfolder.is_empty() => at.clone().into_os_string(),
+            if name == MAVEN_VARIABLE {
+                add_maven_options(env, &at, confinement.hosts.is_some());
+                continue;
+            }
+            let value = match *subfolder {
+                "" => at.clone().into_os_string(),
                 _ => at.join(subfolder).into_os_string(),
             };
             // A value that differs from the server's own was chosen for this program.
@@ -153,6 +142,43 @@ pub(super) fn add_caches(
         }
         confinement.cache_folders.push(at);
     }
+}
+
+/// Creates the caches in `folder` that a program in `workspace` uses, and returns the path of each.
+/// Blocks.
+fn create_caches(
+    processes: &ProcessRunner,
+    workspace: &Root,
+    folder: &Path,
+    sources: &[HostSource],
+) -> Vec<(&'static PackageCache, PathBuf)> {
+    let mut created = Vec::new();
+    // Most workspaces have no caches, and programs start often.
+    if sources.is_empty() && !folder.exists() {
+        return created;
+    }
+    let home = processes.variable("HOME").map(Path::new);
+    for cache in &CACHES {
+        let at = folder.join(cache.name);
+        if !cache.serves(sources) && !folder.join(cache.marker()).exists() {
+            continue;
+        }
+        // `sandbox.write` may contain the user's own cache.
+        let own = own_cache(processes, cache);
+        let sandbox = processes.sandbox();
+        if own.is_some_and(|own| sandbox.can_write(workspace, home, &own)) {
+            continue;
+        }
+        if let Err(err) = create_folder(&at) {
+            tracing::warn!("the package cache {} cannot be created: {err}", at.display());
+            continue;
+        }
+        if cache.sources.contains(&HostSource::Cargo) {
+            link_cargo_settings(processes, &at);
+        }
+        created.push((cache, at));
+    }
+    created
 }
 
 /// Returns the folder with the package caches of the workspace. `None` if there are none, or if the
@@ -207,18 +233,64 @@ fn link_cargo_settings(processes: &ProcessRunner, folder: &Path) {
     }
 }
 
-/// Returns the options of Maven that name its cache and, if it has one, the forwarder. Java reads
-/// no proxy variables.
-fn maven_options(cache: &Path, has_forwarder: bool) -> OsString {
-    let mut options = OsString::from("-Dmaven.repo.local=");
-    options.push(cache);
-    if !has_forwarder {
-        return options;
+/// Adds the options of Maven that name its cache and, if it has one, the forwarder, to `env`. Java
+/// reads no proxy variables. Options that `env` has already come last, so that they take precedence.
+fn add_maven_options(env: &mut BTreeMap<OsString, OsString>, cache: &Path, has_forwarder: bool) {
+    let mut options = OsString::new();
+    // Maven's start script splits the options at spaces, and knows no quotes.
+    if cache.as_os_str().as_encoded_bytes().iter().any(u8::is_ascii_whitespace) {
+        tracing::warn!("Maven cannot use the cache {}, which has a space", cache.display());
+    } else {
+        options.push("-Dmaven.repo.local=");
+        options.push(cache);
     }
-    for scheme in ["http", "https"] {
-        options.push(format!(" -D{scheme}.proxyHost=127.0.0.1"));
-        options.push(format!(" -D{scheme}.proxyPort={FORWARDER_PORT}"));
+    let mut add = |option: &str| {
+        if !options.is_empty() {
+            options.push(" ");
+        }
+        options.push(option);
+    };
+    if has_forwarder {
+        for scheme in ["http", "https"] {
+            add(&format!("-D{scheme}.proxyHost=127.0.0.1"));
+            add(&format!("-D{scheme}.proxyPort={FORWARDER_PORT}"));
+        }
+        add("-Daether.connector.http.useSystemProperties=true");
     }
-    options.push(" -Daether.connector.http.useSystemProperties=true");
-    options
+    let known = env.get(OsStr::new(MAVEN_VARIABLE)).filter(|known| !known.is_empty());
+    if let Some(known) = known {
+        if !options.is_empty() {
+            options.push(" ");
+        }
+        options.push(known);
+    }
+    if !options.is_empty() {
+        env.insert(MAVEN_VARIABLE.into(), options);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_maven(known: &str, cache: &str, has_forwarder: bool, expected: &str) {
+        let mut env = BTreeMap::from([(MAVEN_VARIABLE.into(), known.into())]);
+        add_maven_options(&mut env, Path::new(cache), has_forwarder);
+        assert_eq!(env[OsStr::new(MAVEN_VARIABLE)], expected);
+    }
+
+    #[test]
+    fn maven_keeps_its_options_and_has_no_cache_if_the_path_has_a_space() {
+        let proxy = format!(
+            "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={FORWARDER_PORT} \
+             -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort={FORWARDER_PORT} \
+             -Daether.connector.http.useSystemProperties=true"
+        );
+        check_maven("", "/c", false, "-Dmaven.repo.local=/c");
+        check_maven("-Xmx1g", "/c", false, "-Dmaven.repo.local=/c -Xmx1g");
+        check_maven("-Xmx1g", "/c", true, &format!("-Dmaven.repo.local=/c {proxy} -Xmx1g"));
+        check_maven("-Xmx1g", "/a b", false, "-Xmx1g");
+        check_maven("-Xmx1g", "/a b", true, &format!("{proxy} -Xmx1g"));
+    }
 }
