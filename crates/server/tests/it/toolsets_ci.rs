@@ -297,6 +297,28 @@ fn a_person_is_asked_once_about_the_second_host_of_a_registry() {
 }
 
 #[test]
+fn a_person_is_asked_once_about_the_registry_if_the_project_and_the_registry_name_hosts() {
+    let port = serve_package_with_archive_elsewhere();
+    let package = json!({ "name": "tiny", "version": "1.0.0", "dependencies": { "leaf": "1" } });
+    let workspace = Workspace::new()
+        .file("package.json", package.to_string())
+        .file(".npmrc", "@acme:registry=https://more.example/npm/\n");
+    let home = Workspace::new().file(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
+    let launch = launch_with_tools(&workspace).env("HOME", home.root());
+    let wire = ClientTransport::Stdio(launch.stdio());
+    let mut client = Client::open(wire, MODERN, json!({ "elicitation": {} }));
+    let accept = |_: &Value| json!({ "action": "accept", "content": {} });
+    let arguments = json!({ "args": ["--no-audit", "--no-fund", "--fetch-retries=0"] });
+    let restore = json!({ "name": "ci_restore", "arguments": arguments });
+    let (answer, questions) = converse(&mut client, "tools/call", restore, accept);
+    // Without the layers, no host is allowed and nobody is asked.
+    let Some(first) = questions.first() else { return };
+    assert!(first.to_string().contains("`more.example` (`.npmrc`)"), "{first}");
+    assert_eq!(questions.len(), 2, "{questions:?} {answer}");
+    assert!(questions[1].to_string().contains("also needs `files.example`"), "{questions:?}");
+}
+
+#[test]
 fn a_refused_second_host_stays_refused_and_the_report_says_how_to_allow_it() {
     let port = serve_package_with_archive_elsewhere();
     let package = json!({ "name": "tiny", "version": "1.0.0", "dependencies": { "leaf": "1" } });

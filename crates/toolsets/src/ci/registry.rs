@@ -118,7 +118,7 @@ impl CiContext {
         if restore == RegistryRestoreAccess::Confirm || !of_project.is_empty() {
             let question = registry_question(project, &named, &of_project);
             let key = match of_project.is_empty() {
-                true => OWN_REGISTRY_QUESTION.to_owned(),
+                true => answered_key(ctx, &named).unwrap_or(OWN_REGISTRY_QUESTION.to_owned()),
                 false => hashed_key(PROJECT_HOSTS_QUESTION, &question),
             };
             let request = ConfirmationRequest {
@@ -129,6 +129,9 @@ impl CiContext {
             };
             let consent = confirm_if_possible(ctx, request).await?;
             if consent == PersonConsent::Given && !of_project.is_empty() {
+                // The call may be made again with an answer about refused hosts. The hosts of this
+                // answer are allowed then, so the question would have another key.
+                ctx.asker.set_note(Some(format!("{key} {}", hashed_key("", &named))));
                 let rules = of_project.into_iter().map(|host| host.rule).collect();
                 hosts = self.allow_hosts(ctx, project, &hosts, rules).await?;
             }
@@ -231,6 +234,16 @@ fn registry_question(project: &Project, named: &str, of_project: &[ProjectHost])
         ));
     }
     question
+}
+
+/// Returns the key of the question by which a person agreed, in an earlier run of this call, to
+/// reach the hosts `named` and those of the project.
+fn answered_key(ctx: &ToolContext, named: &str) -> Option<String> {
+    let note = ctx.asker.stored_note()?;
+    let (key, noted) = note.split_once(' ')?;
+    let is_same = key.starts_with(PROJECT_HOSTS_QUESTION) && noted == hashed_key("", named);
+    let is_answered = ctx.asker.answers().contains_key(key);
+    (is_same && is_answered).then(|| key.to_owned())
 }
 
 /// Returns the key of the question about `hosts`. An earlier answer about other hosts has another
