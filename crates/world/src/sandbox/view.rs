@@ -206,6 +206,7 @@ impl MachineMounts {
     fn hidden_mounts(&self, workspace: &Path, places: &[PlannedMount]) -> Vec<SandboxMount> {
         let empty =
             |at: &Path| SandboxMount::EmptyFolder { at: at.into(), bytes: 4096, mode: 0o555 };
+        let fixed = |at: &Path| SandboxMount::FixedFolder { at: at.into() };
         let hidden: Vec<_> = self.hidden.iter().filter(|at| at.is_dir()).collect();
         let mut mounts = Vec::new();
         for PlannedMount { place, .. } in places {
@@ -218,10 +219,20 @@ impl MachineMounts {
             let real = if is_configured { fs::canonicalize(at).ok() } else { None };
             for folder in &hidden {
                 let mut around = [Some(at), real.as_deref()].into_iter().flatten();
-                match around.find_map(|around| folder.strip_prefix(around).ok()) {
-                    Some(rest) if rest.as_os_str().is_empty() => mounts.push(empty(at)),
-                    Some(rest) => mounts.extend(with_fixed_parents(at, &[at.join(rest)], empty)),
-                    None => {}
+                let rest = around.find_map(|around| folder.strip_prefix(around).ok());
+                let Some(rest) = rest else { continue };
+                if rest.as_os_str().is_empty() {
+                    mounts.push(empty(at));
+                    continue;
+                }
+                let seen = at.join(rest);
+                // An empty folder around it, such as the home, hides it already.
+                let over = places.iter().filter(|it| seen.starts_with(it.place.path(workspace)));
+                match over.max_by_key(|it| it.path.depth()).map(|it| &it.place) {
+                    Some(SandboxMount::EmptyFolder { at: over, .. }) => {
+                        mounts.extend(with_fixed_parents(at, &[over.path().to_owned()], fixed));
+                    }
+                    _ => mounts.extend(with_fixed_parents(at, &[seen], empty)),
                 }
             }
         }
