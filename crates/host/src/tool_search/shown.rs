@@ -18,14 +18,14 @@ const NOTES_MAX: usize = 4096;
 /// Most queries that are noted for one session. Callers choose them, unlike the tools.
 const QUERIES_MAX: usize = 256;
 
-/// A tool that a search shows, with the hash of its present definition.
+/// A note about a tool that a search shows: its id, and the hash of its present definition.
 #[derive(Clone)]
-pub(super) struct ShownTool {
+pub(super) struct ShownToolNote {
     id: String,
     hash: Hash,
 }
 
-impl ShownTool {
+impl ShownToolNote {
     /// Creates the note of the tool `entry`. Serializes its schema at the first call, so call this
     /// without a lock.
     pub(super) fn new(entry: &CatalogToolEntry) -> Self {
@@ -58,7 +58,7 @@ impl ShownTools {
         &mut self,
         caller: &Caller,
         session: Option<&Arc<str>>,
-        tool: ShownTool,
+        tool: ShownToolNote,
     ) -> bool {
         self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.lines, tool))
     }
@@ -69,7 +69,7 @@ impl ShownTools {
         &mut self,
         caller: &Caller,
         session: Option<&Arc<str>>,
-        tool: ShownTool,
+        tool: ShownToolNote,
     ) -> bool {
         self.notes(caller, session).is_some_and(|notes| note_tool(&mut notes.schemas, tool))
     }
@@ -105,11 +105,11 @@ impl ShownTools {
 
 /// Notes that the session has received a tool. Returns true if it has the tool's present definition
 /// already.
-fn note_tool(known: &mut HashMap<String, Hash>, tool: ShownTool) -> bool {
+fn note_tool(known: &mut HashMap<String, Hash>, tool: ShownToolNote) -> bool {
     if known.len() >= NOTES_MAX {
         known.clear();
     }
-    let ShownTool { id, hash } = tool;
+    let ShownToolNote { id, hash } = tool;
     known.insert(id, hash) == Some(hash)
 }
 
