@@ -58,14 +58,18 @@ fn a_job_of_another_caller_is_cancelled_and_the_record_names_the_person() {
 
 #[test]
 fn a_confirmation_of_a_connected_client_is_answered_at_the_console() {
-    for (choice, is_allowed) in [("allow", true), ("refuse", false)] {
+    let write = json!({ "path": "new.txt", "content": "<script>" });
+    let call = json!({ "name": "files_write", "arguments": write });
+    let through = json!({ "name": "tools_call", "arguments": call });
+    for (choice, is_allowed, params) in
+        [("allow", true, &call), ("refuse", false, &call), ("allow", true, &through)]
+    {
         let workspace = Workspace::new();
-        let served = Launch::over(&workspace).set("tools_confirm", "files.write").served();
+        let launch = Launch::over(&workspace).set("tools_confirm", "files.write");
+        let served = launch.set("discovery_mode", "on").served();
         let wire = ClientTransport::Http(served);
         let mut client = Client::open(wire, "2025-11-25", json!({ "elicitation": {} }));
-        let write = json!({ "path": "new.txt", "content": "<script>" });
-        let params = json!({ "name": "files_write", "arguments": write });
-        let message = client.request("tools/call", params);
+        let message = client.request("tools/call", params.clone());
         let post = client.post(&message);
         let ClientTransport::Http(served) = &client.wire else { unreachable!() };
         let mut connection = served.connect();
