@@ -166,7 +166,10 @@ impl<'a> UpstreamHandshake<'a> {
         self.transport.set_revision(None);
         let params = initialize_params(self.capabilities, revision);
         let answer = match self.ask("initialize", revision, &params).await {
-            Err(UpstreamRequestFailure::Refused(error)) if error.code == UNSUPPORTED_VERSION => {
+            // Without a list of revisions, the server's own message may name them.
+            Err(UpstreamRequestFailure::Refused(error))
+                if error.code == UNSUPPORTED_VERSION && supported_in(&error).is_array() =>
+            {
                 return Err(unsupported_revision(&supported_in(&error)));
             }
             answer => answer?,
@@ -382,6 +385,7 @@ mod tests {
         for refusal in [
             invalid("Unsupported protocol version", Some(supported)),
             invalid("version 2025-11-25 is not supported; use 2024-11-05", None),
+            Err(UpstreamRpcError::new(UNSUPPORTED_VERSION, "only 2024-11-05 is supported")),
         ] {
             let answers = vec![
                 (DISCOVER, (0, unknown())),
