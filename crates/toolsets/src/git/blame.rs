@@ -124,7 +124,8 @@ impl Tool for GitBlame {
         };
         let printed = blame.arg("--").arg(&path).bytes_max(8 << 20).run_unchecked(ctx).await?;
         if printed.code != 0 {
-            repository.refuse_inner_paths(ctx, std::slice::from_ref(&path)).await?;
+            let named = std::slice::from_ref(&path);
+            repository.refuse_inner_paths_without_history(ctx, named).await?;
             let error = printed.error_text();
             return Err(match error.contains("has only") {
                 true => ToolError::invalid("/start_line", error),

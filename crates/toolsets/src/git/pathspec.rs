@@ -72,7 +72,7 @@ impl GitRepository<'_> {
         ctx: &ToolContext,
         paths: &[String],
     ) -> Result<(), ToolError> {
-        self.refuse_inner_paths(ctx, paths).await?;
+        self.refuse_inner_paths_without_history(ctx, paths).await?;
         let root = &self.git.programs.root;
         let top = self.top_below_root();
         for path in paths.iter().take(CHECKED_PATHS_MAX).filter(|path| *path != ".") {
@@ -83,10 +83,11 @@ impl GitRepository<'_> {
             if !matches!(kind, Ok(None)) {
                 continue;
             }
+            if self.is_in_history(ctx, path).await? {
+                continue;
+            }
             let staged = self.read_command("ls-files").args(["-z", "--", path]).run(ctx).await?;
-            let committed =
-                self.read_command("rev-list").args(["--max-count=1", "--all", "--", path]);
-            if staged.total_bytes > 0 || committed.run(ctx).await?.total_bytes > 0 {
+            if staged.total_bytes > 0 {
                 continue;
             }
             let top = match &*top {
@@ -112,24 +113,53 @@ impl GitRepository<'_> {
         ctx: &ToolContext,
         paths: &[String],
     ) -> Result<(), ToolError> {
+        let inner = self.untracked_inner_paths(ctx, paths).await?;
+        inner.first().map_or(Ok(()), |path| Err(path.to_error()))
+    }
+
+    /// Refuses paths in a repository below this one, unless this repository tracks them or has a
+    /// commit that changes them. Such a commit is older than the inner repository.
+    ///
+    /// At most 20 such paths are checked.
+    pub(super) async fn refuse_inner_paths_without_history(
+        &self,
+        ctx: &ToolContext,
+        paths: &[String],
+    ) -> Result<(), ToolError> {
+        for inner in self.untracked_inner_paths(ctx, paths).await? {
+            if !self.is_in_history(ctx, &inner.path).await? {
+                return Err(inner.to_error());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns those of `paths` that are in a repository below this one and that this repository
+    /// does not track, at most 20.
+    async fn untracked_inner_paths(
+        &self,
+        ctx: &ToolContext,
+        paths: &[String],
+    ) -> Result<Vec<InnerPath>, ToolError> {
         let (top, named) = (self.top_below_root(), paths.to_vec());
         let root = &self.git.programs.root;
         let inner =
             root.run_blocking(ctx, move |root, _| Ok(find_inner_paths(root, &top, &named))).await?;
-        for InnerPath { path, repository, rest } in inner {
-            let tracked = self.read_command("ls-files").args(["-z", "--", path.as_str()]);
+        let mut untracked = Vec::new();
+        for inner in inner {
+            let tracked = self.read_command("ls-files").args(["-z", "--", inner.path.as_str()]);
             let tracked = tracked.run_unchecked(ctx).await?;
-            if tracked.code == 0 && tracked.total_bytes > 0 {
-                continue;
+            if tracked.code != 0 || tracked.total_bytes == 0 {
+                untracked.push(inner);
             }
-            return Err(ToolError::not_found(format!(
-                "{} is in another repository; name {} in `repo`, and the path {}",
-                quoted_path(&path),
-                quoted_path(&repository),
-                quoted_path(&rest)
-            )));
         }
-        Ok(())
+        Ok(untracked)
+    }
+
+    /// Returns true if a commit of any branch or tag changes `path`.
+    async fn is_in_history(&self, ctx: &ToolContext, path: &str) -> Result<bool, ToolError> {
+        let changing = self.read_command("rev-list").args(["--max-count=1", "--all", "--", path]);
+        Ok(changing.run(ctx).await?.total_bytes > 0)
     }
 
     /// Returns the path of the top folder from the workspace. Empty for the workspace itself.
@@ -148,6 +178,17 @@ struct InnerPath {
     repository: String,
     /// The path from the folder of the inner repository.
     rest: String,
+}
+
+impl InnerPath {
+    fn to_error(&self) -> ToolError {
+        ToolError::not_found(format!(
+            "{} is in another repository; name {} in `repo`, and the path {}",
+            quoted_path(&self.path),
+            quoted_path(&self.repository),
+            quoted_path(&self.rest)
+        ))
+    }
 }
 
 /// Returns those of `paths` that are in a repository below the folder `top` of the workspace, at

@@ -107,7 +107,8 @@ impl Tool for GitShow {
                 let blob = repository.read_command("cat-file").args(["blob", &name]);
                 let printed = blob.bytes_max(bytes_max).run_unchecked(ctx).await?;
                 if printed.code != 0 {
-                    repository.refuse_inner_paths(ctx, std::slice::from_ref(&file)).await?;
+                    let named = std::slice::from_ref(&file);
+                    repository.refuse_inner_paths_without_history(ctx, named).await?;
                     let error = printed.error_text();
                     let file = quoted_path(&file);
                     let revision = quoted_path(revision);

@@ -81,6 +81,34 @@ async fn a_path_in_another_repository_is_refused_with_that_repository() {
 }
 
 #[tokio::test]
+async fn the_history_of_a_path_that_is_in_a_submodule_now_is_not_refused() {
+    let bench = GitTestBench::new();
+    bench.put("engine/old.txt", "old\n");
+    bench.git(&["add", "engine/old.txt"]);
+    bench.git(&["commit", "-qm", "old"]);
+    let old = bench.git(&["rev-parse", "HEAD"]);
+    let old = old.trim();
+    bench.git(&["rm", "-rq", "engine"]);
+    bench.git(&["commit", "-qm", "gone"]);
+    bench.add_submodule("engine");
+    let path = "engine/old.txt";
+    let log = bench.done("git.log", json!({ "path": path })).await;
+    assert_eq!(log.value["commits"].as_array().map(Vec::len), Some(2), "{}", log.value);
+    let none = bench.done("git.log", json!({ "path": path, "author": "nobody" })).await;
+    assert_eq!(none.value["commits"], json!([]));
+    let unchanged = bench.done("git.show", json!({ "ref": "HEAD", "paths": [path] })).await;
+    assert_eq!(unchanged.value["text"], "");
+    let shown = bench.done("git.show", json!({ "ref": old, "file": path })).await;
+    assert_eq!(shown.value["text"], "old\n");
+    let blame = bench.done("git.blame", json!({ "ref": old, "path": path })).await;
+    assert_eq!(blame.value["lines"][0]["text"], "old");
+    let absent = bench.refused("git.show", json!({ "ref": "HEAD", "file": path })).await;
+    assert!(absent.message.starts_with("there is no file `engine/old.txt` in"), "{absent:?}");
+    let added = bench.refused("git.add", json!({ "paths": [path] })).await;
+    assert!(added.message.contains("is in another repository"), "{added:?}");
+}
+
+#[tokio::test]
 async fn a_submodule_that_cannot_be_opened_is_not_reported_as_clean() {
     let bench = GitTestBench::new();
     bench.add_submodule("engine");
