@@ -98,6 +98,10 @@ impl JobServiceState {
                     if self.wait_for_stop(RETRY_PAUSE).await {
                         return self.unregister(&live);
                     }
+                    // The store may refuse to begin jobs for the time of a lease.
+                    if live.is_cancelled() {
+                        return self.end_canceled(store, &live, CallError::Canceled).await;
+                    }
                 }
             }
         };
