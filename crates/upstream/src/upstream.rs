@@ -126,8 +126,10 @@ pub struct Upstream {
     skills: RwLock<Arc<SkillIndex>>,
     /// Skills of the upstream that were fetched one by one.
     pub(crate) fetched_skills: FetchedSkills,
-    /// True once the upstream has been listed.
+    /// True once the upstream has been listed. It is set after `listing`.
     has_listed: AtomicBool,
+    /// True once `tools` are those of the upstream itself. It changes only while `tools` is locked.
+    offers_listed: AtomicBool,
     /// True once the upstream's listing is known or its request failed.
     listed: watch::Sender<bool>,
     /// True if the upstream's stored listing is outdated. `has_begun_renewal` becomes true when a
@@ -224,6 +226,7 @@ impl Upstream {
             listing: RwLock::new(Arc::new(known)),
             fetched_skills: FetchedSkills::default(),
             has_listed: AtomicBool::new(known_before),
+            offers_listed: AtomicBool::new(false),
             listed,
             is_old: AtomicBool::new(since > LISTING_OLD_AFTER),
             has_begun_renewal: AtomicBool::new(false),

@@ -243,7 +243,7 @@ impl Upstream {
         if self.retired.load(Ordering::Acquire) {
             return false;
         }
-        let is_first = !self.has_listed.swap(true, Ordering::AcqRel);
+        let is_first = !self.has_listed.load(Ordering::Acquire);
         let before = self.listing();
         let tools =
             before.tools != listing.tools || before.call_properties() != listing.call_properties();
@@ -268,7 +268,9 @@ impl Upstream {
                 let index = Arc::new(SkillIndex::from_listing(&self.name, &listing));
                 *self.skills.write().unwrap_or_else(PoisonError::into_inner) = index;
             }
-            *self.listing.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(listing);
+            let mut stored = self.listing.write().unwrap_or_else(PoisonError::into_inner);
+            *stored = Arc::new(listing);
+            self.has_listed.store(true, Ordering::Release);
         }
         if tools || !self.is_offered() {
             // Offering tools announces the change.
@@ -344,8 +346,8 @@ impl Upstream {
     /// Returns true if the upstream has listed its tools and offers exactly the tool `served`.
     pub(crate) fn offers(&self, served: &ServedUpstreamTool) -> bool {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_listed = self.has_listed.load(Ordering::Acquire);
-        has_listed && tools.iter().any(|tool| tool.served() == served)
+        let offers_listed = self.offers_listed.load(Ordering::Acquire);
+        offers_listed && tools.iter().any(|tool| tool.served() == served)
     }
 
     /// Withdraws the tools that `settings`, which will replace this upstream's settings, do not
@@ -383,8 +385,10 @@ impl Upstream {
         if self.retired.load(Ordering::Acquire) {
             return;
         }
+        // Read first: a listing that is read afterwards is one of this upstream.
+        let has_listed = self.has_listed.load(Ordering::Acquire);
         let listing = self.listing();
-        if self.has_listed.load(Ordering::Acquire) {
+        if has_listed {
             self.warn_unmatched(&listing);
         }
         let serves = |entry: &&Value| self.serves(entry["name"].as_str().unwrap_or_default());
@@ -394,7 +398,7 @@ impl Upstream {
         // An unreadable lock file is reported with the tools. Before the first listing, the
         // instructions are unknown, which is no difference.
         if self.settings.serves(ServedUpstreamPart::Instructions)
-            && self.has_listed.load(Ordering::Acquire)
+            && has_listed
             && pinned.lock.is_ok()
             && let Err(why) = pinned.check_instructions(&self.name, listing.instructions.as_deref())
         {
@@ -409,6 +413,7 @@ impl Upstream {
                 same.cloned().or_else(|| UpstreamTool::new(self, served_tool).map(Arc::new))
             })
             .collect();
+        self.offers_listed.store(has_listed, Ordering::Release);
         let is_same = |(a, b): (&Arc<UpstreamTool>, &Arc<UpstreamTool>)| Arc::ptr_eq(a, b);
         if !tools.is_empty() && tools.len() == known.len() && tools.iter().zip(&*known).all(is_same)
         {
