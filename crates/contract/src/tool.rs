@@ -210,6 +210,11 @@ pub trait AnyTool: Send + Sync + 'static {
     fn is_too_long(&self, _ctx: &ToolContext, _output: &ToolOutput) -> bool {
         false
     }
+    /// Returns true if a call needs the token that authenticated its caller. A job of the tool runs
+    /// only at the server that accepted it, because no token is stored.
+    fn needs_caller_token(&self) -> bool {
+        false
+    }
     /// Returns the part of a long `output` that is sent with the answer. `output` has been
     /// validated and redacted.
     fn shorten(&self, _ctx: &ToolContext, output: ToolOutput) -> Result<ToolOutput, ToolError> {
@@ -262,6 +267,10 @@ impl AnyTool for ToolWithSpec {
 
     fn is_too_long(&self, ctx: &ToolContext, output: &ToolOutput) -> bool {
         self.tool.is_too_long(ctx, output)
+    }
+
+    fn needs_caller_token(&self) -> bool {
+        self.tool.needs_caller_token()
     }
 
     fn shorten(&self, ctx: &ToolContext, output: ToolOutput) -> Result<ToolOutput, ToolError> {

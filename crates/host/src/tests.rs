@@ -7,6 +7,7 @@ mod policy;
 mod jobs;
 mod jobs_in_database;
 mod ahead;
+mod caller_tokens;
 mod budgets;
 mod offered;
 mod tool_search;

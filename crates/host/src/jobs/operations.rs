@@ -162,6 +162,13 @@ impl JobService {
         if terms.answer_within.is_some() && entry.tool().is_done(&call.started_work) {
             return pipeline::run_call(&gate, &mut call, None).await.map(HostAnswer::Output);
         }
+        let needs_token = entry.tool().needs_caller_token();
+        if needs_token && !jobs.lock_queue().runs_jobs() {
+            if terms.answer_within.is_some() && entry.spec().job != JobSupport::Required {
+                return pipeline::run_call(&gate, &mut call, None).await.map(HostAnswer::Output);
+            }
+            return Err(pipeline::refuse_call(&gate, &call, token_refusal(&call.tool)).await);
+        }
         let input_bytes = canonical_json_len(&call.input);
         if let Some(why) = jobs.queue_refusal(&call.caller, input_bytes) {
             return Err(pipeline::refuse_call(&gate, &call, why).await);
@@ -176,8 +183,9 @@ impl JobService {
         let tool = spec.id.clone();
         let priority = spec.priority;
         let as_job = spec.job;
-        // Work that was begun here must not be begun elsewhere.
-        let lane = (jobs.is_shared() && !ahead.has_work()).then(|| entry.job_lane().to_owned());
+        // Work that was begun here must not be begun elsewhere, and no other server has the token.
+        let may_move = jobs.is_shared() && !ahead.has_work() && !needs_token;
+        let lane = may_move.then(|| entry.job_lane().to_owned());
         let caller = call.caller.clone();
         // The job may be further when the client reads this.
         let accepted = queued_snapshot(id, tool.clone(), call.caller.clone(), created, keep);
@@ -463,6 +471,16 @@ impl JobService {
         };
         CallError::NotFound { message: format!("no job has the id `{typed}`{hint}") }
     }
+}
+
+/// Returns the refusal of a job of `tool`, which needs its caller's token, at a server that runs no
+/// jobs.
+fn token_refusal(tool: &str) -> CallError {
+    let message = format!(
+        "`{tool}` needs your access token, which is not passed on to other servers, and this \
+         server runs no jobs; call the tool without a job"
+    );
+    CallError::Unavailable { message }
 }
 
 fn end_phrase(state: JobState) -> &'static str {

@@ -84,7 +84,11 @@ impl JobServiceState {
                 store.begin_once(job.id, at).await
             };
             match begun {
-                Ok(Some(started)) => break (started, at),
+                Ok(Some(mut started)) => {
+                    // The token of the caller is in memory only.
+                    started.caller.bearer.clone_from(&job.caller.bearer);
+                    break (started, at);
+                }
                 // The job was cancelled in the queue and has ended already, or another server has
                 // claimed it.
                 Ok(None) => {

@@ -125,14 +125,18 @@ impl Upstream {
         ended.iter().for_each(|upstream| upstream.close_when_unused());
     }
 
+    /// Returns true if callers' tokens are exchanged for tokens of this upstream.
+    pub(super) fn exchanges_tokens(&self) -> bool {
+        let oauth = self.settings.oauth.as_ref();
+        oauth.is_some_and(|oauth| oauth.grant == OAuthGrant::TokenExchange)
+    }
+
     /// Returns the bearer token of `caller` if it is exchanged for a token of this upstream.
     fn exchanged_bearer<'a>(
         &self,
         caller: &'a Caller,
     ) -> Result<Option<&'a BearerToken>, ToolError> {
-        let exchanges =
-            |oauth: &crate::settings::OAuthSettings| oauth.grant == OAuthGrant::TokenExchange;
-        if !self.settings.oauth.as_ref().is_some_and(exchanges) {
+        if !self.exchanges_tokens() {
             return Ok(None);
         }
         let none = || {

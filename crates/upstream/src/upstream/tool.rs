@@ -231,6 +231,10 @@ impl AnyTool for UpstreamTool {
         })
     }
 
+    fn needs_caller_token(&self) -> bool {
+        self.upstream.upstream().is_some_and(|upstream| upstream.exchanges_tokens())
+    }
+
     fn is_too_long(&self, ctx: &ToolContext, output: &ToolOutput) -> bool {
         self.budget_of(ctx).is_exceeded_by(output)
     }
