@@ -210,6 +210,11 @@ pub trait AnyTool: Send + Sync + 'static {
     fn is_too_long(&self, _ctx: &ToolContext, _output: &ToolOutput) -> bool {
         false
     }
+    /// Returns a text with the settings that decide what the tool does, beyond its spec. Servers
+    /// with different texts do not run each other's jobs of the tool.
+    fn settings_fingerprint(&self) -> String {
+        String::new()
+    }
     /// Returns true if a call needs the token that authenticated its caller. A job of the tool runs
     /// only at the server that accepted it, because no token is stored.
     fn needs_caller_token(&self) -> bool {
@@ -267,6 +272,10 @@ impl AnyTool for ToolWithSpec {
 
     fn is_too_long(&self, ctx: &ToolContext, output: &ToolOutput) -> bool {
         self.tool.is_too_long(ctx, output)
+    }
+
+    fn settings_fingerprint(&self) -> String {
+        self.tool.settings_fingerprint()
     }
 
     fn needs_caller_token(&self) -> bool {

@@ -112,14 +112,15 @@ impl CatalogToolEntry {
     }
 
     /// Returns the lane in which jobs of the tool wait in a shared job store: the id of the tool,
-    /// and a digest of its effects and arguments. So servers with different versions of a tool do
-    /// not run each other's jobs of it.
+    /// and a digest of its effects, arguments and settings. So servers with different versions of a
+    /// tool do not run each other's jobs of it.
     pub(crate) fn job_lane(&self) -> &str {
         self.job_lane.get_or_init(|| {
             let spec = self.spec();
             let mut hasher = blake3::Hasher::new();
             hasher.update(format!("{:?} {}\n", spec.effects, spec.idempotent).as_bytes());
             hasher.update((*spec.input_schema).to_string().as_bytes());
+            hasher.update(self.tool.settings_fingerprint().as_bytes());
             let digest = hasher.finalize().to_hex();
             format!("{}@{}", spec.id, &digest[..16])
         })

@@ -90,6 +90,21 @@ impl DeclaredCommand {
         &self.place.file
     }
 
+    /// Returns a text that differs if the command runs another program or runs it otherwise. The
+    /// location of the program is left out, because it differs between machines.
+    pub(super) fn fingerprint(&self) -> String {
+        let Self { argv, arguments, stdin, cwd, env, env_keep, hosts, success, .. } = self;
+        let CommandProgram { name, at: _, env: program_env } = &self.program;
+        let passed: Vec<_> = arguments
+            .iter()
+            .map(|it| (&it.name, &it.note, &it.option, &it.many, it.joined, &it.dash))
+            .collect();
+        format!(
+            "program={name:?} {program_env:?} argv={argv:?} {passed:?} stdin={stdin:?} cwd={cwd:?} \
+             env={env:?} keep={env_keep:?} hosts={hosts:?} success={success:?}"
+        )
+    }
+
     /// Returns the program's path if it is absolute. `variable` reads the server's environment,
     /// which may override it.
     pub fn program_path(&self, variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {

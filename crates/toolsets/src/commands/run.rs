@@ -265,6 +265,12 @@ impl AnyTool for DeclaredCommandTool {
         self.declared.normalised(input)
     }
 
+    fn settings_fingerprint(&self) -> String {
+        let sandbox = self.programs.confinement();
+        let sandbox = sandbox.map(|sandbox| (sandbox.profile, sandbox.read_only, sandbox.hosts));
+        format!("{} sandbox={sandbox:?}", self.declared.fingerprint())
+    }
+
     fn run<'a>(
         &'a self,
         ctx: &'a ToolContext,

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 use toolgate_contract::Effects;
 
-use super::{CommandTestBench, argv_of, refusal};
+use super::{CommandTestBench, argv_of, declaration, load, refusal};
+use tempfile::TempDir;
+use toolgate_world::Sandbox;
+use toolgate_world::sandbox::{SandboxPaths, SandboxProfile, SandboxSettings};
 
 const TWO: &str = "argv = [\"{file_or_url}\", \"{options}\"]\n[command.\"x.y\".args]\n\
     file_or_url = { type = \"path!\", about = \"What to read.\", aliases = [\"file\", \"src\"] }\n\
@@ -39,6 +42,32 @@ async fn a_duplicate_or_unknown_argument_is_refused_with_its_pointer() {
     assert_eq!(refusal(bench.call(json!({})).await).0, "/file_or_url");
     let output = bench.call(json!({"src": "f"})).await.unwrap();
     assert_eq!(argv_of(&output), ["f"]);
+}
+
+#[test]
+fn the_fingerprint_of_a_command_differs_if_its_program_runs_otherwise() {
+    let fingerprint = |rest: &str, profile: SandboxProfile| {
+        let settings = SandboxSettings { profile, ..SandboxSettings::default() };
+        let sandbox = Sandbox::new(&settings, SandboxPaths::default()).expect("it is valid");
+        let declared = load(&declaration("sh", rest)).expect("it is valid");
+        let workspace = TempDir::new().expect("a temporary directory");
+        let bench = CommandTestBench::with_sandbox(workspace, declared, sandbox);
+        bench.tool("x.y").settings_fingerprint()
+    };
+    let argv = "argv = [\"-c\", \"true\"]\n";
+    let first = fingerprint(argv, SandboxProfile::Workspace);
+    assert_eq!(fingerprint(argv, SandboxProfile::Workspace), first, "another machine");
+    for other in [
+        "argv = [\"-c\", \"false\"]\n".to_owned(),
+        format!("{argv}env = {{ A = \"1\" }}\n"),
+        format!("{argv}hosts = [\"example.org\"]\n"),
+        format!("{argv}cwd = \"sub\"\n"),
+    ] {
+        assert_ne!(fingerprint(&other, SandboxProfile::Workspace), first, "{other}");
+    }
+    assert_ne!(fingerprint(argv, SandboxProfile::ReadOnly), first);
+    let idle = format!("{argv}deadline_ms = 7000\n");
+    assert_eq!(fingerprint(&idle, SandboxProfile::Workspace), first, "it runs the same");
 }
 
 #[test]
