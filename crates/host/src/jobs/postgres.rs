@@ -232,11 +232,12 @@ impl PostgresStore {
         mut events: Vec<TimedJobEvent>,
     ) -> Result<u64, JobStoreError> {
         let owner = self.lease.server.id;
+        let attempt = self.lock_runs().attempt(id);
         let stored_first = self.skip_stored(id, &mut events).await?;
         let rows = JobEventRows::from_events(&events)?;
         let count = events.len() as u64;
         let appended: Result<Option<u64>, FailedDatabaseWrite> =
-            on_connection!(self, |client| writes::append(client, owner, id, &rows));
+            on_connection!(self, |client| writes::append(client, owner, id, attempt, &rows));
         match &appended {
             Ok(Some(first)) => self.lock_runs().note_stored(id, first + count - 1),
             Err(failed) if failed.has_unknown_outcome => {
@@ -427,7 +428,10 @@ impl JobStore for PostgresStore {
     ) -> BoxFuture<'_, Result<(), JobStoreError>> {
         Box::pin(async move {
             let owner = self.lease.server.id;
-            on_connection!(self, |client| writes::set_questions(client, owner, id, &open))?;
+            let attempt = self.lock_runs().attempt(id);
+            on_connection!(self, |client| writes::set_questions(
+                client, owner, id, attempt, &open
+            ))?;
             self.changes.notify_job(id);
             Ok(())
         })
@@ -480,10 +484,12 @@ impl JobStore for PostgresStore {
     fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>> {
         Box::pin(async move {
             let owner = self.lease.server.id;
+            let attempt = self.lock_runs().attempt(id);
             let mut end = end;
             let stored_first = self.skip_stored(id, &mut end.last_events).await?;
             let end = StoredJobEnd::from_end(end)?;
-            let first = on_connection!(self, |client| writes::finish(client, owner, id, &end))?;
+            let first =
+                on_connection!(self, |client| writes::finish(client, owner, id, attempt, &end))?;
             self.lock_runs().finish(id, Instant::now(), self.lease.memory_time());
             self.changes.notify_job(id);
             Ok(first.map(|first| stored_first.unwrap_or(first)))

@@ -1,5 +1,7 @@
 //! Tests with a real PostgreSQL server, which each test starts itself.
 
+mod late_writes;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;

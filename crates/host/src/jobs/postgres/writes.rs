@@ -1,5 +1,6 @@
 //! Writes of jobs. Each is one statement or one transaction, and names the owner of the job, so
-//! that it changes nothing after another server has taken the job over.
+//! that it changes nothing after another server has taken the job over. A write of a run also names
+//! the start of the job, so that it changes nothing after a later start.
 
 use std::time::Duration;
 
@@ -189,7 +190,7 @@ pub(super) async fn requeue(
                WHERE id = $1 AND owner = $2 AND state = 'running' \
                AND attempts = coalesce($4, attempts)";
     let at = unix_nanos(at);
-    let attempt = attempt.and_then(|attempt| i32::try_from(attempt).ok());
+    let attempt = attempt_number(attempt);
     let params = [
         (&id_bytes(id) as _, Type::BYTEA),
         (&owner as _, Type::INT8),
@@ -227,24 +228,33 @@ impl<'e> JobEventColumns<'e> {
     }
 }
 
-/// Appends events to a job. Returns the number of the first event, or `None` if the job has ended
-/// or is not a job of the server `owner`.
+/// Returns the number of a job's start in the form in which it is sent to the database.
+fn attempt_number(attempt: Option<u32>) -> Option<i32> {
+    attempt.and_then(|attempt| i32::try_from(attempt).ok())
+}
+
+/// Appends events to a job. After a failover, the database may have forgotten the start `attempt`,
+/// which prevents nothing. Returns the number of the first event, or `None` if the job has ended,
+/// is not a job of the server `owner`, or has begun again since the start `attempt`.
 pub(super) async fn append(
     client: &Client,
     owner: FleetServerId,
     id: JobId,
+    attempt: Option<u32>,
     events: &JobEventRows,
 ) -> Result<Option<u64>, PostgresError> {
     let sql = "WITH changed AS (UPDATE toolgate_fleet.jobs SET last_event = last_event + $5, \
                updated = coalesce($6, updated), progress = coalesce($7, progress), \
                message = CASE WHEN $7 IS NULL THEN message ELSE $8 END \
                WHERE id = $1 AND owner = $2 AND ended IS NULL \
+               AND attempts <= coalesce($9, attempts) \
                RETURNING last_event - $5 AS last), \
                added AS (INSERT INTO toolgate_fleet.events (job, seq, at, what) \
                SELECT $1, changed.last + event.place, event.at, event.what \
                FROM changed, unnest($3, $4) WITH ORDINALITY AS event(at, what, place)) \
                SELECT last + 1 FROM changed";
     let columns = JobEventColumns::from_rows(events)?;
+    let attempt = attempt_number(attempt);
     let params = [
         (&id_bytes(id) as _, Type::BYTEA),
         (&owner as _, Type::INT8),
@@ -254,15 +264,19 @@ pub(super) async fn append(
         (&columns.updated as _, Type::INT8),
         (&columns.fraction as _, Type::FLOAT8),
         (&columns.message as _, Type::TEXT),
+        (&attempt as _, Type::INT4),
     ];
     let row = client.query_typed_opt(sql, &params).await?;
     Ok(row.map(|row| row.try_get::<_, i64>(0)).transpose()?.map(i64::cast_unsigned))
 }
 
+/// Ends a job. Returns the number of the first event of its end, or `None` if the job has ended, is
+/// not a job of the server `owner`, or has begun again since the start `attempt`.
 pub(super) async fn finish(
     client: &Client,
     owner: FleetServerId,
     id: JobId,
+    attempt: Option<u32>,
     end: &StoredJobEnd,
 ) -> Result<Option<u64>, PostgresError> {
     // The input is no longer needed, and may be large.
@@ -273,6 +287,7 @@ pub(super) async fn finish(
                until = CASE WHEN keep > 9223372036854775807 - greatest($10, 0) \
                THEN 9223372036854775807 ELSE $10 + keep END \
                WHERE id = $1 AND owner = $2 AND ended IS NULL \
+               AND attempts <= coalesce($13, attempts) \
                RETURNING last_event - $5 AS last), \
                added AS (INSERT INTO toolgate_fleet.events (job, seq, at, what) \
                SELECT $1, changed.last + event.place, event.at, event.what \
@@ -283,6 +298,7 @@ pub(super) async fn finish(
                WHERE job = $1 AND EXISTS (SELECT 1 FROM changed)) \
                SELECT last + 1 FROM changed";
     let columns = JobEventColumns::from_rows(&end.lines)?;
+    let attempt = attempt_number(attempt);
     let state = end.state.as_str();
     let params = [
         (&id_bytes(id) as _, Type::BYTEA),
@@ -297,23 +313,32 @@ pub(super) async fn finish(
         (&end.at as _, Type::INT8),
         (&end.outcome as _, Type::TEXT),
         (&end.artefacts as _, Type::TEXT),
+        (&attempt as _, Type::INT4),
     ];
     let row = client.query_typed_opt(sql, &params).await?;
     Ok(row.map(|row| row.try_get::<_, i64>(0)).transpose()?.map(i64::cast_unsigned))
 }
 
-/// Replaces the open questions of a job of the server `owner`.
+/// Replaces the open questions of a job of the server `owner`, unless the job has begun again since
+/// the start `attempt`.
 pub(super) async fn set_questions(
     client: &Client,
     owner: FleetServerId,
     id: JobId,
+    attempt: Option<u32>,
     open: &ClientQuestions,
 ) -> Result<(), PostgresError> {
     let open = (!open.is_empty()).then(|| to_json(open)).transpose()?;
     let sql = "UPDATE toolgate_fleet.jobs SET questions = $3 \
-               WHERE id = $1 AND owner = $2 AND ended IS NULL";
-    let params =
-        [(&id_bytes(id) as _, Type::BYTEA), (&owner as _, Type::INT8), (&open as _, Type::TEXT)];
+               WHERE id = $1 AND owner = $2 AND ended IS NULL \
+               AND attempts <= coalesce($4, attempts)";
+    let attempt = attempt_number(attempt);
+    let params = [
+        (&id_bytes(id) as _, Type::BYTEA),
+        (&owner as _, Type::INT8),
+        (&open as _, Type::TEXT),
+        (&attempt as _, Type::INT4),
+    ];
     client.execute_typed(sql, &params).await?;
     Ok(())
 }

@@ -1,0 +1,31 @@
+//! Tests of writes that reach the database after their job has begun again.
+
+use super::*;
+
+#[tokio::test]
+async fn a_late_write_of_an_earlier_start_of_a_job_changes_nothing() {
+    let place = DatabasePlace::start();
+    let store = place.open_long().await;
+    store.accept(job(1)).await.expect("it is accepted");
+    store.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
+    // As if the job had returned to this server and begun there again.
+    place.server.run("update toolgate_fleet.jobs set attempts = 2");
+    let refused = store.append_events(id(1), vec![(at(2), printed("late"))]).await;
+    let refused = refused.expect_err("it is fenced").to_string();
+    assert!(refused.contains("does not run it"), "{refused}");
+    assert!(store.finish(id(1), end(3, vec![])).await.expect("an answer").is_none());
+    let stored = store.job(id(1)).await.expect("an answer").expect("it is there");
+    assert_eq!((stored.state, stored.last_event), (JobState::Running, 2));
+}
+
+#[tokio::test]
+async fn a_job_whose_start_the_database_forgot_can_end() {
+    let place = DatabasePlace::start();
+    let store = place.open_long().await;
+    store.accept(job(1)).await.expect("it is accepted");
+    store.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
+    // As after a failover to a standby that had not received the start.
+    place.server.run("update toolgate_fleet.jobs set state = 'queued', attempts = 0");
+    store.append_events(id(1), vec![(at(2), printed("x"))]).await.expect("it is added");
+    store.finish(id(1), end(3, vec![])).await.expect("an answer").expect("it ends");
+}
