@@ -1,10 +1,12 @@
 //! Claims queued jobs of other servers.
 
+use std::sync::PoisonError;
+
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 use toolgate_postgres::PostgresError;
 
-use super::lease::{ENGINE_START, ServerLease};
+use super::lease::{ClaimPlace, ENGINE_START, ServerLease};
 use super::reads::id_bytes;
 use super::takeover::{COLUMNS, orphan_from_row};
 use crate::jobs::store::{JobClaim, JobLane, OrphanedJob};
@@ -31,9 +33,11 @@ pub(super) async fn claim(
     let work = client.transaction().await?;
     lock_live_server(&work, lease).await?;
     let lanes = open_lanes(lease, claim);
+    let place = *lease.claim_place.lock().unwrap_or_else(PoisonError::into_inner);
     let sql = format!(
-        "SELECT {COLUMNS} FROM toolgate_fleet.jobs WHERE workspace = $1 AND state = 'queued' \
-         AND lane IS NOT NULL AND lane = ANY($2) AND owner <> $3 AND NOT caller = ANY($4) \
+        "SELECT {COLUMNS}, turn, n FROM toolgate_fleet.jobs WHERE workspace = $1 \
+         AND state = 'queued' AND lane IS NOT NULL AND lane = ANY($2) AND owner <> $3 \
+         AND NOT caller = ANY($4) AND (-priority::bigint, turn, n) > ($6, $7, $8) \
          ORDER BY priority DESC, turn, n LIMIT $5 FOR UPDATE OF jobs SKIP LOCKED"
     );
     let params = [
@@ -42,13 +46,25 @@ pub(super) async fn claim(
         (&server.id as _, Type::INT8),
         (&callers as _, Type::TEXT_ARRAY),
         (&CANDIDATES_MAX as _, Type::INT8),
+        (&place.rank as _, Type::INT8),
+        (&place.turn as _, Type::INT8),
+        (&place.n as _, Type::INT8),
     ];
     let rows = work.query_typed(&sql, &params).await?;
     // A queued job does not run anywhere.
     let found = rows.iter().map(|row| orphan_from_row(row, true));
     let mut found = found.collect::<Result<Vec<OrphanedJob>, PostgresError>>()?;
+    let has_more = i64::try_from(rows.len()).is_ok_and(|count| count >= CANDIDATES_MAX);
+    let last_rank = found.last().map(|job| -i64::from(job.priority));
     found.retain(|job| (claim.may_claim)(job));
     found.truncate(claim.room);
+    let next = match (rows.last(), last_rank) {
+        (Some(last), Some(rank)) if has_more && found.is_empty() => {
+            ClaimPlace { rank, turn: last.try_get("turn")?, n: last.try_get("n")? }
+        }
+        _ => ClaimPlace::default(),
+    };
+    *lease.claim_place.lock().unwrap_or_else(PoisonError::into_inner) = next;
     if found.is_empty() {
         return Ok(found);
     }
@@ -68,10 +84,9 @@ fn open_lanes<'c>(lease: &ServerLease, claim: &'c JobClaim) -> Vec<&'c str> {
     lanes.map(|lane| lane.name.as_str()).collect()
 }
 
-/// Returns true if jobs of other servers wait and this server is not to drain. One statement,
-/// because idle servers look once a second. If the lanes of this server have changed, stores them
-/// for
-/// `toolgate fleet status`.
+/// Returns true if jobs of other servers wait in the open lanes of this server, and this server is
+/// not to drain. One statement, because idle servers look once a second. If the lanes of this server
+/// have changed, stores them for `toolgate fleet status`.
 async fn has_offers(
     client: &Client,
     lease: &ServerLease,
@@ -79,15 +94,18 @@ async fn has_offers(
 ) -> Result<bool, PostgresError> {
     let server = &lease.server;
     let lanes: Vec<&str> = claim.lanes.iter().map(|lane| lane.name.as_str()).collect();
+    let open = open_lanes(lease, claim);
     let sql = format!(
         "SELECT draining, EXISTS (SELECT 1 FROM toolgate_fleet.jobs WHERE workspace = $2 \
-         AND state = 'queued' AND lane IS NOT NULL AND owner <> $1), lanes = $3, {ENGINE_START} \
+         AND state = 'queued' AND lane IS NOT NULL AND lane = ANY($4) AND owner <> $1), \
+         lanes = $3, {ENGINE_START} \
          FROM toolgate_fleet.servers WHERE id = $1"
     );
     let params = [
         (&server.id as _, Type::INT8),
         (&server.workspace as _, Type::TEXT),
         (&lanes as _, Type::TEXT_ARRAY),
+        (&open as _, Type::TEXT_ARRAY),
     ];
     let Some(row) = client.query_typed_opt(&sql, &params).await? else { return Ok(false) };
     lease.set_draining(row.try_get(0)?);

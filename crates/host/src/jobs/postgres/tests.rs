@@ -1,5 +1,6 @@
 //! Tests with a real PostgreSQL server, which each test starts itself.
 
+mod claim_order;
 mod late_writes;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -330,44 +331,6 @@ async fn a_waiting_job_is_claimed_once_and_its_former_owner_is_told() {
     });
     assert_eq!(told, [id(2), id(3), id(4)].map(JobOwnerRequest::Stop));
     assert_eq!(one.take_requests().await.expect("an answer"), []);
-}
-
-#[tokio::test]
-async fn only_jobs_in_a_lane_of_the_server_and_of_callers_with_room_are_claimed() {
-    let place = DatabasePlace::start();
-    let one = place.open_long().await;
-    one.accept(NewJob { lane: None, ..job(1) }).await.expect("it is accepted");
-    let lane = Some("exec.run@2".to_owned());
-    one.accept(NewJob { lane, ..job(2) }).await.expect("it is accepted");
-    let caller = Caller::with_key("bob");
-    one.accept(NewJob { caller: caller.clone(), ..job(3) }).await.expect("it is accepted");
-    one.accept(job(4)).await.expect("it is accepted");
-    let two = open_steady(&place).await;
-    let full = JobLane { name: "exec.run@1".to_owned(), idempotent: false, has_room: false };
-    assert_eq!(claimed(&two, JobClaim { lanes: vec![full], ..places(9) }).await, []);
-    let claim = JobClaim { busy_callers: vec![caller], ..places(9) };
-    assert_eq!(claimed(&two, claim).await, [id(4)]);
-    let claim = JobClaim { may_claim: Arc::new(|job| job.id != id(3)), ..places(9) };
-    assert_eq!(claimed(&two, claim).await, []);
-    assert_eq!(claimed(&two, places(9)).await, [id(3)]);
-}
-
-#[tokio::test]
-async fn jobs_are_claimed_by_priority_and_then_in_turn_among_their_callers() {
-    let place = DatabasePlace::start();
-    let one = place.open_long().await;
-    for number in 1..=3 {
-        one.accept(job(number)).await.expect("it is accepted");
-    }
-    for number in 4..=5 {
-        let caller = Caller::with_key("bob");
-        one.accept(NewJob { caller, ..job(number) }).await.expect("it is accepted");
-    }
-    one.accept(NewJob { priority: 4, ..job(6) }).await.expect("it is accepted");
-    let two = open_steady(&place).await;
-    let order = claimed(&two, places(9)).await;
-    // The jobs of a caller who comes later come between those that wait already.
-    assert_eq!(order, [6, 1, 2, 4, 3, 5].map(id));
 }
 
 #[tokio::test]

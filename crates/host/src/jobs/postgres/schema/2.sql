@@ -17,6 +17,9 @@ ALTER TABLE toolgate_fleet.jobs
 
 CREATE INDEX jobs_to_claim ON toolgate_fleet.jobs (workspace, priority DESC, turn, n)
     WHERE state = 'queued' AND lane IS NOT NULL;
+-- For servers whose lanes are empty while many jobs wait in others.
+CREATE INDEX jobs_by_lane ON toolgate_fleet.jobs (workspace, lane, priority DESC, turn, n)
+    WHERE state = 'queued' AND lane IS NOT NULL;
 CREATE INDEX jobs_by_turn ON toolgate_fleet.jobs (workspace, turn) WHERE state = 'queued';
 CREATE INDEX jobs_of_caller_by_turn ON toolgate_fleet.jobs (workspace, caller, turn)
     WHERE state = 'queued';
