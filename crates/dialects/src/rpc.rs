@@ -1,8 +1,10 @@
 //! JSON-RPC 2.0 serialization: ids, results, errors and notifications.
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Number, Value, json};
+use toolgate_contract::strip_byte_order_mark_bytes;
 
 use crate::InFlightRequestKey;
 use crate::json::JsonError;
@@ -67,6 +69,27 @@ pub(crate) fn is_id_too_long(value: &Value) -> bool {
         Value::Number(number) => number.as_str().len() > ID_BYTES_MAX,
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
     }
+}
+
+/// Returns the id in the JSON-RPC message `body`, which may be large: the rest of the message is
+/// skipped and takes no memory. Returns `None` if the message is not one JSON object, or if its id
+/// is longer than [`ID_BYTES_MAX`].
+pub(crate) fn skim_id(body: &[u8]) -> Option<Value> {
+    #[derive(Deserialize)]
+    struct RpcMessageId<'b> {
+        #[serde(borrow)]
+        id: &'b RawValue,
+    }
+    let body = strip_byte_order_mark_bytes(body).trim_ascii();
+    // A struct could also be read from an array.
+    if !body.starts_with(b"{") {
+        return None;
+    }
+    let id = serde_json::from_slice::<RpcMessageId<'_>>(body).ok()?.id.get();
+    if id.len() > ID_BYTES_MAX {
+        return None;
+    }
+    serde_json::from_str(id).ok()
 }
 
 /// Returns the reason that `value`, the member `name`, is not a valid request id or token of the
@@ -201,6 +224,21 @@ mod tests {
             "340282366920938463463374607431768211456",
         ] {
             assert_eq!(key_and_text(number), Some((number.to_owned(), number.to_owned())));
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_large_message_is_found_wherever_it_is() {
+        let large = format!(r#"{{"id":1,"data":{:?}}}"#, "x".repeat(1 << 20));
+        for (body, expected) in [
+            (format!(r#"{{"jsonrpc":"2.0","id":7,"params":{large}}}"#), Some(json!(7))),
+            (format!(r#" {{"params":{large},"id":"a"}} "#), Some(json!("a"))),
+            (format!(r#"{{"params":{large}}}"#), None),
+            (format!(r#"[7,{large}]"#), None),
+            (format!(r#"{{"id":7,"params":{large}"#), None),
+            (format!(r#"{{"id":"{}"}}"#, "x".repeat(ID_BYTES_MAX)), None),
+        ] {
+            assert_eq!(skim_id(body.as_bytes()), expected, "{}", &body[..20]);
         }
     }
 

@@ -17,7 +17,7 @@ use self::calls::{ZyraTransport, read_message};
 pub(crate) use self::http_paths::single_query_value;
 use self::http_paths::{OWN_PATHS, PATHS, ZyraRoute, is_zyra_probe, parse_path};
 pub(crate) use self::rest::{disposition, retry_seconds};
-use crate::rpc::{INTERNAL_ERROR, RpcError};
+use crate::rpc::{INTERNAL_ERROR, RequestId, RpcError, skim_id};
 use crate::{
     Conversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame, ServerInfo,
     WebSocketPurpose,
@@ -87,11 +87,7 @@ impl Dialect for ZyraDialect {
                 let why = format!("the request is larger than {limit} bytes and was not read");
                 Reply::json(RpcError::new(TOO_LARGE, why).to_json(None))
             }
-            FrameRefusal::Busy { message } => {
-                Reply::json(RpcError::new(INTERNAL_ERROR, message.as_str()).to_json(None))
-                    .with_status(503)
-                    .with_header("retry-after", "1")
-            }
+            FrameRefusal::Busy { message } => busy_reply(message, None),
             FrameRefusal::Unauthorized { .. } | FrameRefusal::SeveralCredentials => {
                 rest::error_reply(401, "Unauthorized: invalid API key")
             }
@@ -104,6 +100,21 @@ impl Dialect for ZyraDialect {
                 let why = format!("the id {id} is already in use; this request was not run");
                 Reply::json(RpcError::invalid_request(why).to_json(None))
             }
+        }
+    }
+
+    /// Returns the refusal of a message. If the server is busy, it contains the id of the message,
+    /// because a client on a WebSocket waits for an answer with that id.
+    fn reject_frame(&self, frame: &MessageFrame, why: &FrameRefusal) -> ParsedFrame {
+        match why {
+            FrameRefusal::Busy { message } => {
+                ParsedFrame::Reply(busy_reply(message, parse_refused_id(&frame.body).as_ref()))
+            }
+            FrameRefusal::TooLarge { .. }
+            | FrameRefusal::Unauthorized { .. }
+            | FrameRefusal::SeveralCredentials
+            | FrameRefusal::Throttled { .. }
+            | FrameRefusal::DuplicateId { .. } => ParsedFrame::Reply(self.refuse(why)),
         }
     }
 
@@ -187,6 +198,18 @@ impl Dialect for ZyraDialect {
     }
 }
 
+/// Returns the id of a message that was refused, without memory for the rest of the message.
+fn parse_refused_id(body: &[u8]) -> Option<RequestId> {
+    RequestId::parse(&skim_id(body)?)
+}
+
+/// Returns the refusal of the request `id` because the server is at a limit.
+fn busy_reply(message: &str, id: Option<&RequestId>) -> Reply {
+    Reply::json(RpcError::new(INTERNAL_ERROR, message).to_json(id))
+        .with_status(503)
+        .with_header("retry-after", "1")
+}
+
 /// The conversation of one Zyra client, which has no state.
 struct ZyraConversation {
     facts: Arc<ServerInfo>,
@@ -215,5 +238,18 @@ impl Conversation for ZyraConversation {
         let mut bodies =
             replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));
         bodies.next().unwrap_or(Reply::empty(204))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_refusal_contains_the_id_of_the_message() {
+        let id = parse_refused_id(br#"{"jsonrpc":"2.0","method":"ping","params":{},"id":"7"}"#);
+        let ReplyBody::Json(body) = busy_reply("full", id.as_ref()).body else { panic!("no JSON") };
+        let expected = r#"{"jsonrpc":"2.0","id":"7","error":{"code":-32603,"message":"full"}}"#;
+        assert_eq!(body, expected);
     }
 }

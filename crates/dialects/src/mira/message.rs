@@ -15,7 +15,7 @@ use super::methods::{MiraContractMethod, MiraMethod};
 use super::refusals::{MiraErrorCode, MiraRequestError};
 use super::schemas;
 use crate::json::{JsonError, parse};
-use crate::rpc::{invalid_id_reason, is_id_too_long, to_json};
+use crate::rpc::{invalid_id_reason, is_id_too_long, skim_id, to_json};
 use crate::{
     AcceptedAnswerForm, DisconnectEffect, InFlightRequestKey, ParsedFrame, PendingRequest,
     QuestionChannel, ServerInfo,
@@ -57,10 +57,9 @@ impl RawRequestId {
     }
 }
 
-/// Parses only the request id of a message.
+/// Parses only the request id of a message, without memory for the rest.
 pub(super) fn parse_id(body: &[u8]) -> Option<RawRequestId> {
-    let message = parse(body).ok()?;
-    RawRequestId::parse(message.get("id")?)
+    RawRequestId::parse(&skim_id(body)?)
 }
 
 /// Reads one message of Mira's client.

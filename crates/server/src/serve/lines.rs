@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinError;
 use tokio::time::timeout;
@@ -58,7 +59,8 @@ pub async fn serve_lines(
             match line {
                 StdioInputLine::Whole(bytes) => client.receive(bytes).await,
                 StdioInputLine::TooLong => {
-                    client.answer_refused(&FrameRefusal::TooLarge { limit }).await;
+                    let refusal = FrameRefusal::TooLarge { limit };
+                    client.answer_refused(Bytes::new(), &refusal).await;
                 }
             }
         }

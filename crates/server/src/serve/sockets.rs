@@ -60,7 +60,9 @@ impl WebSocketApplication for ConversationWebSocket {
                 while let Some(message) = socket.inbox.next().await {
                     match socket.inbox.take_memory(&message) {
                         Ok(memory) => client.clone().receive_counted(message, memory).await,
-                        Err(InputMemoryFull) => client.answer_refused(&no_memory()).await,
+                        Err(InputMemoryFull) => {
+                            client.answer_refused(message, &no_memory()).await;
+                        }
                     }
                 }
             };

@@ -91,10 +91,12 @@ impl ConnectedClient {
         self.act(reading, caller, MessageMemory::default()).await;
     }
 
-    /// Answers a client's message that the transport refused without reading it.
-    pub(crate) async fn answer_refused(self: &Arc<Self>, refusal: &FrameRefusal) {
-        let reading =
-            self.session.dialect.reject_frame(&MessageFrame::from_line(Bytes::new()), refusal);
+    /// Answers a client's `message` that the transport refused. The answer contains the id of the
+    /// message, if the message is known. The text of a message that was not read is empty.
+    pub(crate) async fn answer_refused(self: &Arc<Self>, message: Bytes, refusal: &FrameRefusal) {
+        let frame = MessageFrame::from_line(message);
+        let reading = self.session.dialect.reject_frame(&frame, refusal);
+        drop(frame);
         self.clone().act(reading, &self.session.caller, MessageMemory::default()).await;
     }
 
