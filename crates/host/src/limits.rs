@@ -251,14 +251,15 @@ impl CallLimits {
     ) -> Result<(), CallError> {
         self.traffic_budgets.as_ref().map_or(Ok(()), |budgets| budgets.check_left(caller))?;
         let Some(rates) = &self.rates else { return Ok(()) };
-        rates.take(caller, spec)?;
         let Some(shared) = self.shared_rates.get().filter(|_| self.shares_rates) else {
-            return Ok(());
+            return rates.take(caller, spec);
         };
         let Some((bucket, limit)) = rates.shared_bucket(caller, spec) else { return Ok(()) };
+        // The shared bucket comes first, because a call cannot be put back into this server's own.
         // Boxed: few calls are counted like this, and every call would reserve space for it.
         let taken = Box::pin(shared.take(bucket)).await;
-        taken.map_err(|retry_after| rates::too_many_calls(spec, &limit, retry_after))
+        taken.map_err(|retry_after| rates::too_many_calls(spec, &limit, retry_after))?;
+        rates.take(caller, spec).inspect_err(|_| shared.give_back(bucket))
     }
 
     /// Waits for a slot for a job that calls `spec`, for as long as it takes. The call was counted
@@ -417,8 +418,39 @@ impl Drop for PoolQueueSlot<'_> {
 
 #[cfg(test)]
 mod tests {
+    use toolgate_contract::BoxFuture;
 
     use super::*;
+
+    /// A store of shared rates that refuses the first call and then grants two.
+    #[derive(Default)]
+    struct FirstRefusingLedger(AtomicUsize);
+
+    impl RateLedger for FirstRefusingLedger {
+        fn take_calls(&self, _bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>> {
+            let calls = if self.0.fetch_add(1, Ordering::Relaxed) == 0 { 0 } else { 2 };
+            let retry_after = Duration::from_millis(1);
+            Box::pin(std::future::ready(Some(RateGrant { calls, retry_after, servers: 2 })))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_the_shared_bucket_refuses_is_not_counted_here() {
+        let hour = Duration::from_secs(3600);
+        let calls = NonZeroU32::new(2).expect("some");
+        let limits = CallLimits::new(8, 8, 8, hour)
+            .with_rates(&[CallRate { tools: "*".to_owned(), calls, per: hour }])
+            .expect("a sound rule")
+            .with_shared_rates();
+        limits.set_rate_ledger(Arc::new(FirstRefusingLedger::default()));
+        let read = spec(Effects::Reads);
+        let refused = limits.count_call(&me(), &read).await;
+        assert!(matches!(refused, Err(CallError::Limited { .. })), "{refused:?}");
+        tokio::time::advance(Duration::from_millis(5)).await;
+        for _ in 0..2 {
+            limits.count_call(&me(), &read).await.expect("the own bucket is still full");
+        }
+    }
 
     fn spec(effects: Effects) -> ToolSpec {
         let id = ToolId::new("t.t").expect("an id");

@@ -56,6 +56,7 @@ pub(crate) trait RateLedger: Send + Sync + 'static {
 pub(super) struct SharedRates {
     ledger: Arc<dyn RateLedger>,
     slices: Mutex<HashMap<BucketKey, RateSlice>>,
+    refusals: Mutex<HashMap<BucketKey, RateRefusal>>,
     /// Buckets for this server's share of a rate while the store is unavailable, each with the time
     /// at which it is full again.
     own_buckets: Mutex<HashMap<BucketKey, Instant>>,
@@ -72,11 +73,20 @@ struct RateSlice {
     until: Instant,
 }
 
+/// Refusal of a shared bucket, which this server repeats for a moment without asking the store.
+struct RateRefusal {
+    /// Time until which the refusal is repeated.
+    until: Instant,
+    /// Time at which the bucket has room for a call.
+    retry_at: Instant,
+}
+
 impl SharedRates {
     pub(super) fn new(ledger: Arc<dyn RateLedger>) -> Self {
         Self {
             ledger,
             slices: Mutex::default(),
+            refusals: Mutex::default(),
             own_buckets: Mutex::default(),
             away_until: Mutex::default(),
             was_away: AtomicBool::new(false),
@@ -92,6 +102,9 @@ impl SharedRates {
         if self.spend(bucket.key) {
             return Ok(());
         }
+        if let Some(retry_after) = self.repeated_refusal(bucket.key) {
+            return Err(retry_after);
+        }
         if self.is_away() {
             return self.take_share(bucket);
         }
@@ -100,7 +113,9 @@ impl SharedRates {
                 self.note_answer();
                 self.servers.store(grant.servers.max(1), Ordering::Relaxed);
                 if grant.calls == 0 {
-                    return Err(grant.retry_after.max(Duration::from_millis(1)));
+                    let retry_after = grant.retry_after.max(Duration::from_millis(1));
+                    self.note_refusal(bucket.key, retry_after);
+                    return Err(retry_after);
                 }
                 self.keep(bucket.key, grant.calls - 1);
                 Ok(())
@@ -110,6 +125,37 @@ impl SharedRates {
                 self.take_share(bucket)
             }
         }
+    }
+
+    /// Gives back one call that was taken from the bucket and not made. This server may use it for a
+    /// moment.
+    pub(super) fn give_back(&self, bucket: RateBucket) {
+        self.keep(bucket.key, 1);
+    }
+
+    /// Records that the bucket `key` is empty, so that the store is not asked for each call.
+    fn note_refusal(&self, key: BucketKey, retry_after: Duration) {
+        let now = Instant::now();
+        let mut refusals = lock(&self.refusals);
+        if refusals.len() >= BUCKETS_MAX {
+            refusals.retain(|_, refusal| refusal.until > now);
+        }
+        let until = now + retry_after.min(SLICE_TIME);
+        // A rule may allow so few calls that the clock cannot hold the time of the next one.
+        let retry_at = now.checked_add(retry_after).unwrap_or(until);
+        refusals.insert(key, RateRefusal { until, retry_at });
+    }
+
+    /// Returns the time until the bucket `key` has room, if it was empty a moment ago.
+    fn repeated_refusal(&self, key: BucketKey) -> Option<Duration> {
+        let now = Instant::now();
+        let mut refusals = lock(&self.refusals);
+        let RateRefusal { until, retry_at } = refusals.get(&key)?;
+        if *until > now {
+            return Some(retry_at.saturating_duration_since(now).max(Duration::from_millis(1)));
+        }
+        refusals.remove(&key);
+        None
     }
 
     /// Uses one of the calls that this server took from the bucket `key`. Returns false if there is
@@ -235,6 +281,22 @@ mod tests {
         tokio::time::advance(SLICE_TIME).await;
         assert_eq!(rates.take(bucket()).await, Err(Duration::from_millis(70)));
         assert_eq!(asked(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_repeated_without_the_store_until_the_bucket_has_room() {
+        let (rates, ledger) = rates(&[grant(0), grant(1)]);
+        let asked = || ledger.asked.load(Ordering::Relaxed);
+        assert_eq!(rates.take(bucket()).await, Err(Duration::from_millis(70)));
+        tokio::time::advance(Duration::from_millis(30)).await;
+        assert_eq!(rates.take(bucket()).await, Err(Duration::from_millis(40)));
+        assert_eq!(asked(), 1);
+        tokio::time::advance(Duration::from_millis(40)).await;
+        rates.take(bucket()).await.expect("the bucket has room");
+        assert_eq!(asked(), 2);
+        rates.give_back(bucket());
+        rates.take(bucket()).await.expect("the call was given back");
+        assert_eq!(asked(), 2);
     }
 
     #[tokio::test(start_paused = true)]
