@@ -328,6 +328,9 @@ impl UpstreamSystemAccess for LocalSystemAccess {
     }
 
     fn keep_secret(&self, name: &str, secret: Option<&str>) -> Result<(), String> {
+        if self.shared.is_some() {
+            self.credentials.mark_unshared(name)?;
+        }
         self.credentials.store(name, secret)
     }
 
@@ -337,6 +340,10 @@ impl UpstreamSystemAccess for LocalSystemAccess {
             let Some(shared) = &self.shared else { return Ok(here) };
             let everywhere = shared.lock(name).await?;
             self.fetch_from(shared, name).await;
+            if self.credentials.is_unshared(name) {
+                // The server could not share its last change.
+                self.share_with(shared, name).await;
+            }
             Ok(ActivityGuard::new((here, everywhere)))
         })
     }
@@ -352,7 +359,7 @@ impl UpstreamSystemAccess for LocalSystemAccess {
     fn share_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             if let Some(shared) = &self.shared {
-                shared.store(name, self.credentials.read(name).as_deref()).await;
+                self.share_with(shared, name).await;
             }
         })
     }
@@ -383,14 +390,25 @@ impl LocalSystemAccess {
         }
     }
 
-    /// Replaces the credential `name` by the one that another server has stored last, if any.
+    /// Replaces the credential `name` by the one that another server has stored last, if any. Keeps
+    /// a newer one of this server that could not be shared yet.
     async fn fetch_from(&self, shared: &SharedCredentials, name: &str) {
         let Some(secret) = shared.read(name).await else { return };
         let secret = Some(secret.as_str()).filter(|secret| !secret.is_empty());
-        if self.credentials.read(name).as_deref() != secret
-            && let Err(why) = self.credentials.store(name, secret)
-        {
+        let is_same = self.credentials.read(name).as_deref() == secret;
+        if !is_same && self.credentials.is_newer_than(name, secret) {
+            return;
+        }
+        if !is_same && let Err(why) = self.credentials.store(name, secret) {
             tracing::warn!("the sign-in `{name}` of another server cannot be stored here: {why}");
+        }
+        self.credentials.mark_shared(name);
+    }
+
+    /// Passes the credential `name`, or its deletion, to all servers.
+    async fn share_with(&self, shared: &SharedCredentials, name: &str) {
+        if shared.store(name, self.credentials.read(name).as_deref()).await {
+            self.credentials.mark_shared(name);
         }
     }
 

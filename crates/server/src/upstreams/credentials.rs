@@ -67,6 +67,43 @@ impl CredentialStore {
         stored.map_err(|err| format!("cannot write {}: {err}", file.display()))
     }
 
+    /// Records that the credential `name` is about to change, until [`Self::mark_shared`]. The record
+    /// is a digest of the credential before the first such change, as other servers know it.
+    pub(super) fn mark_unshared(&self, name: &str) -> Result<(), String> {
+        let file = self.create_folder()?.join(format!("{name}.unshared"));
+        if file.exists() {
+            return Ok(());
+        }
+        let before = digest_of(self.read(name).as_deref());
+        fs::write(&file, before).map_err(|err| format!("cannot write {}: {err}", file.display()))
+    }
+
+    /// Records that other servers have the credential `name`.
+    pub(super) fn mark_shared(&self, name: &str) {
+        let Some(folder) = &self.0 else { return };
+        match fs::remove_file(folder.join(format!("{name}.unshared"))) {
+            Err(err) if err.kind() != ErrorKind::NotFound => {
+                tracing::warn!("the sign-in `{name}` stays marked as not shared: {err}");
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// Returns true if other servers may not have the credential `name` yet.
+    pub(super) fn is_unshared(&self, name: &str) -> bool {
+        self.unshared_since(name).is_some()
+    }
+
+    /// Returns true if the credential `name` was changed here since other servers had `shared`.
+    pub(super) fn is_newer_than(&self, name: &str, shared: Option<&str>) -> bool {
+        self.unshared_since(name).is_some_and(|before| before == digest_of(shared))
+    }
+
+    /// Returns the digest of the credential `name` before its changes that are not shared.
+    fn unshared_since(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.0.as_ref()?.join(format!("{name}.unshared"))).ok()
+    }
+
     /// Locks the stored credential `name`, and waits up to 30 s for other processes.
     pub(super) async fn lock(&self, name: &str) -> Result<ActivityGuard, String> {
         let file = self.create_folder()?.join(format!("{name}.lock"));
@@ -88,11 +125,39 @@ impl CredentialStore {
     }
 }
 
+/// Returns a digest of a credential. Without a credential, it is `none`.
+fn digest_of(secret: Option<&str>) -> String {
+    match secret {
+        Some(secret) => blake3::hash(secret.as_bytes()).to_hex().to_string(),
+        None => "none".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_credential_that_was_not_shared_is_newer_unless_another_server_changed_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = CredentialStore(Some(folder.path().to_owned()));
+        store.store("x", Some("old")).expect("stored");
+        assert!(!store.is_unshared("x") && !store.is_newer_than("x", Some("old")));
+        for next in [Some("new"), Some("newest")] {
+            store.mark_unshared("x").expect("marked");
+            store.store("x", next).expect("stored");
+        }
+        assert!(store.is_newer_than("x", Some("old")), "the others know the old one");
+        assert!(!store.is_newer_than("x", Some("another")) && !store.is_newer_than("x", None));
+        store.mark_shared("x");
+        store.mark_shared("x");
+        assert!(!store.is_unshared("x"));
+        store.mark_unshared("y").expect("marked");
+        store.store("y", Some("first")).expect("stored");
+        assert!(store.is_newer_than("y", None), "the others know that it was deleted");
+    }
 
     #[tokio::test]
     async fn credentials_are_private_and_locked_by_one_process_at_a_time() {

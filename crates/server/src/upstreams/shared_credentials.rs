@@ -65,17 +65,24 @@ impl SharedCredentials {
         }
     }
 
-    /// Passes the credential `name`, or its deletion, to all servers.
-    pub(super) async fn store(&self, name: &str, secret: Option<&str>) {
+    /// Passes the credential `name`, or its deletion, to all servers. Returns false if that fails.
+    pub(super) async fn store(&self, name: &str, secret: Option<&str>) -> bool {
         let sealed = match secret {
             Some(secret) => match self.sealer.seal(name, secret) {
                 Some(sealed) => Some(sealed),
-                None => return tracing::warn!("the system provides no random numbers"),
+                None => {
+                    tracing::warn!("the system provides no random numbers");
+                    return false;
+                }
             },
             None => None,
         };
-        if let Err(err) = self.stored.write(name, sealed.as_deref()).await {
-            tracing::warn!("{err}; other servers may have to sign in again (`{name}`)");
+        match self.stored.write(name, sealed.as_deref()).await {
+            Ok(()) => true,
+            Err(err) => {
+                tracing::warn!("{err}; other servers may have to sign in again (`{name}`)");
+                false
+            }
         }
     }
 }
