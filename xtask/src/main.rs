@@ -87,10 +87,11 @@ Programs behind some of the tests, for long runs and for a selection:
                        (5), with a limit of 1 GiB, while other callers work. Fails if a normal call
                        fails, their p99 reaches 250 ms, the server exits, or it keeps 400 MiB.
                        --untimed judges only failures, exits and the limit
-  chaos [--kills N | --gateway [--minutes N]] [--seed S] [--debug | --server FILE]
+  chaos [--kills N | (--gateway | --fleet) [--minutes N]] [--seed S] [--debug | --server FILE]
                        kill the server N times (200) while jobs arrive, and check that no job is
-                       lost or runs twice and no process is left. --gateway kills the clients and
-                       upstreams of a gateway for N minutes (10) instead
+                       lost or runs twice and no process is left. For N minutes (10), --gateway
+                       kills the clients and upstreams of a gateway instead, and --fleet kills and
+                       freezes the workers of a fleet and crashes its database
 
 Long runs, for a schedule or by hand:
   fuzz [TARGET].. [--seconds N] [--merge | --again FILE]

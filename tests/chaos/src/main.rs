@@ -3,7 +3,7 @@
 //! The server is the real binary, over HTTP. The checks use only its answers to clients, the logs
 //! of the jobs' own programs, and the processes of this machine.
 //!
-//! `toolgate-chaos [--kills N | --gateway [--minutes N]] [--seed S] [--server FILE]`;
+//! `toolgate-chaos [--kills N | (--gateway | --fleet) [--minutes N]] [--seed S] [--server FILE]`;
 //! `cargo xtask chaos` builds it and starts it. By default, it kills the `toolgate` beside it.
 #![allow(
     clippy::disallowed_methods,
@@ -20,6 +20,7 @@ mod kill_loop;
 mod job_check;
 mod leftovers;
 mod gateway;
+mod fleet;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,8 +35,8 @@ use server::RunFolder;
 const JOBS_MIN: usize = 200;
 /// The default number of kills.
 const KILLS: usize = 200;
-/// The default time of a gateway run.
-const GATEWAY_MINUTES: f64 = 10.0;
+/// The default time of a gateway run or a fleet run.
+const MINUTES: f64 = 10.0;
 
 /// The options of the program.
 struct ChaosOptions {
@@ -45,6 +46,8 @@ struct ChaosOptions {
     server: Option<PathBuf>,
     /// The time of a gateway run, if clients and upstreams are killed instead of servers.
     gateway: Option<Duration>,
+    /// The time of a fleet run, if workers and the database of a fleet are killed.
+    fleet: Option<Duration>,
 }
 
 /// Broken promises, one line each.
@@ -60,9 +63,11 @@ struct Violations {
 
 impl ChaosOptions {
     fn parse(arguments: &[String]) -> anyhow::Result<Self> {
-        let mut options = Self { kills: KILLS, seed: random_seed(), server: None, gateway: None };
+        let seed = random_seed();
+        let mut options = Self { kills: KILLS, seed, server: None, gateway: None, fleet: None };
         let mut is_gateway = false;
-        let mut minutes = GATEWAY_MINUTES;
+        let mut is_fleet = false;
+        let mut minutes = MINUTES;
         let mut arguments = arguments.iter();
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("`{name}` needs a value"));
@@ -70,14 +75,18 @@ impl ChaosOptions {
                 "--kills" => options.kills = value()?.parse().context("--kills")?,
                 "--seed" => options.seed = value()?.parse().context("--seed")?,
                 "--gateway" => is_gateway = true,
+                "--fleet" => is_fleet = true,
                 "--minutes" => minutes = value()?.parse().context("--minutes")?,
                 "--server" => options.server = Some(value()?.into()),
                 other => bail!(
-                    "unknown option `{other}`; the options are --kills N, --gateway, --minutes N, --seed S, --server FILE"
+                    "unknown option `{other}`; the options are --kills N, --gateway, --fleet, --minutes N, --seed S, --server FILE"
                 ),
             }
         }
-        options.gateway = is_gateway.then(|| Duration::from_secs_f64(minutes * 60.0));
+        ensure!(!(is_gateway && is_fleet), "--gateway and --fleet are separate runs; choose one");
+        let duration = Duration::from_secs_f64(minutes * 60.0);
+        options.gateway = is_gateway.then_some(duration);
+        options.fleet = is_fleet.then_some(duration);
         Ok(options)
     }
 
@@ -104,9 +113,10 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         return job_program::run(rest);
     }
     let options = ChaosOptions::parse(arguments)?;
-    match options.gateway {
-        Some(duration) => gateway::run(&options, duration),
-        None => kill_servers(&options),
+    match (options.gateway, options.fleet) {
+        (Some(duration), _) => gateway::run(&options, duration),
+        (None, Some(duration)) => fleet::run(&options, duration),
+        (None, None) => kill_servers(&options),
     }
 }
 

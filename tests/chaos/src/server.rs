@@ -102,19 +102,43 @@ impl RunFolder {
 
     /// Starts a server. Its log has the number `number`.
     pub(super) fn start_server(&self, number: usize) -> anyhow::Result<Server> {
-        let log = self.folder.join(format!("servers/{number}.log"));
+        let mut command = self.command("serve", "state");
+        command.args(["--listen", "127.0.0.1:0"]);
+        Server::start(&mut command, self.server_log(number))
+    }
+
+    /// Starts `toolgate WORD` with these flags and environment variables, and a state folder of its
+    /// own. Its log has the number `number`.
+    pub(super) fn start_member(
+        &self,
+        number: usize,
+        word: &str,
+        flags: &[&str],
+        variables: &[(&str, &str)],
+    ) -> anyhow::Result<Server> {
+        let mut command = self.command(word, &format!("state-{number}"));
+        command.args(flags).envs(variables.iter().copied());
+        Server::start(&mut command, self.server_log(number))
+    }
+
+    fn server_log(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("servers/{number}.log"))
+    }
+
+    /// Returns the command `toolgate WORD` for the served folder, with the state folder `state`.
+    fn command(&self, word: &str, state: &str) -> Command {
         let mut command = Command::new(&self.toolgate);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TOOLGATE_") {
                 command.env_remove(name);
             }
         }
-        command.arg("serve").arg(self.served()).args(["--listen", "127.0.0.1:0"]);
+        command.arg(word).arg(self.served());
         command.arg("--config").arg(self.served().join("toolgate.toml"));
-        command.env("XDG_STATE_HOME", self.folder.join("state"));
+        command.env("XDG_STATE_HOME", self.folder.join(state));
         command.env("TOOLGATE_SERVER_RESULTS", "structured");
         command.env(MARKER_VARIABLE, &self.marker);
-        Server::start(&mut command, log)
+        command
     }
 }
 
@@ -180,12 +204,17 @@ impl Server {
 
     /// Sends SIGTERM.
     pub(super) fn terminate(&self) -> anyhow::Result<()> {
+        self.signal("TERM")
+    }
+
+    /// Sends the signal `name`, such as `STOP`.
+    pub(super) fn signal(&self, name: &str) -> anyhow::Result<()> {
         let pid = self.process.id().to_string();
         // `kill` is built into the shell, and may not be a program.
         let mut kill = Command::new("sh");
-        let status = kill.args(["-c", "kill -TERM \"$0\"", &pid]).status()?;
+        let status = kill.args(["-c", "kill -$0 \"$1\"", name, &pid]).status()?;
         if !status.success() {
-            bail!("the server cannot be terminated; see {}", self.log.display());
+            bail!("the server gets no signal {name}; see {}", self.log.display());
         }
         Ok(())
     }

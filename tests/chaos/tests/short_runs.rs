@@ -13,6 +13,11 @@ fn callers_of_a_gateway_notice_no_kill_of_other_clients_and_upstreams() {
     run_chaos(&["--gateway", "--minutes", "0.3"]);
 }
 
+#[test]
+fn no_job_of_a_fleet_is_lost_or_runs_twice_when_workers_and_the_database_die() {
+    run_chaos(&["--fleet", "--minutes", "0.33"]);
+}
+
 fn run_chaos(arguments: &[&str]) {
     let mut chaos = Command::new(env!("CARGO_BIN_EXE_toolgate-chaos"));
     let status = chaos.args(arguments).status().expect("the program starts");
