@@ -88,6 +88,36 @@ fn a_worker_runs_the_jobs_of_a_server_that_runs_none() {
 }
 
 #[test]
+fn a_worker_with_another_version_of_a_command_leaves_its_jobs_to_others() {
+    let commands = |pause: &str| {
+        let command = |name: &str, pause: &str| {
+            format!(
+                "[command.\"work.{name}\"]\nabout = \"Takes a moment.\"\nprogram = \"sh\"\n\
+                 argv = [\"-c\", \"echo $0 >> ran; sleep {pause}\", \"{{name}}\"]\n\
+                 args = {{ name = \"string!\" }}\nidempotent = true\n"
+            )
+        };
+        command("changed", pause) + &command("same", "0.1")
+    };
+    let database = Database::start();
+    let [workspace, other] =
+        ["0.2", "0.3"].map(|pause| Workspace::new().file("toolgate.toml", commands(pause)));
+    let launch_in =
+        |workspace: &Workspace| launch(workspace, &database).set("fleet_workspace", "both");
+    let front = launch_in(&workspace).arg("--no-jobs").served();
+    let changed = front.start_job("work-changed", json!({ "name": "changed" }));
+    let same = front.start_job("work-same", json!({ "name": "same" }));
+    let _other_worker = launch_in(&other).worker();
+    // Its turn comes after that of the other job.
+    wait_for_state(&front, &same, "succeeded");
+    assert_eq!(front.job(&changed)["status"], "queued");
+    assert_eq!(started_commands(&other), ["same"]);
+    let _worker = launch_in(&workspace).worker();
+    wait_for_state(&front, &changed, "succeeded");
+    assert_eq!(started_commands(&workspace), ["changed"]);
+}
+
+#[test]
 fn a_job_that_waits_at_a_busy_server_runs_at_a_server_with_a_free_place() {
     let database = Database::start();
     let workspace = Workspace::with_commands();
