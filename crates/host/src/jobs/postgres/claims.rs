@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 use toolgate_postgres::PostgresError;
 
-use super::lease::{ClaimPlace, ENGINE_START, ServerLease};
+use super::lease::{ClaimPosition, ENGINE_START, ServerLease};
 use super::reads::id_bytes;
 use super::takeover::{COLUMNS, orphan_from_row};
 use crate::jobs::store::{JobClaim, JobLane, OrphanedJob};
@@ -33,7 +33,7 @@ pub(super) async fn claim(
     let work = client.transaction().await?;
     lock_live_server(&work, lease).await?;
     let lanes = open_lanes(lease, claim);
-    let place = *lease.claim_place.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = *lease.claim_position.lock().unwrap_or_else(PoisonError::into_inner);
     let sql = format!(
         "SELECT {COLUMNS}, turn, n FROM toolgate_fleet.jobs WHERE workspace = $1 \
          AND state = 'queued' AND lane IS NOT NULL AND lane = ANY($2) AND owner <> $3 \
@@ -60,11 +60,11 @@ pub(super) async fn claim(
     found.truncate(claim.room);
     let next = match (rows.last(), last_rank) {
         (Some(last), Some(rank)) if has_more && found.is_empty() => {
-            ClaimPlace { rank, turn: last.try_get("turn")?, n: last.try_get("n")? }
+            ClaimPosition { rank, turn: last.try_get("turn")?, n: last.try_get("n")? }
         }
-        _ => ClaimPlace::default(),
+        _ => ClaimPosition::default(),
     };
-    *lease.claim_place.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    *lease.claim_position.lock().unwrap_or_else(PoisonError::into_inner) = next;
     if found.is_empty() {
         return Ok(found);
     }

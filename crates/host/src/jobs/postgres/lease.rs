@@ -36,19 +36,19 @@ pub(super) struct FleetServerRow {
     pub(super) profile: FleetServerProfile,
 }
 
-/// A place in the order in which jobs wait, before all jobs by default.
+/// A position in the order in which jobs wait, before all jobs by default.
 ///
 /// If a server may claim none of its candidates, for example because policy hides their tool from
 /// their callers, its next claim looks at the jobs behind them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ClaimPlace {
+pub(super) struct ClaimPosition {
     /// The negative priority, so that a smaller number comes first.
     pub(super) rank: i64,
     pub(super) turn: i64,
     pub(super) n: i64,
 }
 
-impl Default for ClaimPlace {
+impl Default for ClaimPosition {
     fn default() -> Self {
         Self { rank: i64::MIN, turn: i64::MIN, n: i64::MIN }
     }
@@ -83,8 +83,8 @@ pub(super) struct ServerLease {
     is_draining: AtomicBool,
     /// Dead servers whose programs were ended, and that the next renewal removes.
     forgettable: Mutex<Vec<FleetServerId>>,
-    /// Place in the order of waiting jobs after which the next claim looks.
-    pub(super) claim_place: Mutex<ClaimPlace>,
+    /// Position in the order of waiting jobs after which the next claim looks.
+    pub(super) claim_position: Mutex<ClaimPosition>,
 }
 
 impl ServerLease {
@@ -101,7 +101,7 @@ impl ServerLease {
             has_left: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             forgettable: Mutex::default(),
-            claim_place: Mutex::default(),
+            claim_position: Mutex::default(),
         })
     }
 
