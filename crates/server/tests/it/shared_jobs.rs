@@ -12,7 +12,7 @@ use crate::mcp::asking::{agree_again, questions, with_confirmations};
 use crate::search_engines::server::Server;
 use crate::support::{
     Client, HttpServer, Launch, MODERN, Marker, Workspace, call, let_continue, refusal,
-    started_commands, structured, wait_long_for, wait_until_began,
+    started_commands, structured, wait_long_for, wait_until, wait_until_began,
 };
 
 /// Longest wait until a server has noticed that another one is silent.
@@ -92,6 +92,23 @@ fn a_queued_and_a_running_job_are_cancelled_at_a_server_of_another_machine() {
         let states = [&running, &queued].map(|id| server.job(id)["status"].clone());
         assert_eq!(states, ["canceled", "canceled"]);
     }
+}
+
+#[test]
+fn a_job_that_the_database_does_not_let_begin_is_cancelled_without_a_start() {
+    let database = Server::start();
+    let workspace = Workspace::with_commands();
+    // The next renewal of the lease is a minute away.
+    let server = launch(&workspace, &database).set("fleet_lease_ms", 240_000).served();
+    let first = server.start_job("work-quick", json!({ "name": "first" }));
+    wait_for_state(&server, &first, "succeeded");
+    database.run("update toolgate_fleet.servers set lease_until = now() - interval '1 minute'");
+    let id = server.start_job("work-quick", json!({ "name": "second" }));
+    wait_until("the job is refused a start", || server.log().contains("this server as stopped"));
+    assert_eq!(server.job(&id)["status"], "queued");
+    server.delete(&format!("/jobs/{id}"));
+    wait_for_state(&server, &id, "canceled");
+    assert_eq!(started_commands(&workspace), ["first"]);
 }
 
 #[test]
