@@ -102,7 +102,8 @@ impl CatalogToolEntry {
         self.tool.as_ref()
     }
 
-    /// Returns true if another server offers the tool. Its schemas may be expensive.
+    /// Returns true if another server offers the tool. The tool's schemas may then be expensive to
+    /// use.
     pub(crate) fn is_foreign(&self) -> bool {
         self.owner.as_ref().is_some_and(|owner| !owner.starts_with('.'))
     }
@@ -168,7 +169,7 @@ impl Catalog {
         Ok(self)
     }
 
-    /// Creates a catalog of `tools` whose schemas come from `schemas`.
+    /// Creates a catalog of `tools` whose validators of inputs and outputs are kept in `schemas`.
     pub fn with_schemas(
         mut tools: Vec<Arc<dyn AnyTool>>,
         schemas: Arc<SchemaRegistry>,
@@ -294,7 +295,8 @@ impl Catalog {
         self.entries.iter().map(|entry| entry.spec())
     }
 
-    /// Returns each tool's spec, with the lane in which its jobs wait.
+    /// Returns each tool's spec, with the name of the lane (queue in a shared job store) in which
+    /// the tool's jobs wait.
     pub(crate) fn job_lanes(&self) -> impl Iterator<Item = (&ToolSpec, &str)> {
         self.entries.iter().map(|entry| (entry.spec(), entry.job_lane()))
     }
@@ -358,8 +360,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Returns the tool whose name in any spelling is `name`, if `shown` allows it. Any other tool
-    /// counts as unknown.
+    /// Returns the tool whose name in any spelling is `name`, if the filter `shown` accepts it. Any
+    /// other tool counts as unknown.
     pub(crate) fn find(
         &self,
         name: &str,
@@ -370,7 +372,8 @@ impl Catalog {
         })
     }
 
-    /// Returns true if there is a tool with the name `name` in any spelling, and `shown` allows it.
+    /// Returns true if there is a tool with the name `name` in any spelling that the filter `shown`
+    /// accepts.
     pub(crate) fn has_visible(&self, name: &str, shown: impl Fn(&ToolSpec) -> bool) -> bool {
         let found = self.by_folded_name.get(&*fold_name(name));
         found.is_some_and(|&at| shown(self.entries[at].spec()))
@@ -397,7 +400,7 @@ impl Catalog {
         Err(CallError::UnknownTool { name, nearest, unavailable })
     }
 
-    /// Returns up to `size` tools that follow the id `after` and that `shown` allows.
+    /// Returns up to `size` tools that follow the id `after` and that the filter `shown` accepts.
     pub(crate) fn page(
         &self,
         after: Option<&ToolId>,

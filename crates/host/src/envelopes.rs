@@ -103,8 +103,9 @@ impl EnvelopeBuilder {
         self.build_checked(origin, Err(why), Duration::ZERO).0
     }
 
-    /// Builds the envelope to send. Returns it with the problems that its form before the check
-    /// against the schema had.
+    /// Builds the envelope of a call and checks it against the schema. Returns the envelope to
+    /// send, which may report the schema problems instead of the call's outcome, and these
+    /// problems.
     fn build_checked(
         &self,
         origin: &CallOrigin,

@@ -94,7 +94,8 @@ fn count_marks(schema: &Value) -> usize {
     }
 }
 
-/// Returns true if `members` are schema properties, one of which has the name `x-mcp-header`.
+/// Returns true if `members` are schema properties, one of which has the name `x-mcp-header`. That
+/// name is then a property and not a mark.
 fn is_properties(members: &Map<String, Value>) -> bool {
     members.get(KEYWORD).is_some_and(Value::is_object)
 }

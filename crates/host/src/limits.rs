@@ -67,7 +67,7 @@ pub(crate) struct CallSlot {
     caller_share: Option<CallerPoolPermit>,
 }
 
-/// Behavior of a call that finds no free slot, so that it must wait or is refused.
+/// Choice whether a call that finds no free slot waits for one or is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SlotWaitPolicy {
     Bounded,
@@ -145,8 +145,8 @@ impl CallLimits {
         }
     }
 
-    /// Limits the number of each caller's refused calls that leave a record: `burst` at once, then
-    /// `per_second`.
+    /// Limits the number of each caller's refused calls that leave an audit record: `burst` at
+    /// once, then `per_second`.
     pub fn with_refusal_limit(self, burst: NonZeroU32, per_second: NonZeroU32) -> Self {
         Self { refusals: Some(RefusalRateLimits::new(burst, per_second)), ..self }
     }
@@ -191,7 +191,8 @@ impl CallLimits {
         let _ = self.shared_rates.set(Arc::new(SharedRates::new(ledger)));
     }
 
-    /// Keeps the rates shared by a fleet of the limits `before`, which these ones replace.
+    /// Continues to use the rates that a fleet shares from the limits `before`, which these limits
+    /// replace.
     pub(crate) fn keep_shared_rates(&self, before: &Self) {
         if let Some(shared) = before.shared_rates.get() {
             let _ = self.shared_rates.set(shared.clone());

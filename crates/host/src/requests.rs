@@ -57,7 +57,8 @@ impl IncomingRequest {
     }
 }
 
-/// Parts of a request that its sealed state contains if the host answers with questions.
+/// Caller, channel for questions and digest of a request, which are needed to seal its state if the
+/// host answers with questions.
 struct QuestionStateParts {
     caller: Caller,
     asker: QuestionAsker,

@@ -83,7 +83,8 @@ pub struct SchemaRegistry {
     pool: BlockingWorkPool,
     shared: Vec<SharedSchemaEntry>,
     files: BTreeMap<(String, ToolSchemaSide), SchemaFile>,
-    /// Validators of the tools' inputs and outputs, by folded tool id.
+    /// Validators of the tools' inputs and outputs, by the tool's id with `_` in place of each
+    /// separator.
     tools: Mutex<BTreeMap<String, Arc<ToolIoValidators>>>,
     loaded_count: AtomicUsize,
 }
@@ -92,7 +93,7 @@ pub struct SchemaRegistry {
 #[derive(Clone)]
 pub struct LazySchemaValidator {
     schema: LazySchema,
-    /// File of the schema, if it comes from one.
+    /// Path of the file from which the schema comes, if any.
     path: Option<String>,
     compiled: OnceLock<Result<(SchemaFingerprint, Arc<BoundedSchemaValidator>), String>>,
     /// All validators in use, shared among equal schemas.
@@ -119,7 +120,7 @@ pub struct SchemaFingerprint([u8; 32]);
 #[derive(Debug, thiserror::Error)]
 #[error("{}{why}", path.as_ref().map(|path| format!("the schema {path} is not usable: ")).unwrap_or_default())]
 pub struct SchemaError {
-    /// File of the schema, if it comes from one.
+    /// Path of the file from which the schema comes, if any.
     pub path: Option<String>,
     /// Description of the problem.
     pub why: String,
@@ -461,7 +462,7 @@ impl LazySchemaValidator {
         compiled.as_ref().map_err(String::as_str)
     }
 
-    /// Returns the file of the schema, if it comes from one.
+    /// Returns the path of the file from which the schema comes, if any.
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }

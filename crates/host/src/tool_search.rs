@@ -45,13 +45,13 @@ const FAVOURITES: &str = "discovery.favourites";
 /// Choice of the tools that a tool list contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolListSelection {
-    /// All tools.
+    /// A list contains all tools.
     #[default]
     Whole,
-    /// All tools, if those of other servers are within the budget. Otherwise this server's own
-    /// tools and favourites.
+    /// A list contains all tools, if those of other servers are within the token budget. Otherwise
+    /// it contains this server's own tools and favourites.
     Auto,
-    /// The favourites, and the tools that find and call all others.
+    /// A list contains only the favourites, and the tools that find and call all others.
     Folded,
 }
 
@@ -80,7 +80,8 @@ pub struct ToolSearchSettings {
     pub budget_tokens: usize,
     /// Callers for whom queries of tool search are remembered.
     pub memory: ToolSearchMemoryScope,
-    /// Dialects whose tool lists may be folded. The other dialects promise certain tools by name.
+    /// Dialects whose tool lists may contain tool search in place of most tools. The other dialects
+    /// promise certain tools by name.
     pub dialects: &'static [&'static str],
     /// Patterns of tools (favourites) that every list contains.
     pub favourites: Vec<String>,

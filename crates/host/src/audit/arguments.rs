@@ -12,7 +12,7 @@ const TEXT_CHARS_MAX: usize = 200;
 const VALUES_MAX: usize = 100;
 /// Maximum nesting depth of the recorded arguments of a call.
 const DEPTH_MAX: usize = 8;
-/// Arguments that name what a call acts on, the most specific first.
+/// Names of the tool arguments that show what a call acts on, the most specific first.
 const SUBJECT_NAMES: [&str; 15] = [
     "path",
     "file",

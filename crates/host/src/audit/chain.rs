@@ -23,8 +23,8 @@ const SEQ: &[u8] = b",\"seq\":";
 /// Number of hexadecimal digits of a line's `mac`.
 const HEX: usize = 64;
 
-/// Encodes `hash` as lower-case hexadecimal digits. The formatter of the hash is as slow as
-/// hashing, and each line needs this twice.
+/// Encodes `hash` as lower-case hexadecimal digits. This replaces the formatter of the hash, which
+/// takes as long as hashing and would run twice for each log line.
 pub(super) fn encode_hex(hash: &Hash) -> [u8; HEX] {
     let mut hex = [0; HEX];
     HEXLOWER.encode_mut(hash.as_bytes(), &mut hex);
@@ -170,7 +170,8 @@ impl<'l> AuditChainLine<'l> {
         Some(Self { body, seq, prev, mac })
     }
 
-    /// Returns the end of the chain after this line, if it follows `link` and its `mac` is valid.
+    /// Returns the end of the chain after this line, if the line follows the chain end `link` and
+    /// its `mac` is valid.
     pub(super) fn verify_after(
         &self,
         link: AuditChainEnd,
@@ -203,7 +204,8 @@ pub(super) struct AuditChainBounds {
 }
 
 impl AuditChainBounds {
-    /// Encodes and seals the head, so that nobody without the key can change the log's end.
+    /// Encodes and seals these bounds as the content of a head file, so that nobody without the key
+    /// can change the log's end.
     pub(super) fn encode(&self, key: &AuditKey) -> io::Result<[u8; HEAD_BYTES]> {
         let mut text = [b' '; HEAD_BYTES];
         let mut rest = &mut text[..HEAD_BYTES - 1];
@@ -218,7 +220,8 @@ impl AuditChainBounds {
         Ok(text)
     }
 
-    /// Parses the head in `text`. Returns `None` if its seal is invalid or its form differs.
+    /// Parses `text`, the content of a log's head file. Returns `None` if its seal is invalid or
+    /// its form differs.
     pub(super) fn parse(text: &[u8], key: &AuditKey) -> Option<Self> {
         #[derive(Deserialize)]
         struct AuditChainBoundsFields {

@@ -30,7 +30,7 @@ pub(crate) fn fuzz_log(bytes: &[u8]) {
     }
 }
 
-/// Returns an audit log of a few lines, and its head.
+/// Returns an audit log of a few lines, and the start and end that its head file would record.
 fn sample_log(key: &AuditKey) -> (Vec<Vec<u8>>, AuditChainBounds) {
     let mut link = AuditChainEnd::start(3);
     let mut bytes = 0;

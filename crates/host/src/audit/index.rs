@@ -25,7 +25,7 @@ const BUSY_WAIT: Duration = Duration::from_secs(10);
 const HOUR_S: i64 = 3600;
 
 /// SQL that creates the tables of the audit index. Calls are counted by the hour in three tables,
-/// so that no page reads more rows than its answer needs.
+/// so that no statistics page reads more rows than its answer needs.
 const TABLES: &str = "
 CREATE TABLE place (id INTEGER PRIMARY KEY CHECK (id = 0), inode INTEGER, bytes INTEGER, mac TEXT);
 CREATE TABLE records (seq INTEGER PRIMARY KEY, ended INTEGER NOT NULL, caller TEXT NOT NULL,
@@ -179,7 +179,8 @@ impl AuditIndex {
     }
 }
 
-/// Returns the place up to which the log at `log` is indexed, unless the log was replaced.
+/// Returns a reader at the position up to which the log at `log` is indexed. Returns `None` if
+/// nothing is indexed yet or the log was replaced.
 fn known_place(
     transaction: &Transaction<'_>,
     log: &Path,

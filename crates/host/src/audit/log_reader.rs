@@ -64,7 +64,7 @@ fn newest_first(path: &Path) -> impl Iterator<Item = PathBuf> {
     std::iter::once(path.to_owned()).chain(rotated.take_while(|path| path.exists()))
 }
 
-/// A reader that remembers the place in the audit log up to which it has read, across rotations.
+/// A reader that remembers the position in the audit log up to which it has read, across rotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditLogFollower {
     path: PathBuf,
@@ -118,7 +118,7 @@ impl AuditLogFollower {
         newest_first(&self.path).last()
     }
 
-    /// Returns true if the last log line that was read contains `mark` near its end.
+    /// Returns true if the last log line that was read contains the bytes `mark` near its end.
     pub(super) fn ends_with(&self, mark: &[u8]) -> io::Result<bool> {
         for path in newest_first(&self.path) {
             let mut file = File::open(&path)?;
@@ -133,8 +133,8 @@ impl AuditLogFollower {
         Ok(false)
     }
 
-    /// Passes each complete log line that was written since the last call to `each`, without its
-    /// line break.
+    /// Passes to `each` every complete log line that was written since the last call of this
+    /// function, without its line break.
     ///
     /// # Errors
     /// The log cannot be read. The next call continues at the same place.

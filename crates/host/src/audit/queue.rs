@@ -27,7 +27,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// Longest wait of a finished call until its audit record is on disk.
 const STORED_WAIT: Duration = Duration::from_secs(10);
 /// Maximum number of notifications about written records that may wait for a listener. A listener
-/// that misses some reads the file in any case.
+/// that misses some loses no records, because it reads them from the log file.
 const NOTICES_MAX: usize = 64;
 
 /// Maximum number of audit records that may wait for a listener to live records.
@@ -50,7 +50,7 @@ pub(super) struct AuditRecordQueue {
     pub(super) written_callers: broadcast::Sender<Arc<str>>,
     /// Channel for the JSON of audit records that were just written.
     pub(super) live_records: broadcast::Sender<Arc<str>>,
-    /// True unless the audit log is off, so that records are only sent to listeners.
+    /// False if the audit log is off, so that records only reach the listeners of live records.
     pub(super) is_kept: bool,
     /// True if each call waits until its audit record is on disk.
     strict: bool,

@@ -8,13 +8,13 @@ use toolgate_tool_search::{ToolDocument, ToolIndex, VisibleTools};
 
 use super::{Catalog, CatalogToolEntry};
 
-/// Maximum number of callers whose views of the search index are kept.
+/// Maximum number of callers for whom the search index remembers which tools they may see.
 const VIEWS_MAX: usize = 64;
 
 /// Purpose of each server, by the server's name.
 pub(crate) type ServerPurposes = HashMap<String, String>;
 
-/// A search index of the tools, with the views of the callers who searched last.
+/// A search index of the tools, with the tools that each of the latest searching callers may see.
 pub(crate) struct CatalogSearchIndex {
     index: ToolIndex,
     /// Texts of the tools, for a model that compares the meaning of sentences.

@@ -305,7 +305,7 @@ impl EnvelopeLogWriter {
     }
 }
 
-/// Returns an error without any text that a caller chose.
+/// Returns a summary of an error for the envelope log, without any text that a caller chose.
 fn error_summary(EnvelopeError { code, details, .. }: &EnvelopeError) -> Value {
     let reason = details.as_ref().map(|details| details["reason"].clone());
     json!({

@@ -97,8 +97,9 @@ impl JobServiceState {
         Ok(())
     }
 
-    /// Removes a waiting job that another server has claimed, if it is known to be claimed. Call
-    /// this after the job was stopped here, and after it was queued: either may come first.
+    /// Removes a waiting job that another server has claimed from this server's queue, if this
+    /// server knows of the claim. Call this after the job was stopped here, and after it was
+    /// queued: either may come first.
     pub(super) fn leave_claimed(&self, live: &UnfinishedJob) {
         if live.is_stopped_here() && self.lock_queue().remove(live.id) {
             self.unregister(live);

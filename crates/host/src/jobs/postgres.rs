@@ -56,7 +56,8 @@ const MIGRATION_TIMEOUT: Duration = Duration::from_secs(30);
 const ACCEPT_TRIES_MAX: u32 = 3;
 /// Interval at which waiting jobs are checked for claims whose notifications were lost.
 const WAITING_CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// Pause before a job that may not run twice is tried after a restart of the database.
+/// Pause before this server tries again to begin a job that may not run twice, while the database
+/// may have forgotten running jobs after its restart.
 const UNSETTLED_PAUSE: Duration = Duration::from_secs(2);
 /// Number of jobs that are removed in one statement.
 const REMOVE_STEP: usize = 50;

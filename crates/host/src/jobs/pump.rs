@@ -84,14 +84,14 @@ impl JobEventForwarder {
         self.changed.notify_one();
     }
 
-    /// Closes the pump, which ends [`JobEventForwarder::run`].
+    /// Accepts no further events of the job, which ends [`JobEventForwarder::run`].
     pub(super) fn close(&self) {
         self.lock_buffer().closed = true;
         self.changed.notify_one();
     }
 
-    /// Stores the job's events, and the open questions with events about them, until the pump is
-    /// closed. [`JobEventForwarder::take_rest`] returns the events that remain.
+    /// Stores the job's events, and the open questions with events about them, until the forwarder
+    /// is closed. [`JobEventForwarder::take_rest`] returns the events that remain.
     pub(super) async fn run(&self, store: &dyn JobStore, live: &UnfinishedJob) {
         loop {
             self.changed.notified().await;

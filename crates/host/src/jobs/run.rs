@@ -183,8 +183,8 @@ impl JobServiceState {
         (outcome, pump)
     }
 
-    /// Returns the data that end the job, after the job's files were copied to the folder of the
-    /// job store.
+    /// Copies the job's files to the folder of the job store. Returns the data to store as the end
+    /// of the job: its final state, outcome, files and remaining events.
     async fn collect_end(
         &self,
         live: &UnfinishedJob,

@@ -156,19 +156,20 @@ impl JobServiceState {
     }
 }
 
-/// Places for jobs that a claim may still fill. A job beyond them would only wait here, and keep a
-/// place from jobs that could start.
+/// Numbers of further jobs that a claim may still take. A job beyond them would only wait here, and
+/// keep a place from jobs that could start.
 struct ClaimPlaces {
-    /// Places by tool, for tools with a limit.
+    /// Number of further jobs of each tool that has its own limit.
     by_tool: HashMap<ToolId, usize>,
-    /// Places by caller, for callers who have jobs here.
+    /// Number of further jobs of each caller who has jobs here.
     by_caller: HashMap<Caller, usize>,
-    /// Places of any other caller.
+    /// Number of further jobs of each caller who has no jobs here.
     per_caller: usize,
 }
 
 impl ClaimPlaces {
-    /// Takes a place for `job`. Returns false if there is none.
+    /// Counts `job` against these numbers. Returns false if one of them is used up, so that the job
+    /// must not be claimed.
     fn take(&mut self, job: &OrphanedJob) -> bool {
         let of_caller = self.by_caller.entry(job.caller.clone()).or_insert(self.per_caller);
         let of_tool = self.by_tool.get_mut(&job.tool);
@@ -183,8 +184,8 @@ impl ClaimPlaces {
     }
 }
 
-/// Reports on drop that no further report is due, so that the programs of a server that stops may
-/// end by themselves.
+/// Guard that tells the watchdog on drop to expect no further report, so that the programs of a
+/// server that stops may end by themselves.
 struct FinalReport<'s>(&'s JobSettings);
 
 impl Drop for FinalReport<'_> {

@@ -116,7 +116,7 @@ pub trait JobStore: Send + Sync + 'static {
         bytes_max: usize,
     ) -> BoxFuture<'_, Result<Vec<JobEvent>, JobStoreError>>;
 
-    /// Lists the jobs of `caller`, or all jobs, newest first and without their outcomes.
+    /// Lists the jobs of `caller`, or of all callers, newest first and without their outcomes.
     fn list(
         &self,
         caller: Option<Caller>,
@@ -210,7 +210,8 @@ pub struct NewJob {
     pub keep: Duration,
     /// Question kinds that the client supports, and earlier answers.
     pub answers: ClientAnswerState,
-    /// Lane in which other servers may claim the job. With `None`, only this server runs it.
+    /// Name of the lane (queue of one tool's jobs) from which other servers may claim the job. With
+    /// `None`, only this server runs it.
     pub lane: Option<String>,
 }
 
@@ -283,9 +284,10 @@ pub type AdoptionFilter = Arc<dyn Fn(&OrphanedJob) -> bool + Send + Sync>;
 pub struct JobClaim {
     /// Maximum number of jobs to claim.
     pub room: usize,
-    /// Lanes of the tools of this server.
+    /// Lanes (queues of one tool's jobs) from which this server can take jobs.
     pub lanes: Vec<JobLane>,
-    /// Callers that have as many jobs at this server as one caller may have.
+    /// Callers that have as many jobs at this server as one caller may have, so that no further job
+    /// of theirs is claimed.
     pub busy_callers: Vec<Caller>,
     /// Function that returns false for jobs that this server must leave to others.
     pub may_claim: AdoptionFilter,
@@ -304,7 +306,8 @@ pub struct JobLane {
 
 /// Unfinished jobs of dead servers that this server has taken over.
 pub struct AdoptedJobs {
-    /// Numbers that identify the leftover programs of the dead servers.
+    /// Numbers by which the programs of the dead servers are found, if some of these programs are
+    /// left.
     pub marks: Vec<u64>,
     /// Jobs in order of acceptance.
     pub jobs: Vec<OrphanedJob>,

@@ -244,8 +244,8 @@ impl GatedRequest for ResourceWatchRequest<'_> {
     }
 }
 
-/// Returns the rules of a request that leaves no record, for a source to which the rules of `guard`
-/// apply.
+/// Returns the rules of a request that leaves no audit record, for a source to which the rules of
+/// `guard` apply.
 fn look_rules(guard: &ToolSpec) -> GatedRequestRules<'_> {
     GatedRequestRules {
         guard,

@@ -36,7 +36,8 @@ pub struct CallRate {
 pub(super) struct RateLimits<C: Clock = MonotonicClock> {
     rules: Vec<(ToolPattern, Quota)>,
     buckets: HashMap<ToolId, CallRateBuckets<C>>,
-    /// Token buckets of tools that were added later. `None` for a tool that no rule matches.
+    /// Token buckets of tools that were added after these limits were created. `None` for a tool
+    /// that no rule matches.
     later_buckets: RwLock<HashMap<ToolId, Option<Arc<CallRateBuckets<C>>>>>,
     clock: C,
 }
@@ -115,7 +116,7 @@ impl<C: Clock + Clone> RateLimits<C> {
         }
     }
 
-    /// Returns the token buckets of a tool that was added later.
+    /// Returns the token buckets of a tool that was added after these limits were created.
     fn later_tool_buckets(&self, spec: &ToolSpec) -> Option<Arc<CallRateBuckets<C>>> {
         let known = self.later_buckets.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&spec.id) {

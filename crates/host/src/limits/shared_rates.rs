@@ -29,7 +29,7 @@ type BucketKey = [u8; 16];
 pub struct RateBucket {
     /// Digest of the tool and the caller, which identifies the bucket.
     pub key: BucketKey,
-    /// Time after which the bucket has room for another call.
+    /// Time after which a bucket with no room has room for another call.
     pub interval: Duration,
     /// Maximum number of calls in a row.
     pub burst: u32,
@@ -187,7 +187,8 @@ impl SharedRates {
         slice.until = until;
     }
 
-    /// Takes one call from this server's share of the bucket, while the store is unavailable.
+    /// Takes one call from this server's own part of the rate, while the store of shared rates is
+    /// unavailable.
     fn take_share(&self, bucket: RateBucket) -> Result<(), Duration> {
         let servers = self.servers.load(Ordering::Relaxed).max(1);
         let interval = bucket.interval.saturating_mul(servers);

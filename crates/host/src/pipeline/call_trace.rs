@@ -15,7 +15,8 @@ use crate::pipeline::step_clock::{CallGateStep, CallStepClock};
 use crate::policy::{CallPermit, PolicyDecision, PolicyDenial, RuleName};
 use crate::secrets::SecretSet;
 
-/// Facts about one call, collected while it passes the gate.
+/// Trace of one call that passes the gate: its policy decision, the confinement of its programs,
+/// and its step times.
 #[derive(Default)]
 pub(crate) struct CallTrace {
     /// Policy decision and the rule that made it.

@@ -22,8 +22,8 @@ use toolgate_contract::{CallError, Caller, ClientAnswers, ClientQuestions, HostR
 pub(crate) const STATE_LIFETIME: Duration = Duration::from_secs(3600);
 /// Length in bytes of a request state's code, the keyed hash that protects the state.
 const CODE_BYTES: usize = 32;
-/// Context from which the key of request states is derived, so that the shared key has no other
-/// use.
+/// Text from which the key of request states is derived together with the shared secret. It keeps
+/// this key different from all other keys that are derived from the secret.
 const KEY_CONTEXT: &str = "toolgate 2026-11-28 request states of MCP";
 
 /// Seals and opens request states, which clients send back with answers to questions.
@@ -62,7 +62,8 @@ struct RequestState {
     answers: ClientAnswers,
     /// Keys of the questions that the client has to answer now.
     open: BTreeSet<String>,
-    /// Note of the tool, which gets it back with the next request.
+    /// Note that the tool left for itself. The tool gets the note back with the client's next
+    /// request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
@@ -86,7 +87,7 @@ impl RequestStateSealer {
     }
 
     /// Returns true if other processes may have the key. Request states that they sealed are then
-    /// valid here, even if they have ended.
+    /// valid here, even if those processes have ended.
     pub(crate) fn is_shared(&self) -> bool {
         self.sealing_key().is_shared
     }

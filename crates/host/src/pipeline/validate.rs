@@ -14,7 +14,8 @@ use crate::header_params;
 use crate::policy::{PatternCheckTools, PolicyRuleError, ToolPattern};
 use crate::schemas::{ToolIoValidators, ToolSchemaSide, Validation};
 
-/// Name of the setting with the patterns of tools whose output is checked differently.
+/// Name of the setting with the patterns of tools whose invalid output is logged instead of
+/// refused.
 const SETTING: &str = "validation.shadow";
 
 /// Maximum number of schema violations that are reported for one value.

@@ -38,7 +38,7 @@ impl SecretNames {
             && self.folded.iter().any(|one| fold_name(name).eq(one.chars()))
     }
 
-    /// Redacts values from `text` that follow a name from the settings.
+    /// Redacts values from `text` that follow a name which the settings mark as secret.
     pub(super) fn redact<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
         shapes::redact_forms(&self.forms, text)
     }

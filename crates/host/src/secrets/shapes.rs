@@ -25,9 +25,10 @@ const NAME_ENDINGS: [&str; 17] = [
     "credentials",
     "authorization",
 ];
-/// The last letters of all [`NAME_ENDINGS`], for a quick check.
+/// Last letters of all endings by which a name marks a secret, for a quick check before the endings
+/// are compared.
 const LAST_LETTERS: &[u8] = b"delnsty";
-/// Endings of names that match [`NAME_ENDINGS`], but whose value is a number and no secret.
+/// Endings of names that look like those of secrets, but whose value is a number and no secret.
 const COUNT_NAMES: [&str; 3] = ["maxtokens", "inputtokens", "outputtokens"];
 /// Longest name that is checked for marking a secret, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 64;
@@ -60,7 +61,7 @@ pub(super) struct SecretFormat {
     /// Lower-case words. Each match of the pattern contains one of them, unless the list is empty.
     /// Searching for them is much faster than compiling the pattern.
     words: &'static [&'static str],
-    /// Text that each match of the pattern also contains.
+    /// Text that each match of the pattern contains in addition to one of the words.
     required_text: &'static str,
     pattern: String,
     regex: OnceLock<Regex>,

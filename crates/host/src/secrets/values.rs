@@ -53,7 +53,8 @@ impl SecretValueMatcher {
         some.then(|| self.matcher.replace_all_bytes(bytes, &vec![REDACTED; self.texts.len()]))
     }
 
-    /// Removes the start of `held` that cannot be part of a longer secret, and returns it redacted.
+    /// Removes the beginning of the program output `held` that cannot be part of a longer secret.
+    /// Returns this beginning with the secrets redacted.
     fn take_settled(&self, held: &mut String) -> String {
         let mut settled = String::new();
         let mut at = 0;

@@ -17,12 +17,12 @@ use super::{CALL, READ, SEARCH, ToolListSelection, ToolSearch, ToolSearchMemoryS
 use crate::Gate;
 use crate::catalog::{CallerToolVisibility, Catalog, CatalogToolEntry};
 
-/// Maximum number of clients whose tool lists are kept. Beyond it, the oldest list is decided
-/// again.
+/// Maximum number of clients whose tool lists are kept. Above it, the oldest list is forgotten, and
+/// its form is decided anew when the client asks again.
 const LISTS_MAX: usize = 4096;
-/// Share of the token budget, in percent. A folded tool list of a caller becomes whole again only
-/// below this share. So a list whose size is near the budget does not change its form from session
-/// to session.
+/// Share of the token budget, in percent. A list with tool search in place of most tools contains
+/// all tools again only below this share. So a list whose size is near the budget does not change
+/// its form from session to session.
 const UNFOLD_PERCENT: usize = 70;
 /// Length of a day, in seconds.
 const DAY_S: i64 = 86_400;
@@ -56,11 +56,12 @@ pub(super) enum ToolListDecision {
 pub(super) struct DecidedToolLists {
     known: HashMap<ToolListKey, (u64, ToolListDecision)>,
     count: u64,
-    /// Callers whose newest tool list is folded, each with the name of the client's profile.
+    /// Callers whose newest tool list has tool search in place of most tools, each with the name of
+    /// the client's profile.
     folded: HashSet<ListOwner>,
 }
 
-/// A caller of tool lists, with the name of the client's profile.
+/// A caller who receives tool lists, with the name of the client's profile.
 type ListOwner = (CallerToolVisibility, Option<&'static str>);
 
 impl DecidedToolLists {
@@ -79,7 +80,7 @@ impl DecidedToolLists {
         self.known.insert(key, (self.count, decision));
     }
 
-    /// Notes whether the newest tool list of `owner` is folded.
+    /// Notes whether the newest tool list of `owner` has tool search in place of most tools.
     fn note_form(&mut self, owner: ListOwner, is_folded: bool) {
         if !is_folded {
             self.folded.remove(&owner);
@@ -92,7 +93,8 @@ impl DecidedToolLists {
         self.folded.insert(owner);
     }
 
-    /// Returns true if a tool list of the owner of `key` is folded, whatever the client.
+    /// Returns true if a tool list of the owner of `key` has tool search in place of most tools,
+    /// whatever the client.
     fn has_folded(&self, key: &ToolListKey) -> bool {
         let folded = |it: &ToolListDecision| matches!(it, ToolListDecision::Folded(_));
         self.known
@@ -133,7 +135,8 @@ impl ToolListKey {
 }
 
 impl Gate {
-    /// Returns a page of the tool list of `caller`, folded if the settings demand that.
+    /// Returns a page of the tool list of `caller`, with tool search in place of most tools if the
+    /// settings demand that.
     pub(crate) fn listed_tools(
         &self,
         caller: &Caller,
@@ -174,7 +177,7 @@ impl Gate {
         !self.tool_search.lists().has_folded(&ToolListKey::new(caller, session, None))
     }
 
-    /// Returns true if `call` names a tool of the folded list that its client received.
+    /// Returns true if `call` names a tool of the shortened list that its client received.
     pub(super) fn has_listed(&self, call: &ToolCall) -> bool {
         let CallMetadata { session, client, .. } = &call.metadata;
         let key = ToolListKey::new(&call.caller, session.as_ref(), *client);
@@ -251,7 +254,8 @@ impl Gate {
         ToolPage { tools: tools.collect(), ..page }
     }
 
-    /// Returns the tools of the folded list, or `None` if the list has to contain all tools.
+    /// Returns the tools of a list with tool search in place of most tools, or `None` if the list
+    /// has to contain all tools.
     fn fold_list(
         &self,
         catalog: &Catalog,

@@ -13,9 +13,9 @@ use crate::catalog::CatalogToolEntry;
 /// Maximum number of sessions for which the received tools are noted. Beyond it, all are forgotten
 /// and shown again.
 const SESSIONS_MAX: usize = 1024;
-/// Most tools that are noted for one session.
+/// Maximum number of tools that are noted for one session.
 const NOTES_MAX: usize = 4096;
-/// Most queries that are noted for one session. Callers choose them, unlike the tools.
+/// Maximum number of queries that are noted for one session. Callers choose them, unlike the tools.
 const QUERIES_MAX: usize = 256;
 
 /// A note about a tool that a search shows: its id, and the hash of its present definition.

@@ -44,8 +44,8 @@ impl ToolVectors {
     }
 
     /// Returns the similarity (cosine) of each of `sentences` with `question`, or `None` for
-    /// sentences whose vector is not ready. Starts to make the missing ones. Returns `None` if the
-    /// question has no vector.
+    /// sentences whose vector is not ready. Starts to make the missing vectors. Returns `None` if
+    /// the question has no vector.
     pub(super) async fn cosines(
         &self,
         sentences: &[String],

@@ -9,8 +9,8 @@ use toolgate_contract::fold_name;
 use super::AuditIndex;
 use crate::audit::call_record::{AuditRecordFilter, ParsedAuditRecord};
 
-/// Time after which a search of the audit log stops, so that a page is fast even if few records
-/// match.
+/// Time after which a search of the audit log stops, so that a page of results is fast even if few
+/// records match.
 const SEARCH_TIME: Duration = Duration::from_millis(100);
 /// Maximum time between the ends of two calls whose records are in the opposite order, in
 /// microseconds.

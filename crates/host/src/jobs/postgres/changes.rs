@@ -76,7 +76,8 @@ pub(super) struct StoreChangeChannel {
     tasks: [JoinHandle<()>; 2],
 }
 
-/// The parts of this server that notifications wake.
+/// Receivers of a server's notifications: those that wait for changed jobs, for requests of other
+/// servers, or for offered jobs.
 #[derive(Clone)]
 struct ChangeReceivers {
     server: FleetServerId,
@@ -196,8 +197,8 @@ pub(super) async fn offer_jobs(pool: &PostgresConnectionPool, name: &str) {
     send(pool, &[StoreChange::Offer(workspace_tag(name)).to_payload()]).await;
 }
 
-/// Sends notifications to the other servers. If the connection is busy or lost, those that wait
-/// find the change at their next regular look.
+/// Sends notifications to the other servers. If the connection is busy or lost, waiting servers
+/// find the change when they next query the database.
 async fn send(pool: &PostgresConnectionPool, payloads: &[String]) {
     let Ok(lent) = pool.acquire().await else { return };
     let work = async {
@@ -228,7 +229,7 @@ async fn receive_all(pool: SharedPostgresPool, receivers: ChangeReceivers) {
 }
 
 impl ChangeReceivers {
-    /// Wakes the parts of this server that the change concerns.
+    /// Wakes the tasks of this server that wait for the change.
     fn handle(&self, change: StoreChange) {
         match change {
             StoreChange::Job(id) => {

@@ -76,7 +76,8 @@ pub(super) async fn claim(
     Ok(found)
 }
 
-/// Returns the names of the lanes in which this server may claim now.
+/// Returns the names of the lanes (queues of jobs by tool) from which this server may claim jobs
+/// now.
 fn open_lanes<'c>(lease: &ServerLease, claim: &'c JobClaim) -> Vec<&'c str> {
     let is_steady = lease.may_take_over();
     let open = |lane: &&JobLane| lane.has_room && (is_steady || lane.idempotent);

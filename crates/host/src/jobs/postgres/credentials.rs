@@ -10,7 +10,7 @@ use toolgate_postgres::{PostgresConnection, PostgresConnectionPool, PostgresErro
 
 use super::{JobStoreError, MIGRATION_TIMEOUT, PostgresStoreSettings, STATEMENT_TIMEOUT, schema};
 
-/// Largest number of connections, beside one for each lock.
+/// Maximum number of database connections for credentials, in addition to one for each lock.
 const CONNECTIONS_MAX: usize = 1;
 /// Longest wait for a lock that another server holds.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -19,29 +19,30 @@ const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
 pub struct FleetCredentials {
     pool: PostgresConnectionPool,
     workspace: String,
-    /// Set once the tables exist.
+    /// Cell that is set once the database tables for credentials exist.
     has_tables: OnceCell<()>,
 }
 
 /// A lock of one credential for all servers of a fleet. It is released on drop.
 pub struct FleetCredentialLock {
-    /// Its transaction holds the lock, and ends with the connection.
+    /// Database connection whose transaction holds the lock. The lock ends with the connection.
     _connection: PostgresConnection,
 }
 
 /// State of a credential in the database of a fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FleetCredential {
-    /// No server has stored or deleted it.
+    /// No server has stored or deleted the credential.
     Unknown,
-    /// A server has deleted it.
+    /// A server has deleted the credential.
     Deleted,
-    /// A server has stored these bytes.
+    /// A server has stored these bytes as the credential.
     Stored(Vec<u8>),
 }
 
 impl FleetCredentials {
-    /// Creates the credentials of a workspace. Connects when they are first used.
+    /// Creates the access to the credentials of a workspace. Connects to the database at the first
+    /// use.
     pub fn new(settings: PostgresStoreSettings) -> Self {
         let PostgresStoreSettings { address, workspace, .. } = settings;
         let pool = PostgresConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use toolgate_contract::JobId;
 
-/// Largest number of ended jobs that are remembered.
+/// Maximum number of jobs that ended here and that are remembered for a while.
 const ENDED_MAX: usize = 20_000;
 
-/// The jobs of a server, which its notifications share.
+/// The jobs of this server, shared by its job store and the handling of notifications.
 pub(super) type SharedRuns = Arc<Mutex<ServerJobRuns>>;
 
 /// A job that was begun at this server and has not ended.
@@ -26,7 +26,7 @@ pub(super) struct BegunRun {
 #[derive(Debug, Clone, Copy)]
 struct EndedRun {
     id: JobId,
-    /// Number of the start.
+    /// Number of the job's start, counted from 1.
     attempt: u32,
     at: Instant,
 }
@@ -65,7 +65,8 @@ impl ServerJobRuns {
         self.waiting.insert(id);
     }
 
-    /// Records that the job was begun, with its last event and the number of the start.
+    /// Records that the job was begun, with the number of its last event and the number of its
+    /// start.
     pub(super) fn begin(&mut self, id: JobId, last_event: u64, attempt: u32) {
         self.end(id);
         self.begun.insert(id, BegunRun { last_event, attempt });

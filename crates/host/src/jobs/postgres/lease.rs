@@ -62,18 +62,20 @@ impl Default for ClaimPosition {
 pub(super) struct ServerLease {
     pub(super) server: FleetServerRow,
     length: Duration,
-    /// Silence after which a job that may not run twice counts as interrupted.
+    /// Time after the end of a server's lease from which a job that may not run twice counts as
+    /// interrupted.
     pub(super) lost_after: Duration,
     /// End of the time for which this server trusts its lease, in milliseconds since the machine
     /// booted.
     trusted_until_ms: AtomicU64,
-    /// Number of renewals after the end of the trust.
+    /// Number of times that this server renewed its lease after it had already stopped trusting the
+    /// lease.
     lapses: AtomicU64,
     /// Start of the unbroken series of renewals, in milliseconds since the machine booted; 0 if the
     /// last renewal failed.
     steady_since_ms: AtomicU64,
     /// Start of the database server as last seen, in microseconds since 1970; 0 before the first
-    /// look.
+    /// query for it.
     engine_start: AtomicI64,
     /// End of the time in which the database may have forgotten jobs that run, in milliseconds
     /// since the machine booted.
@@ -111,13 +113,14 @@ impl ServerLease {
         boot_time_ms() < self.trusted_until_ms.load(Ordering::Acquire)
     }
 
-    /// Returns the number of renewals after the end of the trust.
+    /// Returns the number of times that this server renewed its lease after it had already stopped
+    /// trusting the lease.
     pub(super) fn lapses(&self) -> u64 {
         self.lapses.load(Ordering::Acquire)
     }
 
-    /// Checks that the trust has not ended and begun anew since there were `lapses`. In between,
-    /// other servers may have taken over jobs of this one.
+    /// Checks that this server has trusted its lease without a break since [`lapses`](Self::lapses)
+    /// returned `lapses`. In a break, other servers may have taken over jobs of this one.
     pub(super) fn check_lapses(&self, lapses: u64) -> Result<(), FailedDatabaseWrite> {
         if self.lapses() == lapses {
             return Ok(());
@@ -127,8 +130,8 @@ impl ServerLease {
     }
 
     /// Returns true if this server has renewed its lease at one database server, without a failure,
-    /// for the length of a lease. Before that, live servers may not have been able to renew theirs
-    /// either.
+    /// for the length of a lease. Before that, live servers may have been unable to renew their
+    /// leases, so that they only seem to be dead.
     pub(super) fn may_take_over(&self) -> bool {
         let since = self.steady_since_ms.load(Ordering::Acquire);
         since != 0 && boot_time_ms().saturating_sub(since) >= millis(self.length)
@@ -151,7 +154,7 @@ impl ServerLease {
         self.steady_since_ms.store(now, Ordering::Release);
     }
 
-    /// Asks for the start of the database server, and records it.
+    /// Queries the start time of the database server, and records it.
     pub(super) async fn look_at_engine(
         &self,
         client: &impl GenericClient,

@@ -25,7 +25,8 @@ const EVENTS_READ_MAX: i64 = 20_000;
 const COLUMNS: &str = "id, tool, caller, standing, state, created, updated, started, attempts, \
                        progress, message, keep, last_event, artefacts";
 
-/// Open questions of a job, as the column after [`COLUMNS`].
+/// SQL expression for the open questions of a running job, which follows the job's other columns in
+/// a query.
 const QUESTIONS: &str = "CASE WHEN state = 'running' THEN questions END";
 
 pub(super) async fn job(
@@ -125,7 +126,7 @@ pub(super) async fn list(
     Ok(page)
 }
 
-/// Sets the open questions of `job` from a row of [`COLUMNS`] and [`QUESTIONS`].
+/// Sets the open questions of `job` from a database row that ends with them.
 fn read_questions(row: &Row, job: &mut JobSnapshot) -> Result<(), PostgresError> {
     if let Some(open) = row.try_get::<_, Option<&str>>(14)? {
         job.questions = parse_json(open)?;
@@ -133,7 +134,8 @@ fn read_questions(row: &Row, job: &mut JobSnapshot) -> Result<(), PostgresError>
     Ok(())
 }
 
-/// Returns the numbered requests about jobs of the server `owner`, oldest first.
+/// Returns the stored requests, such as cancellations, for jobs that the server `owner` runs,
+/// oldest first. Each comes with its sequence number.
 pub(super) async fn requests(
     client: &Client,
     owner: FleetServerId,
@@ -203,7 +205,7 @@ pub(super) async fn jobs_to_remove(
     Ok(due)
 }
 
-/// Converts a row of [`COLUMNS`] to a job without its outcome.
+/// Converts a database row with the columns of a job to a job without its outcome.
 fn job_from_row(row: &Row) -> Result<JobSnapshot, PostgresError> {
     let started: Option<i64> = row.try_get(7)?;
     let message: Option<&str> = row.try_get(10)?;

@@ -7,7 +7,8 @@ use toolgate_postgres::PostgresError;
 /// SQL scripts that migrate the tables. Each one migrates the version equal to its index to the
 /// next version.
 const MIGRATIONS: [&str; 2] = [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
-/// Oldest version of the tables whose toolgate can also use the tables that this toolgate creates.
+/// Version of the tables that another toolgate must know at least, so that it can use the tables
+/// that this toolgate creates.
 const MIN_VERSION: i32 = 2;
 /// Keys of the advisory lock under which only one server at a time migrates the tables: `tgJ1`.
 const MIGRATION_LOCK: (i32, i32) = (0x7467_4a31, 0);

@@ -28,7 +28,7 @@ pub struct FleetStatus {
     pub oldest_waiting_s: Option<f64>,
     /// Tools whose waiting jobs no live server can run, with the numbers of these jobs.
     pub unserved: Vec<(String, i64)>,
-    /// Servers that have not left, by name.
+    /// Servers that have not left the fleet, in order of name.
     pub servers: Vec<FleetServerStatus>,
 }
 
@@ -43,7 +43,7 @@ pub struct FleetServerStatus {
     pub kind: String,
     /// Version of toolgate that the server runs.
     pub version: String,
-    /// Digests of the server's settings by their part.
+    /// Digests of the server's settings, by the name of the settings' part.
     pub settings: BTreeMap<String, String>,
     /// True if the server begins no further jobs.
     pub draining: bool,

@@ -115,8 +115,8 @@ async fn dead_servers(
     rows.iter().map(dead).collect()
 }
 
-/// Locks the unfinished jobs of dead servers. A job of an unknown server belonged to one that was
-/// removed.
+/// Locks the unfinished jobs of dead servers. A job whose server is not in the table counts as
+/// well, because that server was removed.
 async fn orphans(
     work: &impl GenericClient,
     server: &FleetServerRow,

@@ -398,9 +398,9 @@ pub(super) async fn request_cancel(
     Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
-/// Returns the requests about jobs of the server `owner`, and removes the answers among them. Asks
-/// to stop the jobs among `running` and `waiting` that are not jobs of that server any more.
-/// `running` contains the job ids and the numbers of the jobs' starts.
+/// Returns the requests, such as cancellations, for jobs of the server `owner`, and removes the
+/// answers among them. Asks to stop the jobs among `running` and `waiting` that are not jobs of
+/// that server any more. `running` contains the job ids and the numbers of the jobs' starts.
 pub(super) async fn take_requests(
     client: &Client,
     owner: FleetServerId,
@@ -454,7 +454,8 @@ pub(super) async fn report_running(
     Ok(())
 }
 
-/// Removes the requests with these numbers, which other servers made about jobs.
+/// Removes the stored requests of other servers (such as cancellations) with these sequence
+/// numbers.
 async fn remove_requests(client: &Client, numbers: &[i64]) -> Result<(), PostgresError> {
     let sql = "DELETE FROM toolgate_fleet.requests WHERE number = ANY($1)";
     client.execute_typed(sql, &[(&numbers as _, Type::INT8_ARRAY)]).await?;

@@ -22,7 +22,8 @@ const DUE_MAX: i64 = 1000;
 const COLUMNS: &str = "id, tool, caller, state, created, updated, started, attempts, progress, \
                        message, keep, last_event, artefacts, standing";
 
-/// Open questions of a job, as the column after [`COLUMNS`].
+/// SQL expression for the open questions of a running job, which follows the job's other columns in
+/// a query.
 const QUESTIONS: &str =
     "(SELECT open FROM questions WHERE job = jobs.n AND jobs.state = 'running')";
 
@@ -38,7 +39,8 @@ pub(super) fn job(db: &Connection, id: JobId) -> Result<Option<JobSnapshot>, Sql
     Ok(Some(job))
 }
 
-/// Returns the requests about jobs of the server `owner` with their numbers, oldest first.
+/// Returns the stored requests, such as cancellations, for jobs that the server `owner` runs,
+/// oldest first. Each comes with its sequence number.
 pub(super) fn requests(
     db: &Connection,
     owner: SqliteServerId,
@@ -153,7 +155,7 @@ pub(super) fn jobs_to_remove(
     Ok(due)
 }
 
-/// Sets the open questions of `job` from a row of [`COLUMNS`] and [`QUESTIONS`].
+/// Sets the open questions of `job` from a database row that ends with them.
 fn read_questions(row: &Row<'_>, job: &mut JobSnapshot) -> Result<(), SqliteFailure> {
     if let Some(open) = optional_text(row, 14)? {
         job.questions = parse_json(open)?;
@@ -161,7 +163,7 @@ fn read_questions(row: &Row<'_>, job: &mut JobSnapshot) -> Result<(), SqliteFail
     Ok(())
 }
 
-/// Converts a row of [`COLUMNS`] to a job without its outcome.
+/// Converts a database row with the columns of a job to a job without its outcome.
 fn job_from_row(row: &Row<'_>) -> Result<JobSnapshot, SqliteFailure> {
     let text = |column: usize| row.get_ref(column)?.as_str().map_err(column_error);
     let started: Option<i64> = row.get(6)?;

@@ -146,8 +146,9 @@ fn remove_if_exists(path: &Path) {
     }
 }
 
-/// Reads the mark of a server's programs from its registration file. The mark is missing if the
-/// machine stopped before it was on disk. In that case no programs survived either.
+/// Reads the mark, a number that identifies a server's programs, from the server's registration
+/// file. The mark is missing if the machine stopped before it was on disk. In that case no programs
+/// survived either.
 fn read_mark(mut file: &File) -> Option<u64> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;

@@ -194,7 +194,8 @@ pub(super) fn request_cancel(session: &WriterThreadState, id: JobId) -> Result<(
     Ok(())
 }
 
-/// Removes the requests with these numbers, which other servers made about jobs.
+/// Removes the stored requests of other servers (such as cancellations) with these sequence
+/// numbers.
 pub(super) fn remove_requests(
     session: &WriterThreadState,
     numbers: &[i64],

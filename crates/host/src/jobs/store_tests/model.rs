@@ -259,8 +259,8 @@ async fn compare(store: &dyn JobStore, model: &JobStoreModel) {
     }
 }
 
-/// Runs random operations at an empty place of the kind of `place` and compares the store with the
-/// model after each of them.
+/// Runs random operations on a new, empty store of the kind of `place`, and compares the store with
+/// the model after each of them.
 pub(in crate::jobs) fn check<P: StorePlace>(place: &P) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
