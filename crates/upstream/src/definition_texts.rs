@@ -27,10 +27,11 @@ const ITEM_PARTS: [(&str, usize); 8] = [
 /// The parts of a skill that reach models and people, and the longest text of each, in bytes.
 const SKILL_PARTS: [(&str, usize); 3] =
     [("uri", 8 << 10), ("frontmatter", 64 << 10), ("resources", 8 << 10)];
-/// Maximum number of bytes of all checked texts of one entry together.
+/// Maximum number of bytes of all checked texts of one listed entry, such as a tool, together.
 const TOTAL_BYTES_MAX: usize = 1 << 20;
 
-/// Number of entries without an acceptable text for each of which a log line is written.
+/// Maximum number of log lines about single entries of a list that are left out because of their
+/// texts. Further entries share one line.
 const LOGGED_MAX: usize = 3;
 
 /// Checks that no text of the tool list's `entry` is too long or has a hidden character.

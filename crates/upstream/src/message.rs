@@ -25,7 +25,8 @@ pub(crate) enum UpstreamMessage {
     Notification { method: String, params: Value },
 }
 
-/// A JSON-RPC error from an upstream, or in an answer to it.
+/// A JSON-RPC error that an upstream sent, or that toolgate sends in answer to an upstream's
+/// request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct UpstreamRpcError {
     pub(crate) code: i64,

@@ -113,10 +113,11 @@ impl ToolDefinition {
     }
 }
 
-/// The contents of `toolgate.lock`.
+/// The contents of `toolgate.lock`: the approved definitions of the upstreams' tools and
+/// instructions.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PinLock {
-    /// Pins of each upstream, by name.
+    /// Approved tools and instructions (pins) of each upstream, by the upstream's name.
     pub upstreams: BTreeMap<String, UpstreamPins>,
 }
 

@@ -178,8 +178,8 @@ impl ResourceSource for UpstreamResources {
     }
 }
 
-/// Returns the resources on a `page` of a folder of the upstream `name`, without those that have a
-/// hidden character. Takes them out of the page.
+/// Takes the resources out of a `page` of a folder of the upstream `name`, and returns those
+/// without a hidden character.
 fn parse_page(name: &str, page: &mut Value) -> Vec<ResourceSpec> {
     let mut entries = match page.get_mut("resources").map(Value::take) {
         Some(Value::Array(entries)) => entries,
@@ -189,7 +189,7 @@ fn parse_page(name: &str, page: &mut Value) -> Vec<ResourceSpec> {
     entries.iter().filter_map(parse_resource).collect()
 }
 
-/// Returns up to `at_most` distinct items after the URI `after`, sorted by URI.
+/// Returns up to `at_most` distinct folder entries after the URI `after`, sorted by URI.
 fn page_after(
     mut all: Vec<ResourceSpec>,
     after: Option<&str>,

@@ -121,7 +121,7 @@ impl Default for UpstreamLimits {
     }
 }
 
-/// Upper limit of `at_once`.
+/// Upper limit of the setting `at_once`, the maximum number of concurrent calls of an upstream.
 const AT_ONCE_MAX: usize = 100_000;
 
 /// Transport of an upstream at a URL.

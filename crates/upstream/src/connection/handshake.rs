@@ -119,8 +119,8 @@ impl<'a> UpstreamHandshake<'a> {
         self.follow(self.initialize(revision).await, revision).await
     }
 
-    /// Returns the outcome `begun` of `initialize` with the revision `asked`, or tries the revision
-    /// that a refusal names.
+    /// Returns the outcome `begun` of `initialize` with the revision `asked`. If that is a refusal
+    /// that names another revision, tries again with the named revision.
     async fn follow(
         &self,
         begun: Result<NegotiatedRevision, UpstreamRequestFailure>,
@@ -234,7 +234,7 @@ fn named_revision(
     })
 }
 
-/// Returns the list of supported versions in the data of the server's refusal.
+/// Returns the list of protocol versions that the server supports, from the data of its refusal.
 fn supported_in(error: &UpstreamRpcError) -> Value {
     let data = error.data.as_ref();
     let list = |name: &str| data.and_then(|data| data.get(name)).cloned();

@@ -211,7 +211,7 @@ fn check_metadata(
 
 impl AuthorizationServer {
     /// Checks that the authorization server supports PKCE with S256, so that an intercepted code is
-    /// useless. The `settings` of `upstream` may assume it.
+    /// useless. The `settings` of `upstream` may assume this support.
     pub(crate) fn check_pkce(
         &self,
         upstream: &str,

@@ -15,9 +15,10 @@ use crate::definition_texts::check_definition_texts;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PinMismatchReaction {
-    /// Serve the current definition without a check.
+    /// Serve the definition that the upstream sends now, without a check.
     Allow,
-    /// Serve the current definition and log the differences.
+    /// Serve the definition that the upstream sends now, and only log how it differs from the
+    /// approved one.
     Shadow,
     /// List the pinned definition, and refuse calls until the change is approved. Do not list tools
     /// without a pin, and do not send changed instructions.

@@ -50,7 +50,7 @@ pub enum ToolDefinitionChange {
     Added(Box<ToolDefinition>),
     /// The tool no longer exists.
     Removed,
-    /// The tool's definition changed. The values are the definitions before and after.
+    /// The tool's definition changed. The values are the approved and the current definition.
     Changed(Box<[ToolDefinition; 2]>),
 }
 
@@ -96,7 +96,7 @@ impl ToolDefinitionChange {
 /// Changes of one upstream's tools and instructions since their approval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpstreamChanges {
-    /// Instructions of the upstream before and after, if they changed.
+    /// Approved and current instructions of the upstream, if they differ.
     pub instructions: Option<[Option<String>; 2]>,
     /// Changed tools of the upstream, by name.
     pub tools: BTreeMap<String, ToolDefinitionChange>,
@@ -115,7 +115,7 @@ impl UpstreamChanges {
     }
 }
 
-/// Returns the changes of an upstream's tools since the pins `before`, by name.
+/// Returns the changes of an upstream's tools since the pins `before` were approved, by name.
 pub(super) fn tool_changes<'d>(
     before: &BTreeMap<String, ToolDefinition>,
     now: impl IntoIterator<Item = &'d ToolDefinition>,
@@ -187,7 +187,7 @@ fn differences(before: &ToolDefinition, now: &ToolDefinition) -> Vec<PinDifferen
 }
 
 /// Compares the behaviour hints of a tool. A riskier hint is breaking, because policy relied on the
-/// old one. A milder hint is widening, because rules allow more calls.
+/// old hint. A milder hint is widening, because rules allow more calls.
 fn compare_hints(before: &ToolDefinition, now: &ToolDefinition, all: &mut Vec<PinDifference>) {
     for (hint, default, worse) in [
         ("readOnlyHint", false, false),

@@ -100,8 +100,8 @@ struct TruncationPlan {
 /// A text part of a tool's result.
 #[derive(PartialEq, Eq)]
 enum ResultTextPart {
-    /// The text body and the text blocks of the result. If they repeat the structured value, they
-    /// stand for it, too.
+    /// The text body and the text blocks of the result. If these texts repeat the structured value,
+    /// they represent that value as well.
     Texts,
     /// The structured value of the result, as JSON.
     Structured,

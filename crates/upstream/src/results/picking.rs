@@ -15,14 +15,14 @@ const JSON_BYTES_MAX: usize = 16 << 20;
 const JSON_VALUES_MAX: usize = 1_000_000;
 /// Maximum number of fields that one request picks.
 const FIELDS_MAX: usize = 50;
-/// Most names in one field. Deeper JSON is not parsed, and the tree of a deeper field would
-/// overflow the stack.
+/// Maximum number of names in one field, such as two in `rows.name`. Deeper JSON is not parsed, and
+/// the tree of a deeper field would overflow the stack.
 const NAMES_MAX: usize = 128;
-/// Most fields that a message names.
+/// Maximum number of existing fields that the error about a missing field lists.
 const NAMED_FIELDS_MAX: usize = 30;
-/// Deepest level of the fields of a result that a message names.
+/// Deepest level of a result's fields that the error about a missing field lists.
 const NAMED_DEPTH_MAX: usize = 3;
-/// Maximum number of bytes of a requested field that a message repeats.
+/// Maximum number of bytes of a requested field that an error message repeats.
 const NAME_BYTES_MAX: usize = 100;
 
 /// Returns the JSON in `text` with only the `fields`.

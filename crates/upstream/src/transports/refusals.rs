@@ -17,8 +17,8 @@ const STATUS_WORDS: [&str; 10] = [
     "message",
     "null",
 ];
-/// Beginnings of error messages for a request outside a session. The last one is from the Python
-/// SDK.
+/// Beginnings of error messages for a request outside a session. The last beginning is from the
+/// Python SDK.
 const LOSS_BEGINNINGS: [&str; 11] = [
     "session not found",
     "session expired",

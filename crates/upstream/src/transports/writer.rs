@@ -22,7 +22,7 @@ struct LineWriteBuffer {
     input: Box<dyn AsyncWrite + Send + Unpin>,
     /// Buffer of lines that are not completely written.
     rest: Vec<u8>,
-    /// Number of bytes of `rest` that are already written.
+    /// Number of bytes at the start of the buffer that are already written.
     written_bytes: usize,
 }
 

@@ -362,7 +362,7 @@ impl Upstream {
     }
 
     /// Withdraws the tools of the replaced upstream that stayed available, because listing the
-    /// tools of this one failed.
+    /// tools of this upstream failed.
     fn withdraw_carried_tools(&self) {
         let mut listing = self.listing.write().unwrap_or_else(PoisonError::into_inner);
         if self.has_listed.load(Ordering::Acquire) || listing.tools.is_empty() {

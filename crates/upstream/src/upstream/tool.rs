@@ -24,8 +24,9 @@ const QUICK_CALL: Duration = Duration::from_millis(150);
 /// Longest wait for a started call to become a task of the upstream.
 const TASK_WAIT: Duration = Duration::from_secs(5);
 
-/// Maximum number of bytes of text in a result of a tool that is called through tool search. A
-/// model pays for 256 KiB as much as for fifty sessions of searches.
+/// Maximum number of bytes of text in a result of a tool that is called through tool search. The
+/// limit is lower than for other calls, because a model pays for 256 KiB as much as for fifty
+/// sessions of searches.
 const FOUND_TEXT_BYTES: usize = 16 << 10;
 
 /// A tool of an upstream.
