@@ -84,7 +84,7 @@ impl IndexDocument<'_> {
     }
 }
 
-/// Borrows the result of [`IndexDocument::texts`].
+/// Borrows the texts of a chunk, by field, which [`IndexDocument::texts`] returned.
 pub fn borrow_texts<'t>(texts: &'t [Cow<'_, str>; FIELDS]) -> ChunkTexts<'t> {
     texts.each_ref().map(Cow::as_ref)
 }

@@ -22,7 +22,7 @@ static BUILT_IN: LazyLock<StaticEmbeddingModel> = LazyLock::new(|| {
 /// First bytes of a model file. The last of them is the version.
 const MAGIC: [u8; 8] = *b"tg-word2";
 /// Size of a model file's head in bytes: magic bytes, word count, dimensions, weight of each field,
-/// and a mark that identifies the table.
+/// and a mark that identifies the table of word vectors.
 const HEAD_BYTES: usize = 8 + 4 + 4 + 4 * FIELDS + MARK_BYTES;
 const MARK_BYTES: usize = 4;
 /// Maximum number of distinct words of a chunk's field that contribute to the chunk's vector.
@@ -47,7 +47,7 @@ pub struct WordVector<'m> {
 /// Largest number in the stored form of a word's vector.
 const NUMBER_MAX: f32 = 7.0;
 /// Numbers at which a word's vector may be clipped for storage, as a share of its largest number.
-/// The one that loses least is used.
+/// The share that loses the least precision is used.
 const CLIP_SHARES: [f32; 5] = [0.6, 0.7, 0.8, 0.9, 1.0];
 
 impl WordVector<'_> {
@@ -83,8 +83,8 @@ fn decode_number(four_bits: u8) -> i8 {
     four_bits.cast_signed() - 8
 }
 
-/// Appends the word's vector `row` in stored form: the step that loses least, then its numbers in
-/// steps.
+/// Appends the word's vector `row` in stored form: the scale that loses the least precision, then
+/// the numbers as multiples of it.
 fn push_row(row: &[f32], bytes: &mut Vec<u8>) {
     let most = row.iter().fold(1e-12_f32, |most, it| most.max(it.abs()));
     let steps =

@@ -218,8 +218,8 @@ pub struct NameQuery {
     edits_max: usize,
 }
 
-/// Returns the distinct words of a requested name, without the whole name, so that their order does
-/// not matter.
+/// Returns the distinct words of a requested name, but not the name as a whole, so that a name with
+/// these words in another order matches as well.
 fn distinct_parts(name: &str) -> Vec<String> {
     let mut words = Vec::new();
     identifier_parts(name, |word| words.push(word.to_owned()));

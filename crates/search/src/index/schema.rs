@@ -62,7 +62,7 @@ impl IndexedDocumentVersion {
         [etag.as_bytes(), &[0], stamp].concat()
     }
 
-    /// Decodes the result of [`IndexedDocumentVersion::encode`].
+    /// Decodes the etag and the fingerprint of a document from the bytes in the index.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().position(|byte| *byte == 0)?;
         let etag = String::from_utf8(bytes[..end].to_vec()).ok()?;

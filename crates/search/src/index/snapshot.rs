@@ -316,7 +316,7 @@ pub(super) fn candidate_key(part: usize, doc: DocId) -> u64 {
     (part as u64) << 32 | u64::from(doc)
 }
 
-/// Decodes a candidate's key from [`candidate_key`].
+/// Decodes a candidate's key to the number of its index segment and its document id.
 #[allow(clippy::cast_possible_truncation, reason = "the two halves of it")]
 pub(super) fn split_key(key: u64) -> (usize, DocId) {
     ((key >> 32) as usize, key as DocId)

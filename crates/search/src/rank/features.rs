@@ -41,7 +41,8 @@ pub fn extract_features(
         .collect()
 }
 
-/// Best score of each kind among all candidates.
+/// Best score of all candidates by words, by the built-in vectors and by the configured model's
+/// vectors.
 #[derive(Clone, Copy)]
 struct BestCandidateScores {
     lexical: f32,

@@ -269,7 +269,8 @@ impl QueryLiteralName {
         })
     }
 
-    /// Returns true if the chunk `found` is code in a file with this name.
+    /// Returns true if the chunk `found` is code in a file with this name, apart from the file's
+    /// extension and case.
     fn is_stem_of(&self, found: &ChunkSummary) -> bool {
         let name = file_name(&found.path);
         let stem = name.split_once('.').map_or(name, |(stem, _)| stem);

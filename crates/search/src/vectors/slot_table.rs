@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::block::VectorBlock;
 use crate::ChunkHash;
 
-/// Hash table of the vectors' slots by content hash, with one bucket for each hash prefix. Hashes
-/// are evenly spread, so that a bucket holds one or two.
+/// Hash table of the vectors' slots (numbers) by content hash, with one bucket for each hash
+/// prefix. Hashes are evenly spread, so that a bucket holds one or two vectors.
 #[derive(Debug)]
 pub(super) struct VectorSlotTable {
     shift: u32,
@@ -16,7 +16,7 @@ pub(super) struct VectorSlotTable {
 }
 
 impl VectorSlotTable {
-    /// Builds the hash table of the vectors in `blocks`, whose slots are consecutive.
+    /// Builds the hash table of the vectors in `blocks`, whose slots (numbers) are consecutive.
     pub(super) fn new(blocks: &[Arc<VectorBlock>]) -> Self {
         let count: usize = blocks.iter().map(|block| block.len()).sum();
         let bits = (count / 2).max(1).ilog2();
@@ -39,7 +39,8 @@ impl VectorSlotTable {
         Self { shift, bucket_starts, entries }
     }
 
-    /// Returns the slot of the vector for `hash`. If there are several, returns the newest.
+    /// Returns the slot (number) of the vector for `hash`. If there are several, returns the
+    /// newest.
     pub(super) fn slot_of(&self, hash: ChunkHash) -> Option<u32> {
         let bucket = usize::try_from(hash.0 >> self.shift).unwrap_or_default();
         let entries = self.bucket_starts[bucket] as usize..self.bucket_starts[bucket + 1] as usize;

@@ -21,7 +21,7 @@ impl VectorSlotSet {
         Self { words }
     }
 
-    /// Adds `slot`. The set grows if necessary.
+    /// Adds `slot`, the number of a vector, to the set. The set grows if necessary.
     pub fn insert(&mut self, slot: u32) {
         let (word, bit) = bit_position(slot);
         if word >= self.words.len() {
@@ -30,18 +30,18 @@ impl VectorSlotSet {
         self.words[word] |= bit;
     }
 
-    /// Returns true if `slot` is in the set.
+    /// Returns true if `slot`, the number of a vector, is in the set.
     pub fn contains(&self, slot: u32) -> bool {
         let (word, bit) = bit_position(slot);
         self.words.get(word).is_some_and(|it| it & bit != 0)
     }
 
-    /// Returns the number of slots in the set.
+    /// Returns the number of vectors whose slots are in the set.
     pub fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Iterates over the slots in the set, in order.
+    /// Iterates over the slots (numbers of vectors) in the set, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         let words = (0_u32..).step_by(64).zip(&self.words);
         words.flat_map(|(base, word)| {

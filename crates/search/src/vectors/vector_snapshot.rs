@@ -71,7 +71,7 @@ impl VectorSnapshot {
         self.len() == 0
     }
 
-    /// Returns the slot of the vector for the content hash `hash`.
+    /// Returns the slot (number) of the vector for the content hash `hash`.
     pub fn slot_of(&self, hash: ChunkHash) -> Option<u32> {
         self.data.slot_table.slot_of(hash)
     }
@@ -141,8 +141,8 @@ impl VectorSnapshot {
         self.rank_exactly(query, nearer.into_iter(), k, wanted)
     }
 
-    /// Returns the `most` slots among `live` whose vectors differ least from `query` in their sign
-    /// bits.
+    /// Returns the `most` slots (numbers of vectors) among `live` whose vectors differ least from
+    /// `query` in their sign bits.
     fn filter_by_code(
         &self,
         query: &QuantizedQueryVector,
@@ -176,7 +176,8 @@ impl VectorSnapshot {
         Ok(near.into_iter().map(|(_, slot)| slot).collect())
     }
 
-    /// Returns the `most` of `slots` whose vectors' sign bits match the numbers of `query` best.
+    /// Returns the `most` of `slots` (numbers of vectors) whose sign bits match the numbers of
+    /// `query` best.
     fn filter_by_weight(
         &self,
         query: &QuantizedQueryVector,
@@ -196,7 +197,8 @@ impl VectorSnapshot {
         weighed.into_iter().map(|(_, slot)| slot).collect()
     }
 
-    /// Returns the `k` slots among `slots` whose vectors have the largest cosines with `query`.
+    /// Returns the `k` slots (numbers of vectors) among `slots` whose vectors have the largest
+    /// cosines with `query`.
     fn rank_exactly(
         &self,
         query: &QuantizedQueryVector,
@@ -233,8 +235,8 @@ impl VectorSnapshot {
     }
 }
 
-/// Keeps the `most` nearest entries (distance and slot) of `near`, and returns the largest
-/// distance.
+/// Keeps the `most` nearest entries (distance and number of a vector) of `near`, and returns the
+/// largest distance.
 fn keep_nearest(near: &mut Vec<(u16, u32)>, most: usize) -> u16 {
     let (_, last, _) = near.select_nth_unstable(most - 1);
     let bound = last.0;
