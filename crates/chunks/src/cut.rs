@@ -49,7 +49,7 @@ impl TextChunker<'_, '_> {
         self.add_between(None, next, self.lines.len(), true);
     }
 
-    /// Adds the pieces of the outline's part at the index `at`.
+    /// Adds the pieces of the outline's part (a definition or a section) at the index `at`.
     fn add_part(&mut self, at: usize) {
         let outline = self.outline;
         let part = &outline.parts[at];
@@ -70,7 +70,8 @@ impl TextChunker<'_, '_> {
         self.add_between(Some(at), next, part.last + 1, true);
     }
 
-    /// Returns true if the outline's part at the index `at` is so small that it becomes one chunk.
+    /// Returns true if the outline's part (a definition or a section) at the index `at` is so small
+    /// that it becomes one chunk.
     fn is_kept_whole(&self, at: usize) -> bool {
         let part = &self.outline.parts[at];
         let is_small = |&inner: &usize| {
@@ -94,8 +95,8 @@ impl TextChunker<'_, '_> {
         self.push_split(piece);
     }
 
-    /// Adds the lines of the outline's part at the index `at` before its first inner part, which
-    /// begins at line `to`.
+    /// Adds the lines of the outline's part (a definition or a section) at the index `at` before
+    /// its first inner part, which begins at line `to`.
     fn add_opening(&mut self, at: usize, to: usize) {
         let part = &self.outline.parts[at];
         let Some(last) = to.checked_sub(1).filter(|&last| last >= part.first) else { return };
@@ -122,7 +123,8 @@ impl TextChunker<'_, '_> {
         self.push_split(piece);
     }
 
-    /// Adds the lines from `from` up to `to` that belong to `outer`, but to no part inside it.
+    /// Adds the lines from `from` up to `to` that belong to the outline's part `outer` (a
+    /// definition or a section), but to no part inside it.
     fn add_between(&mut self, outer: Option<usize>, from: usize, to: usize, is_end: bool) {
         let Some(last) = to.checked_sub(1).filter(|&last| last >= from) else { return };
         let Some((first, last)) = self.lines.trim_blank(from, last) else { return };

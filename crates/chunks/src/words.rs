@@ -137,7 +137,7 @@ pub fn concepts(query: &str) -> Vec<QueryWord> {
     concepts
 }
 
-/// Synonyms of each word in [`SYNONYMS`], sorted and distinct.
+/// Synonyms of each word that has any, sorted and distinct.
 static SYNONYMS_BY_WORD: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
     let mut others: HashMap<String, Vec<String>> = HashMap::new();
     for group in SYNONYMS {
