@@ -24,7 +24,8 @@ pub(crate) struct AdaptiveSpinHistory {
     pub(crate) is_enabled: bool,
     /// Longest pause between arrivals of data that counts as quick.
     pub(crate) gap_max: Duration,
-    /// Number of quick arrivals of data in a row, up to [`QUICK_ARRIVALS_MIN`].
+    /// Number of quick arrivals of data in a row, counted up to the number after which busy polling
+    /// starts.
     pub(crate) quick_arrivals: u32,
 }
 

@@ -168,7 +168,7 @@ impl RequestHeadFields {
         Ok(())
     }
 
-    /// Returns the position of the connection after the request head.
+    /// Returns what follows the request head on the connection, such as a body of a known length.
     fn finish(self) -> Result<RequestStreamPosition, &'static str> {
         match (self.length, self.is_chunked, self.requests_websocket) {
             (Some(_), true, _) => {

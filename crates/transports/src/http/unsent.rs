@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Number of unsent bytes of each connection that do not count.
+/// Number of unsent bytes of each connection that do not count towards the limit of unsent bytes.
 const UNCOUNTED_UNSENT_BYTES: usize = 64 << 10;
 /// Time without progress after which a client that receives bytes counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(1);

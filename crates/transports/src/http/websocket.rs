@@ -26,7 +26,8 @@ use client_socket::ClientWebSocket;
 use incoming::IncomingMessageMemory;
 use queue::{MessageQueue, QueuePushRefusal};
 
-/// Bytes of a message in flight that do not count. Many of them may be in flight on one connection.
+/// Size in bytes up to which the memory of a parsed message does not count towards the limit,
+/// because many such messages may be in flight on one connection.
 const SMALL_MESSAGE_BYTES_MAX: usize = 16 << 10;
 
 /// Application side of a WebSocket conversation.

@@ -29,7 +29,7 @@ pub(super) struct ClientWebSocket {
     inbound: Arc<MessageQueue>,
     /// Memory of the messages that the client has sent.
     memory: Arc<IncomingMessageMemory>,
-    /// Wait for the loss of the memory of the message that is arriving.
+    /// Future that completes when the message that is arriving loses its memory to other messages.
     eviction: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     outbound: Arc<SharedWebSocketOutbox>,
     /// Rest of the current message that is not sent yet.
