@@ -28,7 +28,7 @@ pub struct BlockingWorkPool {
 /// Reason why a computation has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkPoolError {
-    /// All threads of the pool were busy for the whole time.
+    /// All threads of the pool were busy until the waiting time was over.
     Busy,
     /// The computation took too long.
     TimedOut,
