@@ -16,7 +16,8 @@ pub enum PostgresError {
     TimedOut(Duration),
     /// The database server or the connection failed.
     Postgres(Error),
-    /// The database server cannot be used as it is. The message continues after its name.
+    /// The database server cannot be used as it is. The message continues a sentence after the
+    /// server's name.
     Unusable(String),
     /// The request to the database cannot be fulfilled, for this reason.
     Rejected(String),
