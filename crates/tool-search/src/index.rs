@@ -8,7 +8,7 @@ use crate::ToolDocument;
 /// Number of indexed fields of a tool.
 pub(crate) const FIELDS: usize = 5;
 
-/// RequiredOccurrences of one word in the texts of one tool.
+/// Occurrences of one word in the texts of one tool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WordPosting {
     pub(crate) tool: u32,
@@ -26,8 +26,8 @@ pub struct ToolIndex {
     lengths: Vec<[u16; FIELDS]>,
 }
 
-/// The tools that one caller may see, with the mean lengths of their fields. Nothing else about
-/// other tools enters a score.
+/// The tools that one caller may see, with the mean lengths of their fields. Tools outside of this
+/// set do not influence the caller's scores.
 #[derive(Debug, Clone)]
 pub struct VisibleTools {
     visible: Vec<bool>,
