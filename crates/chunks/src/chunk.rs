@@ -52,6 +52,6 @@ pub enum ChunkKind {
     Section = 3,
     /// A table or key of a configuration.
     Key = 4,
-    /// Text of any other kind.
+    /// Text that is neither code, a section of a document nor a part of a configuration.
     Text = 5,
 }

@@ -33,7 +33,8 @@ pub(crate) struct LanguageDefinition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GrammarLetterSupport {
     All,
-    /// ASCII letters only. The parser receives an ASCII letter in place of every other letter.
+    /// The grammar accepts ASCII letters only. The parser receives an ASCII letter in place of
+    /// every other letter.
     Ascii,
 }
 

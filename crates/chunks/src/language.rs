@@ -22,7 +22,7 @@ pub enum FilePurpose {
     Docs,
     /// Configuration.
     Config,
-    /// Any other text.
+    /// Text that is neither code, documentation nor configuration.
     Other,
 }
 
