@@ -44,10 +44,10 @@ pub(super) enum ToolListKey {
 /// The form of a tool list that a client received.
 #[derive(Clone)]
 pub(super) enum ToolListDecision {
-    /// All tools, as they are now. Hints for clients with a search of their own come from the
-    /// questions that were remembered when the client received the list.
+    /// The list contains all tools, as they are now. Hints for clients with a search of their own
+    /// come from the questions that were remembered when the client received the list.
     Whole(Arc<RememberedQuestions>),
-    /// Only these tools, which include the tools that search and call all others.
+    /// The list contains only these tools, which include the tools that search and call all others.
     Folded(Arc<[Arc<dyn AnyTool>]>),
 }
 
