@@ -194,9 +194,9 @@ fn add_postings(
 /// Spellings that a search by name accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SpellingTolerance {
-    /// Only names with exactly the requested spelling.
+    /// The search accepts only names with exactly the requested spelling.
     Exact,
-    /// Names with the requested spelling and similar ones.
+    /// The search accepts names with the requested spelling and similar names.
     Similar,
 }
 
