@@ -26,7 +26,8 @@ pub(crate) enum FileLinkPolicy {
     Refused,
 }
 
-/// Reads the file at `path`, which only the user may control. Returns its content and stamp.
+/// Reads the file at `path`, which only the user may control. Returns the content and the stamp, by
+/// which a change of the file is recognized.
 ///
 /// All checks use the open file, so that the checked file is the one that is read.
 ///

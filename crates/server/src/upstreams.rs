@@ -74,7 +74,7 @@ pub(crate) fn open_upstreams(
     Ok(OpenedUpstreams { upstreams: upstreams.map_err(|why| anyhow!(why))?, cache })
 }
 
-/// Opened upstreams and the parts with which they were opened.
+/// Opened upstreams, and the cache of their tool lists.
 pub(crate) struct OpenedUpstreams {
     pub(crate) upstreams: Upstreams,
     pub(crate) cache: Arc<UpstreamCache>,

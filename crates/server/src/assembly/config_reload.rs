@@ -255,7 +255,7 @@ fn confinement_hint(err: &anyhow::Error) -> &'static str {
     }
 }
 
-/// Task that is aborted when this value is dropped.
+/// Task that reloads changed settings. Dropping this guard aborts the task.
 struct ReloadTaskGuard(tokio::task::JoinHandle<()>);
 
 impl Drop for ReloadTaskGuard {

@@ -171,7 +171,8 @@ fn read_folder(
     Ok(())
 }
 
-/// Item that a schema file describes, derived from the name of the file.
+/// Kind of data that a schema file describes: one tool's input or output, a shared kind such as
+/// tool IO, or an envelope. The name of the file decides the kind.
 enum SchemaFileTarget {
     Tool(String, ToolSchemaSide),
     Shared(SharedSchema),

@@ -41,7 +41,7 @@ pub(crate) fn settings_digests(config: &Config, root: &Path) -> String {
     .to_string()
 }
 
-/// Moves the settings sections `names` out of `sections`.
+/// Removes the settings sections `names` from `sections`, and returns them.
 fn take_sections(sections: &mut toml::Table, names: &[&str]) -> toml::Table {
     let taken = names.iter().filter_map(|name| Some(((*name).to_owned(), sections.remove(*name)?)));
     taken.collect()

@@ -23,12 +23,12 @@ const REFUSED: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
 /// so many.
 const REFUSED_PER_SECOND: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 
-/// Number of bytes that a caller may write with file tools. No real work needs so many, but a loop
-/// would fill the disk.
+/// Number of bytes that a caller may write with file tools, at once and per second. No real work
+/// needs so many, but a loop would fill the disk.
 const WRITTEN: CallerByteRate = CallerByteRate { at_once: 1 << 30, per_second: 16 << 20 };
 
-/// Number of bytes of requests and answers that a caller may exchange, if there are several
-/// callers. With this limit, one caller cannot use the whole network.
+/// Number of bytes of requests and answers that a caller may exchange, at once and per second, if
+/// there are several callers. With this limit, one caller cannot use the whole network.
 const CARRIED: CallerByteRate = CallerByteRate { at_once: 4 << 30, per_second: 64 << 20 };
 
 /// Maximum number of jobs that wait to run. A client that starts more than this has lost count of
@@ -72,7 +72,7 @@ pub(super) fn call_limits(config: &Config) -> anyhow::Result<CallLimits> {
     Ok(with_caller_shares(slots, config))
 }
 
-/// Adds the limits of each caller to `slots`.
+/// Adds the limits of each single caller to `slots`, the limits of all calls together.
 fn with_caller_shares(slots: CallLimits, config: &Config) -> CallLimits {
     let limits = &config.limits;
     let share = caller_share(config);

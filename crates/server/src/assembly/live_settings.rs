@@ -24,7 +24,7 @@ use crate::upstreams::{self, UpstreamCatalog};
 /// Function that reads the settings again, from the file and the environment.
 pub(crate) type SettingsLoader = Arc<dyn Fn() -> anyhow::Result<LoadedConfig> + Send + Sync>;
 
-/// Settings in force, and the parts of the server that depend on them.
+/// Settings in force, and the parts of the server that depend on them, such as the gate.
 pub(crate) struct LiveSettings {
     pub(crate) root: PathBuf,
     pub(crate) host: Arc<Host>,
@@ -159,7 +159,8 @@ impl LiveSettings {
         Ok(SettingsChange { applied, upstreams, waiting, rejected })
     }
 
-    /// Builds the tool parts and the gate for the settings `next`. Replaces nothing.
+    /// Builds the services that tools use, and the gate that checks calls, for the settings `next`.
+    /// Replaces nothing.
     fn next_gate(
         &self,
         parts: &WorkspaceServices,

@@ -46,8 +46,9 @@ impl PinComparison {
     }
 
     /// Compares the approved tools with `listings`, the current tools of each upstream or the
-    /// reason why it did not answer. Tools that are not `is_offered`, by the names of the upstream
-    /// and the tool, are left out: nobody reviewed them, so they must not be approved.
+    /// reason why it did not answer. Leaves out each tool for which `is_offered` returns false,
+    /// given the names of the upstream and the tool: nobody reviewed such a tool, so it must not be
+    /// approved.
     fn with_listings(
         root: &Path,
         listings: impl Iterator<Item = (String, Result<UpstreamListing, String>)>,

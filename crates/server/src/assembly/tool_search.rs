@@ -10,7 +10,7 @@ use toolgate_toolsets::search::SearchService;
 
 use crate::config::{Config, ToolDiscoveryMemory, ToolDiscoveryMode};
 
-/// Returns true if tools can be found by a search.
+/// Returns true if the settings of `config` offer MCP clients a search for tools.
 pub(crate) fn searches_tools(config: &Config) -> bool {
     config.discovery.mode != ToolDiscoveryMode::Off
 }

@@ -333,8 +333,8 @@ fn token_scopes(scopes: &[config::oauth::OAuthScopeEntry]) -> Vec<TokenScope> {
     scopes.collect()
 }
 
-/// Everything from which the tools of a workspace are made. Changed settings replace only the parts
-/// that depend on them.
+/// Services that the tools of a workspace use, such as the search index and the job store. Changed
+/// settings replace only the services that depend on them.
 pub(crate) struct WorkspaceServices {
     root: Root,
     programs: exec::WorkspacePrograms,
@@ -349,7 +349,7 @@ pub(crate) struct WorkspaceServices {
 }
 
 impl WorkspaceServices {
-    /// Opens the parts that the tools of the workspace `root` need.
+    /// Opens the services that the tools of the workspace `root` need, such as the search index.
     fn open(
         root: Root,
         processes: &ProcessRunner,
@@ -368,7 +368,8 @@ impl WorkspaceServices {
         Ok(Self { root, programs, search, assets, jobs, tool_search, tool_vectors })
     }
 
-    /// Returns the tool parts for other settings. The search index and stored output are kept.
+    /// Returns the services that the tools need under other settings. The search index and stored
+    /// output are kept.
     pub(crate) fn with_settings(&self, config: &Config) -> anyhow::Result<Self> {
         // A server for Synesthetic reads its assets once, as the contract demands.
         let assets = match config.assets.owner.always_offered {

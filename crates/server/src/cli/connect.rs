@@ -345,7 +345,7 @@ impl PlannedSettingsChange {
 }
 
 /// Undoes the change that `record` describes in `current`, the text of a settings file. Returns
-/// `None` if that is impossible, or if it would change more than the server.
+/// `None` if that is impossible, or if it would change more than the server's entry.
 fn undo(
     place: ServerEntryLocation,
     record: &SettingsChangeRecord,

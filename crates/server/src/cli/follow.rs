@@ -119,7 +119,7 @@ impl ProgressDisplay {
         sink.with_log_level(Some(LogLevel::Info))
     }
 
-    /// Shows an update of the work. Waits if the queue is full.
+    /// Shows an update about the running call or job. Waits if too many updates are queued.
     pub(super) async fn show(&self, update: ProgressUpdate) {
         match self {
             Self::Live(live) => live.view().take(update),

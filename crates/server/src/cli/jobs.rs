@@ -23,7 +23,7 @@ use super::terminal_questions::ask_yes_no;
 use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runtime};
 use single::JobDisplayOptions;
 
-/// The number of jobs that the command requests at once.
+/// Number of stored jobs that `toolgate jobs` reads at once.
 const PAGE: usize = 500;
 
 #[derive(clap::Args)]

@@ -65,7 +65,7 @@ pub(super) struct RemoteKeyArgs {
 }
 
 impl RemoteKeyArgs {
-    /// Returns the key in the environment.
+    /// Returns the API key in the environment variable that the options name.
     pub(super) fn value(&self) -> anyhow::Result<String> {
         let RemoteServer { key, .. } = self.remote("")?;
         let variable = self.key_env.as_deref().unwrap_or(KEY_VARIABLE);
@@ -162,7 +162,7 @@ pub(super) async fn check_health(url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Converts the failure of a request to `server`.
+/// Converts the failure of a request to `server` into an error that names the server.
 pub(super) fn not_answered(failure: HttpRequestFailure, server: &str) -> anyhow::Error {
     match failure {
         // A server that answers a TLS handshake is running.

@@ -55,7 +55,8 @@ pub fn path(server: &ServerSection) -> anyhow::Result<Option<PathBuf>> {
     })
 }
 
-/// Reads the key file at `path`. Returns its content and its stamp, or `None` if it does not exist.
+/// Reads the key file at `path`. Returns its content and its stamp, which a change of the file also
+/// changes, or `None` if it does not exist.
 ///
 /// # Errors
 /// The file cannot be read or parsed, or other users could have written it.

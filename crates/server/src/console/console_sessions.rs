@@ -27,9 +27,10 @@ const ACT_ROLE: &str = "admin";
 /// Rights of a console session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConsoleRole {
-    /// The signed-in person sees everything.
+    /// The signed-in person may look at every page of the console, but not act.
     Viewer,
-    /// The signed-in person also acts: calls tools, answers questions, approves pins.
+    /// The signed-in person may look at every page of the console and act: call tools, answer
+    /// questions and approve pins.
     Admin,
 }
 

@@ -52,7 +52,8 @@ impl ReloadedKeys {
     }
 }
 
-/// Time of the last check of the key file, and the stamp of the content that was read.
+/// Time of the last check of the key file, and the stamp of the file at its last read, by which a
+/// change is recognized.
 struct KeyFileCheckState {
     checked_at: Instant,
     stamp: Option<EntryFingerprint>,

@@ -57,7 +57,8 @@ struct TlsCertificateFiles {
     key: PathBuf,
 }
 
-/// Time of the last check of the TLS files, and the stamps of the files that were read.
+/// Time of the last check of the TLS files, and the stamps of the files at their last read, by
+/// which a change is recognized.
 #[derive(Debug)]
 struct CertificateCheckState {
     checked_at: Instant,

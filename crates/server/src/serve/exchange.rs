@@ -215,7 +215,8 @@ impl HttpEndpoints {
         reply.unwrap_or_else(|| dialect.refuse(refusal))
     }
 
-    /// Takes the action that a dialect's `reading` demands. `id` is the id of an existing session.
+    /// Takes the action that a message demands. `reading` is the message as its dialect parsed it.
+    /// `id` is the id of an existing session.
     async fn act(
         &self,
         reading: ParsedFrame,

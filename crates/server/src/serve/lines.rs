@@ -34,8 +34,8 @@ pub struct LineStreamLimits {
     pub wrap_up: Duration,
 }
 
-/// Serves one client of a line-based stream until it closes its end or `shutdown` is cancelled,
-/// then lets calls in flight finish.
+/// Serves one client of a line-based stream until the client closes its end or `shutdown` is
+/// cancelled, then lets calls in flight finish.
 ///
 /// Ends at once if the client no longer reads.
 ///

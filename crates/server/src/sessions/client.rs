@@ -100,8 +100,8 @@ impl ConnectedClient {
         self.clone().act(reading, &self.session.caller, MessageMemory::default()).await;
     }
 
-    /// Takes the action that the dialect's `reading` of a message demands. Calls hold the `memory`
-    /// reserved for the message.
+    /// Takes the action that a client's message demands. `reading` is the message as its dialect
+    /// parsed it. Calls hold the `memory` reserved for the message.
     async fn act(self: Arc<Self>, reading: ParsedFrame, caller: &Caller, memory: MessageMemory) {
         match self.session.handle(reading) {
             FrameAction::Reply(reply) | FrameAction::CloseSession(reply) => self.send(reply).await,

@@ -47,8 +47,8 @@ pub(crate) enum RequestedFrameStream {
 }
 
 impl ClientSession {
-    /// Applies the dialect's reading of a frame to the session. Returns the action that the
-    /// transport must take.
+    /// Applies a client's frame to the session. `reading` is the frame as its dialect parsed it.
+    /// Returns the action that the transport must take.
     pub(crate) fn handle(&self, reading: ParsedFrame) -> FrameAction {
         match reading {
             ParsedFrame::Reply(reply) => FrameAction::Reply(self.redact_reply(reply)),

@@ -25,7 +25,8 @@ pub(crate) struct PendingEnvelope {
 impl PendingEnvelope {
     /// Creates the envelope of `request`, if its dialect uses envelopes or they are logged.
     ///
-    /// If the envelope's schema rejects the request, `request` becomes a refusal.
+    /// If the called tool or its input is not valid tool IO, replaces `request` by one that the
+    /// host refuses.
     pub(crate) fn for_request(
         host: &Host,
         request: &mut PendingRequest,
@@ -94,8 +95,8 @@ impl PendingEnvelope {
     }
 }
 
-/// Returns the envelope data of a request from a dialect without envelopes, or `None` if it is not
-/// logged.
+/// Returns the envelope data of a request from a dialect without envelopes, or `None` if requests
+/// of this kind are not logged.
 fn logged_origin(
     request: &HostRequest,
     dialect: &str,

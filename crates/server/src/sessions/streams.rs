@@ -57,7 +57,8 @@ struct EndedEventStreamList {
 }
 
 impl EndedEventStreams {
-    /// Adds the ended stream `log`, and empties the oldest streams if the common limit is exceeded.
+    /// Adds the ended stream `log`, and drops the events of the oldest streams if the ended streams
+    /// of all sessions exceed their size limit.
     fn add(&self, log: &Arc<EventStreamLog>) {
         let mut list = lock_mutex(&self.0);
         let EndedEventStreamList { logs, bytes } = &mut *list;

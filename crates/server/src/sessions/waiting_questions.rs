@@ -58,8 +58,9 @@ pub(crate) struct WaitingQuestions {
 }
 
 impl Default for WaitingQuestions {
-    /// Creates an empty set. Its numbers begin at random, so that a number that a person has read
-    /// before a restart, or at another server, does not name another question.
+    /// Creates an empty list of questions. They are numbered from a random number on, so that a
+    /// number that a person has read before a restart, or at another server, does not name another
+    /// question.
     fn default() -> Self {
         let mut bytes = [0; 4];
         let first = match getrandom::fill(&mut bytes) {
@@ -70,7 +71,8 @@ impl Default for WaitingQuestions {
     }
 }
 
-/// Entry of a question, which is removed when this value is dropped.
+/// Entry of a question in the list of questions that wait for an answer. Dropping this value
+/// removes the entry.
 pub(crate) struct WaitingEntry {
     questions: Arc<WaitingQuestions>,
     number: u64,
@@ -83,7 +85,8 @@ impl Drop for WaitingEntry {
 }
 
 impl WaitingQuestions {
-    /// Adds `question`, which `call` asks, to the list. A person's choice goes to `answer`.
+    /// Adds `question`, which `call` asks, to the list of questions that wait for an answer. A
+    /// person's choice goes to `answer`.
     pub(crate) fn add(
         self: &Arc<Self>,
         call: AskingCall,

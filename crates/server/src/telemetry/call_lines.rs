@@ -75,7 +75,7 @@ impl LogLineBudget {
         Self { since: Instant::now(), printed: 0, omitted: 0 }
     }
 
-    /// Returns the time that is left of the current second.
+    /// Returns the time until the next second, for which further lines about calls may be printed.
     fn left(&self) -> Duration {
         Duration::from_secs(1).saturating_sub(self.since.elapsed())
     }

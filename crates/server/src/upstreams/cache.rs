@@ -128,7 +128,8 @@ impl UpstreamCache {
     }
 
     /// Creates the cache for the upstreams in `tables`, stored in `folder`. The approved tools are
-    /// in the file `lock_file`, and `on_change` is the reaction to other tools.
+    /// in the file `lock_file`, and `on_change` is the reaction if an upstream has other tools than
+    /// the approved ones.
     pub(super) fn new(
         folder: Option<PathBuf>,
         (lock_file, on_change): (PathBuf, PinMismatchReaction),
@@ -164,8 +165,8 @@ impl UpstreamCache {
         let _ = self.host.set(Arc::downgrade(host));
     }
 
-    /// Warns about policy rules that match no tool, once the last upstream, `name`, has sent its
-    /// tools.
+    /// Records that the upstream `name` has sent its tools. Then warns about policy rules that
+    /// match no tool, except rules for tools of upstreams that have not sent theirs.
     fn check_rules_once_listed(&self, host: &Host, name: &str) {
         let mut unlisted = lock_mutex(&self.unlisted);
         if unlisted.remove(name).is_none() {

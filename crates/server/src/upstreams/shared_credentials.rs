@@ -12,7 +12,7 @@ use toolgate_host::{FleetCredential, FleetCredentialLock, FleetCredentials};
 use crate::config::Config;
 use crate::owned_files::{self, FileLinkPolicy};
 
-/// Purpose of the derived key.
+/// Purpose from which, with the session key, the encryption key of shared credentials is derived.
 const KEY_CONTEXT: &str = "toolgate 2026-11-28 sign-ins to upstreams that servers share";
 
 /// Credentials in the database of a fleet.
@@ -88,7 +88,8 @@ impl SharedCredentials {
 }
 
 impl CredentialSealer {
-    /// Creates a sealer whose key is derived from `secret`.
+    /// Creates a sealer of credentials. The encryption key is derived from `secret`, the session
+    /// key.
     fn new(secret: &[u8]) -> Self {
         let key = blake3::derive_key(KEY_CONTEXT, secret);
         let key = UnboundKey::new(&CHACHA20_POLY1305, &key).expect("a key of that length");
@@ -106,7 +107,7 @@ impl CredentialSealer {
         Some(bytes)
     }
 
-    /// Decrypts the credential `name`.
+    /// Decrypts `sealed`, the credential `name`. Returns `None` if another key or name was used.
     fn open(&self, name: &str, mut sealed: Vec<u8>) -> Option<String> {
         let (nonce, _) = sealed.split_first_chunk::<NONCE_LEN>()?;
         let nonce = Nonce::assume_unique_for_key(*nonce);

@@ -70,8 +70,8 @@ impl ServerEntryLocation<'_> {
     /// Returns the settings `text` with `entry` as the server's entry.
     ///
     /// # Errors
-    /// The text is invalid, has something else at this place, or cannot be edited without another
-    /// change.
+    /// The text is invalid, has another value in place of the server's entry or its table, or
+    /// cannot be edited without another change.
     pub(super) fn with_entry(&self, text: &str, entry: &Value) -> anyhow::Result<String> {
         let (mark, rest) = split_mark(text);
         let edited = match self.format {

@@ -28,12 +28,12 @@ pub(super) struct SettingsChangeRecord {
     after: String,
 }
 
-/// Result of undoing a change of a settings file.
+/// Result of undoing a change of a settings file: the state before the change.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SettingsUndoResult {
-    /// The settings file did not exist before the change.
+    /// There was no settings file before the change, so undoing the change deletes the file.
     NoFile,
-    /// Text of the settings file before the change.
+    /// The settings file had this text before the change, so undoing the change restores the text.
     Text(String),
 }
 

@@ -18,20 +18,20 @@ use toolgate_world::fetch::open_http_client;
 use crate::cli::remote::{RemoteKeyArgs, not_answered, parse_server_url};
 use crate::cli::{complain, print};
 
-/// Timeout of each answer.
+/// Time limit for each answer of the server to a request of `toolgate console`.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
-/// Path that ends a session.
+/// Path on the server that ends a console session.
 const SIGN_OUT_PATH: &str = "/console/sign-out";
-/// Largest answer to accept.
+/// Largest answer of the server to `toolgate console`, in bytes. A larger one is an error.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// Action at the console.
+/// Action that `toolgate console` takes at a running server.
 pub(super) enum ConsoleAction<'a> {
     /// Lists the calls that wait for a confirmation.
     Waiting,
-    /// Answers the confirmation with this number.
+    /// Gives the answer `allow` or `refuse` to the confirmation with this number.
     Answer(u64, &'static str),
-    /// Reconnects an upstream.
+    /// Reconnects the upstream with this name.
     Reconnect(&'a str),
 }
 
@@ -41,7 +41,8 @@ struct CommandSession<'a> {
     cookie: HeaderValue,
 }
 
-/// Takes `action` at the server `origin`. If the server `needs_key`, `key` names its variable.
+/// Takes `action` at the server `origin`. If the server `needs_key`, the options in `key` name the
+/// environment variable with the caller's API key.
 pub(super) async fn take(
     action: &ConsoleAction<'_>,
     origin: &str,
@@ -80,7 +81,8 @@ fn print_waiting(state: &Value) -> anyhow::Result<()> {
 }
 
 impl<'a> CommandSession<'a> {
-    /// Signs in at the server `origin` with a form field and its value.
+    /// Opens a console session at the server `origin`: submits the sign-in form with one field and
+    /// its value, a key or a token.
     async fn open(origin: &'a str, (field, value): (&str, String)) -> anyhow::Result<Self> {
         let body = Serializer::new(String::new()).append_pair(field, &value).finish();
         let response = send(origin, SIGN_IN_PATH, None, Some(body)).await?;
@@ -94,13 +96,15 @@ impl<'a> CommandSession<'a> {
         Ok(Self { origin, cookie })
     }
 
-    /// Returns the token for forms and the waiting calls.
+    /// Returns the console's state as JSON: the token that every form repeats, and the calls that
+    /// wait for a confirmation.
     async fn state(&self) -> anyhow::Result<Value> {
         let response = send(self.origin, "/console/questions", Some(&self.cookie), None).await?;
         serde_json::from_str(&text(response).await?).context("the server is of another version")
     }
 
-    /// Takes `action`. `state` is that of the console, and `csrf` its token for forms.
+    /// Takes `action` at the console. `state` is the console's state as JSON, and `csrf` the token
+    /// in it that every form repeats.
     async fn act(
         &self,
         action: &ConsoleAction<'_>,
@@ -139,7 +143,7 @@ impl<'a> CommandSession<'a> {
     }
 }
 
-/// Sends a form, or a request for a page.
+/// Submits a form to the console, or requests one of its pages.
 async fn send(
     origin: &str,
     path: &str,

@@ -82,7 +82,7 @@ impl<W: Write> ProgressLineWriter<W> {
         Self { out, stdout, stderr, last_line: String::new(), last_progress: String::new() }
     }
 
-    /// Writes progress updates until the queue ends.
+    /// Writes the queued progress updates as lines, until the queue ends.
     fn write_all_of(
         &mut self,
         mut waiting: Receiver<Option<ProgressUpdate>>,

@@ -38,7 +38,7 @@ pub(in crate::cli) struct ProgressView {
 /// Drawing state of the progress bar.
 enum ProgressBarState {
     Visible(ProgressBar),
-    /// The bar is hidden, because the terminal is used for something else.
+    /// The bar is hidden, because the terminal is used for something else, such as a question.
     Hidden,
     /// The bar has ended permanently.
     Ended,

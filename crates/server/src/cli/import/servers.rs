@@ -410,7 +410,9 @@ impl ImportedUpstream {
         }
     }
 
-    /// Converts a client's variables or headers. The one that `variable` names replaces a secret.
+    /// Converts a table of environment variables or HTTP headers of a client's entry. A secret
+    /// value is replaced by a reference to an environment variable, whose name the function
+    /// `variable` picks.
     fn convert_named(
         &mut self,
         all: Option<&Value>,

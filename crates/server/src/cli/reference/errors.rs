@@ -399,7 +399,8 @@ fn refusal_table() -> anyhow::Result<String> {
     Ok(table)
 }
 
-/// Returns the reply in `reading` of a dialect, if the request was refused.
+/// Returns the reply in `reading`, a request as its dialect parsed it, if the dialect refused the
+/// request.
 fn reply_of(reading: ParsedFrame) -> Option<Reply> {
     match reading {
         ParsedFrame::Reply(reply) => Some(reply),

@@ -41,8 +41,8 @@ pub(super) fn dialect(name: &str) -> anyhow::Result<Arc<dyn Dialect>> {
     found.with_context(|| format!("no dialect is named `{name}`"))
 }
 
-/// Sends `frames` as one client of the dialect `name` and returns the dialect's reading of the
-/// last.
+/// Sends `frames` as one client of the dialect `name`, and returns the last frame as the dialect
+/// parsed it.
 pub(super) fn read(name: &str, frames: &[MessageFrame]) -> anyhow::Result<ParsedFrame> {
     let mut conversation = dialect(name)?.start_conversation(&Caller::local());
     let mut last = None;
@@ -81,7 +81,8 @@ pub(super) fn rpc(method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
 }
 
-/// Returns the frames of an MCP client that makes one request over HTTP in `revision`.
+/// Returns the frames of an MCP client that makes one request over HTTP in the protocol revision
+/// `revision`.
 pub(super) fn mcp(revision: &McpRevision, method: &str, mut params: Value) -> Vec<MessageFrame> {
     let McpRevision { name, era, .. } = revision;
     match era {

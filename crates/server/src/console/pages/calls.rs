@@ -256,7 +256,8 @@ fn details(record: &ParsedAuditRecord, input: Option<&Value>) -> Markup {
     }
 }
 
-/// Returns an HTML table of the time that a call spent in each step.
+/// Returns an HTML table of the time that a call spent in each step, such as validation,
+/// confirmation and run.
 fn step_table(steps: &CallStepTimes) -> Markup {
     html! {
         h2 { "Time of each step" }

@@ -36,7 +36,7 @@ const UPSTREAMS_MAX: usize = 10;
 const QUESTIONS_MAX: usize = 10;
 /// Outcome of a call that ended with a question to its client.
 const ASKS: &str = "asks";
-/// Number of tools with the most failures on the page.
+/// Maximum number of tools in the list of tools with the most failures on the console's overview.
 const FAILING_MAX: usize = 5;
 /// Number of newest jobs that the console's overview searches for questions.
 const JOBS_MAX: usize = 100;
@@ -53,7 +53,7 @@ struct ToolFailures {
     tool: String,
     /// Number of failed calls of the tool.
     calls: u64,
-    /// Outcomes of the failed calls, each with its number.
+    /// Outcomes of the failed calls as text, each with the number of calls that ended so.
     outcomes: Vec<String>,
     newest: Option<ParsedAuditRecord>,
 }

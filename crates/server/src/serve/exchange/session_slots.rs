@@ -52,8 +52,8 @@ impl HttpEndpoints {
         Some(session)
     }
 
-    /// Registers `session`, which the message `frame` opened, under an unguessable id. Refuses it
-    /// if there are too many sessions.
+    /// Registers `session`, which the message `frame` opened, under an unguessable id. Refuses the
+    /// session if there are too many.
     pub(super) fn register_session(
         &self,
         reply: Reply,
