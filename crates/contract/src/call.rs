@@ -42,7 +42,8 @@ pub struct ToolCall {
     pub metadata: CallMetadata,
     /// The longest duration that the dialect allows for the call, if shorter than the deadline.
     pub time_limit: Option<Duration>,
-    /// Work of the call that a check has started before.
+    /// Work that the tool's check of the call ([`Tool::prepare`](crate::Tool::prepare)) has started
+    /// before the call runs.
     pub started_work: PreparedCallWork,
 }
 
@@ -69,15 +70,16 @@ pub struct CallMetadata {
     pub client: Option<&'static ClientProfile>,
 }
 
-/// Work that a check has started before the call, and that the call can finish. Clones share the
-/// work. The work is dropped with the call.
+/// Work that a tool's check of a call has started before the call runs, and that the call can
+/// finish. Clones share the work. The work is dropped with the call.
 #[derive(Clone, Default)]
 pub struct PreparedCallWork(Option<Arc<Mutex<Option<AnyPreparedWork>>>>);
 
 type AnyPreparedWork = Box<dyn Any + Send>;
 
 impl PreparedCallWork {
-    /// Creates a slot in which a check can leave work for the call.
+    /// Creates an empty store in which the tool's check of a call can leave started work for the
+    /// call.
     pub fn with_slot() -> Self {
         Self(Some(Arc::default()))
     }
@@ -86,31 +88,34 @@ impl PreparedCallWork {
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stores the work `begun`, which a check has started. Drops it if there is no slot.
+    /// Stores `begun`, the work that the tool's check of a call has started. Drops the work if
+    /// there is no call that could finish it.
     pub fn put(&self, begun: impl Any + Send) {
         if let Some(mut held) = self.lock() {
             *held = Some(Box::new(begun));
         }
     }
 
-    /// Removes and returns the work that a check has started, if its type is `T`.
+    /// Removes and returns the work that the tool's check of the call has started, if its type is
+    /// `T`.
     pub fn take<T: Any>(&self) -> Option<T> {
         let begun = self.lock()?.take()?;
         begun.downcast().ok().map(|begun| *begun)
     }
 
-    /// Returns true if a check has left started work.
+    /// Returns true if the tool's check of the call has left started work.
     pub fn has_work(&self) -> bool {
         self.lock().is_some_and(|held| held.is_some())
     }
 
-    /// Returns true if the work that a check has started has the type `T` and satisfies `so`.
+    /// Returns true if the work that the tool's check of the call has started has the type `T` and
+    /// satisfies `so`.
     pub fn matches<T: Any>(&self, so: impl FnOnce(&T) -> bool) -> bool {
         let Some(held) = self.lock() else { return false };
         held.as_ref().and_then(|begun| begun.downcast_ref()).is_some_and(so)
     }
 
-    /// Drops the work that a check has started.
+    /// Drops the work that the tool's check of the call has started.
     pub fn discard(&self) {
         let begun = self.lock().and_then(|mut held| held.take());
         drop(begun);
@@ -142,7 +147,8 @@ pub struct ToolContext {
     pub via: Option<&'static str>,
     /// True if the call is a job or will become one.
     pub as_job: bool,
-    /// Work of the call that a check has started before.
+    /// Work that the tool's check of the call ([`Tool::prepare`](crate::Tool::prepare)) has started
+    /// before the call runs.
     pub started_work: PreparedCallWork,
     /// The number of bytes that the caller may still write.
     pub write_budget: WriteBudget,

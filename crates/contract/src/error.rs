@@ -236,7 +236,8 @@ pub enum ToolErrorKind {
     NotAllowed,
     /// An item that the input names does not exist.
     NotFound,
-    /// The current state differs from the state that the caller expected. The value contains both.
+    /// The current state of an item differs from the state that the caller expected. The value
+    /// contains both.
     Conflict(Value),
     /// An item that the tool reads or writes exceeds a size limit.
     TooLarge,

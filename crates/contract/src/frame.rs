@@ -100,7 +100,8 @@ pub struct OutgoingFile {
     pub bytes: u64,
     /// The media type of the file, e.g. `image/png`.
     pub media_type: String,
-    /// A guard that is kept until the file is closed.
+    /// A guard that is kept until the file is closed, such as a permit that limits the number of
+    /// temporary zip files.
     pub guard: Option<Arc<dyn Any + Send + Sync>>,
 }
 

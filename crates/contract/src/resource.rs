@@ -56,7 +56,8 @@ pub trait ResourceSource: Send + Sync + 'static {
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>>;
-    /// Returns the URI patterns of the source's resources that are not all listed.
+    /// Returns URI templates for those resources of the source that [`ResourceSource::list`] does
+    /// not list one by one.
     fn templates(&self) -> Vec<ResourceTemplate> {
         Vec::new()
     }

@@ -19,7 +19,8 @@ struct ReportedProgramRuns {
 }
 
 impl SandboxReport {
-    /// Adds the sandbox profile of a program: its name and the layers that were missing.
+    /// Adds the sandbox profile of a program: its name and the layers of the sandbox that were
+    /// missing.
     pub fn add_profile(&self, how: String) {
         self.lock().profiles.insert(how);
     }

@@ -170,7 +170,7 @@ impl TypedToolResult for UnstructuredResult {
     }
 }
 
-/// Empty arguments.
+/// The arguments of a tool that has none: an empty object.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoInput {}

@@ -28,9 +28,9 @@ pub enum JobSupport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallEnding {
-    /// A program of the tool reported failure, by its exit code, a signal or a timeout.
+    /// The tool did its work, and no program that it ran reported failure.
     Done,
-    /// A program reported failure, by its exit code, a signal or a timeout.
+    /// A program that the tool ran reported failure, by its exit code, a signal or a timeout.
     ProgramFailed,
     /// The tool reported failure. Its content explains the reason.
     ToolFailed,
