@@ -118,7 +118,8 @@ impl Conversation for EnvelopeConversation {
     }
 }
 
-/// Creates the reading of an envelope dialect's request that is answered over `transport`.
+/// Converts `request` of an envelope dialect's client to the parsed message that the server acts
+/// on. The answer is sent over `transport`.
 fn request_reading(
     request: EnvelopeRequest,
     transport: EnvelopeTransport,
@@ -205,7 +206,7 @@ fn refusal_reply(why: &CallError) -> Reply {
     answers::line_reply(None, None, &envelope)
 }
 
-/// Creates the reading of a health check, which is its answer.
+/// Creates the reaction to a health check: an immediate answer, without a request to the host.
 fn health_reading() -> ParsedFrame {
     ParsedFrame::Reply(Reply::json(crate::rpc::to_json(&json!({ "status": "ok" }))))
 }

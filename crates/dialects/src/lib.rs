@@ -66,18 +66,18 @@ pub trait Dialect: Send + Sync + 'static {
     fn open_session(&self, reply: Reply, id: &str) -> Reply;
     /// Returns the reply to a client's message that the transport or the server rejected.
     fn refuse(&self, why: &FrameRefusal) -> Reply;
-    /// Returns the reading of a client's message that was rejected. By default, this is the reply
-    /// of [`Dialect::refuse`]. The body of an oversized message is empty.
+    /// Returns the reaction to a client's message that was rejected. By default, the reaction is
+    /// the reply of [`Dialect::refuse`]. The body of an oversized message is empty.
     fn reject_frame(&self, _frame: &MessageFrame, why: &FrameRefusal) -> ParsedFrame {
         ParsedFrame::Reply(self.refuse(why))
     }
-    /// Returns the reading of an HTTP request whose body was unreadable, if the dialect has a reply
-    /// for it.
+    /// Returns the reaction to an HTTP request whose body was unreadable, if the dialect has a
+    /// reply for such a request.
     fn reject_unreadable(&self, _head: &FrameMetadata, _why: &str) -> Option<ParsedFrame> {
         None
     }
-    /// Returns the reaction to a WebSocket that was rejected. By default, this is the reply of
-    /// [`Dialect::refuse`].
+    /// Returns the reaction to a WebSocket that was rejected. By default, the reaction is the reply
+    /// of [`Dialect::refuse`].
     fn reject_socket(
         &self,
         _head: &FrameMetadata,
@@ -179,7 +179,7 @@ pub enum FrameRefusal {
     },
     /// An earlier request with the same key is still in flight.
     DuplicateId {
-        /// The key of the request.
+        /// The key that both requests have.
         key: InFlightRequestKey,
     },
 }
@@ -274,7 +274,7 @@ pub struct PendingRequest {
 /// The way to ask a client questions about its request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QuestionChannel {
-    /// The client cannot be asked.
+    /// The client cannot be asked questions.
     Nobody,
     /// The request ends with the questions, and the client makes the request again with the
     /// answers.
@@ -317,7 +317,7 @@ pub enum DisconnectEffect {
 pub enum AcceptedAnswerForm {
     /// The answer is one message.
     Message,
-    /// The answer is a stream of events that ends with the message.
+    /// The answer is a stream of events, whose last event is the message that answers the request.
     Stream,
     /// The answer is a stream that the client can resume after an interruption.
     Resumable,
@@ -392,7 +392,8 @@ pub struct ChangeSubscription {
 /// The encoder for notifications of changes. Each method returns `None` if the dialect cannot
 /// express the notification.
 pub trait ChangeEncoder: Send + Sync + 'static {
-    /// Encodes the first message of a subscription, which confirms the active part `heard`.
+    /// Encodes the first message of a subscription, which confirms `heard`, the changes that the
+    /// subscription covers.
     fn encode_start(&self, heard: &ChangeFilter) -> Option<Bytes>;
     /// Encodes the notification of a change.
     fn encode_change(&self, change: &ServerChange) -> Option<Bytes>;

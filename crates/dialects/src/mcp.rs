@@ -266,7 +266,8 @@ impl McpConversation {
         }
     }
 
-    /// Reads a client's request. The era of the protocol is determined first, then the method.
+    /// Reads a client's request. Determines first whether the request belongs to a session or is
+    /// stateless, then its method.
     fn read_request(
         &mut self,
         frame: &MessageFrame,

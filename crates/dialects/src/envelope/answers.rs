@@ -18,7 +18,8 @@ use crate::tool_mentions::rename_tools_in_error;
 
 /// The version of every tool in the envelope dialect. No tool has had a breaking change yet.
 const TOOL_VERSION: &str = "1.0.0";
-/// No tool counts as deterministic, because results may change at any time.
+/// Value of `deterministic` for every tool in the envelope dialect. It is false, because results
+/// may change at any time.
 const IS_DETERMINISTIC: bool = false;
 
 /// The transport over which an envelope is sent.

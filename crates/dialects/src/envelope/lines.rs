@@ -82,7 +82,7 @@ pub(super) fn read_rejected(why: CallError) -> ParsedFrame {
     )
 }
 
-/// Creates the request for a line that could not be parsed. It is refused.
+/// Creates the request for a line that could not be parsed. The host refuses this request.
 fn unknown_line() -> EnvelopeRequest {
     requests::unknown(TRANSPORT, "rpc", "unknown")
 }

@@ -548,8 +548,9 @@ struct ServerIdentity<'a> {
 }
 
 impl<'a> CommonResultMembers<'a> {
-    /// Creates the stamp of a result. `ttl_ms` is the cache time in milliseconds, if a client may
-    /// cache the result. The scope is `private`, because results may depend on the caller.
+    /// Creates the members that every result of the protocol revision `revision` has. `ttl_ms` is
+    /// the cache time in milliseconds, if a client may cache the result. The scope is `private`,
+    /// because results may depend on the caller.
     pub(crate) fn new(revision: &McpRevision, facts: &'a ServerInfo, ttl_ms: Option<u64>) -> Self {
         match revision.era {
             SessionModel::Session => {
@@ -566,7 +567,7 @@ impl<'a> CommonResultMembers<'a> {
         }
     }
 
-    /// Returns the stamp of a result with the metadata `more`.
+    /// Returns the common members of a result, with the metadata `more` in `_meta`.
     fn with_meta(self, more: &MetaFields) -> Self {
         if more.is_empty() {
             return self;
@@ -575,13 +576,14 @@ impl<'a> CommonResultMembers<'a> {
         Self { meta, ..self }
     }
 
-    /// Returns true if the stamp has no member.
+    /// Returns true if there are no common members for this result.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { result_type, ttl_ms, cache_scope, meta } = self;
         result_type.is_none() && ttl_ms.is_none() && cache_scope.is_none() && meta.is_none()
     }
 
-    /// Returns the stamp in the form for the result of a call that became a task.
+    /// Returns the common members of a result in the form for the result of a call that became a
+    /// task.
     pub(crate) fn into_task_stamp(self) -> Self {
         Self { result_type: self.result_type.map(|_| "task"), ..self }
     }

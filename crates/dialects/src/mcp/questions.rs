@@ -63,8 +63,8 @@ pub(crate) fn required_capability(kind: QuestionKind) -> Value {
     }
 }
 
-/// Parses the parts of a stateless request that concern questions: the supported kinds, the answers
-/// and the state.
+/// Parses the parts of a stateless request that concern questions: the kinds of question that the
+/// client supports, its answers, and the request state that the server sent with the questions.
 pub(crate) fn parse_question_mode(
     id: &RequestId,
     params: &RpcParams,

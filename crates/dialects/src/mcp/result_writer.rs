@@ -16,8 +16,8 @@ use super::message::RequestId;
 /// escaped again.
 const REPEATED_BYTES_MIN: usize = 64;
 
-/// The number of bytes of a text that are searched at once for characters to escape. A line of text
-/// is longer.
+/// The number of bytes of a text that are searched at once for characters to escape. Most lines are
+/// longer, so many such blocks contain no character to escape and need no closer look.
 const BLOCK_BYTES: usize = 32;
 
 /// Serializes `result` as the JSON-RPC answer to the request `id`.
@@ -76,8 +76,8 @@ impl<'t> CallResultWriter<'t> {
         serde_json::to_writer(&mut self.json, value).expect("a message is JSON");
     }
 
-    /// Writes the text that consists of `start` and `end`. If `end` is empty, the text may be
-    /// copied later.
+    /// Writes the text that consists of `start` and `end`. If `end` is empty, remembers a long
+    /// text, so that its escaped form is copied if the text occurs again.
     fn write_first_text(&mut self, start: &'t str, end: &str) {
         let from = self.json.len();
         self.json.push(b'"');

@@ -9,7 +9,7 @@ use crate::rpc;
 pub struct McpRevision {
     /// The version string of the revision.
     pub name: &'static str,
-    /// The way a client begins in this revision, and how long its settings apply.
+    /// The way a client begins a conversation in this revision: with `initialize` or without.
     pub era: SessionModel,
     /// Support for batches of messages.
     pub batches: BatchSupport,
@@ -41,10 +41,12 @@ pub struct McpRevision {
     pub anonymous_errors: bool,
 }
 
-/// The way an MCP client begins in a revision.
+/// The way an MCP client begins a conversation in a protocol revision, and the time for which its
+/// settings apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionModel {
-    /// The client begins with `initialize`. Its settings apply to the session that this opens.
+    /// The client begins with `initialize`, which opens a session. The client's settings apply to
+    /// the whole session.
     Session,
     /// The client begins with any request. Each request contains the client's settings, and each
     /// result names its type.
@@ -69,7 +71,8 @@ pub enum BadInputReply {
     Result,
 }
 
-/// The kinds of content blocks of a protocol revision. Each includes those before.
+/// The kinds of content blocks of a protocol revision. Each variant includes the content blocks of
+/// the variants before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentBlockSupport {
     /// Content blocks of text, images and embedded resources.
@@ -213,12 +216,14 @@ impl McpRevision {
         WITHOUT_TASKS.iter().find(|row| row.name == self.name).unwrap_or(&WITHOUT_TASKS[0])
     }
 
-    /// Returns the protocol revision with the version string `name`, if it belongs to `era`.
+    /// Returns the protocol revision with the version string `name`, if clients of this revision
+    /// begin a conversation as `era` says.
     pub fn find(name: &str, era: SessionModel) -> Option<&'static Self> {
         REVISIONS.iter().find(|row| row.name == name && row.era == era)
     }
 
-    /// Returns the version strings of an era's protocol revisions, newest first.
+    /// Returns the version strings of the protocol revisions in which clients begin a conversation
+    /// as `era` says, newest first.
     pub fn names(era: SessionModel) -> Vec<&'static str> {
         REVISIONS.iter().filter(|row| row.era == era).map(|row| row.name).collect()
     }
@@ -236,7 +241,7 @@ impl McpRevision {
         }
     }
 
-    /// Returns the newest protocol revision of `era`.
+    /// Returns the newest protocol revision in which clients begin a conversation as `era` says.
     pub fn newest(era: SessionModel) -> &'static Self {
         match era {
             SessionModel::Stateless => &REVISIONS[0],

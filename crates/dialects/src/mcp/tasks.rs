@@ -409,7 +409,7 @@ fn status_message(job: &JobSnapshot) -> Option<Cow<'_, str>> {
 pub(crate) struct TaskEventEncoder {
     pub(crate) revision: &'static McpRevision,
     pub(crate) notifications: RequestedNotifications,
-    /// The job of the task at its creation.
+    /// The task's job as it was when the task was created.
     pub(crate) job: JobSnapshot,
 }
 

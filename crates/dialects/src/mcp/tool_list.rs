@@ -110,8 +110,8 @@ struct ToolExecutionInfo {
 }
 
 impl ToolExecutionInfo {
-    /// Converts a tool's support for jobs. `None` if the tool never runs as a task, which clients
-    /// assume.
+    /// Converts a tool's support for jobs to its support for MCP tasks. `None` if the tool never
+    /// runs as a task, which clients assume.
     fn new(job: JobSupport) -> Option<Self> {
         let task_support = match job {
             JobSupport::Never => return None,

@@ -240,7 +240,9 @@ fn read_call(
     ))
 }
 
-/// Converts the `arguments` of a call of `tool` to a catalog tool's, if `tool` starts a job.
+/// Converts `arguments` of a call that starts a job, if they name a tool of the workstation
+/// contract, to arguments that name the catalog tool. Returns the `arguments` of calls of other
+/// tools unchanged.
 fn job_arguments_of(
     tool: &str,
     arguments: Map<String, Value>,

@@ -13,7 +13,7 @@ const DIFF_BYTES_MAX: u64 = 1 << 20;
 /// The limit of a file that a call requests, in bytes. It is so high that only the server's own
 /// limit applies.
 const FILE_BYTES_MAX: u64 = 1 << 40;
-/// The limit of names in a folder that a call requests.
+/// The maximum number of names that a call requests if it lists a folder.
 const NAMES_MAX: u64 = 10_000;
 
 /// A tool of the workstation contract.
@@ -410,8 +410,8 @@ fn problem(name: &str, message: String) -> ValidationProblem {
     ValidationProblem { pointer: format!("/{name}"), message }
 }
 
-/// Converts the `arguments` with which a job is started to the catalog's, if they name a tool of
-/// the workstation contract.
+/// Converts the `arguments` of a call that starts a job. If they name a tool of the workstation
+/// contract, the result names the catalog tool that implements it, with the input for that tool.
 pub(crate) fn job_arguments(
     mut arguments: Map<String, Value>,
 ) -> Result<Map<String, Value>, Vec<ValidationProblem>> {

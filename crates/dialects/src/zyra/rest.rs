@@ -142,8 +142,8 @@ fn request_reading(request: HostRequest, view: ZyraReplyContent) -> ParsedFrame 
     })
 }
 
-/// The encoder for the answer to one request of a Zyra client, with the selected view of the
-/// answer.
+/// The encoder for the answer to one request of a Zyra client, with the kind of content that the
+/// reply has, such as a job or the list of its files.
 struct ZyraRestEncoder {
     view: ZyraReplyContent,
 }

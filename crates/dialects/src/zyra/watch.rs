@@ -23,7 +23,7 @@ const MAX_MS: MillisecondsParam = MillisecondsParam { min: 0, default: 10_000, m
 /// The keys of messages about a job, from which the query parameter `stream` selects.
 const KEYS: [&str; 7] =
     ["stdout", "stderr", "progress", "message", "status", "exit_code", "output_file"];
-/// The first progress of a job, which has not reported any progress yet.
+/// Progress of zero, for a job that has not reported any progress yet.
 const NO_PROGRESS: JobEventKind = JobEventKind::Progress { fraction: 0.0, message: None };
 
 /// The range and default of a query parameter in milliseconds. Values outside the range are
@@ -157,14 +157,16 @@ impl JobEventEncoder for JobSocketEncoder {
     }
 }
 
-/// The keys of messages about a job that the client selected. Without any, all are selected.
+/// The keys that messages about a job contain, as the client selected them. If the client selected
+/// none, all are contained.
 #[derive(Debug, PartialEq, Eq)]
 struct MessageKeySelection {
     keys: Vec<&'static str>,
 }
 
 impl MessageKeySelection {
-    /// Parses the query parameter `stream`, which selects keys.
+    /// Parses the query parameter `stream`, which selects the keys that messages about a job
+    /// contain.
     fn parse(query: &str) -> Result<Self, String> {
         let selected =
             single_query_value(query, "stream")?.unwrap_or_default().to_ascii_lowercase();
@@ -176,7 +178,7 @@ impl MessageKeySelection {
         Ok(Self { keys: keys.collect::<Result<_, _>>()? })
     }
 
-    /// Returns true if the client selected the key `name`.
+    /// Returns true if messages about a job contain the key `name`, as the client selected.
     fn includes(&self, name: &str) -> bool {
         self.keys.is_empty() || self.keys.contains(&name)
     }
@@ -242,7 +244,7 @@ struct SentJobEvents(Mutex<SentJobEventState>);
 
 #[derive(Debug, Default)]
 struct SentJobEventState {
-    /// The last progress that the watcher received.
+    /// The last progress of the job that the watcher received.
     progress: Option<f64>,
     /// True if the watcher has received output of the job.
     has_output: bool,
