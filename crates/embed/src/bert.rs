@@ -13,7 +13,7 @@ use crate::weights::ModelWeights;
 /// A BERT network with packed weights.
 #[derive(Debug)]
 pub(crate) struct BertNetwork {
-    /// Embeddings of all tokens, concatenated.
+    /// Embeddings of all tokens of the vocabulary, concatenated.
     token_embeddings: Vec<f32>,
     /// Embedding of each position, plus the embedding of the first segment.
     position_embeddings: Vec<f32>,

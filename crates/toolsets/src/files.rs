@@ -50,7 +50,7 @@ pub use write::WriteFile;
 pub(crate) const FOLDER_ALIASES: &[(&str, &str)] =
     &[("dir", "path"), ("directory", "path"), ("folder", "path")];
 
-/// Returns all tools of this toolset, for the files beneath `root`.
+/// Returns all `files` tools, for the files beneath `root`.
 pub fn tools(root: &Root, settings: &FileSettings) -> Vec<Arc<dyn AnyTool>> {
     let root = &root.clone().with_rules(&settings.rules());
     let settings = &Arc::new(settings.clone());

@@ -222,7 +222,7 @@ fn is_block_header(value: &str) -> bool {
 }
 
 /// Returns the key of an entry and its lines with two spaces for each tab that indents them, if the
-/// entry is broken without them.
+/// tabs make the entry invalid YAML.
 fn indent_with_spaces<'l>(entry: &[&'l str]) -> Option<(&'l str, String)> {
     let (key, _) = entry.first()?.split_once(':')?;
     if !entry.iter().any(|line| line.starts_with('\t')) {

@@ -443,7 +443,7 @@ fn keyword<'e>(error: &'e ValidationError<'_>) -> Option<&'e str> {
     keyword
 }
 
-/// Returns the types in `kind`, for a schema whose text is not found.
+/// Returns the JSON types that `kind` expects, for a schema whose text is not found.
 fn types(kind: &TypeKind) -> String {
     match kind {
         TypeKind::Single(one) => format!("'{one}'"),

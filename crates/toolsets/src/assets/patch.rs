@@ -56,7 +56,7 @@ pub(super) fn patch_between(
 /// A JSON Patch while it is computed.
 struct JsonPatchBuilder<'w> {
     operations: Vec<JsonPatchOperation>,
-    /// The size of the patch as JSON, without the escaping of its paths.
+    /// The size of the patch as JSON, in bytes, without the escaping of its paths.
     bytes: usize,
     compared: usize,
     watch: &'w DiskWorkMonitor,

@@ -65,7 +65,8 @@ pub(super) struct AssetFiles {
 pub(super) struct AssetSchema {
     /// The path of the schema's file in the folder of schemas, without `.schema.json` or `.json`.
     pub(super) name: String,
-    /// The folder of schemas as it was configured, and the name with `.json`.
+    /// The path that `assets.list_schemas` shows: the folder of schemas as it was configured, and
+    /// the name with `.json`.
     pub(super) listed_path: String,
     /// The schema's file, parsed as JSON.
     pub(super) document: Arc<Value>,
@@ -212,8 +213,8 @@ impl AssetSnapshot {
 
     /// Validates an untrusted `asset` against the schema `name`.
     ///
-    /// Refuses an asset with too long pointers, and stops when `watch` ends. After 10 s, no text
-    /// matches a pattern any more.
+    /// Refuses an asset if the JSON Pointers to its values are too long in total, and stops when
+    /// `watch` ends. After 10 s, no text matches a pattern any more.
     pub(super) fn validate_untrusted(
         &self,
         asset: &Value,
@@ -318,8 +319,8 @@ fn open_folder(
     }
 }
 
-/// Parses `files` of `folder` as schemas, and prepares their validators. If two have the same name,
-/// the one called `.schema.json` wins.
+/// Parses `files` of `folder` as schemas, and prepares their validators. If two files have the same
+/// schema name, the one that ends in `.schema.json` wins.
 fn parse_schemas(
     folder: Option<&AssetFolder>,
     files: &BTreeMap<String, Arc<str>>,

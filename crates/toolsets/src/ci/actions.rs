@@ -24,7 +24,8 @@ const OUTPUT_BYTES: usize = 8 << 10;
 /// explain the others.
 const FAILURES_MAX: usize = 50;
 
-/// The maximum number of times that a restore runs again after a person has allowed further hosts.
+/// The maximum number of times that a restore of dependencies runs again after a person has allowed
+/// further hosts.
 const FURTHER_RUNS_MAX: usize = 3;
 
 /// The maximum number of suffixes of a printed file path that are looked up in the workspace.
@@ -172,8 +173,8 @@ impl CiContext {
         })
     }
 
-    /// Runs the command `run` to its end. A restore gets the hosts of its registry, and runs again
-    /// after a person has allowed further hosts.
+    /// Runs the command `run` to its end. A restore of dependencies may reach the hosts of its
+    /// package registry, and runs again after a person has allowed further hosts.
     async fn run_with_hosts(
         &self,
         ctx: &ToolContext,
@@ -249,7 +250,7 @@ impl CiContext {
         Ok((outcome, reader.into_inner().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Returns the server's virtual environment, if it is passed to programs.
+    /// Returns the folder of the server's Python virtual environment, if it is passed to programs.
     pub(super) fn virtual_env(&self) -> Option<String> {
         self.variables().remove("VIRTUAL_ENV").filter(|venv| !venv.is_empty())
     }
@@ -359,7 +360,8 @@ fn choose_project(
     })
 }
 
-/// Rephrases the refusal of a program that the project chose, not the caller.
+/// Rephrases the error for a refused program, because the project chose the program, not the
+/// caller.
 fn unavailable_program(program: &str, err: ToolError) -> ToolError {
     match err.fault {
         ToolErrorKind::Invalid { .. } => {

@@ -58,7 +58,7 @@ pub(super) struct ProjectProperties {
     pub(super) python: String,
     /// The Python interpreter of the project's own virtual environment.
     pub(super) interpreter: Option<String>,
-    /// The server's virtual environment, if it is passed to programs.
+    /// The folder of the server's Python virtual environment, if it is passed to programs.
     pub(super) virtual_env: Option<String>,
 }
 
@@ -249,8 +249,8 @@ impl ProjectProperties {
         ))
     }
 
-    /// Returns a `pip install` command. Fails without a virtual environment, because it would
-    /// change the machine's own Python.
+    /// Returns a `pip install` command. Fails without a virtual environment, because the command
+    /// would then change the machine's own Python.
     fn pip_install(&self, what: &str) -> Result<Vec<String>, String> {
         let active = self.virtual_env.as_ref().map(|venv| format!("{venv}/bin/python"));
         let interpreter = self.interpreter.clone().or(active).ok_or(

@@ -40,7 +40,8 @@ trait OutputLineParser: Send {
         found: &mut ParserFindings,
     ) -> Option<Cow<'l, str>>;
 
-    /// Processes the end of a program's output, and adds what is left to `found`.
+    /// Processes the end of a program's output, and adds the failures and counts that are still
+    /// pending to `found`.
     fn finish(&mut self, found: &mut ParserFindings);
 }
 
@@ -50,7 +51,7 @@ pub(super) struct OutputParserState {
     found: ParserFindings,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    /// The last part of the text that a result shows of the output.
+    /// The end of the output, as a result shows it.
     tail: VecDeque<u8>,
     tail_bytes_max: usize,
     is_cut: bool,

@@ -21,14 +21,15 @@ const CARGO_DEFAULT: &str = "registry+https://github.com/rust-lang/crates.io-ind
 pub(super) struct ProjectHost {
     /// The rule for the setting `sandbox.hosts` that allows the host.
     pub(super) rule: String,
-    /// The host in the form in which hosts are compared.
+    /// The host, normalized for comparison with host rules.
     pub(super) host: String,
     pub(super) port: u16,
     /// The file, relative to the project.
     pub(super) file: &'static str,
 }
 
-/// A project file that may name hosts of registries. Only lines with one of the markers count.
+/// A project file that may name hosts of registries. Only lines that contain one of its `markers`
+/// are searched.
 struct HostFile {
     name: &'static str,
     markers: &'static [&'static str],

@@ -63,8 +63,8 @@ pub(super) fn find_nearest(
     find_below(root, folder, NestedProjectHandling::Skipped, watch)
 }
 
-/// Finds projects like [`find_nearest`], and also all projects below `folder`, including nested
-/// projects.
+/// Finds all projects in and below `folder`, including nested projects. If `folder` itself has
+/// none, also finds those of the folders around it.
 pub(super) fn find_all(
     root: &Root,
     folder: &str,

@@ -67,7 +67,7 @@ fn split_options(text: &str) -> Vec<String> {
 }
 
 /// Returns the options of a project without those that turn off pytest's output or its list of
-/// failed tests, in the form of `addopts`. Returns `None` if it sets no such option.
+/// failed tests, in the form of `addopts`. Returns `None` if the project sets no such option.
 pub(super) fn options_with_output(settings: &str) -> Option<String> {
     let words = parse_addopts(settings)?;
     let is_hiding = |(at, word): (usize, &String)| match word.as_str() {

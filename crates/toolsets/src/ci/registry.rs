@@ -28,11 +28,13 @@ const OFFLINE_OPTIONS: [&str; 2] = ["--offline", "--no-index"];
 /// The key of the question whether a restore may reach the registry that the user's settings name.
 /// The user's own call at a terminal answers it.
 pub const OWN_REGISTRY_QUESTION: &str = "restore_registry";
-/// The start of the key of the question that also names hosts of the project.
+/// The start of the key of the question whether a restore may also reach hosts that only files of
+/// the project name.
 const PROJECT_HOSTS_QUESTION: &str = "restore_project_hosts";
-/// The start of the key of the question about hosts that were refused.
+/// The start of the key of the question whether a restore may also reach hosts that were refused to
+/// it.
 const REFUSED_HOSTS_QUESTION: &str = "restore_hosts";
-/// The number of characters of a hash that name a question.
+/// The number of characters of a hash in the key of a question.
 const HASH_CHARS: usize = 16;
 
 /// The access that a restore of dependencies has to package registries.
@@ -69,7 +71,7 @@ pub(super) fn host_sources(kind: BuildTool, command: &[String]) -> &'static [Hos
 
 impl CiContext {
     /// Returns the access of a restore of `project` with `command` to package registries. `None` if
-    /// the settings decide otherwise, or if the user's registry cannot be found out.
+    /// the settings deny access to the user's registry, or if that registry is unknown.
     ///
     /// # Errors
     /// The call was cancelled, or a person was asked and did not agree.

@@ -139,7 +139,7 @@ impl CiTestCounts {
         *count = Some(count.unwrap_or(0).saturating_add(more));
     }
 
-    /// Adds the counts of `more`.
+    /// Adds the counts of `more` to these counts.
     pub(super) fn add(&mut self, more: &Self) {
         for (count, more) in [
             (&mut self.passed, more.passed),
@@ -292,8 +292,8 @@ impl CiReport {
         }
     }
 
-    /// Returns the part of the output that the report's text shows. Failed tests say most of it
-    /// already.
+    /// Returns the part of the output that the report's text shows. The part is short if the report
+    /// lists all failed tests with their messages.
     fn shown_output(&self) -> &str {
         let is_listed = self.failures_left_out == 0 && self.failures.len() <= SHOWN_MAX;
         match is_listed && !self.is_output_wanted && are_failed_tests(&self.failures) {

@@ -123,7 +123,7 @@ impl RunCommandLine {
     }
 }
 
-/// Converts an error of `exec`, so that it names the fields of this tool's input.
+/// Converts an error of `exec.run`, so that it names the input fields of `ci.run`.
 fn with_folder_pointer(err: ToolError) -> ToolError {
     let is_cwd = matches!(
         &err.fault,

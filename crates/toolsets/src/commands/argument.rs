@@ -13,7 +13,8 @@ pub(super) struct CommandArgument {
     pub(super) note: ArgumentTypeNote,
     /// The program's own default for the argument. It is documented in the schema but never passed.
     pub(super) assumed: Option<Value>,
-    /// The JSON Schema of the argument, if it has no type note.
+    /// The JSON Schema of the argument, if it is declared by a schema instead of a type note such
+    /// as `"string!"`.
     pub(super) schema: Option<Value>,
     pub(super) aliases: Vec<String>,
     pub(super) option: String,

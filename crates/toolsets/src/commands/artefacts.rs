@@ -44,9 +44,9 @@ pub(super) struct ArtefactFolders<'f> {
 /// A pattern whose placeholders are replaced by argument values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArtefactQuery {
-    /// Files in the workspace, or in another folder if there is a `base`.
+    /// A search for files in the workspace, or in the folder `base` if it is set.
     Within { base: Option<PathBuf>, search: ArtefactFileQuery },
-    /// A path outside all folders of artefacts.
+    /// A path outside all folders in which the program may write artefacts.
     Outside(String),
     /// A pattern that no artefact can match.
     Impossible,
@@ -75,7 +75,7 @@ pub(super) struct CollectedArtefacts {
 }
 
 impl ArtefactPattern {
-    /// Parses an artefact pattern. `find` looks up the arguments that it names.
+    /// Parses an artefact pattern. `find` looks up an argument that the pattern names in braces.
     pub(super) fn parse(
         pattern: &str,
         arguments: &[CommandArgument],

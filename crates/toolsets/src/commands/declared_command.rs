@@ -179,7 +179,7 @@ impl DeclaredCommand {
     }
 }
 
-/// Replaces `-` with `_`, because names do not distinguish them.
+/// Replaces `-` with `_` in `name`, because argument names do not distinguish the two characters.
 pub(super) fn snake(name: &str) -> String {
     name.replace('-', "_")
 }

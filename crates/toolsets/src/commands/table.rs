@@ -149,13 +149,13 @@ pub(super) enum ListOptionStyle {
 /// Permission for values that begin with `-`, if they are words of their own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum LeadingDashPolicy {
-    /// Not allowed in places where a program could read an option. A number, or `-` alone, is still
-    /// allowed after an option.
+    /// A value that starts with `-` is refused where the program could take it for an option. A
+    /// number, or `-` alone, is still allowed as the value of an option.
     #[default]
     Never,
-    /// A single `-` is allowed anywhere.
+    /// A value that is a single `-` is allowed anywhere. Other values are treated as with `Never`.
     Alone,
-    /// Any value is allowed.
+    /// Any value is allowed, even one that starts with `-`.
     Any,
 }
 

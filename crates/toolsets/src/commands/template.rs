@@ -37,7 +37,8 @@ pub(super) enum RawTemplatePiece<'t> {
 }
 
 impl ArgvTemplateItem {
-    /// Parses one element of a template. `find` looks up the arguments that it names.
+    /// Parses one element of a template. `find` looks up an argument that the element names in
+    /// braces.
     pub(super) fn parse(
         element: &str,
         arguments: &[CommandArgument],

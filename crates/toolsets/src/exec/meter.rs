@@ -21,7 +21,7 @@ impl<'m> OutputProgressParser<'m> {
     }
 
     /// Returns the done and total amounts from the last line of `text` that has them. `None` unless
-    /// the share has increased.
+    /// the share of the work that is done has increased.
     pub(crate) fn read(&mut self, text: &str) -> Option<(f64, f64)> {
         let (done, total) =
             text.rsplit(['\n', '\r']).find_map(|line| self.last_match(line.as_bytes()))?;

@@ -113,7 +113,8 @@ impl WorkspacePrograms {
         self.report_outcome(ctx, ended)
     }
 
-    /// Notes the confinement of a program that has ended, and creates its result.
+    /// Creates the result of a program that has ended. Adds its sandbox profile and refused hosts
+    /// to the report of the call.
     fn report_outcome(
         &self,
         ctx: &ToolContext,

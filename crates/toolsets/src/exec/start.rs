@@ -16,8 +16,8 @@ use super::run::{RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};
 use super::trace_variables::set_trace_variables;
 use toolgate_world::processes::{ProgramRunLimits, ProgramStartRequest, refused_variable};
 
-/// The time between asking a program to stop and killing it. Most programs clean up faster, and a
-/// caller who cancels waits for it.
+/// The time between asking a program to stop and killing it. Most programs clean up faster. The
+/// time is short because a caller who cancels waits for the end.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The bytes of each output stream in a result, if the call sets no number. An agent can read this

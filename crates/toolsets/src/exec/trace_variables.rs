@@ -7,8 +7,8 @@ use toolgate_contract::TraceContext;
 
 /// Sets the trace variables in `env` to `trace`, if there is one.
 ///
-/// Variables for parts that the call did not send are removed, so that the server's own do not leak
-/// in.
+/// Variables for parts of the trace context that the call did not send are removed, so that the
+/// server's own do not leak in.
 pub(crate) fn set_trace_variables(
     env: &mut BTreeMap<OsString, OsString>,
     trace: Option<&TraceContext>,

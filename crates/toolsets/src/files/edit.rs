@@ -197,7 +197,7 @@ fn edit(
     }
 }
 
-/// The state of one `files.edit` call.
+/// The input, settings and limits of one `files.edit` call, with the methods that make its edits.
 struct FileEditor<'e> {
     root: &'e Root,
     settings: &'e FileSettings,
@@ -287,7 +287,8 @@ impl FileEditor<'_> {
         self.write_reserved(edit)
     }
 
-    /// Writes a checked edit, whose bytes are reserved, unless the call is a dry run.
+    /// Writes a checked edit, unless the call is a dry run. Its bytes must already be reserved in
+    /// the write budget.
     fn write_reserved(&self, edit: CheckedFileEdit) -> Result<EditFileOutput, ToolError> {
         let CheckedFileEdit { path, meta, etag, new, diff, diff_truncated, replacements } = edit;
         let dry_run = self.input.dry_run;

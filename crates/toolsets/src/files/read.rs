@@ -27,7 +27,7 @@ const INLINE_BYTES_MAX: u64 = 64 << 10;
 /// Maximum number of bytes that a file's content takes in JSON, where control characters take more
 /// room than in the file.
 const ESCAPED_BYTES_MAX: usize = 20 << 20;
-/// Bytes of a file whose control characters are counted together.
+/// Number of bytes of a file whose control characters are counted in one step.
 const ESCAPED_BLOCK_BYTES: usize = 64 << 10;
 
 /// The `files.read` tool.

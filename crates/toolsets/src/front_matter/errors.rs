@@ -43,7 +43,8 @@ fn unknown_key_message(key: &str, known: &[&str]) -> String {
     }
 }
 
-/// Returns `message` without its line number, which counts from the YAML and not from the file.
+/// Returns `message` without its line number, which would mislead: it counts lines of the front
+/// matter, not of the whole file.
 fn without_location(message: &str) -> String {
     let message = message.lines().next().unwrap_or_default();
     let message = message.split(" at line ").next().unwrap_or(message);

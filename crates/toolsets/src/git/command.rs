@@ -23,7 +23,7 @@ use toolgate_world::programs::ResolvedProgram;
 pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
 /// Time limit for git in one call. Without other programs, git answers much sooner.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Time limit for git where it may run hooks and filters, such as tests before a commit.
+/// Time limit for git if it may run hooks and filters, such as tests before a commit.
 const TIMEOUT_WITH_PROGRAMS: Duration = Duration::from_secs(600);
 /// Maximum number of characters of git's error output in an error.
 const ERROR_CHARS_MAX: usize = 2000;
@@ -129,7 +129,8 @@ impl<'g> GitCommand<'g> {
         self
     }
 
-    /// Lets the command see `outside`, and change it if the command changes a repository.
+    /// Lets the command see the repository `outside`, and change that repository if it is a command
+    /// that makes changes.
     pub(super) fn in_outside(mut self, outside: &'g OutsideRepository) -> Self {
         self.outside = Some(outside);
         self

@@ -54,7 +54,7 @@ pub(super) struct OutsideRepository {
 
 impl OutsideRepository {
     /// Finds the repository around the workspace `root`. Returns `None` if the workspace has its
-    /// own repository, is a bare one, or has none at all.
+    /// own repository, is itself a bare repository, or belongs to no repository.
     pub(super) fn find(root: &Root) -> Option<Self> {
         if is_bare_repository(root, ".") {
             return None;
@@ -146,7 +146,7 @@ impl OutsideRepository {
     }
 }
 
-/// Returns true if `folder` of the workspace is a bare repository. It does not belong to a
+/// Returns true if `folder` of the workspace is a bare repository, which does not belong to a
 /// repository around it.
 pub(super) fn is_bare_repository(root: &Root, folder: &str) -> bool {
     let has = |name: &str, expected: EntryKind| {

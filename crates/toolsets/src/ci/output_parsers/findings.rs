@@ -30,8 +30,8 @@ impl ParserFindings {
         }
     }
 
-    /// Adds the `failure` of a test, unless the list is full. Tests of the same name in two
-    /// programs may fail alike.
+    /// Adds the `failure` of a test, unless the list is full. Keeps duplicates, because tests of
+    /// the same name in two programs may fail alike.
     pub(super) fn push_test(&mut self, failure: CiFailure) {
         self.add(with_short_message(failure));
     }

@@ -267,7 +267,7 @@ impl PendingPytestFailure {
     }
 
     /// Reads a line about a failed doctest: the example, the expected and the printed text, and the
-    /// place.
+    /// location.
     fn add_doctest_line(&mut self, line: &str) {
         let place = line.strip_suffix(": DocTestFailure");
         let place = place.or_else(|| line.strip_suffix(": UnexpectedException"));

@@ -5,8 +5,8 @@ use super::super::report::{CiFailure, FailureSeverity};
 /// A line of pytest's summary: `FAILED test_a.py::test_b - assert 1 == 2`.
 pub(super) struct PytestSummaryLine {
     pub(super) kind: SummaryLineKind,
-    /// The id, and after ` - ` the message. Both can contain ` - `. The description of a subtest
-    /// comes first: `[message] (number=1) test_a.py::test_b`.
+    /// The id of the failed test, and after ` - ` the message. Both can contain ` - `. The
+    /// description of a subtest comes first: `[message] (number=1) test_a.py::test_b`.
     text: String,
 }
 
@@ -53,7 +53,8 @@ impl PytestSummaryLine {
         Some((&text[..end], text[end..].strip_prefix(" - ").unwrap_or_default()))
     }
 
-    /// Converts this line to a failure, for one that pytest printed without a heading.
+    /// Converts this line of the summary to a failure, if pytest printed no heading for that
+    /// failure.
     pub(super) fn into_failure(self) -> CiFailure {
         let (description, line) = self.split_description();
         let (id, message) = split_id(line);

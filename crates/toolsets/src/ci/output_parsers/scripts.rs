@@ -31,13 +31,14 @@ pub(super) struct ScriptParser {
     load_errors: LoadErrors,
     /// The outermost test or suite of node:test that runs.
     outermost: Option<String>,
-    /// Failed tests of node:test in others, each with the outermost one.
+    /// Failed tests of node:test inside other tests or suites, each with the outermost test or
+    /// suite.
     nested: Vec<(String, String)>,
     /// `true` if node:test counted no suites, so each nested test is started by another test.
     has_no_suites: bool,
 }
 
-/// The maximum number of failed tests in others that are kept.
+/// The maximum number of failed tests inside other tests that are kept.
 const NESTED_MAX: usize = 1000;
 
 struct ScriptTestFailure {
@@ -291,7 +292,7 @@ fn name_without_duration(printed: &str) -> &str {
     }
 }
 
-/// Returns the rest of `message` after its number and a blank, without the blanks at the end.
+/// Returns `message` without its first word, a number such as `1)`, and without blanks around it.
 fn after_number(message: &str) -> &str {
     message.trim().split_once(' ').map_or("", |(_, rest)| rest)
 }

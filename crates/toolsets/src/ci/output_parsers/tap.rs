@@ -14,14 +14,14 @@ const NESTED_MAX: usize = 1000;
 pub(super) struct TapParser {
     /// The failed test whose YAML notes are being read.
     current: Option<TapTestFailure>,
-    /// Failures in a test or suite that has not ended, each with the indentation of the last test
-    /// that contains it and has ended, or its own.
+    /// Failures inside a test or suite that has not ended. Each has the indentation of the last
+    /// containing test that has ended, or else its own.
     nested: Vec<(usize, CiFailure)>,
 }
 
 struct TapTestFailure {
     failure: CiFailure,
-    /// The indentation of the result.
+    /// The indentation of the test's result line.
     indent: usize,
     /// The multi-line note that is being read.
     block: Option<TapNoteBlock>,

@@ -29,7 +29,8 @@ struct DiffRangePair {
     in_new: Range<usize>,
 }
 
-/// Returns the unified diff from `old` to `new`, at most `limit` bytes, and true if that cut it.
+/// Returns the unified diff from `old` to `new`, at most `limit` bytes, and true if the limit cut
+/// the diff.
 ///
 /// A diff takes many times the memory of its input, so only the text around the replaced `spans` is
 /// compared.

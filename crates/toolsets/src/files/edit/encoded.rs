@@ -15,7 +15,7 @@ use toolgate_world::root::quoted_path;
 /// The smallest byte that can end a character of a multibyte encoding.
 const TRAIL_BYTE_MIN: u8 = 0x30;
 
-/// The text of a file, and the way back to the bytes of the file.
+/// The text of a file in a form that can be edited and converted back to the bytes of the file.
 pub(super) struct EncodedFileText<'f> {
     /// The text: in UTF-8, or in an encoding that contains ASCII.
     pub(super) bytes: Cow<'f, [u8]>,

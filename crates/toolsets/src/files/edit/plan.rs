@@ -36,7 +36,7 @@ pub(super) enum RequiredOccurrences {
 pub(super) struct ReplacedSpan<'c> {
     pub(super) from: usize,
     pub(super) to: usize,
-    /// Replacement. It is shared with the change if it needs no other line endings.
+    /// Replacement text. Borrowed from the change, unless its line endings had to be converted.
     pub(super) new: Cow<'c, [u8]>,
     /// Index of the change that this span belongs to.
     pub(super) edit: usize,
@@ -212,7 +212,8 @@ impl<'p> EditMemoryBudget<'p> {
         Err(ToolError::invalid(format!("/edits/{edit}/old"), message))
     }
 
-    /// Counts the bytes of one replacement. All of them are in the edited file.
+    /// Counts the bytes of one replacement. Fails if all replacements together exceed the largest
+    /// allowed size of the edited file.
     fn take_bytes(&mut self, bytes: usize) -> Result<(), ToolError> {
         self.bytes += bytes as u64;
         if self.bytes <= self.bytes_max {

@@ -103,7 +103,8 @@ fn partial_error(err: ToolError, paths: &[String], done: usize) -> ToolError {
 }
 
 impl FileEdits<'_> {
-    /// Converts positions among the changes of this file to positions in the call.
+    /// Returns `err` with the position of a change in the call, instead of its position among the
+    /// changes of this file.
     fn with_call_positions(&self, err: ToolError) -> ToolError {
         let ToolErrorKind::Invalid { pointer } = &err.fault else { return err };
         let Some(rest) = pointer.strip_prefix("/edits/") else { return err };

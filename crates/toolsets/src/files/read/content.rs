@@ -77,8 +77,8 @@ impl<'w> OpenFileContent<'w> {
         self.size
     }
 
-    /// Reads up to `len` bytes from `offset`, which must not be past the end. Content in memory is
-    /// given away if all of it is read.
+    /// Reads up to `len` bytes from `offset`, which must not be past the end. If all of the content
+    /// is read and is in memory, it is moved out instead of copied.
     pub(super) fn take(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, ToolError> {
         if offset == 0
             && len >= self.size
@@ -166,7 +166,7 @@ impl<'w> OpenFileContent<'w> {
         Ok(0)
     }
 
-    /// Returns the line ends of the file, which depend on its encoding.
+    /// Returns the finder of line ends for the encoding of the file.
     pub(super) fn line_ends(&self) -> LineEnds {
         LineEnds(self.utf16)
     }

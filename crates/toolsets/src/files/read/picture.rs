@@ -26,7 +26,7 @@ const SOURCE_BYTES_MAX: u64 = 32 << 20;
 const PIXEL_BYTES_MAX: u64 = 192 << 20;
 /// Quality of a picture that is compressed with loss, from 1 to 100.
 const JPEG_QUALITY: u8 = 85;
-/// ShownPicture formats that model APIs accept, with their first bytes.
+/// Picture formats that model APIs accept, with their first bytes.
 const FORMATS: [(&[u8], ImageFormat); 4] = [
     (b"\x89PNG\r\n\x1a\n", ImageFormat::Png),
     (b"\xff\xd8\xff", ImageFormat::Jpeg),
