@@ -38,14 +38,14 @@ const WORKER_LIMITS: WorkerProcessLimits = WorkerProcessLimits {
 /// the time after which the worker exits, so that no worker exits on a text.
 const IDLE_MAX: Duration = Duration::from_secs(45);
 /// The longest wait until a worker has parsed one text. Processor time has its own, shorter limit.
-/// This one is for a worker that waits.
+/// This limit is for a worker that hangs without using the processor.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(20);
-/// The minimum and the maximum number of workers that parse code. One slow text does not stop the
-/// others.
+/// The minimum and the maximum number of workers that parse code. There are at least two, so that
+/// one slow text does not block all others.
 const WORKERS_MIN: usize = 2;
 const WORKERS_MAX: usize = 4;
-/// The maximum number of workers that are asked to parse one text. All idle workers may have been
-/// killed.
+/// The maximum number of workers that are asked to parse one text: one more than can be idle,
+/// because all idle workers may have been killed.
 const ATTEMPTS_MAX: usize = WORKERS_MAX + 1;
 /// The pause before the next start of a worker, after a start has failed.
 const START_PAUSE: Duration = Duration::from_secs(30);

@@ -37,7 +37,7 @@ pub(crate) enum TextEncoding {
     Binary,
 }
 
-/// The order of the two bytes of a UTF-16 unit.
+/// The order of the bytes in a UTF-16 or UTF-32 unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ByteOrder {
     Little,

@@ -34,7 +34,8 @@ use refused_hosts::RefusedHosts;
 /// The port on which programs find the forwarder in their network. It is below the ports that the
 /// kernel chooses, and above those that need privileges.
 pub(crate) const FORWARDER_PORT: u16 = 29_517;
-/// The maximum number of connections of one program to its forwarder at the same time. Others wait.
+/// The maximum number of connections of one program to its forwarder at the same time. Further
+/// connections wait.
 const CONNECTIONS_MAX: usize = 256;
 /// The pause after a connection could not be accepted, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -127,7 +128,8 @@ pub(crate) fn open_listener() -> io::Result<OwnedFd> {
 }
 
 /// Returns the environment variables that name the forwarder. Connections to the program's own
-/// loopback interface bypass it, unless `rules` allow connections to that of the machine.
+/// loopback interface bypass it, unless `rules` allow connections to the machine's loopback
+/// interface.
 pub(crate) fn proxy_variables(rules: &HostRules) -> impl Iterator<Item = (OsString, OsString)> {
     const PROXY_NAMES: [&str; 6] =
         ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];

@@ -79,7 +79,8 @@ pub struct Root {
     ignored_above: Option<Arc<IgnoreRules>>,
 }
 
-/// The rules of a workspace that its owner chooses.
+/// The rules that the owner chooses for a workspace: its protected paths, and the files that get a
+/// hash as etag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceOwnerSettings {
     /// Names of files and folders that can be read but never changed, at any depth.

@@ -12,8 +12,8 @@ use toolgate_contract::ToolError;
 
 /// The largest compiled regular expression, in bytes.
 const REGEX_BYTES_MAX: usize = 8 << 20;
-/// The longest regular expression of a search, in bytes. The matcher remembers something about each
-/// alternative at each byte.
+/// The longest regular expression of a search, in bytes. A longer expression would make a search
+/// slow, because the matcher tracks each alternative at each byte of the text.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 /// The size limit of a thread's DFA cache, in bytes. Above it, matching gets slower.
 const DFA_BYTES_MAX: usize = 4 << 20;

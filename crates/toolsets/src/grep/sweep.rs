@@ -120,8 +120,8 @@ impl ParallelWalkQueue {
         Self { state: Mutex::new(state), wake: Condvar::new() }
     }
 
-    /// Returns the next piece, and waits for one while other threads may still queue some. The
-    /// caller must drop a [`ParallelWalkTaskGuard`] after the piece.
+    /// Returns the next piece of work, and waits for one while other threads may still queue more.
+    /// The caller must drop a [`ParallelWalkTaskGuard`] when the piece is done.
     fn next(&self) -> Option<ParallelWalkTask> {
         let mut state = self.lock();
         loop {
@@ -156,8 +156,8 @@ impl ParallelWalkQueue {
     }
 }
 
-/// Marks a piece as finished on drop, also after a panic, and wakes waiting threads if nothing is
-/// left.
+/// Marks a piece of work as finished on drop, also after a panic, and wakes waiting threads if no
+/// work is left.
 struct ParallelWalkTaskGuard<'q>(&'q ParallelWalkQueue);
 
 impl Drop for ParallelWalkTaskGuard<'_> {

@@ -17,7 +17,8 @@ use toolgate_world::Root;
 /// The maximum number of bytes of a prompt, including its files.
 const BYTES_MAX: usize = 8 << 20;
 
-/// The tool whose permission is required for prompts that include files or complete their paths.
+/// The tool whose permission is required for prompts that include workspace files or suggest file
+/// paths.
 static READ_GUARD: LazyLock<ToolSpec> = LazyLock::new(files::read_file_spec);
 
 /// A prompt from a file of the workspace.

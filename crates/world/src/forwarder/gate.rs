@@ -27,7 +27,8 @@ const NEXT_ADDRESS_PAUSE: Duration = Duration::from_millis(250);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 /// The maximum number of addresses of one host that are tried.
 const ADDRESSES_MAX: usize = 16;
-/// The maximum number of name lookups for one run of a program at the same time. Others wait.
+/// The maximum number of name lookups for one run of a program at the same time. Further lookups
+/// wait.
 const RUN_LOOKUPS_MAX: usize = 4;
 /// The maximum number of name lookups of all runs at the same time. Each occupies a thread until
 /// the system's resolver gives up, which can take longer than [`LOOKUP_TIMEOUT`].
@@ -38,7 +39,7 @@ const NAME_CHARS_MAX: usize = 80;
 /// The host and port that a program wants to reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ForwardTarget {
-    /// The host in the form in which hosts are compared.
+    /// The host, normalized for comparison with host rules.
     pub(super) host: String,
     pub(super) port: u16,
 }

@@ -3,29 +3,29 @@
 /// A package manager, or git, whose configuration names hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostSource {
-    /// npm: the registry of the user.
+    /// npm, whose configuration names the user's registry.
     Npm,
-    /// pnpm: the registry of the user.
+    /// pnpm, whose configuration names the user's registry.
     Pnpm,
-    /// Yarn 1: the registry of the user.
+    /// Yarn 1, whose configuration names the user's registry.
     Yarn,
-    /// Yarn 2 and newer: the registry of the user.
+    /// Yarn 2 and newer, whose configuration names the user's registry.
     ModernYarn,
-    /// pip: the package index of the user.
+    /// pip, whose configuration names the user's package index.
     Pip,
-    /// uv: the package index of the user.
+    /// uv, whose configuration names the user's package index.
     Uv,
-    /// Cargo: the registry of the user.
+    /// Cargo, whose configuration names the user's registry.
     Cargo,
-    /// Go: the module proxies and the checksum database of the user.
+    /// Go, whose configuration names the user's module proxies and checksum database.
     Go,
-    /// Maven: the repositories of the user.
+    /// Maven, whose configuration names the user's repositories.
     Maven,
-    /// NuGet: the package sources of the user.
+    /// NuGet, whose configuration names the user's package sources.
     Nuget,
-    /// apt: the package sources of the machine.
+    /// apt, whose configuration names the machine's package sources.
     Apt,
-    /// git: the hosts of the remotes of the workspace's repository.
+    /// git, whose configuration names the remotes of the workspace's repository.
     Git,
 }
 

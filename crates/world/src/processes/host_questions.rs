@@ -40,7 +40,8 @@ pub(super) struct HostQuestion {
     pub(super) is_about_workspace: bool,
     /// `true` if the program answers in the message of an error.
     pub(super) fails: bool,
-    /// Returns the hosts in the answer of the package manager, which may be invalid.
+    /// A function that returns the hosts in the package manager's answer, among them possibly
+    /// invalid ones.
     parse: fn(&str) -> NamedHosts,
 }
 

@@ -18,10 +18,10 @@ use crate::programs::{ProgramRunTag, RunTagLimits, ServerProcessMark};
 /// it is reaped meanwhile.
 static CHILDREN_LOCK: Mutex<()> = Mutex::new(());
 
-/// The tags of all runs that have not ended.
+/// The tags of all program runs that have not ended.
 static LIVE_RUNS: Mutex<BTreeSet<ProgramRunTag>> = Mutex::new(BTreeSet::new());
 
-/// A run that has not ended, identified by its tag.
+/// A run of a program that has not ended, identified by its tag.
 pub(super) struct UnfinishedRun(ProgramRunTag);
 
 /// A process that carries the tag of a program's run.
@@ -38,7 +38,7 @@ enum ProcessLiveness {
 }
 
 impl UnfinishedRun {
-    /// Registers a new run of the server `mark` with an unused tag.
+    /// Registers a new run of a program, under an unused tag of the server with the mark `mark`.
     pub(super) fn new(mark: ServerProcessMark) -> Self {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let mut live = LIVE_RUNS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -48,7 +48,7 @@ pub(crate) struct PreparedProgram {
     args: Vec<CString>,
     env: Vec<CString>,
     is_fed: bool,
-    /// An extra descriptor, which the program gets as [`EXTRA_FD`].
+    /// An extra descriptor, which the program gets under the number 3.
     handle: Option<OwnedFd>,
 }
 

@@ -43,7 +43,8 @@ pub(crate) struct ProgramRunTag(u64);
 pub(crate) struct RunTagLimits([Option<u64>; 2]);
 
 impl ServerProcessMark {
-    /// Returns the server mark with this `number`. `None` if the number is 0 or too large.
+    /// Returns the mark (the number that tells servers apart in process tags) for the stored
+    /// `number`. `None` if `number` is 0 or too large.
     pub fn from_number(number: u64) -> Option<Self> {
         (number != 0 && number >> MARK_BITS == 0).then_some(Self(number))
     }
@@ -98,7 +99,7 @@ impl ServerProcessMark {
 }
 
 impl ProgramRunTag {
-    /// Creates the tag of a run with this `number`.
+    /// Creates the tag of a program run from the tag's stored `number`.
     pub(crate) fn from_number(number: u64) -> Self {
         Self(number)
     }
@@ -140,7 +141,7 @@ impl RunTagLimits {
         setrlimit(Resource::Locks, Rlimit { current: Some(0), maximum: Some(0) })
     }
 
-    /// Returns the values of the two limits that may be tags.
+    /// Returns the soft and the hard `RLIMIT_LOCKS` value, as far as each may be a tag.
     pub(crate) fn candidate_tags(self) -> impl Iterator<Item = ProgramRunTag> {
         self.0.into_iter().flatten().map(ProgramRunTag)
     }

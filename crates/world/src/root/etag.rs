@@ -53,7 +53,7 @@ impl Etag {
     }
 
     /// Creates the error for a change that expects the file at `path` to have the etag `expected`,
-    /// if it has this one.
+    /// although the file has this etag.
     pub fn stale_error(&self, path: &str, expected: &str) -> ToolError {
         ToolError::new(
             ToolErrorKind::Conflict(json!({ "expected": expected, "actual": self })),

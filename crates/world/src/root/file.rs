@@ -77,7 +77,7 @@ impl WorkspaceFile {
         &self.meta
     }
 
-    /// Returns the stamp of the file as it is now. `None` if it cannot be read.
+    /// Returns the fingerprint of the file as it is now. `None` if it cannot be read.
     pub fn current_stamp(&self) -> Option<EntryFingerprint> {
         Some(EntryMeta::from(fstat(&self.fd).ok()?).stamp())
     }

@@ -13,9 +13,9 @@ use toolgate_contract::ToolError;
 use super::beneath;
 use super::path::quoted_path;
 
-/// The paths that no root shows, with symlinks resolved.
+/// The paths that are hidden from callers in every workspace, with symlinks resolved.
 static HIDDEN_PATHS: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
-/// `true` once a root has been opened that contains a path which no root shows.
+/// `true` once a workspace root has been opened that contains a hidden path.
 static HIDDEN_IN_REACH: AtomicBool = AtomicBool::new(false);
 
 /// Hides `path` and everything below it from every root that is opened later.
@@ -27,8 +27,8 @@ pub fn hide_path(path: &Path) {
     }
 }
 
-/// Records that a root was opened at `root`. If a path that no root shows is near it, every file
-/// that is opened from now on is checked.
+/// Records that a root was opened at `root`. If a hidden path is near `root`, every file that is
+/// opened from now on is checked.
 pub(super) fn note_root_opened(root: &Path) {
     let hidden = HIDDEN_PATHS.read().unwrap_or_else(PoisonError::into_inner);
     let in_reach = |path: &PathBuf| path.starts_with(root) || root.starts_with(path);
@@ -37,7 +37,7 @@ pub(super) fn note_root_opened(root: &Path) {
     }
 }
 
-/// Fails if the open file `fd` is one that no root shows. `path` is the path that the caller used.
+/// Fails if the open file `fd` is hidden from callers. `path` is the path that the caller used.
 pub(super) fn check_visible(fd: BorrowedFd<'_>, path: &str) -> Result<(), ToolError> {
     if !HIDDEN_IN_REACH.load(Ordering::Relaxed) {
         return Ok(());

@@ -60,8 +60,8 @@ pub struct EntryFingerprint {
 }
 
 impl EntryFingerprint {
-    /// Returns the stamp as bytes, to store and compare on this machine. The device number is left
-    /// out, because it changes with each mount.
+    /// Returns the fingerprint as bytes, to store and compare on this machine. The device number is
+    /// left out, because it changes with each mount.
     pub fn to_bytes(self) -> [u8; 48] {
         let Self { entry: (_, inode), size, modified, changed } = self;
         let numbers = [inode.cast_signed(), size, modified.0, modified.1, changed.0, changed.1];

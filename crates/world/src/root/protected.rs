@@ -16,12 +16,12 @@ pub(super) struct DefaultProtectedName {
 enum ProtectedSettingsReader {
     Git,
     Toolgate,
-    /// An editor or an agent.
+    /// A program other than git and toolgate: an editor or an agent.
     Other,
 }
 
-/// The names that every workspace protects by default, each with the program that reads it. Each
-/// client of `toolgate connect` is here.
+/// The names that every workspace protects by default, each with the program that reads it. The
+/// list includes the settings of each client of `toolgate connect`.
 pub(super) const DEFAULT_PROTECTED: [DefaultProtectedName; 25] = [
     protected(".git", ProtectedSettingsReader::Git),
     protected(".toolgate", ProtectedSettingsReader::Toolgate),

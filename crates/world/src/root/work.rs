@@ -41,7 +41,8 @@ impl Root {
         !REMOTE_FILE_SYSTEMS.iter().any(|&magic| stat.f_type == i64::from(magic))
     }
 
-    /// Runs `work` on a blocking thread as soon as a slot is free.
+    /// Runs `work` on a blocking thread, as soon as fewer than 16 other disk operations run in this
+    /// workspace.
     pub async fn run_blocking<T: Send + 'static>(
         &self,
         ctx: &ToolContext,

@@ -18,8 +18,8 @@ const GUARDED_IN_GIT: [&str; 5] = ["config", "config.worktree", "hooks", "info",
 pub(super) struct GuardedPaths {
     /// The paths that programs may not change, relative to the workspace.
     names: Vec<String>,
-    /// The paths of instructions for agents. Git may also write them while it writes the settings
-    /// of other tools.
+    /// The paths of instructions for agents. Git may write them whenever it may also write the
+    /// settings of editors and agents.
     instructions: Vec<String>,
     writes_git: bool,
 }

@@ -28,7 +28,7 @@ pub(super) struct SandboxPlan {
     pub(super) spaces: Option<SandboxNamespaces>,
     /// The mounts that all programs share, under any profile.
     pub(super) base: Vec<SandboxMount>,
-    /// The additional mounts, in the order of mounting.
+    /// The mounts that this plan adds to those in `base`, in the order of mounting.
     pub(super) view: Vec<SandboxMount>,
     /// The `cgroup.procs` files of the control groups to join.
     pub(super) groups: Vec<OsStringBytes>,

@@ -43,7 +43,7 @@ pub(super) struct SandboxViewRequest<'i> {
 }
 
 impl<'i> SandboxViewRequest<'i> {
-    /// The request for the largest view that a program can have.
+    /// The request that shows a program the most files that any program can see.
     pub(super) const LARGEST: Self = Self {
         profile: SandboxProfile::Workspace,
         read_only: false,

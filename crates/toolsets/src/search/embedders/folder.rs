@@ -29,7 +29,8 @@ pub(super) struct FolderEmbeddingModel {
     folder: Arc<CheckedModelFolder>,
     space: OnceLock<VectorSpace>,
     slot: Arc<Mutex<LoadedModelSlot>>,
-    /// The permit for queries. It is separate, so that they never wait for a batch of chunks.
+    /// The permit to embed a query. It is separate from the permit to embed chunks, so that a query
+    /// never waits for a batch of chunks.
     queries: Arc<Semaphore>,
     batches: Arc<Semaphore>,
     idle: Duration,
@@ -147,7 +148,7 @@ struct EmbeddingJob {
     role: EmbeddingRole,
     folder: Arc<CheckedModelFolder>,
     slot: Arc<Mutex<LoadedModelSlot>>,
-    /// The vector space of the model when the work starts.
+    /// The vector space of the model, if it is already known when the work starts.
     space: Option<VectorSpace>,
 }
 

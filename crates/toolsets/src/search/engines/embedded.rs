@@ -245,8 +245,8 @@ fn open(
     }
 }
 
-/// Makes `index` match the documents in `store`, because an earlier server may have died between
-/// the two writes.
+/// Makes `index` match the documents in `store`, because an earlier server may have died after it
+/// wrote one and before it wrote the other.
 fn sync_documents(index: &SearchIndex, store: &DocumentFileStore) -> Result<(), EngineError> {
     // Another process has the right to write and does this itself.
     let Some(mut writer) = index.writer()? else { return Ok(()) };

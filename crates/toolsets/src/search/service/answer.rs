@@ -38,9 +38,11 @@ mod title;
 const CANDIDATES_MAX: usize = 150;
 /// The time limit for the query's vector. It is also limited to half of the call's remaining time.
 const VECTOR_WAIT_MAX: Duration = Duration::from_secs(2);
-/// The smallest similarity of a static vector for a match that shares no word with the query.
+/// The smallest similarity of a vector from the built-in static model for a match that shares no
+/// word with the query.
 const STATIC_SIMILARITY_MIN: f32 = 0.3;
-/// The smallest similarity of a model vector for a match that shares no word with the query.
+/// The smallest similarity of a vector from the configured model for a match that shares no word
+/// with the query.
 const MODEL_SIMILARITY_MIN: f32 = 0.2;
 
 /// The result of a search by meaning and words.

@@ -25,8 +25,8 @@ use crate::search::engines::{EngineError, SearchEngine, StoredDocument};
 use toolgate_world::Root;
 use toolgate_world::root::Etag;
 
-/// The capacity of the queue of requests to the task that keeps an index. Further requests do not
-/// wait for it.
+/// The capacity of the queue of requests to the task that keeps an index. While the queue is full,
+/// searches do not wait for the task and use the index as it is.
 const REQUESTS_MAX: usize = 256;
 
 /// A search index and the task that keeps it up to date.

@@ -41,17 +41,17 @@ const PAUSE_FACTOR: u32 = 3;
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The idle time before the writer of an index releases resources that only make writing quick.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
-/// The pause after a failure to keep the index, if no search asks for it.
+/// The pause after a failed attempt to maintain the index, if no search needs the index meanwhile.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
-/// The shortest pause after a failure to keep the index, if a search asks for it.
+/// The shortest pause after a failed attempt to maintain the index, if a search needs the index.
 const RETRY_PAUSE_ASKED: Duration = Duration::from_secs(1);
 /// The number of immediate retries after failed writes to the index.
 const RETRIES_MAX: u32 = 5;
 /// The time without failures after which the retries are counted from zero again.
 const RETRIES_RESET_AFTER: Duration = Duration::from_secs(30);
 
-/// The largest number of files that searches reported as changed. Later searches report the others
-/// again.
+/// The largest number of files that are remembered because a search found them changed. Later
+/// searches report further files again.
 const CHANGED_MAX: usize = 1024;
 
 /// A message to the task that keeps an index of files.

@@ -18,9 +18,9 @@ const NAME_BYTES_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SearchableIndexKey {
     Workspace,
-    /// A folder outside the workspace that the settings name.
+    /// The index of a folder outside the workspace that the settings name.
     Root(String),
-    /// A namespace of documents that callers put.
+    /// The index of a namespace of documents that callers put.
     Documents(String),
 }
 

@@ -72,7 +72,8 @@ impl SearchQuery {
     }
 }
 
-/// Normalizes the caller's vector and finds the model of its size.
+/// Normalizes the caller's vector and finds the model whose vectors have the same number of
+/// dimensions.
 fn parse_vector(
     numbers: &[f64],
     model: Option<&VectorSpace>,

@@ -16,15 +16,16 @@ use super::super::server_confinement::allow_path;
 use super::super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
 use super::mounts::places;
 
-/// Paths that each program needs in addition to those of the plan, if it has its own file tree.
+/// Paths that each program needs in addition to those of its sandbox plan, if the program has its
+/// own file tree.
 const OWN_VIEW_PATHS: [(&str, SandboxMountAccess); 3] = [
     ("/dev", SandboxMountAccess::Device),
     ("/dev/shm", SandboxMountAccess::Write),
     ("/dev/pts", SandboxMountAccess::Device),
 ];
 
-/// Paths that each program needs in addition to those of the plan, if it sees the machine's own
-/// file tree.
+/// Paths that each program needs in addition to those of its sandbox plan, if the program sees the
+/// machine's own file tree.
 const SHARED_VIEW_PATHS: [(&str, SandboxMountAccess); 7] = [
     ("/proc", SandboxMountAccess::Read),
     ("/dev/null", SandboxMountAccess::Device),

@@ -92,10 +92,13 @@ const CARGO_ENTRIES: &[&str] =
 const TOOLCHAIN_VARIABLES: &[&str] =
     &["RUSTUP_HOME", "JAVA_HOME", "DOTNET_ROOT", "GOROOT", "GOMODCACHE", "NUGET_PACKAGES"];
 
-/// Environment variables that name a folder with the entries in [`PREFIX_ENTRIES`].
+/// Environment variables that name the folder of an installation, such as a Python virtual
+/// environment. In the sandbox, only its `bin` folder and the other entries that an installation
+/// needs are visible.
 const PREFIX_VARIABLES: &[&str] = &["VIRTUAL_ENV", "PYENV_ROOT"];
 
-/// Environment variables that name a folder for reproducible data.
+/// Environment variables that name a folder for temporary files or caches. Programs see an empty
+/// folder in memory at its path.
 const CACHE_VARIABLES: &[&str] = &["TMPDIR", "XDG_CACHE_HOME", "GOCACHE"];
 
 /// The maximum number of bytes to read of the file that names a virtual environment's interpreter.

@@ -161,8 +161,8 @@ impl PostgresIndexWriter {
         Ok(changes)
     }
 
-    /// Writes all of `documents` or none. Returns the changes that come from removed earlier
-    /// versions.
+    /// Writes all of `documents` or none. Returns the changes of the index statistics that come
+    /// from removed earlier versions.
     async fn put_atomically(
         &self,
         documents: &[PostgresDocumentRows],
