@@ -35,8 +35,7 @@ const ERRORS_ESTIMATED_MAX: u64 = 200_000;
 const SCHEMA_BYTES_MAX: u64 = 128 << 20;
 /// Maximum number of comparisons, about 1 ms, for which a thread that serves calls validates itself.
 const DIRECT_COMPARISONS_MAX: u64 = 20_000;
-/// Number of times that a call's arguments are repaired. More than one time is needed for values in
-/// a list or object that was quoted.
+/// Number of times that a call's arguments are repaired: values may be in a quoted list or object.
 const REPAIR_ROUNDS_MAX: usize = 2;
 
 /// A schema of messages that belongs to no single tool.
@@ -83,8 +82,7 @@ pub struct SchemaRegistry {
     pool: BlockingWorkPool,
     shared: Vec<SharedSchemaEntry>,
     files: BTreeMap<(String, ToolSchemaSide), SchemaFile>,
-    /// Validators of the tools' inputs and outputs, by the tool's id with `_` in place of each
-    /// separator.
+    /// Validators of the tools' inputs and outputs, by the tool's id with `_` for each separator.
     tools: Mutex<BTreeMap<String, Arc<ToolIoValidators>>>,
     loaded_count: AtomicUsize,
 }

@@ -482,8 +482,7 @@ pub(crate) struct CallResult<'a> {
 }
 
 impl CallResult<'_> {
-    /// Returns the approximate length of the result in bytes, with room for escapes. If there is a
-    /// structured result, texts count twice.
+    /// Returns the approximate length of the result in bytes. Structured results count twice.
     pub(crate) fn bytes_estimate(&self) -> usize {
         let texts: usize = self.content.iter().map(McpBlock::bytes_estimate).sum();
         let times = 1 + usize::from(self.structured_content.is_some());
@@ -582,8 +581,7 @@ impl<'a> CommonResultMembers<'a> {
         result_type.is_none() && ttl_ms.is_none() && cache_scope.is_none() && meta.is_none()
     }
 
-    /// Returns the common members of a result in the form for the result of a call that became a
-    /// task.
+    /// Returns the common members of a result, in the form for a call that became a task.
     pub(crate) fn into_task_stamp(self) -> Self {
         Self { result_type: self.result_type.map(|_| "task"), ..self }
     }

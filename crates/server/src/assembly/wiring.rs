@@ -191,8 +191,7 @@ impl ServedWorkspace {
         self.catalog.upstreams.states()
     }
 
-    /// Returns the reason why the upstream that may have the tool `name` cannot be reached, if that
-    /// is so.
+    /// Returns the reason why the upstream that may have the tool `name` cannot be reached, if any.
     pub fn unavailable_upstream(&self, name: &str) -> Option<String> {
         self.catalog.upstreams.unavailable_reason(name)
     }

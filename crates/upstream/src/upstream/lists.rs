@@ -237,8 +237,7 @@ impl Upstream {
         *scheduled = Some(AbortOnDropHandle::new(later));
     }
 
-    /// Stores a new listing of the upstream and announces its changes. Returns true if it differs
-    /// from the last one.
+    /// Stores a new listing of the upstream and announces its changes. Returns true if any changed.
     fn update_listing(&self, listing: UpstreamListing, mut announced: Vec<ServerChange>) -> bool {
         if self.retired.load(Ordering::Acquire) {
             return false;
