@@ -325,7 +325,7 @@ fn a_job_goes_on_if_nobody_follows_it_and_is_cancelled_with_or_without_a_url() {
     running.read_until("stdout: one");
     running.interrupt();
     let done = running.wait_for_exit();
-    assert!(done.code == 130 && done.err.contains("goes on"), "{done:?}");
+    assert!(done.code == 130 && done.err.contains("continues"), "{done:?}");
     let cancel = |id: &str, args: &[&str]| {
         toolgate_line(&served, &workspace, &[&["jobs", &id[..8], "--cancel"], args].concat()).run()
     };
