@@ -36,7 +36,8 @@ const SUBJECT_NAMES: [&str; 15] = [
 pub enum RecordedArguments {
     /// Only the hash of the arguments.
     None,
-    /// The subject of the call: the path, command line, repository or URI, and the error message.
+    /// The subject of the call: the path, command line, repository or URI, and the error message or
+    /// the last error line of a failed program.
     #[default]
     Subject,
     /// The subject of the call, and all arguments without secrets and long texts.

@@ -11,7 +11,8 @@ pub(crate) trait RecordedSize {
     /// Returns the approximate size of the value in bytes. Each implementation documents its parts.
     fn bytes(&self) -> u64;
 
-    /// Returns the error message, if the value is the output of a tool that reported a failure.
+    /// Returns the error message, if the value is the output of a tool that reported a failure, or
+    /// of a program that failed.
     fn failure(&self) -> Option<String> {
         None
     }
@@ -29,7 +30,28 @@ impl RecordedSize for ToolOutput {
     }
 
     fn failure(&self) -> Option<String> {
-        (self.ending == CallEnding::ToolFailed).then(|| self.full_text())
+        match self.ending {
+            CallEnding::Done => None,
+            CallEnding::ProgramFailed => Some(program_failure(&self.value)),
+            CallEnding::ToolFailed => Some(self.full_text()),
+        }
+    }
+}
+
+/// Returns one line about the failed program with the structured `result`: how it ended, and the
+/// last line that it wrote to standard error.
+fn program_failure(result: &Value) -> String {
+    let ending = match (result["exit_code"].as_i64(), result["signal"].as_str()) {
+        _ if result["timed_out"] == true => "timed out".to_owned(),
+        (_, Some(signal)) => format!("ended by {signal}"),
+        (Some(code), None) => format!("exit code {code}"),
+        (None, None) => "the program failed".to_owned(),
+    };
+    let errors = result["stderr"].as_str().unwrap_or_default();
+    let mut lines = errors.rsplit(['\n', '\r']).map(str::trim);
+    match lines.find(|line| !line.is_empty()) {
+        Some(line) => format!("{ending}: {line}"),
+        None => ending,
     }
 }
 
@@ -105,6 +127,27 @@ mod tests {
     use toolgate_contract::{CallEnding, ResultText};
 
     use super::*;
+
+    #[track_caller]
+    fn check_failure(result: Value, expected: &str) {
+        let output = ToolOutput::new(result, ResultText::default(), CallEnding::ProgramFailed);
+        assert_eq!(output.failure().as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_failed_program_is_recorded_with_its_end_and_its_last_error_line() {
+        check_failure(
+            json!({ "exit_code": 3, "signal": null, "stderr": "reading\nbroken pipe\n\n" }),
+            "exit code 3: broken pipe",
+        );
+        check_failure(json!({ "exit_code": 1, "stderr": "" }), "exit code 1");
+        check_failure(
+            json!({ "exit_code": 137, "signal": "SIGKILL", "stderr": "50 %\r60 %" }),
+            "ended by SIGKILL: 60 %",
+        );
+        check_failure(json!({ "exit_code": -1, "timed_out": true }), "timed out");
+        check_failure(Value::Null, "the program failed");
+    }
 
     #[test]
     fn the_size_of_a_value_is_the_length_of_its_json_without_escapes() {

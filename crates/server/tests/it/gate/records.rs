@@ -86,6 +86,22 @@ fn a_record_contains_the_subject_but_neither_other_arguments_nor_results() {
 }
 
 #[test]
+fn a_record_of_a_failed_program_contains_its_exit_code_and_last_error_line() {
+    let fails = |client: &mut Client| {
+        let script = "echo first >&2; echo broken pipe >&2; exit 3";
+        client.call("exec_run", json!({ "command": "sh", "args": ["-c", script] }));
+        client.server().outcomes(1);
+        client.server().records()[0]["error"].clone()
+    };
+    over_both(&Workspace::new(), |client| {
+        assert_eq!(fails(client), "exit code 3: broken pipe");
+    });
+    over_both_with(&Workspace::new(), &[("audit_arguments", "none")], |client| {
+        assert_eq!(fails(client), Value::Null);
+    });
+}
+
+#[test]
 fn a_record_contains_neither_arguments_nor_results_if_the_settings_say_so() {
     let workspace = Workspace::new().file("s.txt", "hidden-in-file");
     over_both_with(&workspace, &[("audit_arguments", "none")], |client| {
