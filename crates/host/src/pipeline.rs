@@ -73,6 +73,9 @@ pub(crate) async fn run_recorded<R: RecordedRequest>(
     let secrets = request.input_secrets(gate, call);
     let trace = request.begin_trace(gate, call);
     let mut outcome = catch_panic(pass_gate(gate, call, request, &trace)).await;
+    if let Err(CallError::UnknownTool { .. }) = &outcome {
+        trace.note_hidden_tool(gate, call);
+    }
     redact_outcome(gate, &secrets, &mut outcome);
     if let Some(number) = close_record(gate, record, trace, &account, &mut outcome, R::ending) {
         gate.audit.wait_until_stored(number).await?;

@@ -75,6 +75,17 @@ impl CallTrace {
         decision.map_err(CallError::from)
     }
 
+    /// Notes the policy decision about `call`, if its tool exists but the policy hides it from the
+    /// caller. The caller learns nothing about this.
+    pub(crate) fn note_hidden_tool(&self, gate: &Gate, call: &ToolCall) {
+        let Ok(entry) = gate.catalog.snapshot().find(&call.tool, |_| true) else { return };
+        let explained = gate.policy.explain(&call.caller, entry.spec(), &call.input);
+        if !explained.visible && explained.decision == PolicyDecision::Denied {
+            // A call is decided once.
+            let _ = self.decision.set((PolicyDecision::Denied, explained.rule.into()));
+        }
+    }
+
     /// Notes that the `step` of the call ends now.
     pub(crate) fn end_step(&self, step: CallGateStep) {
         self.steps.end(step);

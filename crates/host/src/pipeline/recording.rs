@@ -137,6 +137,9 @@ pub(super) async fn record_refusal(
         Ok(record) => with_input(gate, record, call),
         Err(unavailable) => return unavailable,
     };
+    if let CallError::UnknownTool { .. } = &error {
+        trace.note_hidden_tool(gate, call);
+    }
     let found = gate.find(&call.caller, &call.tool);
     let trace = trace.observe(gate, call, tool_target(&found));
     if let Err(limited) = CallQuotaAccount::for_call(gate, call).count_refusal(gate, &error) {

@@ -134,6 +134,12 @@ fn a_tool_that_a_rule_denies_for_every_input_is_unknown_in_lists_calls_and_jobs(
         let never = client.call("exec_nun", json!({ "command": "true" }));
         let error = |answer: &Value, name: &str| answer["error"].to_string().replace(name, "it");
         assert_eq!(error(&denied, "exec_run"), error(&never, "exec_nun"));
+        // Only the operator learns that a rule hides the tool.
+        client.server().outcomes(2);
+        let records = client.server().records();
+        assert_eq!(records[0]["decision"], "deny", "{records:?}");
+        assert!(records[0]["rule"].is_string(), "{records:?}");
+        assert_eq!(records[1]["decision"], Value::Null, "{records:?}");
         let job = json!({ "tool": "exec_run", "arguments": { "command": "true" } });
         let answer = client.call("jobs_start", job);
         assert!(refusal(&answer).contains("no tool is named `exec_run`"), "{answer}");
