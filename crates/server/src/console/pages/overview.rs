@@ -93,6 +93,7 @@ pub(super) async fn page(
             }
             section data-part="failing" {
                 h2 { "Most failures in the last hour" }
+                p .hint { "These calls come from all servers of your user on this machine." }
                 (failing(&recent.failing))
             }
             section data-part="newest" {

@@ -27,7 +27,10 @@ pub(super) fn page(console: &Console, query: &FormFields) -> Option<ConsolePage<
         @if rules.is_empty() {
             p { "There are no rules. Calls are decided by " code { "[tools]" } " and the default." }
         } @else {
-            p { "The first rule that matches a call decides. A change of the settings applies at once." }
+            p {
+                "The first rule that matches a call decides. A change of the settings applies at "
+                "once, or after " code { "toolgate trust" } " if the file needs trust."
+            }
             ol {
                 @for rule in rules.iter().take(RULES_MAX) {
                     li { pre tabindex="0" { (as_toml(rule)) } }
@@ -36,7 +39,8 @@ pub(super) fn page(console: &Console, query: &FormFields) -> Option<ConsolePage<
             @if rules.len() > RULES_MAX { p { "And " (rules.len() - RULES_MAX) " other rules." } }
         }
         p .hint {
-            "To allow a call, add a rule to " code { "[[policy.rules]]" } " in the settings file."
+            "To allow a call, add a rule to " code { "[[policy.rules]]" }
+            " in the settings file, before the rule that refused it."
         }
     };
     Some(ConsolePage { title: "Policy".to_owned(), section: "/console/policy", live: "", content })
@@ -76,7 +80,10 @@ fn explanation(console: &Console, settings: &Config, query: &FormFields, tool: &
     };
     let roles = given.into_iter().chain(of_key.iter().map(|role| Arc::from(role.as_str())));
     let caller = Caller { roles: roles.collect(), kind, ..by_name };
-    let input: Value = match serde_json::from_str(query.get("input").unwrap_or("{}")) {
+    let written = query.get("input").map(str::trim).filter(|text| !text.is_empty());
+    // Without arguments, it is of no use that some are missing.
+    let has_input = written.is_some();
+    let input: Value = match serde_json::from_str(written.unwrap_or("{}")) {
         Ok(input) => input,
         Err(why) => return notice(&format!("The arguments are not JSON: {why}")),
     };
@@ -87,7 +94,7 @@ fn explanation(console: &Console, settings: &Config, query: &FormFields, tool: &
             @if !of_key.is_empty() {
                 p .hint { "The key of " (name) " has the roles " (of_key.join(", ")) "." }
             }
-            @if let Some(problem) = &explained.input_problem {
+            @if let Some(problem) = explained.input_problem.as_ref().filter(|_| has_input) {
                 p {
                     "With these arguments, the call would be refused: " (problem)
                     ". A record contains all arguments only if " code { "audit.arguments" } " is "

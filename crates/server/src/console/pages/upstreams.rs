@@ -102,8 +102,8 @@ pub(super) fn short_table(report: &UpstreamReport, count: usize) -> Markup {
 
 fn call_headings() -> Markup {
     html! {
-        th .number { "Calls" } th .number { "Failed" } th .number { "Half faster than" }
-        th .number { "99 % faster than" }
+        th .number { "Calls" } th .number { "Failed" } th .number { "Median" }
+        th .number { "99th percentile" }
     }
 }
 
@@ -121,6 +121,7 @@ fn state_cells(one: &UpstreamFigures) -> Markup {
     let (class, word) = match one.state {
         _ if one.is_down() => ("bad", "unavailable"),
         UpstreamState::Connected => ("good", "connected"),
+        _ if one.health.is_failing.is_none() => ("muted", "not tried yet"),
         UpstreamState::Failing | UpstreamState::Idle => ("muted", "idle"),
     };
     html! {

@@ -261,5 +261,5 @@ fn the_console_shows_a_changed_tool_on_its_first_page_until_a_person_approves_it
     assert_eq!(done.status, 303, "{done:?}");
     wait_until("nothing waits", || !person.page("/").contains(title));
     let upstreams = person.page("/console/upstreams");
-    assert!(upstreams.contains("99 % faster than"), "{upstreams}");
+    assert!(upstreams.contains("99th percentile"), "{upstreams}");
 }
