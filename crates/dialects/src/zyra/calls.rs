@@ -393,7 +393,7 @@ impl ZyraEncoder {
                 // A program that was stopped has no exit code of its own.
                 let is_stopped = output.value["timed_out"] == true;
                 let note = output.text.note.as_deref().filter(|_| is_stopped);
-                let why = match (note, printed.exit_code) {
+                let mut why = match (note, printed.exit_code) {
                     (Some(note), _) => {
                         let note = note_in_own_names(note, self.called().as_deref());
                         format!("the program {note}")
@@ -401,6 +401,9 @@ impl ZyraEncoder {
                     (None, Some(code)) => format!("the program failed with exit code {code}"),
                     (None, None) => "the program failed".to_owned(),
                 };
+                if !is_stopped {
+                    why.extend(output.text.note.as_deref().and_then(offline_hint));
+                }
                 self.failure(&RpcError::new(FAILED, why).with_data(self.data(&printed)))
             }
             CallEnding::ToolFailed => {
@@ -495,6 +498,12 @@ impl ZyraEncoder {
     fn failure(&self, failure: &RpcError) -> Reply {
         Reply::json(failure.to_json(Some(&self.id)))
     }
+}
+
+/// Returns the part of a result's note that explains how to allow a program the network, if the
+/// note has one.
+fn offline_hint(note: &str) -> Option<&str> {
+    note.find("; programs have no network here: ").map(|start| &note[start..])
 }
 
 /// Creates a content block of text in the form that MCP clients expect.

@@ -252,7 +252,10 @@ fn start_error(
         io::ErrorKind::Interrupted => ToolError::canceled(),
         io::ErrorKind::NotFound => to_error(
             StartFailureCause::Program,
-            format!("`{name}` cannot be run: its interpreter does not exist"),
+            format!(
+                "`{name}` cannot be run: the program or its interpreter does not exist, or is not \
+                 visible in the sandbox; add its folder to `sandbox.read`"
+            ),
         ),
         io::ErrorKind::PermissionDenied => to_error(
             StartFailureCause::Program,
