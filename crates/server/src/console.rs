@@ -150,7 +150,7 @@ impl Console {
 
     /// Returns true if `path` belongs to the console.
     pub(crate) fn is_path(path: &str) -> bool {
-        path == "/" || path.starts_with(PREFIX)
+        matches!(path, "/" | "/console") || path.starts_with(PREFIX)
     }
 
     /// Returns true if `path` of the console accepts submitted forms.
@@ -182,6 +182,9 @@ impl Console {
         if path == "/" && !matches!(*method, Method::GET | Method::HEAD) {
             let why = "This path is the console. MCP clients connect to /mcp.";
             return single(problem(404, why));
+        }
+        if path == "/console" {
+            return single(Reply::empty(308).with_header("location", "/"));
         }
         let path = path.strip_prefix(PREFIX).unwrap_or_default();
         if let Some(reply) = self.answer_anyone(path, (method, query), frame, peer).await {

@@ -35,6 +35,7 @@ fn calls_are_listed_filtered_and_shown_in_full() {
     }
     assert_eq!(person.get("/console/calls/99").status, 404);
     assert_eq!(person.get("/console/calls/x").status, 404);
+    assert_eq!(person.get("/console").status, 308);
     let overview = person.page("/");
     assert!(overview.contains("Most failures in the last hour"), "{overview}");
     assert!(overview.contains("/console/calls?failed=1&amp;hours=1&amp;tool=files"), "{overview}");
