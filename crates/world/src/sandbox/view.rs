@@ -43,7 +43,7 @@ pub(super) struct SandboxViewRequest<'i> {
 }
 
 impl<'i> SandboxViewRequest<'i> {
-    /// The request that shows a program the most files that any program can see.
+    /// The request of an ordinary program that may write the workspace, without additional paths.
     pub(super) const LARGEST: Self = Self {
         profile: SandboxProfile::Workspace,
         read_only: false,
