@@ -181,8 +181,7 @@ impl JobService {
         let id = JobId::from_bits(u128::from_le_bytes(random_id_bits()?));
         let spec = entry.spec();
         let tool = spec.id.clone();
-        let priority = spec.priority;
-        let as_job = spec.job;
+        let (priority, as_job) = (spec.priority, spec.job);
         // Work that was begun here must not be begun elsewhere, and no other server has the token.
         let may_move = jobs.is_shared() && !ahead.has_work() && !needs_token;
         let lane = may_move.then(|| entry.job_lane().to_owned());

@@ -137,10 +137,7 @@ impl RequestHandler {
         };
         let upgrade = hyper::upgrade::on(&mut request);
         let (parts, body) = request.into_parts();
-        let media_type = match self.application.accepts_form(&path) {
-            true => FORM,
-            false => JSON,
-        };
+        let media_type = if self.application.accepts_form(&path) { FORM } else { JSON };
         let unsupported = unsupported_body(&parts.method, &parts.headers, media_type);
         let head = head(parts, path);
         let sender = self.application.authenticate(&head, client.peer).await;
