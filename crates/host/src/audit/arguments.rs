@@ -57,6 +57,20 @@ impl RecordedArguments {
         Some(truncate(&subject, SUBJECT_CHARS_MAX))
     }
 
+    /// Returns the first of the path arguments `names` in `input`, if this setting records it.
+    pub(crate) fn path_subject(
+        self,
+        input: &Value,
+        names: &[String],
+        secrets: &SecretSet,
+    ) -> Option<String> {
+        if self == Self::None {
+            return None;
+        }
+        let subject = names.iter().find_map(|name| subject_text(input.get(name)?))?;
+        Some(truncate(&secrets.redact(&subject), SUBJECT_CHARS_MAX))
+    }
+
     /// Returns true if audit records contain error messages, which may name arguments.
     pub(crate) fn includes_errors(self) -> bool {
         self != Self::None
@@ -102,7 +116,12 @@ fn named_subject(input: &Value) -> Option<String> {
 }
 
 fn named_in(input: &Value) -> Option<String> {
-    SUBJECT_NAMES.iter().find_map(|name| match input.get(name)? {
+    SUBJECT_NAMES.iter().find_map(|name| subject_text(input.get(name)?))
+}
+
+/// Returns the argument `value` as the subject of a call: a text, or the first text of a list.
+fn subject_text(value: &Value) -> Option<String> {
+    match value {
         Value::String(text) if !text.is_empty() => {
             // Only the start is needed, and a text may be long.
             Some(text.chars().take(SUBJECT_CHARS_MAX * 4).collect())
@@ -113,7 +132,7 @@ fn named_in(input: &Value) -> Option<String> {
             Some(if more == 0 { first.to_owned() } else { format!("{first} and {more} more") })
         }
         _ => None,
-    })
+    }
 }
 
 /// Returns `value` with each text shortened and redacted by `redact`, and without the values of
@@ -182,6 +201,17 @@ mod tests {
         check(&json!({ "content": "text" }), None);
         check(&json!(["path"]), None);
         check(&Value::Null, None);
+    }
+
+    #[test]
+    fn the_subject_of_a_declared_command_is_its_first_path_argument() {
+        let names = ["input".to_owned(), "output".to_owned()];
+        let input = json!({ "title": "text", "output": "map.png", "input": "demo.npy" });
+        let subject = |recorded: RecordedArguments| {
+            recorded.path_subject(&input, &names, &SecretSet::default())
+        };
+        assert_eq!(subject(RecordedArguments::Subject).as_deref(), Some("demo.npy"));
+        assert_eq!(subject(RecordedArguments::None), None);
     }
 
     #[test]

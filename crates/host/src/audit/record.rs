@@ -210,6 +210,22 @@ impl<'a> OpenAuditRecord<'a> {
         }
     }
 
+    /// Notes the first path argument in `input` as the subject, if the record has none. `names`
+    /// returns the names of the path arguments.
+    pub(crate) fn note_path_subject(
+        &mut self,
+        input: &Value,
+        recorded: RecordedArguments,
+        secrets: &SecretSet,
+        names: impl FnOnce() -> Vec<String>,
+    ) {
+        if let Some((_, record, _)) = &mut self.open
+            && record.subject.is_none()
+        {
+            record.subject = recorded.path_subject(input, &names(), secrets);
+        }
+    }
+
     /// Discards the audit record, so that it is not written.
     pub(crate) fn discard(mut self) {
         self.open = None;

@@ -30,9 +30,22 @@ fn with_input<'g>(
 ) -> OpenAuditRecord<'g> {
     if !call.input.is_null() {
         record.note_input(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
-        record.note_arguments(&call.input, gate.settings.recorded_arguments, &gate.secrets);
+        let recorded = gate.settings.recorded_arguments;
+        record.note_arguments(&call.input, recorded, &gate.secrets);
+        record
+            .note_path_subject(&call.input, recorded, &gate.secrets, || path_arguments(gate, call));
     }
     record
+}
+
+/// Returns the names of the called tool's path arguments, such as those of a declared command.
+fn path_arguments(gate: &Gate, call: &ToolCall) -> Vec<String> {
+    // A search for the nearest name of an unknown tool would take longer.
+    if !gate.shows_tool(&call.caller, &call.tool) {
+        return Vec::new();
+    }
+    let found = gate.find(&call.caller, &call.tool);
+    found.map(|entry| entry.spec().paths.clone()).unwrap_or_default()
 }
 
 /// Account to which the bytes and the refusal of a call are charged.
