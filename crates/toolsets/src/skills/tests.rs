@@ -216,7 +216,7 @@ async fn an_invalid_skill_is_left_out_with_its_line() {
         ("A", "---\nname: A\ndescription: d\n---\n", "skills/A/SKILL.md:2: `A` is not a valid"),
         ("a--b", "---\nname: a--b\ndescription: d\n---\n", "skills/a--b/SKILL.md:2: `a--b` is not"),
         ("a", "---\n- name\n---\n", "skills/a/SKILL.md:2: the front matter is not a list"),
-        ("a", "# no front matter\n", "skills/a/SKILL.md:1: it does not begin with"),
+        ("a", "# no front matter\n", "skills/a/SKILL.md:1: the file does not begin with"),
         ("a", "---\nname: a\ndescription: d\n", "skills/a/SKILL.md:1: the front matter has no end"),
     ] {
         let bench = SkillTestBench::new();

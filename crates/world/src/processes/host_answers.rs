@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, statat};
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -34,6 +35,11 @@ const QUESTION_GRACE: Duration = Duration::from_millis(500);
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// The time for which a package manager's answer is used without asking again.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(300);
+/// The maximum number of bytes of a project's settings that are read.
+const SETTINGS_BYTES_MAX: u64 = 64 << 10;
+/// The beginnings of lines in a project's settings that name its default registry.
+const REGISTRY_KEYS: [&str; 6] =
+    ["registry", "npmRegistryServer", "index-url", "index_url", "index", "[[index]]"];
 /// Environment variables of the server that package managers get when they are asked for hosts.
 const KEPT_VARIABLES: [&str; 3] = ["HOME", "LANG", "TMPDIR"];
 
@@ -116,16 +122,31 @@ pub(super) async fn prepare_network(
     package_caches::add_caches(processes, confinement, env, &sources).await;
 }
 
-/// Returns `true` if the project in `cwd`, or the workspace, has settings of its own for `source`.
-/// A variable would take precedence over them. Blocks.
+/// Returns `true` if the settings of the project in `cwd`, or of the workspace, name a registry for
+/// `source`. A variable would take precedence over it. Blocks.
 fn has_project_settings(source: HostSource, cwd: &OwnedFd, workspace: &Root) -> bool {
     let files = HostQuestion::for_source(source).project_settings;
     let folder = workspace.open_dir(".").ok();
     let folders = [Some(cwd.as_fd()), folder.as_ref().map(AsFd::as_fd)];
     let mut folders = folders.into_iter().flatten();
-    folders.any(|folder| {
-        files.iter().any(|file| statat(folder, *file, AtFlags::SYMLINK_NOFOLLOW).is_ok())
-    })
+    folders.any(|folder| files.iter().any(|file| names_registry(folder, file)))
+}
+
+/// Returns `true` if the settings in `file`, relative to `folder`, name a registry, or cannot be
+/// read.
+fn names_registry(folder: BorrowedFd<'_>, file: &str) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = match openat(folder, file, flags, Mode::empty()) {
+        Ok(opened) => opened,
+        Err(Errno::NOENT | Errno::NOTDIR) => return false,
+        Err(_) => return true,
+    };
+    let mut text = Vec::new();
+    if File::from(opened).take(SETTINGS_BYTES_MAX).read_to_end(&mut text).is_err() {
+        return true;
+    }
+    let text = String::from_utf8_lossy(&text);
+    text.lines().any(|line| REGISTRY_KEYS.iter().any(|key| line.trim_start().starts_with(key)))
 }
 
 /// Asks the package manager `source` for the hosts that the user's configuration names.

@@ -56,7 +56,7 @@ async fn an_invalid_file_is_left_out_with_its_line_and_valid_files_are_kept() {
         begins("a prompt is left out: .toolgate/prompts/bytes.md: it is not UTF-8"),
         "{lines:#?}"
     );
-    assert!(begins("a prompt is left out: .toolgate/prompts/large.md: it has"), "{lines:#?}");
+    assert!(begins("a prompt is left out: .toolgate/prompts/large.md: the file has"), "{lines:#?}");
     assert!(
         begins("a prompt is left out: .toolgate/prompts/a b.md: a prompt's name"),
         "{lines:#?}"

@@ -170,7 +170,7 @@ async fn a_search_that_finds_nothing_names_the_path_or_tag_that_does_not_exist()
     assert!(found["hint"].as_str().unwrap().contains("a name like `zqxw`"), "{found}");
     let kinds = json!({ "query": "open_gate", "kinds": ["section"] });
     let (found, _) = call(&service, "search.names", kinds).await;
-    assert!(found["hint"].as_str().unwrap().contains("one of these `kinds`"), "{found}");
+    assert!(found["hint"].as_str().unwrap().contains("no definition of these `kinds`"), "{found}");
 }
 
 #[tokio::test]
