@@ -80,7 +80,7 @@ fn invalid_documents_are_rejected_with_the_reason() {
         (json!({ "namespace": "workspace", "documents": one }), "has files"),
         (json!({ "namespace": "docs", "documents": one }), "has files"),
         (json!({ "namespace": "../x", "documents": one }), "lower-case letters"),
-        (json!({ "namespace": "n" }), "nothing to do"),
+        (json!({ "namespace": "n" }), "pass `documents` to store"),
         (json!({ "namespace": "n", "remove": ["a"] }), "unknown namespace `n`"),
         (json!({ "namespace": "n", "documents": [{ "id": "", "text": "x" }] }), "/documents/0/id"),
         (json!({ "namespace": "n", "documents": [{ "id": "a" }] }), "/documents/0"),
