@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use serde::Deserialize;
 
 use crate::sources::{self, PackageSource};
 
@@ -43,7 +44,8 @@ impl Split {
 }
 
 /// The language of a package.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PackageLanguage {
     Rust,
     Python,
@@ -230,12 +232,22 @@ fn read_package(
     Ok(Package { name: source.name.clone(), lang: source.lang(), units, queries, pairs })
 }
 
-/// Returns the number of questions of the package `source` in `folder`.
+/// The numbers that decide if a package is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QuestionCounts {
+    /// Functions with a sentence about them.
+    pub(crate) documented: usize,
+    /// Questions, at most [`QUERIES_MAX`].
+    pub(crate) questions: usize,
+}
+
+/// Counts the questions of the package `source` in `folder`.
 pub(crate) fn count_questions(
     folder: &std::path::Path,
     source: &PackageSource,
-) -> anyhow::Result<usize> {
-    Ok(read_package(folder, source, Split::Fresh, None)?.queries.len())
+) -> anyhow::Result<QuestionCounts> {
+    let package = read_package(folder, source, Split::Fresh, None)?;
+    Ok(QuestionCounts { documented: package.pairs.len(), questions: package.queries.len() })
 }
 
 /// Maps `list` by `each` in two threads, and keeps the order.

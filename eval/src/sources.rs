@@ -32,8 +32,10 @@ pub enum PackageKind {
     Crate,
     Wheel,
     Sdist,
-    /// A package of npm.
-    Npm,
+    /// A package of Debian with a crate.
+    RustDeb,
+    /// A package of Debian with JavaScript.
+    NodeDeb,
     /// A package of Debian with sources of Go.
     GoDeb,
     /// A package of Debian with sources of Ruby.
@@ -44,9 +46,9 @@ impl PackageSource {
     /// Returns the language of the package.
     pub fn lang(&self) -> PackageLanguage {
         match self.kind {
-            PackageKind::Crate => PackageLanguage::Rust,
+            PackageKind::Crate | PackageKind::RustDeb => PackageLanguage::Rust,
             PackageKind::Wheel | PackageKind::Sdist => PackageLanguage::Python,
-            PackageKind::Npm => PackageLanguage::JavaScript,
+            PackageKind::NodeDeb => PackageLanguage::JavaScript,
             PackageKind::GoDeb => PackageLanguage::Go,
             PackageKind::RubyDeb => PackageLanguage::Ruby,
         }
@@ -102,7 +104,7 @@ pub fn fetch_into(name: &str, list: &[PackageSource]) -> anyhow::Result<PathBuf>
     for source in missing(PackageKind::Sdist) {
         fetch_sdist(source, &sources)?;
     }
-    for kind in [PackageKind::Npm, PackageKind::GoDeb, PackageKind::RubyDeb] {
+    for kind in archives::DEBIAN_KINDS {
         for source in missing(kind) {
             archives::fetch(source, &sources)?;
         }
@@ -145,9 +147,7 @@ fn fetch_crates(missing: &[&PackageSource], sources: &Path) -> anyhow::Result<()
         let sums = std::fs::read_to_string(vendored.join(".cargo-checksum.json"))?;
         let sums: serde_json::Value = serde_json::from_str(&sums)?;
         let found = sums["package"].as_str().unwrap_or_default();
-        // A package that is being drawn has no known checksum yet.
-        let is_right = source.sha256.is_empty() || found == source.sha256;
-        ensure!(is_right, "`{}` has the wrong checksum {found}", source.name);
+        ensure!(found == source.sha256, "`{}` has the wrong checksum {found}", source.name);
         std::fs::rename(&vendored, source.folder(sources))?;
     }
     Ok(std::fs::remove_dir_all(&work)?)

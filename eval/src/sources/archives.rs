@@ -1,4 +1,4 @@
-//! Fetches packages that come as one archive: those of npm and Debian.
+//! Fetches packages of Debian. Their versions are those of Debian 12 on amd64.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,6 +7,10 @@ use anyhow::{Context, bail, ensure};
 use sha2::{Digest, Sha256};
 
 use super::{PackageKind, PackageSource, create_empty, run};
+
+/// The kinds of packages that come from Debian.
+pub(super) const DEBIAN_KINDS: [PackageKind; 4] =
+    [PackageKind::RustDeb, PackageKind::NodeDeb, PackageKind::GoDeb, PackageKind::RubyDeb];
 
 /// Fetches `source` into the folder `sources`, and verifies its checksum.
 pub(super) fn fetch(source: &PackageSource, sources: &Path) -> anyhow::Result<()> {
@@ -28,33 +32,15 @@ pub(super) fn fetch_version(
     eprintln!("fetching {name}");
     let work = create_empty(&sources.join(".archive"))?;
     let unpacked = create_empty(&work.join("unpacked"))?;
-    let at = |separator: &str| match version {
-        Some(version) => format!("{name}{separator}{version}"),
-        None => name.to_owned(),
-    };
-    let (archive, version) = match kind {
-        PackageKind::Npm => {
-            run(Command::new("npm").args(["pack", "--silent", &at("@")]).current_dir(&work))?;
-            let archive = file_with_extension(&work, "tgz")?;
-            let tar = ["--strip-components=1", "-C", "unpacked", "-xzf"];
-            run(Command::new("tar").args(tar).arg(&archive).current_dir(&work))?;
-            let manifest = std::fs::read_to_string(unpacked.join("package.json"))?;
-            let manifest: serde_json::Value = serde_json::from_str(&manifest)?;
-            (archive, manifest["version"].as_str().unwrap_or_default().to_owned())
-        }
-        PackageKind::GoDeb | PackageKind::RubyDeb => {
-            run(Command::new("apt-get").args(["download", &at("=")]).current_dir(&work))?;
-            let archive = file_with_extension(&work, "deb")?;
-            run(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&unpacked))?;
-            let output =
-                Command::new("dpkg-deb").arg("-f").arg(&archive).arg("Version").output()?;
-            ensure!(output.status.success(), "`{}` has no version", archive.display());
-            (archive, String::from_utf8(output.stdout)?.trim().to_owned())
-        }
-        PackageKind::Crate | PackageKind::Wheel | PackageKind::Sdist => {
-            bail!("`{name}` is not an archive of npm or Debian")
-        }
-    };
+    let requested = version.map_or(name.to_owned(), |it| format!("{name}={it}"));
+    run(Command::new("apt-get").args(["download", &requested]).current_dir(&work)).with_context(
+        || format!("cannot download `{requested}`; run `apt-get update` on Debian 12, amd64"),
+    )?;
+    let archive = file_with_extension(&work, "deb")?;
+    run(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&unpacked))?;
+    let output = Command::new("dpkg-deb").arg("-f").arg(&archive).arg("Version").output()?;
+    ensure!(output.status.success(), "`{}` has no version", archive.display());
+    let version = String::from_utf8(output.stdout)?.trim().to_owned();
     let sha256 = file_sha256(&archive)?;
     let source = PackageSource { name: name.to_owned(), version, kind, sha256 };
     let folder = create_empty(&source.folder(sources))?;

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
 
 use super::archives::{self, file_sha256, file_with_extension};
 use super::{PackageKind, PackageSource, add_wheel_options, checkout, create_empty, run};
-use crate::set::count_questions;
+use crate::set::{QuestionCounts, count_questions};
 
 /// The list of drawn packages.
 pub const FRESH_FILE: &str = "tests/search-eval/fresh.toml";
@@ -17,16 +17,19 @@ pub const FRESH_FILE: &str = "tests/search-eval/fresh.toml";
 const POOL_FILE: &str = "tests/search-eval/pool.txt";
 /// Number of packages of each kind that are drawn.
 const PACKAGES_EACH: usize = 5;
+/// Smallest number of functions with a sentence about them. A package with fewer is skipped.
+const DOCUMENTED_MIN: usize = 40;
 /// Smallest number of questions of a package. A package with fewer is skipped.
 const QUESTIONS_MIN: usize = 20;
-/// Largest number of packages of one kind that are fetched.
-const FETCHED_MAX: usize = 25;
+/// Largest number of packages of one kind that are fetched. Few packages of JavaScript document
+/// their functions.
+const FETCHED_MAX: usize = 60;
 
 /// The kinds of packages, one for each language.
 const KINDS: [(PackageKind, &str); 5] = [
-    (PackageKind::Crate, "crate"),
+    (PackageKind::RustDeb, "rust-deb"),
     (PackageKind::Wheel, "wheel"),
-    (PackageKind::Npm, "npm"),
+    (PackageKind::NodeDeb, "node-deb"),
     (PackageKind::GoDeb, "go-deb"),
     (PackageKind::RubyDeb, "ruby-deb"),
 ];
@@ -34,7 +37,7 @@ const KINDS: [(PackageKind, &str); 5] = [
 /// Draws packages with `seed` and writes them into [`FRESH_FILE`].
 ///
 /// The candidates of a kind are sorted by the SHA-256 of the seed, the kind and the name. The first
-/// ones with enough questions are drawn, in their newest version.
+/// ones with enough documented functions and questions are drawn, in their newest version.
 pub fn draw(seed: &str) -> anyhow::Result<()> {
     let pool = std::fs::read_to_string(checkout().join(POOL_FILE)).context(POOL_FILE)?;
     let sources = super::folder().join("sources/fresh");
@@ -53,16 +56,20 @@ pub fn draw(seed: &str) -> anyhow::Result<()> {
                     continue;
                 }
             };
-            let questions = count_questions(&sources, &source)?;
-            eprintln!("{kind_name} {name} {}: {questions} questions", source.version);
-            if questions >= QUESTIONS_MIN {
+            let QuestionCounts { documented, questions } = count_questions(&sources, &source)?;
+            eprintln!(
+                "{kind_name} {name} {}: {documented} documented functions, {questions} questions",
+                source.version
+            );
+            if documented >= DOCUMENTED_MIN && questions >= QUESTIONS_MIN {
                 drawn.push(source);
                 count += 1;
             }
         }
-        if count < PACKAGES_EACH {
-            bail!("only {count} packages of kind {kind_name} have {QUESTIONS_MIN} questions");
-        }
+        ensure!(
+            count == PACKAGES_EACH,
+            "only {count} packages of kind {kind_name} have {QUESTIONS_MIN} questions"
+        );
     }
     std::fs::write(checkout().join(FRESH_FILE), render(seed, &drawn)?)?;
     Ok(())
@@ -80,7 +87,8 @@ fn render(seed: &str, drawn: &[PackageSource]) -> anyhow::Result<String> {
     let mut text = format!(
         "# Written by `cargo xtask eval-search --draw {seed}`. Nothing may be changed after a look at\n\
          # results on these packages. Otherwise, move them to `tune` in packages.toml, remove their\n\
-         # names from pool.txt, and draw again with another seed.\n\nfresh = [\n"
+         # names from pool.txt, and draw again with another seed. The seed is the abbreviated id, of\n\
+         # twelve digits, of the last commit that changed crates/search.\n\nfresh = [\n"
     );
     for source in drawn {
         let kind = serde_json::to_string(&source.kind)?;
@@ -97,37 +105,9 @@ fn render(seed: &str, drawn: &[PackageSource]) -> anyhow::Result<String> {
 /// Fetches the newest version of a package into the folder `sources`.
 fn fetch_newest(kind: PackageKind, name: &str, sources: &Path) -> anyhow::Result<PackageSource> {
     match kind {
-        PackageKind::Crate => newest_crate(name, sources),
         PackageKind::Wheel => newest_wheel(name, sources),
-        PackageKind::Npm | PackageKind::GoDeb | PackageKind::RubyDeb => {
-            archives::fetch_version(kind, name, None, sources)
-        }
-        PackageKind::Sdist => bail!("sources of Python packages are not drawn"),
+        _ => archives::fetch_version(kind, name, None, sources),
     }
-}
-
-fn newest_crate(name: &str, sources: &Path) -> anyhow::Result<PackageSource> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    // Outside of the workspace, whose lock file would choose the version.
-    let shown =
-        Command::new(cargo).args(["info", "--quiet", name]).current_dir(sources).output()?;
-    let shown = String::from_utf8(shown.stdout)?;
-    let version = shown.lines().find_map(|line| line.strip_prefix("version: "));
-    let version = version.and_then(|it| it.split_whitespace().next());
-    let version = version.with_context(|| format!("`cargo info {name}` shows no version"))?;
-    let mut source = PackageSource {
-        name: name.to_owned(),
-        version: version.to_owned(),
-        kind: PackageKind::Crate,
-        sha256: String::new(),
-    };
-    if !source.folder(sources).is_dir() {
-        super::fetch_crates(&[&source], sources)?;
-    }
-    let sums = std::fs::read_to_string(source.folder(sources).join(".cargo-checksum.json"))?;
-    let sums: serde_json::Value = serde_json::from_str(&sums)?;
-    source.sha256 = sums["package"].as_str().context("the crate has no checksum")?.to_owned();
-    Ok(source)
 }
 
 fn newest_wheel(name: &str, sources: &Path) -> anyhow::Result<PackageSource> {
@@ -156,11 +136,11 @@ mod tests {
 
     #[test]
     fn the_order_depends_on_the_seed_and_the_kind_alone() {
-        let pool = "# crate comment\ncrate a\ncrate b\ncrate c\nnpm a\n";
-        let reversed = "npm a\ncrate c\ncrate b\ncrate a\n";
-        assert_eq!(order(pool, "1", "crate"), order(reversed, "1", "crate"));
-        assert_eq!(order(pool, "1", "npm"), ["a"]);
-        let orders: Vec<_> = (0..20).map(|seed| order(pool, &seed.to_string(), "crate")).collect();
+        let pool = "# wheel comment\nwheel a\nwheel b\nwheel c\ngo-deb a\n";
+        let reversed = "go-deb a\nwheel c\nwheel b\nwheel a\n";
+        assert_eq!(order(pool, "1", "wheel"), order(reversed, "1", "wheel"));
+        assert_eq!(order(pool, "1", "go-deb"), ["a"]);
+        let orders: Vec<_> = (0..20).map(|seed| order(pool, &seed.to_string(), "wheel")).collect();
         assert!(orders.iter().any(|it| *it != orders[0]));
     }
 
