@@ -25,6 +25,8 @@ DEBIAN_KINDS = {
     "go-deb": r"golang-(.+)-dev",
     "ruby-deb": r"ruby-(.+)",
 }
+# Crates whose code is in packages.toml by another name: hickory and syn.
+RENAMED_CRATES = ("trust-dns-", "cpp-syn")
 HEAD = """\
 # Packages from which the split `fresh` of the code search evaluation is drawn, one a line: kind and name.
 # Written by pool.py.
@@ -36,7 +38,7 @@ HEAD = """\
 # - wheel: the 1,500 most downloaded packages of Python, without stubs (`types-*`) and binary libraries
 #   (`nvidia-*`), which have no functions.
 #
-# No package is in packages.toml, as a crate of the same name or as a wheel of the same name.
+# No package is in packages.toml, as a crate or wheel of the same name, or by a former name.
 """
 
 
@@ -73,7 +75,9 @@ def main() -> None:
             match = re.fullmatch(pattern, name)
             if not match or size < KIB_MIN:
                 continue
-            if kind == "rust-deb" and (match[2] or plain(match[1]) in used_crates):
+            crate = plain(match[1])
+            is_known = crate in used_crates or crate.startswith(RENAMED_CRATES)
+            if kind == "rust-deb" and (match[2] or is_known):
                 continue
             found.setdefault(kind, []).append(name)
     wheels = Path(sys.argv[1]).read_text().split()[:WHEEL_NAMES]
