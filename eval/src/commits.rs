@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use serde::Deserialize;
 use toolgate_chunks::{
     FileClassification, FilePurpose, is_generated, is_generated_text, is_vendored,
 };
@@ -16,7 +17,10 @@ use toolgate_search::rank::{RankingRules, rank_files};
 
 use crate::baselines::bm25::{Bm25, WordSplitting};
 use crate::chunked::{ChunkedFile, FileIndex, chunk_package};
-use crate::set::Package;
+use crate::measure::{QualityMetric, Question, SearchMethod, table};
+use crate::set::{Package, PackageLanguage};
+use crate::sources;
+use crate::summary::{ComparedMethods, SummaryTable};
 
 /// Number of commits of one repository that are questions.
 const COMMITS: usize = 20;
@@ -28,6 +32,30 @@ const FILES_MAX: usize = 5;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Number of results that count.
 const TOP: usize = 10;
+
+/// The repositories of the fresh packages.
+const REPOSITORIES_FILE: &str = "tests/search-eval/repositories.toml";
+
+/// The content of the list of repositories.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RepositoryList {
+    repositories: Vec<CommitRepository>,
+}
+
+/// A repository whose last commits are questions.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommitRepository {
+    /// Owner and name, with a slash between them.
+    name: String,
+    lang: PackageLanguage,
+    /// The id of the newest commit that is used.
+    commit: String,
+}
+
+/// The format of a commit in the log: its id and subject.
+const LOG_FORMAT: &str = "--format=%x00%H%x01%s";
 
 /// A commit as a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +79,7 @@ pub fn run(repositories: &[String]) -> anyhow::Result<String> {
     let mut sums: Vec<(String, FileRecall)> = Vec::new();
     let mut count = 0_usize;
     for repository in repositories {
-        let (base, questions) = choose(Path::new(repository))
+        let (base, questions) = choose(Path::new(repository), "HEAD")
             .with_context(|| format!("reading the commits of {repository}"))?;
         let files = read_files(Path::new(repository), &base)?;
         let found = measure(&files, &questions)?;
@@ -81,12 +109,78 @@ pub fn run(repositories: &[String]) -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// Returns the commit whose files are indexed, and the later commits that are questions.
-fn choose(repository: &Path) -> anyhow::Result<(String, Vec<CommitQuestion>)> {
+/// Returns the table of the repositories of the fresh packages, and adds its figures to `summary`.
+/// Skips those that are not in `target/eval/repositories`.
+pub fn run_fresh(summary: &mut SummaryTable) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(sources::checkout().join(REPOSITORIES_FILE))?;
+    let list: RepositoryList = toml::from_str(&text).context(REPOSITORIES_FILE)?;
+    let mut questions = Vec::new();
+    let mut methods = ["BM25 with symbol and path", "ours"].map(SearchMethod::new);
+    let mut count = 0;
+    for CommitRepository { name, lang, commit } in &list.repositories {
+        let folder = sources::folder().join("repositories").join(name.replace('/', "+"));
+        if !folder.exists() {
+            eprintln!("skipping the commits of {name}: there is no {}", folder.display());
+            continue;
+        }
+        let (base, commits) =
+            choose(&folder, commit).with_context(|| format!("reading the commits of {name}"))?;
+        let files = read_files(&folder, &base)?;
+        eprintln!("{name}: {} files, {} commits", files.len(), commits.len());
+        let question = Question { package: count, lang: *lang, overlap: 1.0 };
+        questions.extend(commits.iter().map(|_| question));
+        for (method, ranks) in methods.iter_mut().zip(rank_commits(&files, &commits)?) {
+            method.ranks.extend(ranks);
+        }
+        count += 1;
+    }
+    if questions.is_empty() {
+        return Ok(String::new());
+    }
+    let [baseline, ours] = &methods;
+    let compared = ComparedMethods { ours, baseline };
+    let metric = QualityMetric::ReciprocalRank;
+    summary.add("subject of a commit to its files", metric, compared, &questions, |_| true);
+    let shown = table(&methods, &questions);
+    Ok(format!("## Query: subject of a commit, for its files ({count} repositories)\n\n{shown}"))
+}
+
+/// Returns the rank of the first right file of each question, by the baseline and by our search.
+fn rank_commits(
+    files: &[(String, String)],
+    questions: &[CommitQuestion],
+) -> anyhow::Result<[Vec<Option<usize>>; 2]> {
+    let files: Vec<ChunkedFile> =
+        files.iter().map(|(path, text)| ChunkedFile::new(path.clone(), text.clone())).collect();
+    let index = FileIndex::new(&files)?;
+    let package = chunk_package(&files);
+    let bm25 = Bm25::new(&package, WordSplitting::Symbols);
+    let mut ranks = [Vec::new(), Vec::new()];
+    for question in questions {
+        let found = best_files(&package, &bm25.scores(&[&question.subject])[0]);
+        ranks[0].push(first_right(&found, &question.files));
+        let (weighed, candidates) = index.find(&question.subject)?;
+        let rules = &RankingRules::TOOLS;
+        let ranked = rank_files(rules, &weighed, &index.statistics, &candidates, true, TOP);
+        let found: Vec<&str> =
+            ranked.iter().map(|it| candidates[it.best.index].summary.path.as_str()).collect();
+        ranks[1].push(first_right(&found, &question.files));
+    }
+    Ok(ranks)
+}
+
+/// Returns the rank of the first of the files `right` among those `found`, from 1.
+fn first_right(found: &[&str], right: &BTreeSet<String>) -> Option<usize> {
+    found.iter().take(TOP).position(|path| right.contains(*path)).map(|index| index + 1)
+}
+
+/// Returns the commit whose files are indexed, and the later commits up to `newest` that are
+/// questions.
+fn choose(repository: &Path, newest: &str) -> anyhow::Result<(String, Vec<CommitQuestion>)> {
     let recent = RECENT.to_string();
     let log = git(
         repository,
-        &["log", "--no-merges", "-n", &recent, "--name-only", "--format=%x00%H%x01%s"],
+        &["log", newest, "--no-merges", "--no-renames", "-n", &recent, "--name-only", LOG_FORMAT],
     )?;
     let mut commits: Vec<CommitQuestion> = log.split('\0').filter_map(parse_commit).collect();
     let last = commits.last().context("there are no commits")?.id.clone();
@@ -124,16 +218,18 @@ fn is_searched(path: &str) -> bool {
 
 /// Returns the text files of a commit, by path.
 fn read_files(repository: &Path, commit: &str) -> anyhow::Result<Vec<(String, String)>> {
-    let folder = crate::sources::folder().join("commits").join(commit);
+    let folder = sources::folder().join("commits").join(commit);
     if !folder.is_dir() {
-        std::fs::create_dir_all(&folder)?;
-        let archive = folder.join(".archive.tar");
+        let unfinished = folder.with_extension("half");
+        std::fs::create_dir_all(&unfinished)?;
+        let archive = folder.with_extension("tar");
         let output = format!("--output={}", archive.display());
         git(repository, &["archive", "--format=tar", &output, commit])?;
         let status =
-            Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&folder).status()?;
+            Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&unfinished).status()?;
         ensure!(status.success(), "tar failed: {status}");
         std::fs::remove_file(&archive)?;
+        std::fs::rename(&unfinished, &folder)?;
     }
     let mut files = Vec::new();
     for path in git(repository, &["ls-tree", "-r", "--name-only", commit])?.lines() {
@@ -196,8 +292,7 @@ impl FileRecall {
     fn add(&mut self, found: &[&str], right: &BTreeSet<String>) {
         let hits = found.iter().take(TOP).filter(|path| right.contains(**path)).count();
         self.recall += hits as f64 / right.len().clamp(1, TOP) as f64;
-        let first = found.iter().take(TOP).position(|path| right.contains(*path));
-        self.reciprocal_rank += first.map_or(0.0, |at| 1.0 / (at + 1) as f64);
+        self.reciprocal_rank += first_right(found, right).map_or(0.0, |rank| 1.0 / rank as f64);
     }
 }
 
@@ -250,6 +345,17 @@ mod tests {
     }
 
     #[test]
+    fn the_list_of_repositories_is_valid_and_has_each_once() {
+        let text = std::fs::read_to_string(sources::checkout().join(REPOSITORIES_FILE)).unwrap();
+        let list: RepositoryList = toml::from_str(&text).unwrap();
+        let names: BTreeSet<&str> = list.repositories.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names.len(), list.repositories.len());
+        for it in &list.repositories {
+            assert_eq!((it.commit.len(), it.name.matches('/').count()), (40, 1), "{}", it.name);
+        }
+    }
+
+    #[test]
     fn a_file_is_found_by_the_subject_of_its_commit() {
         let files = [
             ("src/pot.rs", "pub fn heat_pot() {\n    on();\n}\n"),
@@ -261,6 +367,10 @@ mod tests {
             subject: "Heat the pot slowly".to_owned(),
             files: ["src/pot.rs".to_owned()].into(),
         };
+        assert_eq!(
+            rank_commits(&files, std::slice::from_ref(&question)).unwrap(),
+            [[Some(1)], [Some(1)]]
+        );
         for (name, sum) in measure(&files, &[question]).unwrap() {
             assert!((sum.reciprocal_rank - 1.0).abs() < 1e-9, "{name}: {sum:?}");
         }

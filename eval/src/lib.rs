@@ -14,6 +14,7 @@ pub mod baselines;
 pub mod ours;
 pub mod vectors;
 pub mod measure;
+pub mod summary;
 pub mod lookup;
 pub mod rules;
 pub mod commits;

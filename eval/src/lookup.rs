@@ -6,12 +6,13 @@ use toolgate_search::rank::RankingRules;
 
 use crate::baselines::bm25::{Bm25, WordSplitting};
 use crate::baselines::rank_of;
-use crate::measure::{Question, SearchMethod, table};
+use crate::measure::{QualityMetric, Question, SearchMethod, table};
 use crate::ours::{IndexedPackage, SearchStages};
 use crate::rules::unique_names;
 use crate::run::RunSettings;
 use crate::set::questions::identifier_parts;
 use crate::set::{Package, PackageLanguage, Query};
+use crate::summary::{ComparedMethods, SummaryTable};
 
 /// Number of symbols of one package that are looked for.
 const SYMBOLS: usize = 20;
@@ -43,8 +44,19 @@ const SPELLINGS: [(SymbolSpelling, &str); 4] = [
     (SymbolSpelling::Qualified, "with its type before it"),
 ];
 
-/// Returns the tables of all kinds of queries over `packages`, as Markdown.
-pub fn tables(packages: &[Package], settings: RunSettings) -> anyhow::Result<String> {
+/// The tasks of the summary: index of the kind of queries, title and figure.
+const SUMMARIZED: [(usize, &str, QualityMetric); 2] = [
+    (0, "exact name of a symbol to its function", QualityMetric::Ndcg),
+    (SPELLINGS.len() + 1, "unique name of a file to the file", QualityMetric::FirstRank),
+];
+
+/// Returns the tables of all kinds of queries over `packages`, as Markdown. Adds the exact names of
+/// symbols and files to `summary`.
+pub fn tables(
+    packages: &[Package],
+    settings: RunSettings,
+    summary: &mut SummaryTable,
+) -> anyhow::Result<String> {
     let RunSettings { queries, split, .. } = settings;
     let mut tracks: Vec<(&str, Vec<Question>, Vec<SearchMethod>)> = SPELLINGS
         .iter()
@@ -84,11 +96,29 @@ pub fn tables(packages: &[Package], settings: RunSettings) -> anyhow::Result<Str
             add(methods, "ours", ours.ranks(&text, None, query.unit, &[TOOLS])?[0]);
         }
     }
+    for (index, task, metric) in SUMMARIZED {
+        let (_, questions, methods) = &tracks[index];
+        summarize(task, metric, questions, methods, summary);
+    }
     let shown = tracks.iter().map(|(title, questions, methods)| {
         format!("### Query: {title}\n\n{}", table(methods, questions))
     });
     let shown = shown.collect::<Vec<_>>().join("\n");
     Ok(format!("## Other kinds of queries ({})\n\n{shown}", split.name()))
+}
+
+/// Adds our search and the baseline among `methods` to `summary`.
+fn summarize(
+    task: &str,
+    metric: QualityMetric,
+    questions: &[Question],
+    methods: &[SearchMethod],
+    summary: &mut SummaryTable,
+) {
+    let find = |name: &str| methods.iter().find(|it| it.name == name);
+    if let (Some(ours), Some(baseline)) = (find("ours"), find(BASELINE)) {
+        summary.add(task, metric, ComparedMethods { ours, baseline }, questions, |_| true);
+    }
 }
 
 /// Returns the name of each file of `package` whose name is unique, in a random order that is

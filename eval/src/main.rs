@@ -10,6 +10,7 @@
 use anyhow::{Context, bail};
 use toolgate_eval::run::{RunSettings, run_all};
 use toolgate_eval::set::{QUERIES_MAX, QUERIES_MORE, Split};
+use toolgate_eval::summary::SummaryTable;
 use toolgate_eval::{commits, page, real_files, rules, sources};
 
 fn main() -> anyhow::Result<()> {
@@ -29,6 +30,7 @@ fn main() -> anyhow::Result<()> {
                     other => bail!("`--split` must be fresh, report or tune, not `{other}`"),
                 });
             }
+            "--fresh" => split = Some(Split::Fresh),
             "--queries" => queries = next()?.parse()?,
             "--no-model" => model = false,
             "--rules" => is_about_rules = true,
@@ -52,9 +54,7 @@ fn main() -> anyhow::Result<()> {
     };
     let mut tables = String::new();
     for split in splits {
-        tables += &run_all(RunSettings { split, model, queries })?;
-        tables.push('\n');
-        tables += &real_files::run(split, queries.min(QUERIES_MAX))?;
+        tables += &measure(RunSettings { split, model, queries })?;
         tables.push('\n');
     }
     println!("{tables}");
@@ -67,5 +67,19 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns the tables of one split, those that matter most first.
+fn measure(settings: RunSettings) -> anyhow::Result<String> {
+    let RunSettings { split, queries, .. } = settings;
+    let mut summary = SummaryTable::default();
+    let mut details = run_all(settings, &mut summary)?;
+    details.push('\n');
+    details += &real_files::run(split, queries.min(QUERIES_MAX), &mut summary)?;
+    if split == Split::Fresh {
+        details.push('\n');
+        details += &commits::run_fresh(&mut summary)?;
+    }
+    Ok(format!("## Figures of the {} packages\n\n{}\n{details}", split.name(), summary.render()))
+}
+
 const OPTIONS: &str =
-    "--split, --queries, --no-model, --rules, --draw SEED and --commits REPOSITORY...";
+    "--fresh, --split, --queries, --no-model, --rules, --draw SEED and --commits REPOSITORY...";

@@ -1,4 +1,4 @@
-//! Computes mean reciprocal rank, recall and confidence intervals from ranks.
+//! Computes mean reciprocal rank, NDCG, recall and confidence intervals from ranks.
 
 use std::fmt::Write as _;
 
@@ -24,6 +24,47 @@ impl Question {
     }
 }
 
+/// A figure of search quality, the mean of a gain between 0 and 1 of each question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QualityMetric {
+    /// The reciprocal of the rank of the right answer.
+    ReciprocalRank,
+    /// The discounted cumulative gain of one right answer: 1 divided by log2(1 + rank).
+    Ndcg,
+    /// 1 if the right answer comes first.
+    FirstRank,
+}
+
+impl QualityMetric {
+    /// Returns the name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReciprocalRank => "MRR@10",
+            Self::Ndcg => "NDCG@10",
+            Self::FirstRank => "R@1",
+        }
+    }
+
+    /// Returns the gain of a right answer at `rank`, 0 beyond the tenth.
+    #[allow(clippy::cast_precision_loss, reason = "ranks are small")]
+    fn gain(self, rank: Option<usize>) -> f64 {
+        let Some(rank) = rank.filter(|it| *it <= RANK_MAX) else { return 0.0 };
+        match self {
+            Self::ReciprocalRank => 1.0 / rank as f64,
+            Self::Ndcg => 1.0 / (1.0 + rank as f64).log2(),
+            Self::FirstRank => f64::from(u8::from(rank == 1)),
+        }
+    }
+}
+
+/// The mean of a figure over some questions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MeanGain {
+    pub value: f64,
+    /// Half of the 95 % confidence interval.
+    pub half_width: f64,
+}
+
 /// A method of searching, and its rank of the right answer to each question.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SearchMethod {
@@ -37,9 +78,27 @@ impl SearchMethod {
         Self { name: name.to_owned(), ranks: Vec::new() }
     }
 
-    /// Returns the reciprocal ranks, 0 beyond the tenth.
-    fn reciprocal_ranks(&self) -> Vec<f64> {
-        self.ranks.iter().map(reciprocal_rank).collect()
+    /// Returns the gain of each question that `selects` accepts.
+    fn gains(
+        &self,
+        metric: QualityMetric,
+        questions: &[Question],
+        selects: impl Fn(&Question) -> bool,
+    ) -> Vec<f64> {
+        let selected = questions.iter().zip(&self.ranks).filter(|(it, _)| selects(it));
+        selected.map(|(_, rank)| metric.gain(*rank)).collect()
+    }
+
+    /// Returns the mean gain over the questions that `selects` accepts.
+    pub fn mean_gain(
+        &self,
+        metric: QualityMetric,
+        questions: &[Question],
+        selects: impl Fn(&Question) -> bool,
+    ) -> MeanGain {
+        let gains = self.gains(metric, questions, selects);
+        let (least, most) = interval(|random| mean(&resample(&gains, random)));
+        MeanGain { value: mean(&gains), half_width: (most - least) / 2.0 }
     }
 
     /// Returns the share of questions whose right answer has at most the rank `last`.
@@ -50,14 +109,8 @@ impl SearchMethod {
 
     /// Returns the mean reciprocal rank over the questions that `selects` accepts.
     pub fn mrr(&self, questions: &[Question], selects: impl Fn(&Question) -> bool) -> f64 {
-        let selected = questions.iter().zip(self.reciprocal_ranks()).filter(|(it, _)| selects(it));
-        mean(&selected.map(|(_, rank)| rank).collect::<Vec<_>>())
+        mean(&self.gains(QualityMetric::ReciprocalRank, questions, selects))
     }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "ranks are small")]
-fn reciprocal_rank(rank: &Option<usize>) -> f64 {
-    rank.filter(|it| *it <= RANK_MAX).map_or(0.0, |it| 1.0 / it as f64)
 }
 
 /// Returns a table of all `methods`, as Markdown.
@@ -68,24 +121,22 @@ pub fn table(methods: &[SearchMethod], questions: &[Question]) -> String {
         PackageLanguage::ALL.into_iter().filter(is_asked).collect();
     let names: String = languages.iter().map(|it| format!("{} | ", it.name())).collect();
     let mut table = format!(
-        "| {} questions | MRR@10 (95 %) | R@1 | R@5 | R@10 | {names}low overlap ({low}) |\n{}|\n",
+        "| {} questions | MRR@10 (95 %) | NDCG@10 | R@1 | R@5 | R@10 | {names}low overlap ({low}) |\n{}|\n",
         questions.len(),
-        "|---".repeat(6 + languages.len())
+        "|---".repeat(7 + languages.len())
     );
     for method in methods {
-        let reciprocal_ranks = method.reciprocal_ranks();
-        let sample = |random: &mut SplitMix64| mean(&resample(&reciprocal_ranks, random));
-        let (least, most) = interval(sample);
+        let MeanGain { value, half_width } =
+            method.mean_gain(QualityMetric::ReciprocalRank, questions, |_| true);
         let mrr_of = |lang: &PackageLanguage| {
             format!("{:.3} | ", method.mrr(questions, |it| it.lang == *lang))
         };
         let by_language: String = languages.iter().map(mrr_of).collect();
         _ = writeln!(
             table,
-            "| {} | {:.3} ±{:.3} | {:.3} | {:.3} | {:.3} | {by_language}{} |",
+            "| {} | {value:.3} ±{half_width:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {by_language}{} |",
             method.name,
-            mean(&reciprocal_ranks),
-            (most - least) / 2.0,
+            mean(&method.gains(QualityMetric::Ndcg, questions, |_| true)),
             method.recall(1),
             method.recall(5),
             method.recall(10),
@@ -132,14 +183,15 @@ pub struct Ratio {
 /// bootstrap samples both together, so that questions which are hard for both do not widen the
 /// interval.
 pub fn ratio(
+    metric: QualityMetric,
     method: &SearchMethod,
     other: &SearchMethod,
     questions: &[Question],
     selects: impl Fn(&Question) -> bool,
 ) -> Ratio {
-    let pairs = method.reciprocal_ranks().into_iter().zip(other.reciprocal_ranks());
-    let selected = questions.iter().zip(pairs).filter(|(it, _)| selects(it));
-    let pairs: Vec<(f64, f64)> = selected.map(|(_, pair)| pair).collect();
+    let gains = method.gains(metric, questions, &selects);
+    let others = other.gains(metric, questions, &selects);
+    let pairs: Vec<(f64, f64)> = gains.into_iter().zip(others).collect();
     let ratio_of = |pairs: &[(f64, f64)]| {
         let (one, other) = pairs.iter().fold((0.0, 0.0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
         one / f64::max(other, f64::MIN_POSITIVE)
@@ -197,12 +249,27 @@ mod tests {
     }
 
     #[test]
+    fn each_metric_has_its_own_gain_and_none_beyond_the_tenth_rank() {
+        for (metric, rank, gain) in [
+            (QualityMetric::ReciprocalRank, Some(4), 0.25),
+            (QualityMetric::Ndcg, Some(1), 1.0),
+            (QualityMetric::Ndcg, Some(3), 0.5),
+            (QualityMetric::Ndcg, Some(11), 0.0),
+            (QualityMetric::FirstRank, Some(1), 1.0),
+            (QualityMetric::FirstRank, Some(2), 0.0),
+            (QualityMetric::FirstRank, None, 0.0),
+        ] {
+            assert!((metric.gain(rank) - gain).abs() < 1e-9, "{metric:?} {rank:?}");
+        }
+    }
+
+    #[test]
     fn a_ratio_lies_between_its_bounds() {
         let ranks = |max: usize| (0..200).map(|index| Some(1 + index % max)).collect();
         let one = SearchMethod { name: String::new(), ranks: ranks(3) };
         let other = SearchMethod { name: String::new(), ranks: ranks(5) };
         let questions = vec![question(0.0); 200];
-        let ratio = ratio(&one, &other, &questions, |_| true);
+        let ratio = ratio(QualityMetric::ReciprocalRank, &one, &other, &questions, |_| true);
         assert!(ratio.least < ratio.value && ratio.value < ratio.most, "{ratio:?}");
         assert!(ratio.least > 1.0 && ratio.most < 2.0, "{ratio:?}");
     }

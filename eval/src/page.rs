@@ -17,14 +17,19 @@ searched code. tree-sitter finds the functions. Tests and vendored code are excl
 
 Packages are fetched by name and version and verified by checksum. Each is in one split:
 
-- *fresh*: drawn by a rule from [a list of names](../../tests/search-eval/pool.txt) in five languages,
-  after the last change of the ranking. The order is that of the SHA-256 of a seed, the kind and the
-  name. The first five packages of each language with at least 20 questions are taken, in their
-  newest version. After a change because of a fresh result, they become tuning packages, and a new
-  draw replaces them.
-- *report*: well-known crates and Python wheels. Nothing was tuned on them, but the methods were chosen
-  by a look at their results. [packages.toml](../../tests/search-eval/packages.toml) explains how they
-  were split from the tuning packages.
+- *fresh*: drawn by a rule after the last change of the ranking. Nothing was tuned on them, and
+  nobody had looked at their results. [pool.txt](../../tests/search-eval/pool.txt) has the names to draw
+  from: Python wheels, and Debian's packages of Rust, JavaScript, Go and Ruby. The order is that of
+  the SHA-256 of a seed, the kind and the name. The first five packages of each language with at
+  least 40 documented functions and 20 questions are taken
+  ([fresh.toml](../../tests/search-eval/fresh.toml)). After a change because of a fresh result, they
+  become tuning packages, and a new draw replaces them.
+- *report*: well-known crates and Python wheels. No weight was tuned on them, but the methods were
+  chosen by a look at their results, so these figures may be too good.
+- *tune* and *train*: all weights were chosen on the tuning packages, and the built-in models were
+  trained on both. They are crates and Python wheels, so that the models have learned from Rust and
+  Python alone. [packages.toml](../../tests/search-eval/packages.toml) lists them and explains the
+  split.
 
 A question is used if all of these hold:
 
@@ -53,7 +58,16 @@ contains. If the overlap is below 0.34, names do not help.
 *Whole files* have our own chunks, with comments blanked. A chunk is right if it overlaps the
 function.
 
+*Commits* are those of the upstream
+[repositories](../../tests/search-eval/repositories.toml) of the fresh packages. The files before the
+last 400 commits are indexed. The subjects of 20 later commits of each repository, chosen by hash, are
+the questions. The right answers are the files that the commit changes and that existed before, at
+most five. The rank is that of the first of them.
+
 MRR@10 is the mean of the reciprocal rank of the correct answer, which counts as 0 after the tenth
-rank. ± is half of the 95 % confidence interval, from 1,000 bootstrap samples of the questions.
+rank. NDCG@10 is the mean of 1 divided by log2(1 + rank), and R@1 the share of questions whose correct
+answer comes first. ± is half of the 95 % confidence interval, from 1,000 bootstrap samples of the
+questions. The interval of a ratio samples the questions of both methods together. The baseline is
+*BM25 with symbol and path*, and with MiniLM it is the convex fusion.
 Answers with equal scores share their middle rank.
 ";

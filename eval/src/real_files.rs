@@ -10,10 +10,11 @@ use toolgate_search::rank::{ChunkCandidate, RankingRules, rank_by_rules, rank_fi
 use crate::baselines::bm25::{Bm25, WordSplitting};
 use crate::baselines::rank_of;
 use crate::chunked::{ChunkedFile, FileIndex, chunk_package};
-use crate::measure::{Question, SearchMethod, is_low, ratio, table};
+use crate::measure::{QualityMetric, Question, SearchMethod, is_low, table};
 use crate::set::functions::{StrippedFile, strip_package};
 use crate::set::{Split, load};
 use crate::sources;
+use crate::summary::{ComparedMethods, SummaryTable};
 
 /// Number of results that count.
 const TOP: usize = 10;
@@ -44,8 +45,8 @@ impl FunctionPlace<'_> {
     }
 }
 
-/// Returns the table over the packages of `split`.
-pub fn run(split: Split, queries: usize) -> anyhow::Result<String> {
+/// Returns the table over the packages of `split`, and adds its figures to `summary`.
+pub fn run(split: Split, queries: usize, summary: &mut SummaryTable) -> anyhow::Result<String> {
     let list = sources::list_packages(split)?;
     let packages = load(split)?;
     let folder = sources::fetch(split, &list)?;
@@ -81,14 +82,11 @@ pub fn run(split: Split, queries: usize) -> anyhow::Result<String> {
     }
     let mut page = format!("## Whole files with our own chunks ({})\n\n", split.name());
     writeln!(page, "{}", table(&methods, &questions))?;
-    for (title, low) in [("all questions", false), ("low overlap", true)] {
-        let ratio = ratio(&methods[1], &methods[0], &questions, |it| !low || is_low(it));
-        writeln!(
-            page,
-            "- {title}: passages **{:.3}** ({:.3} to {:.3}) of BM25 with symbol and path",
-            ratio.value, ratio.least, ratio.most
-        )?;
-    }
+    let compared = ComparedMethods { ours: &methods[1], baseline: &methods[0] };
+    let metric = QualityMetric::ReciprocalRank;
+    summary.add("sentence to a passage of whole files", metric, compared, &questions, |_| true);
+    let task = "sentence to a passage of whole files, low overlap";
+    summary.add(task, metric, compared, &questions, is_low);
     Ok(page)
 }
 

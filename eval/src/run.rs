@@ -6,9 +6,10 @@ use std::time::Instant;
 use crate::baselines::bm25::{Bm25, WordSplitting};
 use crate::baselines::{convex, dense, rank_of, ripgrep};
 use crate::lookup;
-use crate::measure::{Question, Ratio, SearchMethod, is_low, package_table, ratio, table};
+use crate::measure::{QualityMetric, Question, SearchMethod, is_low, package_table, table};
 use crate::ours::{IndexedPackage, SearchStages};
-use crate::set::{EIGHT, NINE, Package, QUERIES_MAX, Split, load};
+use crate::set::{EIGHT, NINE, Package, PackageLanguage, QUERIES_MAX, Split, load};
+use crate::summary::{ComparedMethods, SummaryTable};
 use crate::vectors::Vectors;
 
 /// The options of a run.
@@ -80,10 +81,26 @@ impl MethodRanks {
     fn method(&self, name: &str) -> Option<&SearchMethod> {
         self.methods.iter().find(|it| it.name == name)
     }
+
+    /// Adds the mean reciprocal ranks of the method `ours` and the baseline `baseline` to `summary`,
+    /// for the questions that `selects` accepts.
+    fn summarize(
+        &self,
+        task: &str,
+        [ours, baseline]: [&str; 2],
+        summary: &mut SummaryTable,
+        selects: impl Fn(&Question) -> bool,
+    ) {
+        if let (Some(ours), Some(baseline)) = (self.method(ours), self.method(baseline)) {
+            let compared = ComparedMethods { ours, baseline };
+            let metric = QualityMetric::ReciprocalRank;
+            summary.add(task, metric, compared, &self.questions, selects);
+        }
+    }
 }
 
-/// Runs everything and returns the tables as Markdown.
-pub fn run_all(settings: RunSettings) -> anyhow::Result<String> {
+/// Runs everything and returns the tables as Markdown. Adds the figures that matter to `summary`.
+pub fn run_all(settings: RunSettings, summary: &mut SummaryTable) -> anyhow::Result<String> {
     let packages = load(settings.split)?;
     let mut page = String::new();
     let lexical = without_model(&packages, settings)?;
@@ -96,19 +113,15 @@ pub fn run_all(settings: RunSettings) -> anyhow::Result<String> {
         table(&lexical.methods, &lexical.questions)
     );
     _ = writeln!(page, "{}", table_of_packages(&lexical, &["ripgrep", "BM25", SYMBOLS, "ours"]));
-    let mut ratios = String::new();
-    if let (Some(ours), Some(symbols)) = (lexical.method("ours"), lexical.method(SYMBOLS)) {
-        let all = ratio(ours, symbols, &lexical.questions, |_| true);
-        let low = ratio(ours, symbols, &lexical.questions, is_low);
-        _ = writeln!(
-            ratios,
-            "- without a downloaded model: {} of BM25 with symbol and path (target 1.10), low overlap {}",
-            format_ratio(all),
-            format_ratio(low)
-        );
+    let pair = ["ours", SYMBOLS];
+    lexical.summarize("sentence to its function; target 1.10", pair, summary, |_| true);
+    lexical.summarize("sentence to its function, low overlap", pair, summary, is_low);
+    for lang in PackageLanguage::ALL {
+        let task = format!("sentence to its function, {}", lang.name());
+        lexical.summarize(&task, pair, summary, |it| it.lang == lang);
     }
     // Print the first results now: the rest may take minutes.
-    eprintln!("{ratios}");
+    eprintln!("{}", summary.render());
     // The fresh packages are measured without a model, so that a draw is measured in minutes.
     if settings.model && settings.split != Split::Fresh {
         let names: &[&str] = if settings.split == Split::Report { &NINE } else { &EIGHT };
@@ -124,18 +137,14 @@ pub fn run_all(settings: RunSettings) -> anyhow::Result<String> {
         );
         let shown = [SYMBOLS, "MiniLM", CONVEX, "ours", "ours with MiniLM"];
         _ = writeln!(page, "{}", table_of_packages(&dense, &shown));
-        if let (Some(ours), Some(convex)) = (dense.method("ours with MiniLM"), dense.method(CONVEX))
-        {
-            _ = writeln!(
-                ratios,
-                "- with MiniLM: {} of the convex fusion (target 1.15), low overlap {} (target 1.25)",
-                format_ratio(ratio(ours, convex, &dense.questions, |_| true)),
-                format_ratio(ratio(ours, convex, &dense.questions, is_low))
-            );
-        }
+        let pair = ["ours with MiniLM", CONVEX];
+        let task = "sentence to its function, both with MiniLM; target 1.15";
+        dense.summarize(task, pair, summary, |_| true);
+        let task = "sentence to its function, both with MiniLM, low overlap; target 1.25";
+        dense.summarize(task, pair, summary, is_low);
     }
-    _ = writeln!(page, "{}", lookup::tables(&packages, settings)?);
-    Ok(format!("## Ratios of MRR@10, with 95 % confidence intervals ({split})\n\n{ratios}\n{page}"))
+    _ = writeln!(page, "{}", lookup::tables(&packages, settings, summary)?);
+    Ok(page)
 }
 
 const SYMBOLS: &str = "BM25 with symbol and path";
@@ -212,8 +221,4 @@ fn with_model(packages: &[&Package], settings: RunSettings) -> anyhow::Result<Me
 fn table_of_packages(track: &MethodRanks, names: &[&str]) -> String {
     let methods: Vec<&SearchMethod> = names.iter().filter_map(|it| track.method(it)).collect();
     package_table(&methods, &track.questions, &track.packages)
-}
-
-fn format_ratio(ratio: Ratio) -> String {
-    format!("**{:.3}** ({:.3} to {:.3})", ratio.value, ratio.least, ratio.most)
 }

@@ -108,12 +108,13 @@ Long runs, for a schedule or by hand:
                        measure each page of the console over an audit log of N (10 million) records,
                        and what N (50) open pages cost the calls of others. It needs python3, and
                        5 GB on the disk of temporary files
-  eval-search [--split fresh | report | tune] [--no-model] [--queries N]
+  eval-search [--fresh | --split report | --split tune] [--no-model] [--queries N]
               | --rules [--split S] | --draw SEED | --commits REPOSITORY..
                        measure how well search ranks, compared with baselines, on packages that
                        were not used to tune it, and print the tables. --rules leaves out each rule
-                       and tries other weights, on the tuning packages. --draw draws new fresh
-                       packages. --commits finds the files of commits by their subjects
+                       and tries other weights, on the tuning packages. --fresh measures the fresh
+                       packages alone, and --draw draws new ones. --commits finds the files of
+                       commits by their subjects
   eval-tools [--split report | tune] [--no-model]
                        measure how well tool search ranks, compared with baselines, and what it
                        costs in tokens and time, and print the tables
