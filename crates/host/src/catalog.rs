@@ -15,8 +15,8 @@ use crate::header_params::HeaderParam;
 use crate::policy::ToolVisibility;
 use crate::schemas::{SchemaRegistry, ToolIoValidators, ToolSchemaSide};
 
-pub use live_catalog::CatalogReadiness;
 pub(crate) use live_catalog::LiveCatalog;
+pub use live_catalog::{CatalogReadiness, MissingTool};
 pub use tool_index::estimate_tokens;
 pub(crate) use tool_index::{CallerToolVisibility, CatalogSearchIndex, ServerPurposes};
 

@@ -50,7 +50,9 @@ pub use audit::{
     IntactAuditLog, ParsedAuditRecord, RecordedArguments, audit_guard, audit_record_schema,
     newest_records, verify as verify_audit,
 };
-pub use catalog::{Catalog, CatalogError, CatalogReadiness, RejectedTool, estimate_tokens};
+pub use catalog::{
+    Catalog, CatalogError, CatalogReadiness, MissingTool, RejectedTool, estimate_tokens,
+};
 pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{AuditQueueGauge, CallPoolGauge, HostLoadGauges, JobGauge};
 pub use jobs::{
@@ -263,7 +265,27 @@ impl Gate {
         caller: &Caller,
         name: &str,
     ) -> Result<Arc<CatalogToolEntry>, CallError> {
-        self.catalog.snapshot().find_visible(name, |spec| self.policy.visibility(caller, spec))
+        let catalog = self.catalog.snapshot();
+        let found = catalog.find_visible(name, |spec| self.policy.visibility(caller, spec));
+        found.map_err(|error| self.explain_missing(caller, error))
+    }
+
+    /// Adds the reason to the `error` about an unknown tool, if the tool may belong to an
+    /// unavailable upstream and `caller` would see a tool of that name. Returns any other error
+    /// unchanged.
+    fn explain_missing(&self, caller: &Caller, error: CallError) -> CallError {
+        let CallError::UnknownTool { name, unavailable: None, .. } = &error else {
+            return error;
+        };
+        let missing = self.catalog.missing_tool(name);
+        match missing.filter(|missing| self.policy.shows(caller, &missing.spec)) {
+            Some(MissingTool { reason, .. }) => CallError::UnknownTool {
+                name: name.clone(),
+                nearest: None,
+                unavailable: Some(reason),
+            },
+            None => error,
+        }
     }
 
     /// Returns true if the tool with the name `name` exists and `caller` sees it.

@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::ChildStdout;
 use toolgate_contract::{ActivityGuard, BoxFuture, PromptSource, ResourceSource, SkillSource};
-use toolgate_host::{CatalogReadiness, DynamicContentSources, Host, RejectedTool};
+use toolgate_host::{CatalogReadiness, DynamicContentSources, Host, MissingTool, RejectedTool};
 use toolgate_net::ByteStream;
 use toolgate_net::addresses::{is_own_address, is_own_host, is_public};
 use toolgate_toolsets::skills;
@@ -197,6 +197,11 @@ impl CatalogReadiness for UpstreamReadiness {
 
     fn refresh(&self) {
         self.0.refresh_old();
+    }
+
+    fn missing_tool(&self, name: &str) -> Option<MissingTool> {
+        let (spec, reason) = self.0.unreachable_tool(name)?;
+        Some(MissingTool { spec, reason })
     }
 }
 

@@ -31,7 +31,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::future::join_all;
 use toolgate_contract::{
-    BoxFuture, ChangeFeed, PromptSource, ResourceSource, ServerChange, SkillSource,
+    BoxFuture, ChangeFeed, PromptSource, ResourceSource, ServerChange, SkillSource, ToolSpec,
 };
 
 use listing::uri_ownership::UriOwnership;
@@ -255,11 +255,16 @@ impl Upstreams {
         let now = self.current();
         let all = now.iter().map(|one| &one.upstream);
         let mut may_have = all.filter(|it| !it.prefix().is_empty() && it.may_have(Some(name)));
-        may_have.find_map(|upstream| {
-            let UpstreamHealth { is_failing, last_error, .. } = upstream.health();
-            let why = last_error.filter(|_| is_failing == Some(true))?;
-            Some(format!("its upstream `{}` is unavailable: {why}", upstream.name))
-        })
+        may_have.find_map(|upstream| upstream.unavailable_reason())
+    }
+
+    /// Returns the reason why the tool `name` is missing, if it may belong to an upstream that
+    /// cannot be reached and has not listed its tools.
+    ///
+    /// The spec is a stand-in for the tool. Only callers that would see a tool with this spec may
+    /// know the reason.
+    pub fn unreachable_tool(&self, name: &str) -> Option<(ToolSpec, String)> {
+        self.current().iter().find_map(|one| one.upstream.unreachable_tool(name))
     }
 
     /// Returns true if the settings of the upstream `name` offer its tool `tool`.

@@ -210,7 +210,7 @@ pub(crate) async fn complete_argument(
     asked: &CompletionRequest,
 ) -> Result<Vec<String>, ToolError> {
     let instance = upstream.instance_for(ctx)?;
-    let link = instance.as_deref().unwrap_or(upstream).connection().await?;
+    let link = instance.as_deref().unwrap_or(upstream).connection_for_call().await?;
     if !link.has("completions") && link.revision.declares_completion {
         return Ok(Vec::new());
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use toolgate_contract::{AnyTool, BoxFuture, fold_name};
+use toolgate_contract::{AnyTool, BoxFuture, ToolSpec, fold_name};
 
 use super::{Catalog, CatalogToolEntry, RejectedTool};
 
@@ -23,6 +23,17 @@ pub trait CatalogReadiness: Send + Sync + 'static {
     fn wait_until_complete<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()>;
     /// Starts to refresh outdated tool lists of the owners. Does not wait for the result.
     fn refresh(&self);
+    /// Returns the tool `name` as missing, if it may belong to an owner that cannot be reached and
+    /// has not listed its tools.
+    fn missing_tool(&self, name: &str) -> Option<MissingTool>;
+}
+
+/// Tool that may belong to an owner, such as an upstream, that cannot be reached.
+pub struct MissingTool {
+    /// Stand-in for the tool, by which policy decides if a caller may know the reason.
+    pub spec: ToolSpec,
+    /// Reason why the tool is missing, for its caller.
+    pub reason: String,
 }
 
 impl LiveCatalog {
@@ -90,6 +101,12 @@ impl LiveCatalog {
         if !listed.is_complete(name) {
             listed.wait_until_complete(name).await;
         }
+    }
+
+    /// Returns the tool `name` as missing, if it may belong to an owner that cannot be reached and
+    /// has not listed its tools.
+    pub(crate) fn missing_tool(&self, name: &str) -> Option<MissingTool> {
+        self.readiness.get()?.missing_tool(name)
     }
 
     /// Returns true if all owners, such as upstreams, have listed their tools.

@@ -49,7 +49,7 @@ impl Upstream {
         let work = async {
             let _permit = self.permits.acquire().await.map_err(|_| ToolError::canceled())?;
             // A suspended call resumes on its own connection.
-            let link = self.connection().await?;
+            let link = self.connection_for_call().await?;
             self.check_called_pin(&link, &asked).await?;
             match link.revision.era {
                 SessionModel::Session => {
@@ -85,7 +85,7 @@ impl Upstream {
             return Box::pin(instance.start_call_for(ctx, asked, within)).await;
         }
         let work = async {
-            let link = self.connection().await?;
+            let link = self.connection_for_call().await?;
             self.check_called_pin(&link, &asked).await?;
             match link.revision.era {
                 SessionModel::Session => {
@@ -223,7 +223,7 @@ impl Upstream {
                                     let other = this.dedicated.take(&this, owner, capabilities);
                                     dedicated.insert(other.await?).connection.clone()
                                 }
-                                None => this.connection().await?,
+                                None => this.connection_for_call().await?,
                             };
                             if method == TOOLS_CALL {
                                 this.check_pin(&link, &name).await?;

@@ -1,14 +1,73 @@
 //! Converts failures of an upstream into tool errors.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate_contract::{QuestionKind, ToolError, ToolErrorKind};
+use toolgate_contract::{Effects, QuestionKind, ToolError, ToolErrorKind, ToolSpec, fold_name};
 
-use super::Upstream;
+use super::{Upstream, UpstreamHealth};
+use crate::connection::UpstreamConnection;
 use crate::message::UpstreamRpcError;
+use crate::names;
+use crate::start_report::split_error_output;
 use crate::transport::UpstreamRequestFailure;
 
 impl Upstream {
+    /// Returns the current connection for a call, and connects if there is none. The error names
+    /// the time since which the upstream is unavailable, and the command that tests it.
+    pub(crate) async fn connection_for_call(&self) -> Result<Arc<UpstreamConnection>, ToolError> {
+        self.connection().await.map_err(|error| match self.outage() {
+            Some((since, _)) => {
+                let message =
+                    format!("{} (unavailable{since}; {})", error.message, self.test_advice());
+                ToolError { message, ..error }
+            }
+            None => error,
+        })
+    }
+
+    /// Returns the reason why the upstream cannot be reached, its time and the command that tests
+    /// the upstream. `None` if the upstream was reached at the last attempt or was not tried.
+    pub(crate) fn unavailable_reason(&self) -> Option<String> {
+        let (since, why) = self.outage()?;
+        let (why, _) = split_error_output(&why);
+        let (name, advice) = (&self.name, self.test_advice());
+        Some(format!("its upstream `{name}` is unavailable{since}: {why}; {advice}"))
+    }
+
+    /// Returns the reason why the tool `name` is missing, if it may belong to this upstream, which
+    /// cannot be reached and has not listed its tools. The spec is a stand-in for the tool, by
+    /// which policy decides who may know the reason.
+    pub(crate) fn unreachable_tool(&self, name: &str) -> Option<(ToolSpec, String)> {
+        if self.prefix().is_empty() || self.known_listing().is_some() {
+            return None;
+        }
+        let folded = fold_name(name);
+        let own = folded.strip_prefix(&*fold_name(self.prefix()))?.strip_prefix('_')?;
+        if own.is_empty() || !self.serves(own) {
+            return None;
+        }
+        let spec = ToolSpec {
+            tags: self.tags(),
+            group: Some(self.limit_group()),
+            ruled_as: self.ruled_as(own),
+            ..ToolSpec::new(names::tool_id(self.prefix(), own), own, "", Effects::Reads)
+        };
+        Some((spec, self.unavailable_reason()?))
+    }
+
+    /// Returns the time since which the upstream is unavailable, as ` since TIME`, and the reason.
+    fn outage(&self) -> Option<(String, String)> {
+        let UpstreamHealth { is_failing, since, last_error } = self.health();
+        let why = last_error.filter(|_| is_failing == Some(true))?;
+        let since = since.map(|at| format!(" since {}", at.strftime("%Y-%m-%dT%H:%M:%SZ")));
+        Some((since.unwrap_or_default(), why))
+    }
+
+    fn test_advice(&self) -> String {
+        format!("the operator can test it with `toolgate doctor upstreams {}`", self.name)
+    }
+
     /// Converts the `failure` of a request of `method` into an error for the caller.
     pub(crate) fn tool_error(&self, method: &str, failure: UpstreamRequestFailure) -> ToolError {
         let name = &self.name;

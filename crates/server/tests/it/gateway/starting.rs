@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
-use super::{checkout, names, stdio, text, with_odd};
-use crate::support::Workspace;
+use super::{checkout, launch, names, stdio, text, with_odd};
+use crate::support::{Client, HttpRequest, Workspace, call};
 
 /// A server whose only tool returns its working folder and the number of entries in it.
 const SERVER: &str = r#"#!/bin/sh
@@ -127,4 +127,40 @@ fn a_slow_server_of_the_newest_revision_alone_is_served() {
     assert_eq!(text(&client.call("slow_hi", json!({}))), "[\"hi\"]");
     let log = client.server().log();
     assert!(log.contains("schema of `hi` of the upstream `slow` was repaired"), "{log}");
+}
+
+#[test]
+fn a_call_of_a_tool_of_an_unavailable_upstream_is_explained_in_every_dialect() {
+    let settings = "[upstream.gone]\ncommand = [\"no-such-program-here\"]\n";
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let check = |refused: &str| {
+        for part in [
+            "its upstream `gone` is unavailable since 20",
+            "no program `no-such-program-here`",
+            "`toolgate doctor upstreams gone`",
+        ] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+    };
+    for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
+        check(&client.call("gone_read", json!({})).to_string());
+    }
+    let served = launch(&workspace).served();
+    check(&served.ask(&call(1, "gone_read", json!({}))).to_string());
+    let body = json!({ "tool": "gone.read", "arguments": {} });
+    let post = HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/jobs").malformed();
+    let refused = served.send(&post);
+    assert_eq!(refused.status, 404, "{refused:?}");
+    check(&refused.text());
+}
+
+#[test]
+fn an_unavailable_upstream_is_not_mentioned_to_a_caller_that_may_not_see_its_tools() {
+    let settings = "[upstream.gone]\ncommand = [\"no-such-program-here\"]\n\
+                    [[policy.rules]]\nname = \"no-gone\"\neffect = \"deny\"\ntools = [\"gone.*\"]\n";
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let mut client = stdio(&workspace);
+    let refused = client.call("gone_read", json!({})).to_string();
+    assert!(refused.contains("no tool is named `gone_read`"), "{refused}");
+    assert!(!refused.contains("unavailable"), "{refused}");
 }
