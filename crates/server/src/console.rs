@@ -11,6 +11,7 @@ mod forms;
 mod audit_queries;
 mod job_views;
 mod pin_changes;
+mod reconnections;
 mod upstream_calls;
 mod pages;
 mod actions;
@@ -39,6 +40,7 @@ pub use one_time_links::LinkSealingKey;
 use one_time_links::OneTimeLinks;
 pub(crate) use pin_changes::{ChangedUpstream, changes_digest};
 use pin_changes::{PinChanges, PinCheckFn};
+use reconnections::UpstreamReconnections;
 
 /// Start of all paths of the console except `/`.
 const PREFIX: &str = "/console/";
@@ -107,6 +109,7 @@ pub(crate) struct Console {
     links: OneTimeLinks,
     audit: AuditIndexQueries,
     pin_changes: PinChanges,
+    reconnections: Arc<UpstreamReconnections>,
     questions: Arc<WaitingQuestions>,
     /// Clones of this value count the console pages that are open and notified of changes.
     open_pages: Arc<()>,
@@ -134,7 +137,7 @@ impl Console {
         let pin_changes = PinChanges::new(sources.changed_pins.clone());
         let sessions = ConsoleSessions::default();
         let links = OneTimeLinks::new(key);
-        let open_pages = Arc::default();
+        let (reconnections, open_pages) = Default::default();
         Ok(Self {
             sources,
             identity,
@@ -142,6 +145,7 @@ impl Console {
             links,
             audit,
             pin_changes,
+            reconnections,
             questions,
             open_pages,
             is_secure,

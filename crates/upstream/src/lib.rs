@@ -273,12 +273,13 @@ impl Upstreams {
         now.iter().any(|one| one.upstream.name == name && one.upstream.serves(tool))
     }
 
-    /// Closes the connections of the upstream `name` as soon as no call uses them, and connects
-    /// again in the background. Returns false if there is no such upstream.
-    pub fn reconnect(&self, name: &str) -> bool {
+    /// Closes the connections of the upstream `name` as soon as no call uses them, connects again
+    /// and lists the upstream. The future returns the number of its tools, or the reason why it
+    /// cannot be reached or listed. `None` if there is no such upstream.
+    pub fn reconnect(&self, name: &str) -> Option<BoxFuture<'static, Result<usize, String>>> {
         let now = self.current();
-        let named = now.iter().find(|one| one.upstream.name == name);
-        named.inspect(|one| one.upstream.reconnect()).is_some()
+        let upstream = now.iter().find(|one| one.upstream.name == name)?.upstream.clone();
+        Some(Box::pin(async move { upstream.reconnect().await }))
     }
 
     /// Adds the known tools of each upstream to the server's catalog.

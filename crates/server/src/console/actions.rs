@@ -50,21 +50,27 @@ pub(crate) async fn answer(
             console.pin_changes.forget();
             after(session, done, "/console/upstreams")
         }
-        ["upstreams", name, "restart"] => {
-            let name = decode(name);
-            let upstreams = console.sources.upstreams.clone();
-            let wanted = name.clone();
-            let work = async move {
-                match upstreams.reconnect(&wanted) {
-                    true => Ok("reconnecting".to_owned()),
-                    false => Err(ToolError::not_found(format!("no upstream is named `{wanted}`"))),
-                }
-            };
-            let input = json!({ "id": name });
-            let done = act(console, session, "console.restart_upstream", input, work);
-            after(session, done.await, "/console/upstreams")
-        }
+        ["upstreams", name, "restart"] => restart_upstream(console, session, &decode(name)).await,
         _ => problem(404, "There is no such action."),
+    }
+}
+
+/// Reconnects the upstream `name`, and redirects to the page that shows the outcome.
+async fn restart_upstream(console: &Console, session: &ConsoleSession, name: &str) -> Reply {
+    let upstreams = console.sources.upstreams.clone();
+    let reconnections = console.reconnections.clone();
+    let wanted = name.to_owned();
+    let work = async move {
+        let Some(attempt) = upstreams.reconnect(&wanted) else {
+            return Err(ToolError::not_found(format!("no upstream is named `{wanted}`")));
+        };
+        reconnections.run(wanted, attempt).await;
+        Ok("reconnected".to_owned())
+    };
+    let input = json!({ "id": name });
+    match act(console, session, "console.restart_upstream", input, work).await {
+        Ok(()) => layout::redirect(&pages::reconnection_path(name)),
+        refused @ Err(_) => after(session, refused, "/console/upstreams"),
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) async fn answer(
         ["questions"] => return overview::questions_json(console, session),
         ["tools"] => tools::list(console, session, query),
         ["tools", tool] => tools::single(console, session, &decode(tool)),
-        ["upstreams"] => upstreams::list(console, session).await,
+        ["upstreams"] => upstreams::list(console, session, query).await,
         ["upstreams", name] => upstreams::single(console, session, &decode(name)).await,
         ["policy"] => policy::page(console, query),
         ["callers"] => callers::page(console).await,
@@ -75,6 +75,12 @@ pub(crate) fn decode(segment: &str) -> String {
 /// Encodes text as a segment of a URL path.
 fn encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// Returns the path of the page that shows the outcome of the last reconnection of the upstream
+/// `name`.
+pub(crate) fn reconnection_path(name: &str) -> String {
+    format!("{}?reconnected={}", upstreams::SECTION, encode(name))
 }
 
 /// Returns a notice in HTML that something cannot be shown.

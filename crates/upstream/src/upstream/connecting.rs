@@ -58,17 +58,18 @@ impl RecentConnectFailures {
 }
 
 impl Upstream {
-    /// Closes the upstream's connections as soon as no call uses them, and connects again in the
-    /// background.
-    pub(crate) fn reconnect(&self) {
+    /// Closes the upstream's connections as soon as no call uses them, connects again and lists the
+    /// upstream. Returns the number of tools that it offers.
+    ///
+    /// # Errors
+    /// The reason why the upstream cannot be reached or listed, for people.
+    pub(crate) async fn reconnect(&self) -> Result<usize, String> {
         self.close_when_unused();
-        let this = self.this();
-        tokio::spawn(async move {
-            // A pause after earlier failures does not apply to a person's wish.
-            this.connecting.lock().await.not_before = None;
-            // A failure is logged, and the state of the upstream shows it.
-            let _ = this.connection().await;
-        });
+        // A pause after earlier failures does not apply to a person's wish.
+        self.connecting.lock().await.not_before = None;
+        let listing = self.list().await?;
+        let names = listing.tools.iter().filter_map(|tool| tool["name"].as_str());
+        Ok(names.filter(|name| self.serves(name)).count())
     }
 
     /// Closes all connections to the upstream permanently.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use form_urlencoded::Serializer;
-use http::header::{CONTENT_TYPE, COOKIE, HeaderValue, SET_COOKIE};
+use http::header::{CONTENT_TYPE, COOKIE, HeaderValue, LOCATION, SET_COOKIE};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -24,6 +24,9 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 const SIGN_OUT_PATH: &str = "/console/sign-out";
 /// Largest answer of the server to `toolgate console`, in bytes. A larger one is an error.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// Attribute that marks the notice of a failed reconnection on a page of the console.
+const FAILED_OUTCOME: &str = "data-outcome=\"failed\"";
 
 /// Action that `toolgate console` takes at a running server.
 pub(super) enum ConsoleAction<'a> {
@@ -127,7 +130,26 @@ impl<'a> CommandSession<'a> {
             let why = notice(&text(response).await?);
             bail!("the server refused the action ({status}): {why}");
         }
-        complain("done");
+        match action {
+            ConsoleAction::Waiting | ConsoleAction::Answer(..) => complain("done"),
+            ConsoleAction::Reconnect(_) => self.print_outcome(&response).await?,
+        }
+        Ok(())
+    }
+
+    /// Prints the outcome of a reconnection, which the page shows that `response` leads to.
+    ///
+    /// # Errors
+    /// The reconnection failed.
+    async fn print_outcome(&self, response: &Response<Incoming>) -> anyhow::Result<()> {
+        let page = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
+        let page = page.context("the server names no page with the outcome")?;
+        let page = text(send(self.origin, page, Some(&self.cookie), None).await?).await?;
+        let outcome = notice(&page);
+        if page.contains(FAILED_OUTCOME) {
+            bail!("{outcome}");
+        }
+        complain(&outcome);
         Ok(())
     }
 

@@ -9,13 +9,15 @@ use toolgate_upstream::UpstreamState;
 
 use super::{encode, notice};
 use crate::console::console_sessions::ConsoleSession;
+use crate::console::forms::FormFields;
 use crate::console::layout::{ConsolePage, csrf_field, time};
+use crate::console::reconnections::ReconnectionState;
 use crate::console::upstream_calls::{self, UpstreamFigures, UpstreamReport};
 use crate::console::{Console, changes_digest};
 use crate::telemetry::call_lines::duration_text;
 
 /// Path of the console's list of upstreams.
-const SECTION: &str = "/console/upstreams";
+pub(super) const SECTION: &str = "/console/upstreams";
 
 /// Maximum number of upstreams on the console page.
 const SHOWN_MAX: usize = 100;
@@ -23,6 +25,7 @@ const SHOWN_MAX: usize = 100;
 pub(super) async fn list(
     console: &Console,
     session: &ConsoleSession,
+    query: &FormFields,
 ) -> Option<ConsolePage<'static>> {
     let report = upstream_calls::report(console).await;
     let tools = console.sources.host.tools(&session.caller).tools;
@@ -34,6 +37,9 @@ pub(super) async fn list(
     }
     let others = report.upstreams.len().saturating_sub(SHOWN_MAX);
     let content = html! {
+        section data-part="reconnection" {
+            @if let Some(name) = query.get("reconnected") { (reconnection(console, name)) }
+        }
         section data-part="upstreams" {
             @if report.upstreams.is_empty() {
                 p { "No upstream is configured." }
@@ -139,6 +145,24 @@ fn counted_since(since: Option<Timestamp>) -> Markup {
             None => p .hint { "Without an audit log (audit.to), calls are not counted." },
         }
     }
+}
+
+/// Returns the outcome of the last reconnection of the upstream `name` in HTML. `toolgate console`
+/// prints the text and reads the attribute.
+fn reconnection(console: &Console, name: &str) -> Markup {
+    let (outcome, text) = match console.reconnections.state(name) {
+        None => return Markup::default(),
+        Some(ReconnectionState::Connecting) => {
+            ("connecting", format!("Connecting to `{name}`. The outcome will appear here."))
+        }
+        Some(ReconnectionState::Connected(tools)) => {
+            ("connected", format!("The upstream `{name}` is connected again. Its tools: {tools}."))
+        }
+        Some(ReconnectionState::Failed(why)) => {
+            ("failed", format!("Reconnecting `{name}` failed: {why}"))
+        }
+    };
+    html! { p .notice role="status" data-outcome=(outcome) { (text) } }
 }
 
 fn restart_form(session: &ConsoleSession, name: &str) -> Markup {

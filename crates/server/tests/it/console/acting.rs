@@ -5,6 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::console::{ConsoleClient, command_line, form};
+use crate::gateway::checkout;
 use crate::support::{
     Client, ClientTransport, HttpRequest, Launch, Marker, Workspace, binary, keys_of, path,
     wait_until,
@@ -115,8 +116,10 @@ fn a_confirmation_of_a_connected_client_is_answered_at_the_console() {
 fn an_upstream_is_reconnected_by_command() {
     let settings = "[upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\nprivate_network = true\n";
     let served = Launch::over(&Workspace::new().file("toolgate.toml", settings)).served();
-    let done = command_line(&served, &["--reconnect", "far"]).output().unwrap();
-    assert!(done.status.success(), "{done:?}");
+    let failed = command_line(&served, &["--reconnect", "far"]).output().unwrap();
+    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+    let why = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(why.contains("Reconnecting `far` failed: the upstream `far` is unavailable"), "{why}");
     wait_until("the action is recorded", || {
         served.records().iter().any(|record| record["tool"] == "console.restart_upstream")
     });
@@ -128,6 +131,34 @@ fn an_upstream_is_reconnected_by_command() {
     assert!(none.status.success() && none.stdout.is_empty(), "{none:?}");
     let gone = command_line(&served, &["--allow", "7"]).output().unwrap();
     assert_eq!(gone.status.code(), Some(1), "{gone:?}");
+}
+
+#[test]
+fn a_reconnection_is_reported_with_the_tools_or_the_cause_of_its_failure() {
+    let workspace = Workspace::new();
+    let program = [".tools/python/bin/python", "tests/upstreams/odd.py"];
+    let program = program.map(|part| checkout().join(part));
+    let log = workspace.path("odd.log");
+    let settings = format!(
+        "[upstream.odd]\ncommand = {program:?}\nenv = {{ ODD_LOG = {log:?} }}\n\
+         [upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\nprivate_network = true\n"
+    );
+    let workspace = workspace.file("odd.log", "").file("toolgate.toml", settings);
+    let served = Launch::over(&workspace).served();
+    let person = ConsoleClient::with_link(&served);
+    for (name, outcome) in [
+        ("odd", "The upstream `odd` is connected again. Its tools: "),
+        ("far", "Reconnecting `far` failed: the upstream `far` is unavailable: "),
+    ] {
+        let done = person.post(&format!("/console/upstreams/{name}/restart"), &[]);
+        assert_eq!(done.status, 303, "{done:?}");
+        let page = done.header("location").expect("a page").to_owned();
+        assert_eq!(page, format!("/console/upstreams?reconnected={name}"));
+        wait_until("the outcome is shown", || person.page(&page).contains(outcome));
+    }
+    let done = command_line(&served, &["--reconnect", "odd"]).output().unwrap();
+    let text = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success() && text.contains("`odd` is connected again"), "{done:?}");
 }
 
 #[test]
