@@ -71,7 +71,8 @@ pub(super) struct ConnectArgs {
     /// Undo the change. If the settings have changed since, only remove the server
     #[arg(long, requires = "client", conflicts_with = "url")]
     remove: bool,
-    /// Print the change of the client's settings, and write nothing
+    /// Print the change of the client's settings, or the entry if there is no change, and write
+    /// nothing
     #[arg(long, requires = "client", conflicts_with = "yes")]
     print: bool,
     /// Write the client's settings without asking
@@ -180,6 +181,10 @@ impl ClientSettings {
                 false => "",
             };
             complain(&format!("{} is already connected, in {shown}{kept}", self.client.title));
+            if args.print {
+                let text = place.with_entry("", &entry)?;
+                print(&format!("{}\n", redact_settings(text.trim_end(), target.literal_key())))?;
+            }
             return Ok(None);
         }
         let record = SettingsChangeRecord::load(&self.file.path, place.name);
@@ -318,11 +323,7 @@ impl PlannedSettingsChange {
         let new = self.text.as_deref().unwrap_or_default();
         let diff = TextDiff::from_lines(old, new);
         let diff = diff.unified_diff().header(old_name, new_name).to_string();
-        let diff = match &self.key {
-            Some(key) => diff.replace(&format!("Bearer {key}"), "Bearer [redacted]"),
-            None => diff,
-        };
-        SecretSet::default().redact(&diff).into_owned()
+        redact_settings(&diff, self.key.as_deref())
     }
 
     /// Writes the planned change. The record that undoes it is written first, so that an
@@ -341,6 +342,17 @@ impl PlannedSettingsChange {
             SettingsChangeRecord::delete(&file.path, name);
         }
         Ok(())
+    }
+}
+
+/// Redacts the caller's `key` from the `text` of settings, and the secrets that can be recognized.
+fn redact_settings(text: &str, key: Option<&str>) -> String {
+    match key {
+        Some(key) => {
+            let text = text.replace(&format!("Bearer {key}"), "Bearer [redacted]");
+            SecretSet::default().redact(&text).into_owned()
+        }
+        None => SecretSet::default().redact(text).into_owned(),
     }
 }
 

@@ -62,6 +62,14 @@ impl ServerToConnect {
             }
         }
     }
+
+    /// Returns the API key itself, if the entry contains it.
+    pub(super) fn literal_key(&self) -> Option<&str> {
+        match self {
+            Self::Running { key: Some(ServerCallerKey::Literal(key)), .. } => Some(key),
+            Self::Running { .. } | Self::Program { .. } => None,
+        }
+    }
 }
 
 impl ServerCallerKey {

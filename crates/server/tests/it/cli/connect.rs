@@ -251,6 +251,18 @@ fn nothing_is_written_without_a_terminal_or_yes_and_with_print() {
 }
 
 #[test]
+fn the_entry_of_a_connected_client_is_printed_on_request() {
+    let machine = machine().file(CURSOR.file, CURSOR.text);
+    connect_well(&machine, &["cursor", "--yes"]);
+    let before = machine.read(CURSOR.file);
+    let done = connect_well(&machine, &["cursor", "--print"]);
+    assert!(done.err.contains("already connected"), "{done:?}");
+    let entry = &parse(&done.out)["mcpServers"]["toolgate"];
+    assert_eq!(entry["command"], binary().to_str().unwrap(), "{done:?}");
+    assert_eq!(machine.read(CURSOR.file), before);
+}
+
+#[test]
 fn the_person_at_the_terminal_decides() {
     for (answer, is_changed) in [("n\n", false), ("y\n", true)] {
         let machine = machine().file(CURSOR.file, CURSOR.text);
