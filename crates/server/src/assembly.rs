@@ -2,6 +2,7 @@
 
 pub mod audit_setup;
 pub(crate) mod config_reload;
+mod declared_tools;
 pub mod envelope_setup;
 pub mod environment;
 pub(crate) mod fleet_digests;

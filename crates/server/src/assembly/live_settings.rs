@@ -11,7 +11,7 @@ use toolgate_world::ProcessRunner;
 
 use crate::assembly::fleet_digests::settings_digests;
 use crate::assembly::limits::job_limits;
-use crate::assembly::wiring::{WorkspaceServices, build_gate};
+use crate::assembly::wiring::{WorkspaceOffer, WorkspaceServices, build_gate};
 use crate::assembly::{audit_setup, pins, protected_paths};
 use crate::config::restart::{applied_settings, changed_settings};
 use crate::config::{Config, LoadedConfig, environment};
@@ -169,7 +169,7 @@ impl LiveSettings {
         declared: Vec<commands::DeclaredCommand>,
     ) -> anyhow::Result<(WorkspaceServices, Gate)> {
         let parts = parts.with_settings(next)?;
-        let (tools, library) = parts.tools(next, files, declared)?;
+        let WorkspaceOffer { tools, library, .. } = parts.tools(next, files, declared)?;
         let catalog = Catalog::with_schemas(tools, self.schemas.clone())?;
         let (audit, vectors) = (self.host.audit(), parts.tool_vectors.clone());
         let gate = build_gate(catalog, library, next, Some(&self.root), audit, vectors)?;

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use http::Uri;
-use toolgate_contract::{
-    ActivityGuard, AnyTool, Caller, Effects, ToolId, ToolResultForm, fold_name,
-};
+use toolgate_contract::{ActivityGuard, AnyTool, Caller, Effects, ToolId, ToolResultForm};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
     AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobStorePlace,
@@ -26,6 +24,7 @@ use toolgate_world::{HttpFetcher, ProcessRunner, Root};
 
 use crate::assembly::audit_setup;
 use crate::assembly::config_reload::ConfigWatcher;
+use crate::assembly::declared_tools::remove_replaced;
 use crate::assembly::envelope_setup;
 use crate::assembly::fleet_digests::settings_digests;
 use crate::assembly::limits::{
@@ -64,6 +63,8 @@ pub struct ServedWorkspace {
     telemetry: TelemetrySinks,
     catalog: UpstreamCatalog,
     settings: Arc<LiveSettings>,
+    /// Built-in tools that declared commands replaced when the workspace was opened.
+    replaced: Vec<ToolId>,
 }
 
 impl ServedWorkspace {
@@ -72,14 +73,23 @@ impl ServedWorkspace {
     /// # Errors
     /// The configuration, a schema or the audit log is unusable.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
-        Self::open_prepared(PreparedWorkspace::prepare(root, config)?, config)
+        Self::assemble(PreparedWorkspace::prepare(root, config)?, config)
     }
 
-    /// Opens the workspace that `prep` has prepared, under `config`, so that it can be served.
+    /// Opens the workspace that `prep` has prepared, under `config`, for a server. Logs each
+    /// built-in tool that a declared command replaces.
     ///
     /// # Errors
     /// The configuration, a schema or the audit log is unusable.
     pub fn open_prepared(prep: PreparedWorkspace, config: &Config) -> anyhow::Result<Self> {
+        let workspace = Self::assemble(prep, config)?;
+        for tool in &workspace.replaced {
+            tracing::info!("a declared command replaces the tool `{tool}`");
+        }
+        Ok(workspace)
+    }
+
+    fn assemble(prep: PreparedWorkspace, config: &Config) -> anyhow::Result<Self> {
         let PreparedWorkspace { root, workspace, files, declared, processes } = prep;
         grammars::parse_in_workers(&processes);
         let jobs = job_settings(&root, &processes, config)?;
@@ -93,7 +103,8 @@ impl ServedWorkspace {
         let handle = JobsHandle::default();
         let handle_of_jobs = jobs.is_some().then_some(&handle);
         let parts = WorkspaceServices::open(workspace, &processes, config, &files, handle_of_jobs)?;
-        let (tools, mut library) = parts.tools(config, &files, declared)?;
+        let WorkspaceOffer { tools, mut library, replaced } =
+            parts.tools(config, &files, declared)?;
         let opened = upstreams::open_upstreams(&parts.root, &processes, config, &library.changes)?;
         let upstreams = opened.upstreams.clone();
         library.dynamic_sources = Some(Arc::new(upstreams::UpstreamSources(upstreams.clone())));
@@ -133,6 +144,7 @@ impl ServedWorkspace {
             results: config.server.results,
             telemetry,
             catalog,
+            replaced,
         })
     }
 
@@ -332,6 +344,14 @@ fn token_scopes(scopes: &[config::oauth::OAuthScopeEntry]) -> Vec<TokenScope> {
     scopes.collect()
 }
 
+/// Tools, resources, prompts and skills of a workspace, without those of upstreams.
+pub(crate) struct WorkspaceOffer {
+    pub(crate) tools: Vec<Arc<dyn AnyTool>>,
+    pub(crate) library: ContentLibrary,
+    /// Ids of the built-in tools that declared commands replace.
+    pub(crate) replaced: Vec<ToolId>,
+}
+
 /// Services that the tools of a workspace use, such as the search index and the job store. Changed
 /// settings replace only the services that depend on them.
 pub(crate) struct WorkspaceServices {
@@ -400,7 +420,7 @@ impl WorkspaceServices {
         config: &Config,
         files: &files::FileSettings,
         declared: Vec<commands::DeclaredCommand>,
-    ) -> anyhow::Result<(Vec<Arc<dyn AnyTool>>, ContentLibrary)> {
+    ) -> anyhow::Result<WorkspaceOffer> {
         let Self { root, programs, search, assets, jobs, tool_search, tool_vectors: _ } = self;
         let mut tools = files::tools(root, files);
         tools.extend(programs.tools());
@@ -421,7 +441,8 @@ impl WorkspaceServices {
             tools.extend(assets::tools(assets, &config.assets, &HttpFetcher::default()));
             library.resources.extend(assets::AssetSource::new(assets).map(|source| source as _));
         }
-        let mut tools = merge_declared(tools, declared, programs)?;
+        let replaced = remove_replaced(&mut tools, &declared)?;
+        tools.extend(commands::tools(programs, declared));
         if let Some(jobs) = jobs {
             tools.extend(job_tools(jobs));
             if config.resources.offers(ResourceKind::Jobs) {
@@ -431,7 +452,7 @@ impl WorkspaceServices {
         if searches_tools(config) {
             tools.extend(tool_search_tools(tool_search));
         }
-        Ok((tools, library))
+        Ok(WorkspaceOffer { tools, library, replaced })
     }
 }
 
@@ -448,32 +469,6 @@ fn open_assets(
         }
         opened => Ok(opened?),
     }
-}
-
-/// Combines `tools` and `declared` commands. A command replaces a built-in tool with the same name
-/// only if its declaration allows this.
-fn merge_declared(
-    mut tools: Vec<Arc<dyn AnyTool>>,
-    declared: Vec<commands::DeclaredCommand>,
-    programs: &exec::WorkspacePrograms,
-) -> anyhow::Result<Vec<Arc<dyn AnyTool>>> {
-    for command in &declared {
-        let has_name =
-            |tool: &Arc<dyn AnyTool>| fold_name(tool.spec().id.as_str()) == fold_name(command.id());
-        let Some(at) = tools.iter().position(has_name) else { continue };
-        let replaced = tools.remove(at);
-        if !command.replaces() {
-            bail!(
-                "{}: `{}` is the name of a built-in tool; rename the command, or replace the tool \
-                 with `replaces = true`",
-                command.location(),
-                replaced.spec().id
-            );
-        }
-        tracing::info!("a declared command replaces the tool `{}`", replaced.spec().id);
-    }
-    tools.extend(commands::tools(programs, declared));
-    Ok(tools)
 }
 
 /// Returns the settings of jobs in the folder `root`, or `None` if jobs are off.

@@ -206,6 +206,20 @@ fn a_call_of_a_tool_of_an_unreachable_upstream_names_the_reason() {
     assert!(done.err.contains("no program `no-such-program-here`"), "{done:?}");
 }
 
+#[test]
+fn a_replaced_built_in_tool_is_logged_by_servers_and_not_by_other_commands() {
+    let settings = "[command.\"search.semantic\"]\nabout = \"Ours.\"\nprogram = \"echo\"\n\
+                    argv = [\"ours\"]\nreplaces = true\n";
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    for args in [&["tools"][..], &["call", "search_semantic"]] {
+        let done = run(workspace.root(), args);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert!(!done.err.contains("replaces the tool"), "{done:?}");
+    }
+    let served = Launch::over(&workspace).served();
+    assert!(served.log().contains("replaces the tool `search.semantic`"), "{}", served.log());
+}
+
 /// Returns `text` without durations.
 fn without_durations(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.contains("duration_ms"));

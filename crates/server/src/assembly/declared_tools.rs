@@ -1,0 +1,34 @@
+//! Replaces built-in tools by declared commands with the same names.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use toolgate_contract::{AnyTool, ToolId, fold_name};
+use toolgate_toolsets::commands;
+
+/// Removes each built-in tool from `tools` that one of the `declared` commands replaces. Returns the
+/// ids of the removed tools.
+///
+/// # Errors
+/// A command has the name of a built-in tool, and its declaration does not allow to replace it.
+pub(crate) fn remove_replaced(
+    tools: &mut Vec<Arc<dyn AnyTool>>,
+    declared: &[commands::DeclaredCommand],
+) -> anyhow::Result<Vec<ToolId>> {
+    let mut replaced = Vec::new();
+    for command in declared {
+        let has_name =
+            |tool: &Arc<dyn AnyTool>| fold_name(tool.spec().id.as_str()) == fold_name(command.id());
+        let Some(at) = tools.iter().position(has_name) else { continue };
+        let tool = tools.remove(at).spec().id.clone();
+        if !command.replaces() {
+            bail!(
+                "{}: `{tool}` is the name of a built-in tool; rename the command, or replace the \
+                 tool with `replaces = true`",
+                command.location()
+            );
+        }
+        replaced.push(tool);
+    }
+    Ok(replaced)
+}
