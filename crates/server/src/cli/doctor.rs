@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate::assembly::probe::{UpstreamProbeResult, hide_failures_from_log, probe_upstreams};
-use toolgate::config::environment;
+use toolgate::config::{Config, environment};
 use toolgate_host::{FleetDurability, FleetReport, FleetServer};
 use toolgate_upstream::pins::one_line;
 use toolgate_upstream::{UpstreamListing, UpstreamSettings};
@@ -293,6 +293,11 @@ fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
                 format!("FAILED  {name}: {}\n", why.trim())
             }
         };
+        if is_failed && exchanges.is_empty() {
+            lines.push_str(
+                "        no request was sent: the failure happened before the first request\n",
+            );
+        }
         let exchanges = exchanges.iter().filter(|_| is_failed);
         for line in exchanges.chain(&notes) {
             let _ = writeln!(lines, "        {line}");
@@ -305,7 +310,22 @@ fn test_upstreams(args: &DoctorUpstreamsArgs) -> anyhow::Result<ExitCode> {
         }
         print(&lines)?;
     }
+    if args.names.is_empty() {
+        print(&render_disabled(&config))?;
+    }
     Ok(if all_answer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns a line for each upstream that was not tested because it is disabled.
+fn render_disabled(config: &Config) -> String {
+    let disabled = config.upstream.iter().filter(|(_, settings)| !settings.enabled);
+    let line = |name: &String| {
+        format!(
+            "skipped {name}: no request was sent, because the upstream is disabled; to test it, \
+             remove `enabled = false` from [upstream.{name}]\n"
+        )
+    };
+    disabled.map(|(name, _)| line(name)).collect()
 }
 
 /// Returns the line of an upstream that answered, with the numbers of its tools, resources and

@@ -134,7 +134,7 @@ impl StartupBanner<'_> {
             let state = match states.get(name) {
                 Some(UpstreamState::Connected) => "connected",
                 Some(UpstreamState::Failing) => "unreachable",
-                Some(UpstreamState::Idle) => "not connected yet",
+                Some(UpstreamState::Idle) => "idle until a caller needs it",
                 None => "disabled",
             };
             format!("{name} ({state})")

@@ -19,6 +19,10 @@ use crate::telemetry::call_lines::duration_text;
 /// Path of the console's list of upstreams.
 pub(super) const SECTION: &str = "/console/upstreams";
 
+/// Explanation of an upstream that the server has sent no request to.
+const NOT_TRIED: &str = "No request was sent: no caller has needed it since the server started. \
+                         Reconnect tries it.";
+
 /// Maximum number of upstreams on the console page.
 const SHOWN_MAX: usize = 100;
 
@@ -127,14 +131,20 @@ fn state_cells(one: &UpstreamFigures) -> Markup {
     let (class, word) = match one.state {
         _ if one.is_down() => ("bad", "unavailable"),
         UpstreamState::Connected => ("good", "connected"),
-        _ if one.health.is_failing.is_none() => ("muted", "not tried yet"),
+        _ if one.health.is_failing.is_none() => ("muted", "not tried"),
         UpstreamState::Failing | UpstreamState::Idle => ("muted", "idle"),
     };
     html! {
         td { a href=(format!("{SECTION}/{}", encode(&one.name))) { (one.name) } }
         td { span .state .(class) { (word) } }
         td { @if let Some(since) = one.health.since { (time(since)) } }
-        td .text { (one.health.last_error.as_deref().unwrap_or_default()) }
+        td .text {
+            @match &one.health.last_error {
+                Some(why) => (why),
+                None if one.health.is_failing.is_none() => span .hint { (NOT_TRIED) },
+                None => {}
+            }
+        }
     }
 }
 

@@ -119,9 +119,11 @@ fn an_unreachable_upstream_is_shown_with_its_error() {
     let settings = "[upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\nprivate_network = true\n";
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let served = Launch::over(&workspace).served();
+    let person = ConsoleClient::with_link(&served);
+    let untried = person.page("/console/upstreams");
+    assert!(untried.contains("No request was sent: no caller has needed it"), "{untried}");
     // An upstream is connected when a caller first needs it.
     served.ask(&call(1, "far_x", json!({})));
-    let person = ConsoleClient::with_link(&served);
     wait_until("the failure is shown", || {
         let page = person.page("/console/upstreams");
         page.contains("unavailable") && page.contains("<time")

@@ -25,7 +25,9 @@ fn doctor_prints_a_line_for_each_upstream() {
     let stdout = String::from_utf8(all.stdout.clone()).unwrap();
     let mut lines: Vec<_> = stdout.lines().filter(|line| !line.starts_with(' ')).collect();
     lines.sort_unstable();
-    let [failed, ok] = lines[..] else { panic!("{all:?}") };
+    let [failed, ok, skipped] = lines[..] else { panic!("{all:?}") };
+    assert!(skipped.starts_with("skipped off: no request was sent, "), "{all:?}");
+    assert!(skipped.contains("remove `enabled = false` from [upstream.off]"), "{all:?}");
     assert!(failed.starts_with("FAILED  dead: "), "{all:?}");
     assert!(ok.starts_with("ok      odd: MCP 2025-06-18 (tools: "), "{all:?}");
     assert!(ok.ends_with(", resources: 1, prompts: 0)"), "{all:?}");
@@ -128,4 +130,13 @@ fn doctor_shows_the_error_output_of_a_program_that_ends_once_and_in_whole_lines(
         );
     }
     assert!(lines[0].starts_with("FAILED  up: "), "{stdout}");
+}
+
+#[test]
+fn doctor_says_that_nothing_was_asked_if_the_program_does_not_start() {
+    let settings = "[upstream.up]\ncommand = [\"no-such-program-here\"]\n";
+    let report = doctor(&Workspace::new().file("toolgate.toml", settings), &[]);
+    let stdout = String::from_utf8(report.stdout).unwrap();
+    assert!(stdout.starts_with("FAILED  up: "), "{stdout}");
+    assert!(stdout.contains("no request was sent: "), "{stdout}");
 }
