@@ -183,6 +183,11 @@ pub trait AnyTool: Send + Sync + 'static {
     fn normalize_input(&self, input: Value) -> Value {
         input
     }
+    /// Returns the program and the arguments that a call with `input` would run, if the tool runs
+    /// one command line. `input` has not been validated.
+    fn command_line(&self, _input: &Value) -> Option<Vec<String>> {
+        None
+    }
     /// Checks the call before the work begins. See [`Tool::prepare`].
     fn prepare<'a>(
         &'a self,
@@ -244,6 +249,10 @@ impl AnyTool for ToolWithSpec {
 
     fn normalize_input(&self, input: Value) -> Value {
         self.tool.normalize_input(input)
+    }
+
+    fn command_line(&self, input: &Value) -> Option<Vec<String>> {
+        self.tool.command_line(input)
     }
 
     fn prepare<'a>(

@@ -71,6 +71,22 @@ impl RecordedArguments {
         Some(truncate(&secrets.redact(&subject), SUBJECT_CHARS_MAX))
     }
 
+    /// Returns the command line `words` of a call with `input`, if this setting records it.
+    pub(crate) fn line_subject(
+        self,
+        input: &Value,
+        words: &[String],
+        secrets: &SecretSet,
+    ) -> Option<String> {
+        if self == Self::None {
+            return None;
+        }
+        // Longer lines are cut in any case.
+        let line: String = words.join(" ").chars().take(SUBJECT_CHARS_MAX * 4).collect();
+        let line = secrets.redact_input(&secrets.call_secrets(input), &line);
+        Some(truncate(&line, SUBJECT_CHARS_MAX))
+    }
+
     /// Returns true if audit records contain error messages, which may name arguments.
     pub(crate) fn includes_errors(self) -> bool {
         self != Self::None
@@ -211,6 +227,19 @@ mod tests {
             recorded.path_subject(&input, &names, &SecretSet::default())
         };
         assert_eq!(subject(RecordedArguments::Subject).as_deref(), Some("demo.npy"));
+        assert_eq!(subject(RecordedArguments::None), None);
+    }
+
+    #[test]
+    fn the_command_line_of_a_declared_command_is_its_subject_without_secrets() {
+        let input = json!({ "password": "hunter2-and-more", "name": "demo" });
+        let words = ["plot", "--password", "hunter2-and-more", "demo"].map(str::to_owned);
+        let subject = |recorded: RecordedArguments| {
+            recorded.line_subject(&input, &words, &SecretSet::default())
+        };
+        let line = subject(RecordedArguments::Subject).expect("a subject");
+        assert!(line.starts_with("plot --password") && line.contains(REDACTED), "{line}");
+        assert!(!line.contains("hunter2"), "{line}");
         assert_eq!(subject(RecordedArguments::None), None);
     }
 

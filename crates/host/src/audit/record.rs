@@ -19,6 +19,7 @@ use super::byte_size::RecordedSize;
 use super::chain::encode_hex;
 use super::queue::AuditRecordQueue;
 use super::step_times::CallStepTimes;
+use crate::catalog::CatalogToolEntry;
 use crate::policy::{PolicyDecision, RuleName};
 use crate::secrets::SecretSet;
 
@@ -210,19 +211,25 @@ impl<'a> OpenAuditRecord<'a> {
         }
     }
 
-    /// Notes the first path argument in `input` as the subject, if the record has none. `names`
-    /// returns the names of the path arguments.
-    pub(crate) fn note_path_subject(
+    /// Notes the first path argument in `input` or the command line of the call as the subject, if
+    /// the record has none. `find` returns the called tool.
+    pub(crate) fn note_tool_subject(
         &mut self,
         input: &Value,
         recorded: RecordedArguments,
         secrets: &SecretSet,
-        names: impl FnOnce() -> Vec<String>,
+        find: impl FnOnce() -> Option<Arc<CatalogToolEntry>>,
     ) {
         if let Some((_, record, _)) = &mut self.open
             && record.subject.is_none()
+            && recorded != RecordedArguments::None
+            && let Some(entry) = find()
         {
-            record.subject = recorded.path_subject(input, &names(), secrets);
+            let path = recorded.path_subject(input, &entry.spec().paths, secrets);
+            record.subject = path.or_else(|| {
+                let words = entry.tool().command_line(input)?;
+                recorded.line_subject(input, &words, secrets)
+            });
         }
     }
 

@@ -1,9 +1,12 @@
 //! Opens and closes the audit record of a call, and counts its bytes and its refusal.
 
+use std::sync::Arc;
+
 use toolgate_contract::{CallEnding, CallError, Caller, ToolCall};
 
 use crate::Gate;
 use crate::audit::{AuditRecordNumber, OpenAuditRecord, RecordedSize};
+use crate::catalog::CatalogToolEntry;
 use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::tool_requests::tool_target;
 use crate::secrets::{CallSecrets, Redactable};
@@ -32,20 +35,15 @@ fn with_input<'g>(
         record.note_input(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
         let recorded = gate.settings.recorded_arguments;
         record.note_arguments(&call.input, recorded, &gate.secrets);
-        record
-            .note_path_subject(&call.input, recorded, &gate.secrets, || path_arguments(gate, call));
+        record.note_tool_subject(&call.input, recorded, &gate.secrets, || shown_tool(gate, call));
     }
     record
 }
 
-/// Returns the names of the called tool's path arguments, such as those of a declared command.
-fn path_arguments(gate: &Gate, call: &ToolCall) -> Vec<String> {
+/// Returns the called tool, if the caller sees it.
+fn shown_tool(gate: &Gate, call: &ToolCall) -> Option<Arc<CatalogToolEntry>> {
     // A search for the nearest name of an unknown tool would take longer.
-    if !gate.shows_tool(&call.caller, &call.tool) {
-        return Vec::new();
-    }
-    let found = gate.find(&call.caller, &call.tool);
-    found.map(|entry| entry.spec().paths.clone()).unwrap_or_default()
+    gate.shows_tool(&call.caller, &call.tool).then(|| gate.find(&call.caller, &call.tool).ok())?
 }
 
 /// Account to which the bytes and the refusal of a call are charged.

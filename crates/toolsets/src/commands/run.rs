@@ -265,6 +265,22 @@ impl AnyTool for DeclaredCommandTool {
         self.declared.normalised(input)
     }
 
+    fn command_line(&self, input: &Value) -> Option<Vec<String>> {
+        let declared = &self.declared;
+        let normalised;
+        let mut input = input.as_object()?;
+        if !input.keys().all(|name| declared.has_argument(name)) {
+            normalised = declared.normalised(Value::Object(input.clone()));
+            input = normalised.as_object()?;
+        }
+        let given = CommandArgumentValues::new(&declared.arguments, input);
+        let mut words = vec![declared.program.name.clone()];
+        for item in &declared.argv {
+            item.render(&given, &declared.rest, &mut words).ok()?;
+        }
+        Some(words)
+    }
+
     fn settings_fingerprint(&self) -> String {
         let sandbox = self.programs.confinement();
         let sandbox = sandbox.map(|sandbox| (sandbox.profile, sandbox.read_only, sandbox.hosts));

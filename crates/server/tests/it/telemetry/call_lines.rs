@@ -30,6 +30,22 @@ fn a_call_prints_its_caller_tool_subject_and_outcome() {
 }
 
 #[test]
+fn the_subject_of_a_declared_command_without_a_path_is_its_command_line() {
+    let settings = "[command.\"say.hello\"]\nabout = \"Says hello.\"\nprogram = \"echo\"\n\
+                    argv = [\"hello\", \"{who}\", \"{--token}\"]\n\
+                    args = { who = \"string!\", token = \"string\" }\n";
+    let served = Launch::over(&Workspace::new().file("toolgate.toml", settings)).served();
+    let arguments = json!({ "who": "ada", "token": "hunter2-and-more" });
+    served.ask(&call(1, "say_hello", arguments));
+    served.outcomes(1);
+    let record = &served.records()[0];
+    assert_eq!(record["outcome"], "ok", "{record}");
+    let subject = record["subject"].as_str().expect("a subject");
+    assert!(subject.starts_with("echo hello ada"), "{record}");
+    assert!(subject.contains("[redacted]") && !subject.contains("hunter2"), "{record}");
+}
+
+#[test]
 fn calls_are_printed_even_if_the_audit_log_is_off() {
     let served = Launch::over(&Workspace::new()).set("audit_to", "off").served();
     served.ask(&call(1, "files_read", json!({ "path": "README.md" })));
