@@ -169,7 +169,7 @@ fn length_of(head: &[u8]) -> anyhow::Result<BodyLength> {
 pub(crate) enum RequestSchedule {
     /// Each connection sends the next request after each answer.
     Busy,
-    /// This many requests per second over all connections, independent of the answers.
+    /// A number of requests per second over all connections, independent of the answers.
     Rate(f64),
 }
 

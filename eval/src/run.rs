@@ -16,7 +16,7 @@ use crate::vectors::Vectors;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunSettings {
     pub split: Split,
-    /// Also measures the sentence model, on the packages that vectors are measured on.
+    /// True to measure the sentence model, too, on the packages that vectors are measured on.
     pub model: bool,
     /// Largest number of questions of one package.
     pub queries: usize,

@@ -24,7 +24,7 @@ use crate::ChunkSummary;
 pub struct ChunkCandidate {
     /// Key of the chunk in the index.
     pub key: u64,
-    /// For each word of the query, the number of its occurrences in each field of the chunk.
+    /// Number of occurrences of each word of the query in each field of the chunk.
     pub counts: Vec<[u16; FIELDS]>,
     /// Number of words in each field of the chunk.
     pub lengths: [u32; FIELDS],

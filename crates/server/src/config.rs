@@ -217,7 +217,7 @@ pub struct ServerSection {
     pub connections_max: usize,
     /// Time for calls in flight to finish after shutdown starts, in milliseconds.
     pub drain_ms: u64,
-    /// Also serves clients of MCP 2024-11-05 over HTTP, at `/sse` and `/messages`.
+    /// Service for clients of MCP 2024-11-05 over HTTP, at `/sse` and `/messages`.
     pub http_sse: bool,
     /// Format of the results of this server's own tools for MCP clients. A request can select
     /// another format in `_meta`, as `io.toolgate/results`. Results of upstreams do not change.

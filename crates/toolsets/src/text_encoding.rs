@@ -33,7 +33,7 @@ pub(crate) enum TextEncoding {
     Utf32(ByteOrder),
     /// An encoding that contains ASCII, with the name that the bytes suggest.
     Legacy(&'static str),
-    /// Not text in any of these encodings.
+    /// Bytes that are not text in any of these encodings.
     Binary,
 }
 
@@ -150,7 +150,7 @@ impl ByteOrder {
     }
 
     /// Returns true if `head`, which has no byte order mark, looks like text in this byte order.
-    /// Its end may cut a character.
+    /// `head` may end within a character.
     fn is_likely(self, head: &[u8]) -> bool {
         let mut units = 0;
         let mut ascii = 0;

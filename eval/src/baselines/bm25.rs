@@ -32,7 +32,7 @@ pub struct Bm25 {
     words: WordSplitting,
     stemmer: Stemmer,
     stems: RefCell<HashMap<String, String>>,
-    /// For each word, the functions that contain the word, and how often.
+    /// Functions that contain a word, and how often, by word.
     occurrences: HashMap<String, Vec<(u32, f32)>>,
     lengths: Vec<f32>,
 }

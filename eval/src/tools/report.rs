@@ -18,7 +18,7 @@ use toolgate_tool_search::{Question, RememberedQuestions, rank};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvalSettings {
     pub half: MeasuredHalf,
-    /// Also measures the sentence model.
+    /// True to measure the sentence model, too.
     pub model: bool,
 }
 

@@ -124,7 +124,7 @@ fn texts(unit: &CodeUnit) -> [&str; FIELDS] {
 
 /// A package with the counts of its words.
 struct CountedPackage {
-    /// For each word, the functions that contain the word, with the counts of each field.
+    /// Functions that contain a word, with the counts of each field, by word.
     occurrences: HashMap<String, Vec<(u32, [u16; FIELDS])>>,
     lengths: Vec<[u32; FIELDS]>,
     averages: IndexStatistics,

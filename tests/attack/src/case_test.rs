@@ -22,7 +22,7 @@ pub struct CaseTest(AttackCase);
 pub enum TestOutcome {
     /// All attempts failed to break the server. The text has the dialects.
     Passed(String),
-    /// This machine cannot run the case, for this reason.
+    /// The case cannot run on this machine, for this reason.
     Skipped(String),
 }
 

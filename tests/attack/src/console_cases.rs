@@ -18,7 +18,7 @@ use super::server::Server;
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// A text that runs a script if a page interprets it.
 const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>";
-/// The same as the output of a shell and as the name of a file.
+/// A text that runs a script if a page interprets it, and that can be the name of a file.
 const HOSTILE_NAME: &str = "<img src=x onerror=alert(1)>.txt";
 /// The start of that text where a page shows it.
 const ESCAPED: [&str; 2] = ["&lt;script&gt;alert(1)", "&lt;img src=x"];

@@ -16,7 +16,7 @@ const NOTES_MAX: usize = 3;
 pub(super) enum CaseOutcome {
     /// All attempts failed to break the server. The text has the routes and some notes.
     Held(String),
-    /// This machine cannot run an attempt, for this reason.
+    /// An attempt cannot run on this machine, for this reason.
     Skipped(String),
     /// An attempt broke a promise, or there was no attempt. The text has the first failure.
     Broken(String),

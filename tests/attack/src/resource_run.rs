@@ -74,7 +74,7 @@ struct RunTally {
     failures: Mutex<Vec<String>>,
 }
 
-/// What a run measured besides its [`RunTally`].
+/// The measurements of a run that are not in its [`RunTally`].
 struct RunMeasurements {
     first_answer: Duration,
     peak_mib: u64,

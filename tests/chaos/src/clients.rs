@@ -40,7 +40,7 @@ pub(super) enum SubmissionOutcome {
     Accepted(String),
     /// The server refused the job with this message.
     Refused(String),
-    /// There was no answer, so the job may exist or not.
+    /// No answer arrived, so the job may exist or not.
     Unknown,
 }
 

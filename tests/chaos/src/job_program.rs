@@ -33,7 +33,7 @@ pub(super) enum JobKind {
 enum BackgroundProcess {
     /// The process has none of the job's streams.
     Detached,
-    /// It keeps the job's output open.
+    /// The process keeps the job's output open.
     KeepsOutputOpen,
 }
 

@@ -21,17 +21,17 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The moment at which a server is killed.
 #[derive(Debug, Clone, Copy)]
 enum KillMoment {
-    /// Before the server listens.
+    /// The server does not listen yet.
     Starting,
-    /// While the server recovers the jobs of the last server.
+    /// The server recovers the jobs of the last server.
     Recovering,
-    /// While the server accepts jobs.
+    /// The server accepts jobs.
     Accepting,
-    /// While jobs run.
+    /// Jobs run.
     Running,
-    /// When some programs have just ended.
+    /// Some programs have just ended.
     Finishing,
-    /// While the server shuts down.
+    /// The server shuts down.
     ShuttingDown,
     /// The server is not killed: it shuts down.
     Never,

@@ -17,7 +17,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 pub(super) enum RequestOutcome {
     /// The complete answer arrived.
     Answered(HttpAnswer),
-    /// There was no connection, so nothing was sent.
+    /// No connection was opened, so nothing was sent.
     NotSent,
     /// The request was sent, and no complete answer arrived, for this reason.
     Unknown(String),

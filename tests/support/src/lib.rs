@@ -1,5 +1,5 @@
-//! What the attack and chaos programs share: paths of the checkout, its tools and the built server,
-//! and random numbers.
+//! Shared code of the attack and chaos programs: paths of the checkout, its tools and the built
+//! server, and random numbers.
 #![allow(clippy::disallowed_methods, reason = "test programs, which own the folders they run in")]
 
 mod rng;

@@ -72,7 +72,7 @@ impl JobServiceState {
         });
     }
 
-    /// If the job's outcome is an error, adds the output that the job's programs printed, because
+    /// Adds the output that the job's programs printed to `job` if its outcome is an error, because
     /// the error itself does not contain it.
     pub(super) async fn with_printed(
         &self,

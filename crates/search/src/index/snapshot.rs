@@ -29,8 +29,8 @@ pub(super) struct IndexSnapshotInner {
     statistics: IndexStatistics,
     counts: OnceLock<IndexCounts>,
     slots: [OnceLock<Vec<Vec<u32>>>; 2],
-    /// For each source of vectors, the slots that belong to at least one chunk. A slot is the
-    /// number of a vector.
+    /// Slots that belong to at least one chunk, for each source of vectors. A slot is the number of
+    /// a vector.
     all_live_slots: [OnceLock<VectorSlotSet>; 2],
     /// Identity of the index's last commit, to detect newer commits. `None` if unknown.
     stamp: Option<IndexCommitStamp>,

@@ -20,8 +20,8 @@ pub struct DiscoverySection {
     pub budget_tokens: u32,
     /// Patterns of tools that every list contains, such as `github.create_issue` or `files.*`.
     pub favourites: Vec<String>,
-    /// Whether the short list contains `tools_read`, which calls only tools that read. A client can
-    /// always allow it. Without it, agents call all tools with `tools_call`.
+    /// Presence of `tools_read` in the short list. `tools_read` calls only tools that read, so a
+    /// client can always allow it. Without it, agents call all tools with `tools_call`.
     pub read_tool: bool,
     /// Memory of search queries that led to a successful call. In later searches with similar
     /// words, the called tool ranks higher. `session` keeps the queries until the session ends,

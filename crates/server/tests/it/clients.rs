@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::support::{Launch, MODERN, REVISIONS, Workspace, at_once, binary, path};
 use rig::ClientTestServers;
 
-/// This repository.
+/// Returns the root of this repository.
 fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }

@@ -138,8 +138,8 @@ impl<T> InFlightRequests<T> {
         }
     }
 
-    /// If no caller with a call in flight supports an upstream's question, records for all calls
-    /// which capability is missing. The call that asked then fails with this reason.
+    /// Records for all calls which capability is missing, if no caller with a call in flight
+    /// supports an upstream's question. The call that asked then fails with this reason.
     fn record_unsupported(&self, method: &str, params: &Value) {
         let calls: Vec<_> = {
             let all = self.all();

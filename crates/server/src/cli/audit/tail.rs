@@ -22,7 +22,7 @@ pub(super) struct AuditTailArgs {
     /// Number of calls
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
     lines: usize,
-    /// Also print new calls as they end
+    /// Print new calls as they end, too
     #[arg(long, short)]
     follow: bool,
     /// Print the records as lines of JSON

@@ -31,7 +31,7 @@ pub(super) struct SettingsChangeRecord {
 /// Result of undoing a change of a settings file: the state before the change.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SettingsUndoResult {
-    /// There was no settings file before the change, so undoing the change deletes the file.
+    /// No settings file existed before the change, so undoing the change deletes the file.
     NoFile,
     /// The settings file had this text before the change, so undoing the change restores the text.
     Text(String),

@@ -8,7 +8,7 @@ use crate::support::{
     Launch, Marker, NOTHING, Workspace, call, notification, over_both, refusal, structured,
 };
 
-/// Beyond the grace of half a second, with room for a busy machine.
+/// Time for a stopped program to end: the grace of half a second, and room for a busy machine.
 const GRACE: Duration = Duration::from_secs(5);
 
 #[test]

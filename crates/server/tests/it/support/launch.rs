@@ -31,7 +31,7 @@ impl Launch {
         Self { workspace: Some(workspace.clone()), ..Self::at(workspace.root()) }
     }
 
-    /// Over an existing folder.
+    /// Prepares a launch over an existing folder.
     pub(crate) fn at(root: &Path) -> Self {
         Self {
             root: root.to_owned(),

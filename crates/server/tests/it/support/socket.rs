@@ -22,7 +22,7 @@ pub(crate) struct Socket {
 pub(crate) enum SocketEnd {
     /// The socket was closed by a handshake with this code.
     Closed(u16),
-    /// Without a closing handshake.
+    /// The socket was closed without a closing handshake.
     Cut,
 }
 

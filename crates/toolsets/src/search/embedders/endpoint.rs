@@ -68,7 +68,7 @@ pub(super) struct EmbeddingEndpoint {
 
 /// The reason why a batch has no vectors, and whether another attempt may help.
 enum EndpointError {
-    /// There was no answer. The caller decides whether to try again.
+    /// The endpoint did not answer. The caller decides whether to try again.
     NoAnswer(String),
     /// An attempt after a pause, or after the time that the endpoint asks for, may help.
     Temporary {

@@ -50,7 +50,7 @@ pub(super) enum WebSocketReadEnd {
     Lost,
     /// The server closes the WebSocket for this reason.
     Closing(WebSocketCloseReason),
-    /// There is no memory for the message that is arriving.
+    /// The server has no memory for the message that is arriving.
     NoMemory,
 }
 

@@ -14,7 +14,7 @@ use super::*;
 enum ServerReaction {
     /// Gives each text the vector `[its length, 1, 0]`, and counts ten tokens a text.
     Embed,
-    /// The same, the last text first.
+    /// Gives each text the vector `[its length, 1, 0]`, the last text first.
     EmbedReversed,
     Respond(u16, &'static str, String),
     /// Reads the request and does not answer.
