@@ -31,7 +31,7 @@ pub(crate) async fn answer(
     let segments: Vec<&str> = path.split('/').collect();
     let page = match segments.as_slice() {
         [""] => overview::page(console, session).await,
-        ["calls"] => calls::list(console, query).await,
+        ["calls"] => calls::list(console, session, query).await,
         ["calls", seq] => calls::single(console, session, seq).await,
         ["jobs"] => jobs::list(console, query).await,
         ["jobs", id] => jobs::single(console, session, &decode(id)).await,

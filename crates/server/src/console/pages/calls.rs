@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use toolgate_contract::fold_name;
 use toolgate_host::{AuditRecordFilter, CallStepTimes, ParsedAuditRecord};
 
-use super::{encode, notice};
+use super::tools::ToolEffectWords;
+use super::{encode, notice, policy};
 use crate::console::Console;
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
@@ -19,36 +20,80 @@ const PAGE_SIZE: usize = 100;
 const PERIODS: [(&str, i64); 4] =
     [("the last hour", 1), ("24 hours", 24), ("7 days", 168), ("30 days", 720)];
 
-pub(super) async fn list(console: &Console, query: &FormFields) -> Option<ConsolePage<'static>> {
-    let hours = query.get("hours").and_then(|hours| hours.parse::<i64>().ok());
-    let hours = hours.filter(|hours| PERIODS.iter().any(|(_, one)| one == hours));
-    let filter = AuditRecordFilter {
-        caller: query.get("caller").map(str::to_owned),
-        tool: query.get("tool").map(str::to_owned),
-        outcome: query.get("outcome").map(str::to_owned),
-        failed: query.get("failed").is_some(),
-        since: hours.map(|hours| Timestamp::now() - SignedDuration::from_hours(hours)),
-        subject: query.get("subject").map(str::to_owned),
-    };
+/// Filter of the console's list of calls, as the address of the page contains it.
+struct CallListFilter {
+    records: AuditRecordFilter,
+    /// Period before now, in hours.
+    hours: Option<i64>,
+    /// True to leave out calls of tools that only read.
+    only_changes: bool,
+}
+
+impl CallListFilter {
+    fn from_query(query: &FormFields) -> Self {
+        let hours = query.get("hours").and_then(|hours| hours.parse::<i64>().ok());
+        let hours = hours.filter(|hours| PERIODS.iter().any(|(_, one)| one == hours));
+        let records = AuditRecordFilter {
+            caller: query.get("caller").map(str::to_owned),
+            tool: query.get("tool").map(str::to_owned),
+            outcome: query.get("outcome").map(str::to_owned),
+            failed: query.get("failed").is_some(),
+            since: hours.map(|hours| Timestamp::now() - SignedDuration::from_hours(hours)),
+            subject: query.get("subject").map(str::to_owned),
+        };
+        Self { records, hours, only_changes: query.get("changes").is_some() }
+    }
+
+    /// Returns the fields of the filter for the query of the page's address.
+    fn address_fields(&self) -> Vec<(&'static str, String)> {
+        let AuditRecordFilter { caller, tool, outcome, failed, since: _, subject } = &self.records;
+        let texts =
+            [("caller", caller), ("tool", tool), ("outcome", outcome), ("subject", subject)];
+        let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text.clone()?)));
+        let flags = [("failed", *failed), ("changes", self.only_changes)];
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
+        let flags = flags.map(|(name, _)| (name, "1".to_owned()));
+        let hours = self.hours.map(|hours| ("hours", hours.to_string()));
+        texts.chain(flags).chain(hours).collect()
+    }
+
+    /// Returns the address of the page with the calls before `seq`, a number of an audit record.
+    fn older(&self, seq: u64) -> String {
+        let mut address = format!("/console/calls?before={seq}");
+        for (name, value) in self.address_fields() {
+            address.push_str(&format!("&{name}={}", encode(&value)));
+        }
+        address
+    }
+}
+
+pub(super) async fn list(
+    console: &Console,
+    session: &ConsoleSession,
+    query: &FormFields,
+) -> Option<ConsolePage<'static>> {
+    let filter = CallListFilter::from_query(query);
+    let effects = ToolEffectWords::for_session(console, session);
     let before: Option<u64> = query.get("before").and_then(|seq| seq.parse().ok());
-    let wanted = filter.clone();
-    let name = format!("calls before {before:?} {:?}", address_fields(&filter, hours));
+    let wanted = filter.records.clone();
+    let name = format!("calls before {before:?} {:?}", filter.address_fields());
     let found =
         console.audit.run(name, move |index| index.records(&wanted, before, PAGE_SIZE)).await;
+    let is_shown = |record: &&ParsedAuditRecord| !filter.only_changes || effects.may_change(record);
     let content = html! {
         p { "Calls at all servers of your user on " (*HOST_NAME) ", newest first." }
-        (filter_form(&filter, hours))
+        (filter_form(&filter))
         section data-part="calls" {
             @match &found {
                 Err(why) => (notice(why)),
                 Ok(found) => {
-                    @match (found.records.is_empty(), found.next) {
-                        (true, None) => p { "No call matches." },
-                        (true, Some(_)) => p { "No call matches among those that were searched." },
-                        (false, _) => (table(found.records.iter())),
+                    @match (found.records.iter().any(|record| is_shown(&record)), found.next) {
+                        (false, None) => p { "No call matches." },
+                        (false, Some(_)) => p { "No call matches among those that were searched." },
+                        (true, _) => (table(found.records.iter().filter(is_shown), Some(&effects))),
                     }
                     @if let Some(seq) = found.next {
-                        p { a href=(older(&filter, hours, seq)) { "Older calls" } }
+                        p { a href=(filter.older(seq)) { "Older calls" } }
                     }
                 }
             }
@@ -59,86 +104,81 @@ pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Consol
     Some(ConsolePage { title: "Calls".to_owned(), section: "/console/calls", live, content })
 }
 
-fn filter_form(filter: &AuditRecordFilter, hours: Option<i64>) -> Markup {
+fn filter_form(filter: &CallListFilter) -> Markup {
+    let CallListFilter { records, hours, only_changes } = filter;
     html! {
         form .filter method="get" action="/console/calls" {
             div {
                 label for="caller" { "Caller" }
-                input #caller name="caller" value=[filter.caller.as_deref()];
+                input #caller name="caller" value=[records.caller.as_deref()];
             }
             div {
                 label for="tool" { "Tool" }
-                input #tool name="tool" value=[filter.tool.as_deref()] placeholder="files.*";
+                input #tool name="tool" value=[records.tool.as_deref()] placeholder="files.*";
             }
             div {
-                label for="subject" { "Subject contains" }
-                input #subject name="subject" value=[filter.subject.as_deref()]
+                label for="subject" { "File or other subject" }
+                input #subject name="subject" value=[records.subject.as_deref()]
                     placeholder="src/main.rs";
             }
             div {
                 label for="outcome" { "Outcome" }
-                input #outcome name="outcome" value=[filter.outcome.as_deref()];
+                input #outcome name="outcome" value=[records.outcome.as_deref()];
             }
             div {
                 label for="hours" { "Within" }
                 select #hours name="hours" {
                     option value="" { "any time" }
                     @for (name, period) in PERIODS {
-                        option value=(period) selected[hours == Some(period)] { (name) }
+                        option value=(period) selected[*hours == Some(period)] { (name) }
                     }
                 }
             }
             div {
                 label for="failed" { "Only failed" }
-                input #failed type="checkbox" name="failed" value="1" checked[filter.failed];
+                input #failed type="checkbox" name="failed" value="1" checked[records.failed];
+            }
+            div {
+                label for="changes" { "Only tools that change something" }
+                input #changes type="checkbox" name="changes" value="1" checked[*only_changes];
             }
             div { button { "Filter" } }
         }
     }
 }
 
-/// Returns the address of the console page with the calls before `seq`, a number of an audit
-/// record.
-fn older(filter: &AuditRecordFilter, hours: Option<i64>, seq: u64) -> String {
-    let mut address = format!("/console/calls?before={seq}");
-    for (name, value) in address_fields(filter, hours) {
-        address.push_str(&format!("&{name}={}", encode(&value)));
-    }
-    address
-}
-
-/// Returns the fields of `filter` for the query of a console page's address.
-fn address_fields(filter: &AuditRecordFilter, hours: Option<i64>) -> Vec<(&'static str, String)> {
-    let AuditRecordFilter { caller, tool, outcome, failed, since: _, subject } = filter;
-    let texts = [("caller", caller), ("tool", tool), ("outcome", outcome), ("subject", subject)];
-    let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text.clone()?)));
-    let failed = failed.then(|| ("failed", "1".to_owned()));
-    let hours = hours.map(|hours| ("hours", hours.to_string()));
-    texts.chain(failed).chain(hours).collect()
-}
-
-/// Returns an HTML table of the audit `records`.
-pub(super) fn table<'r>(records: impl Iterator<Item = &'r ParsedAuditRecord>) -> Markup {
+/// Returns an HTML table of the audit `records`, with the effects of the called tools if `effects`
+/// is given.
+pub(super) fn table<'r>(
+    records: impl Iterator<Item = &'r ParsedAuditRecord>,
+    effects: Option<&ToolEffectWords>,
+) -> Markup {
     html! {
         div .scroll {
             table {
                 thead {
                     tr {
-                        th { "Time" } th { "Caller" } th { "Tool" } th { "Subject" } th { "Outcome" }
-                        th .number { "Duration" }
+                        th { "Time" } th { "Caller" } th { "Tool" }
+                        @if effects.is_some() { th { "Effects" } }
+                        th { "Subject" } th { "Outcome" } th .number { "Duration" }
                     }
                 }
                 tbody {
                     @for record in records {
                         tr {
                             td { (time(record.ts)) }
-                            td { (record.caller) }
+                            td {
+                                a href=(format!("/console/calls?caller={}", encode(&record.caller))) {
+                                    (record.caller)
+                                }
+                            }
                             td {
                                 @match record.seq {
                                     Some(seq) => a href=(format!("/console/calls/{seq}")) { (record.tool) },
                                     None => (record.tool),
                                 }
                             }
+                            @if let Some(effects) = effects { td { (effects.word(record)) } }
                             td .text { (record.subject.as_deref().unwrap_or_default()) }
                             td .text {
                                 (outcome(&record.outcome))
@@ -163,7 +203,11 @@ pub(super) async fn single(
     let content = match found {
         Ok(record) => {
             let record = (*record).as_ref()?;
-            details(record, recorded_input(console, session, record).as_ref())
+            let refusal = match record.decision.as_deref() {
+                Some("deny") => policy::refusal(&(console.sources.settings)(), record),
+                Some(_) | None => Markup::default(),
+            };
+            details(record, recorded_input(console, session, record).as_ref(), &refusal)
         }
         Err(why) => notice(&why),
     };
@@ -192,7 +236,7 @@ fn recorded_input(
     Some(json!({ name: subject }))
 }
 
-fn details(record: &ParsedAuditRecord, input: Option<&Value>) -> Markup {
+fn details(record: &ParsedAuditRecord, input: Option<&Value>, refusal: &Markup) -> Markup {
     let mut explain =
         format!("/console/policy?caller={}&tool={}", encode(&record.caller), encode(&record.tool));
     if let Some(input) = input {
@@ -208,6 +252,7 @@ fn details(record: &ParsedAuditRecord, input: Option<&Value>) -> Markup {
                     (field("Caller", Some(&record.caller)))
                     (field("Tool", Some(&record.tool)))
                     (field("Subject", record.subject.as_ref()))
+                    (field("Related calls", record.subject.as_ref().map(|it| related(record, it))))
                     tr { th scope="row" { "Outcome" } td { (outcome(&record.outcome)) } }
                     (field("Error", record.error.as_ref()))
                     (field("Cause", record.cause.as_ref()))
@@ -235,6 +280,13 @@ fn details(record: &ParsedAuditRecord, input: Option<&Value>) -> Markup {
                 }
             }
         }
+        (refusal)
+        p {
+            a href=(explain) {
+                @if is_refused { "Each rule that was considered, and how to allow the call" }
+                @else { "Explain the policy decision about such a call" }
+            }
+        }
         @if let Some(steps) = &record.steps_us {
             (step_table(steps))
         }
@@ -247,13 +299,17 @@ fn details(record: &ParsedAuditRecord, input: Option<&Value>) -> Markup {
                 code { "audit.arguments = \"redacted\"" } "."
             }
         }
-        p {
-            a href=(explain) {
-                @if is_refused { "Why the call was refused, and how to allow it" }
-                @else { "Explain the policy decision about such a call" }
-            }
-        }
     }
+}
+
+/// Returns a link to the calls of the caller of `record` with the same `subject`.
+fn related(record: &ParsedAuditRecord, subject: &str) -> Markup {
+    let address = format!(
+        "/console/calls?caller={}&subject={}",
+        encode(&record.caller),
+        encode(subject.trim_end_matches('…'))
+    );
+    html! { a href=(address) { "All calls of " (record.caller) " with this subject" } }
 }
 
 /// Returns an HTML table of the time that a call spent in each step, such as validation,

@@ -38,6 +38,8 @@ const QUESTIONS_MAX: usize = 10;
 const ASKS: &str = "asks";
 /// Maximum number of tools in the list of tools with the most failures on the console's overview.
 const FAILING_MAX: usize = 5;
+/// Number of newest failed calls in which the most frequent error of a tool is searched.
+const ERRORS_MAX: usize = 100;
 /// Number of newest jobs that the console's overview searches for questions.
 const JOBS_MAX: usize = 100;
 
@@ -55,7 +57,16 @@ struct ToolFailures {
     calls: u64,
     /// Outcomes of the failed calls as text, each with the number of calls that ended so.
     outcomes: Vec<String>,
-    newest: Option<ParsedAuditRecord>,
+    error: Option<FrequentToolError>,
+}
+
+/// The most frequent error of a tool, or the newest of several that are equally frequent.
+struct FrequentToolError {
+    text: String,
+    /// Number of calls with this error among the calls that were searched.
+    calls: usize,
+    /// Position of the newest call with this error in the audit log.
+    seq: Option<u64>,
 }
 
 pub(super) async fn page(
@@ -80,6 +91,13 @@ pub(super) async fn page(
             }
             (load(console, &jobs, &report))
         }
+        @if let Ok(recent) = &recent {
+            section data-part="failing" {
+                h2 { "Failed most in the last hour" }
+                (failing(&recent.failing))
+                p .hint { "These calls come from all servers of your user on this machine." }
+            }
+        }
         @if !report.upstreams.is_empty() {
             section data-part="upstreams" {
                 h2 { "Upstreams" }
@@ -91,14 +109,9 @@ pub(super) async fn page(
                 h2 { "Calls in the last 24 hours" }
                 (chart(&recent.hours, now))
             }
-            section data-part="failing" {
-                h2 { "Most failures in the last hour" }
-                p .hint { "These calls come from all servers of your user on this machine." }
-                (failing(&recent.failing))
-            }
             section data-part="newest" {
                 h2 { "Newest calls" }
-                (calls::table(recent.sample.iter().take(10)))
+                (calls::table(recent.sample.iter().take(10), None))
                 p { a href="/console/calls" { "All calls" } }
             }
         }
@@ -139,8 +152,8 @@ fn failing_tools(
             continue;
         }
         let place = *places.entry(tool.clone()).or_insert_with(|| {
-            let (calls, outcomes, newest) = (0, Vec::new(), None);
-            tools.push(ToolFailures { tool: tool.clone(), calls, outcomes, newest });
+            let (calls, outcomes, error) = (0, Vec::new(), None);
+            tools.push(ToolFailures { tool: tool.clone(), calls, outcomes, error });
             tools.len() - 1
         });
         tools[place].calls += one.calls;
@@ -150,9 +163,26 @@ fn failing_tools(
     tools.truncate(FAILING_MAX);
     for one in &mut tools {
         let own = AuditRecordFilter { tool: Some(one.tool.clone()), ..failed.clone() };
-        one.newest = index.records(&own, None, 1)?.records.pop();
+        one.error = most_frequent_error(&index.records(&own, None, ERRORS_MAX)?.records);
     }
     Ok(tools)
+}
+
+/// Returns the most frequent error of the failed calls in `records`, which are sorted from the
+/// newest to the oldest.
+fn most_frequent_error(records: &[ParsedAuditRecord]) -> Option<FrequentToolError> {
+    let mut errors: Vec<FrequentToolError> = Vec::new();
+    for record in records.iter().filter(|record| record.outcome != ASKS) {
+        let text = record.error.as_ref().or(record.cause.as_ref()).unwrap_or(&record.outcome);
+        match errors.iter_mut().find(|error| error.text == *text) {
+            Some(same) => same.calls += 1,
+            None => {
+                errors.push(FrequentToolError { text: text.clone(), calls: 1, seq: record.seq });
+            }
+        }
+    }
+    errors.sort_by_key(|error| Reverse(error.calls));
+    errors.into_iter().next()
 }
 
 async fn newest_jobs(console: &Console) -> Vec<JobSnapshot> {
@@ -245,7 +275,7 @@ fn waiting(jobs: &[JobSnapshot], report: &UpstreamReport) -> Markup {
             ul {
                 @for one in down.iter().take(UPSTREAMS_MAX) {
                     li {
-                        a href="/console/upstreams" { (one.name) }
+                        a href=(format!("/console/upstreams/{}", encode(&one.name))) { (one.name) }
                         @if let Some(since) = one.health.since { " since " (time(since)) }
                         ": " (one.health.last_error.as_deref().unwrap_or_default())
                     }
@@ -383,7 +413,7 @@ fn failing(failing: &[ToolFailures]) -> Markup {
                     thead {
                         tr {
                             th { "Tool" } th .number { "Failed calls" } th { "Outcomes" }
-                            th { "Newest error" }
+                            th { "Most frequent error" }
                         }
                     }
                     tbody {
@@ -399,7 +429,7 @@ fn failing(failing: &[ToolFailures]) -> Markup {
                                 }
                                 td .number { (one.calls) }
                                 td { (one.outcomes.join(", ")) }
-                                td .text { @if let Some(newest) = &one.newest { (newest_error(newest)) } }
+                                td .text { @if let Some(error) = &one.error { (frequent_error(error)) } }
                             }
                         }
                     }
@@ -409,13 +439,14 @@ fn failing(failing: &[ToolFailures]) -> Markup {
     }
 }
 
-/// Returns the error of a failed call as a link to the console page about the call.
-fn newest_error(record: &ParsedAuditRecord) -> Markup {
-    let why = record.error.as_ref().or(record.cause.as_ref()).unwrap_or(&record.outcome);
+/// Returns the error in HTML, as a link to the console page about the newest call with this error.
+fn frequent_error(error: &FrequentToolError) -> Markup {
+    let FrequentToolError { text, calls, seq } = error;
     html! {
-        @match record.seq {
-            Some(seq) => a href=(format!("/console/calls/{seq}")) { (why) },
-            None => (why),
+        @match seq {
+            Some(seq) => a href=(format!("/console/calls/{seq}")) { (text) },
+            None => (text),
         }
+        @if *calls > 1 { " " span .hint { "(" (calls) " calls)" } }
     }
 }

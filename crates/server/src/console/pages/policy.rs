@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 use toolgate_contract::{Caller, CallerKind, fold_name};
-use toolgate_host::PolicyDecision;
+use toolgate_host::{ParsedAuditRecord, PolicyDecision};
 
 use super::notice;
 use crate::config::{Config, PolicyEffect, PolicyRule};
@@ -116,13 +116,69 @@ fn key_roles(settings: &Config, name: &str) -> Vec<String> {
     key.map(|key| key.roles).unwrap_or_default()
 }
 
+/// Returns the rule that refused the call of `record` in HTML, and the lines of the settings that
+/// would allow the call.
+pub(super) fn refusal(settings: &Config, record: &ParsedAuditRecord) -> Markup {
+    let rule = record.rule.as_deref().unwrap_or_default();
+    let written = settings.policy.rules.iter().find(|one| one.name == plain_name(rule));
+    html! {
+        h2 { "Why the call was refused" }
+        p { "The policy decided by " code { (rule) } "." }
+        @if let Some(written) = written {
+            pre tabindex="0" { "[[policy.rules]]\n" (as_toml(written)) }
+        }
+        (advice(settings, &record.caller, &record.tool, rule))
+    }
+}
+
 /// Returns advice in HTML on how to allow the calls of `tool` by `caller` that the policy rule
 /// `rule` refuses.
 fn advice(settings: &Config, caller: &str, tool: &str, rule: &str) -> Markup {
-    // A rule whose expression fails is marked.
-    let rule = rule.strip_suffix(" (failed)").unwrap_or(rule);
+    let rule = plain_name(rule);
     let is_rule = settings.policy.rules.iter().any(|one| one.name == rule);
-    let allowing = PolicyRule {
+    html! {
+        h2 { "To allow the call" }
+        @if is_rule {
+            p {
+                "Change the rule " code { (rule) } " in the settings file, or put a rule before it. "
+                "This one allows all such calls of the caller:"
+            }
+            pre tabindex="0" { (allowing_rule(caller, tool)) }
+        } @else if rule == "default" {
+            p {
+                "No rule allows the call, and " code { "policy.default" } " denies it. Add this rule, "
+                "which allows all such calls of the caller:"
+            }
+            pre tabindex="0" { (allowing_rule(caller, tool)) }
+        } @else if let Some(lines) = setting_lines(settings, tool, rule) {
+            p {
+                "No rule of " code { "[[policy.rules]]" } " decides, but the setting "
+                code { (rule) } ". With these lines in the settings file, it would not refuse the "
+                "call of any caller:"
+            }
+            pre tabindex="0" { (lines) }
+        } @else if rule == "scopes" {
+            p {
+                "The caller's token lacks a scope of " code { "[[scopes]]" } " that covers the tool. "
+                "Request a token with that scope, or add the tool to a scope that the token has."
+            }
+        } @else {
+            p {
+                "No rule of " code { "[[policy.rules]]" } " decides, but " code { (rule) }
+                ": change that setting in the settings file."
+            }
+        }
+    }
+}
+
+/// Returns the name of a policy rule without the mark of a rule whose expression failed.
+fn plain_name(rule: &str) -> &str {
+    rule.strip_suffix(" (failed)").unwrap_or(rule)
+}
+
+/// Returns the lines of a policy rule that allows all calls of `tool` by `caller`.
+fn allowing_rule(caller: &str, tool: &str) -> String {
+    let rule = PolicyRule {
         name: format!("allow-{}", fold_name(tool)),
         effect: PolicyEffect::Allow,
         callers: vec![caller.to_owned()],
@@ -132,21 +188,31 @@ fn advice(settings: &Config, caller: &str, tool: &str, rule: &str) -> Markup {
         when: None,
         message: None,
     };
-    html! {
-        h2 { "To allow the call" }
-        @if is_rule {
-            p {
-                "Change the rule " code { (rule) } " in the settings file, or put a rule before it. "
-                "This one allows all such calls of the caller:"
-            }
-            pre tabindex="0" { "[[policy.rules]]\n" (as_toml(&allowing)) }
-        } @else {
-            p {
-                "No rule of " code { "[[policy.rules]]" } " decides, but " code { (rule) }
-                ": change that setting in the settings file."
-            }
+    format!("[[policy.rules]]\n{}", as_toml(&rule))
+}
+
+/// Returns the lines of the `[tools]` settings with which the rule `rule`, made of one of these
+/// settings, would not refuse calls of `tool`. `None` if the rule is none of these.
+fn setting_lines(settings: &Config, tool: &str, rule: &str) -> Option<String> {
+    let tools = &settings.tools;
+    // TOML writes such lists of strings like JSON.
+    let list = |entries: &[&str]| serde_json::to_string(entries).unwrap_or_default();
+    let (setting, pattern) = rule.split_once(": ").unwrap_or((rule, ""));
+    let line = match setting {
+        "tools.effects" => {
+            "effects = \"runs\"  # or \"adds\" or \"changes\"; not with --read-only".to_owned()
         }
-    }
+        "tools.deny" => {
+            let rest = tools.deny.iter().map(String::as_str).filter(|one| *one != pattern);
+            format!("deny = {}", list(&rest.collect::<Vec<_>>()))
+        }
+        "tools.allow" => {
+            let all = tools.allow.iter().map(String::as_str).chain([tool]);
+            format!("allow = {}", list(&all.collect::<Vec<_>>()))
+        }
+        _ => return None,
+    };
+    Some(format!("[tools]\n{line}\n"))
 }
 
 fn as_toml(rule: &PolicyRule) -> String {

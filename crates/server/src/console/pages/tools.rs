@@ -1,11 +1,12 @@
 //! Tools: the catalog as the person sees it, and a form that calls one tool.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use maud::{Markup, html};
-use toolgate_contract::{CallEnding, JobSupport, ToolOutput, ToolSpec, fold_name};
+use toolgate_contract::{CallEnding, Effects, JobSupport, ToolOutput, ToolSpec, fold_name};
 use toolgate_dialects::mcp::model_text;
-use toolgate_host::estimate_tokens;
+use toolgate_host::{ParsedAuditRecord, estimate_tokens};
 
 use super::encode;
 use crate::console::Console;
@@ -15,6 +16,8 @@ use crate::console::layout::{ConsolePage, csrf_field, field};
 
 /// Path of the console's list of tools.
 const SECTION: &str = "/console/tools";
+/// Word for the effects of a tool that changes nothing.
+const READS: &str = "reads";
 /// Number of tools on a page of the console's list.
 const PAGE_SIZE: usize = 100;
 /// Maximum number of characters of a tool's description in the console's list.
@@ -153,10 +156,32 @@ pub(crate) fn result(output: &ToolOutput) -> Markup {
 
 fn effects(spec: &ToolSpec) -> &'static str {
     match spec.effects {
-        toolgate_contract::Effects::Reads => "reads",
-        toolgate_contract::Effects::Adds => "adds",
-        toolgate_contract::Effects::Changes => "changes",
-        toolgate_contract::Effects::Runs => "runs programs",
+        Effects::Reads => READS,
+        Effects::Adds => "adds",
+        Effects::Changes => "changes",
+        Effects::Runs => "runs programs",
+    }
+}
+
+/// Effects of the tools that a person sees, by the tool's name in its MCP spelling.
+pub(super) struct ToolEffectWords(HashMap<String, &'static str>);
+
+impl ToolEffectWords {
+    pub(super) fn for_session(console: &Console, session: &ConsoleSession) -> Self {
+        let tools = console.sources.host.tools(&session.caller).tools;
+        let word = |spec: &ToolSpec| (fold_name(spec.id.as_str()).into_owned(), effects(spec));
+        Self(tools.iter().map(|tool| word(tool.spec())).collect())
+    }
+
+    /// Returns a word for the effects of the called tool of `record`. Empty if the person does not
+    /// see the tool.
+    pub(super) fn word(&self, record: &ParsedAuditRecord) -> &'static str {
+        self.0.get(&record.folded_tool()).copied().unwrap_or_default()
+    }
+
+    /// Returns true if the called tool of `record` may change something, or is unknown.
+    pub(super) fn may_change(&self, record: &ParsedAuditRecord) -> bool {
+        self.word(record) != READS
     }
 }
 

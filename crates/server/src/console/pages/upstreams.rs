@@ -191,10 +191,26 @@ pub(super) async fn single(
     session: &ConsoleSession,
     name: &str,
 ) -> Option<ConsolePage<'static>> {
-    let states = console.sources.upstreams.states();
-    states.iter().find(|(one, _)| one == name)?;
+    let report = upstream_calls::report(console).await;
+    let figures = report.upstreams.iter().find(|one| one.name == name)?;
     let review = (console.sources.review_pins)(name.to_owned(), None).await;
     let content = html! {
+        section data-part="state" {
+            div .scroll {
+                table {
+                    thead {
+                        tr {
+                            th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
+                            (call_headings())
+                        }
+                    }
+                    tbody { tr { (state_cells(figures)) (call_cells(&figures.calls)) } }
+                }
+            }
+            (counted_since(report.counted_from))
+        }
+        p { a href=(failed_calls(console, name)) { "Failed calls in the last hour" } }
+        (restart_form(session, name))
         h2 { "Changes since the approval" }
         @match &review {
             Err(why) => (notice(&format!("{why:#}"))),
@@ -215,5 +231,17 @@ pub(super) async fn single(
         }
         p { a href=(format!("/console/tools?q={}", encode(name))) { "Tools of this upstream" } }
     };
-    Some(ConsolePage { title: format!("Upstream {name}"), section: SECTION, live: "", content })
+    let title = format!("Upstream {name}");
+    Some(ConsolePage { title, section: SECTION, live: "calls jobs", content })
+}
+
+/// Returns the address of the page with the failed calls of the upstream `name` in the last hour.
+fn failed_calls(console: &Console, name: &str) -> String {
+    let settings = (console.sources.settings)();
+    let prefix = settings.upstream.get(name).and_then(|one| one.prefix.clone());
+    let tools = match prefix.as_deref().unwrap_or(name) {
+        "" => String::new(),
+        prefix => encode(&format!("{prefix}_*")),
+    };
+    format!("/console/calls?failed=1&hours=1&tool={tools}")
 }

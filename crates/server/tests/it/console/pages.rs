@@ -12,7 +12,8 @@ fn calls_are_listed_filtered_and_shown_in_full() {
     let served = Launch::over(&Workspace::new()).served();
     served.ask(&call(1, "files_read", json!({ "path": "README.md" })));
     served.ask(&call(2, "files_read", json!({ "path": "missing.md" })));
-    served.outcomes(2);
+    served.ask(&call(3, "files_read", json!({ "path": "missing.md" })));
+    served.outcomes(3);
     let person = ConsoleClient::with_link(&served);
     let all = person.page("/console/calls");
     assert!(all.contains("README.md") && all.contains("missing.md"), "{all}");
@@ -37,7 +38,8 @@ fn calls_are_listed_filtered_and_shown_in_full() {
     assert_eq!(person.get("/console/calls/x").status, 404);
     assert_eq!(person.get("/console").status, 308);
     let overview = person.page("/");
-    assert!(overview.contains("Most failures in the last hour"), "{overview}");
+    assert!(overview.contains("Failed most in the last hour"), "{overview}");
+    assert!(overview.contains("(2 calls)"), "{overview}");
     assert!(overview.contains("/console/calls?failed=1&amp;hours=1&amp;tool=files"), "{overview}");
     assert!(overview.contains("`missing.md` does not exist"), "{overview}");
     let callers = person.page("/console/callers");
@@ -53,13 +55,46 @@ fn a_refused_call_leads_to_the_rule_and_to_one_that_allows_it() {
     served.outcomes(1);
     let person = ConsoleClient::with_link(&served);
     let refused = person.page("/console/calls/1");
-    assert!(refused.contains("how to allow it"), "{refused}");
+    for part in ["Why the call was refused", "startsWith", "To allow the call", "allow-files_write"]
+    {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
     let (_, link) = refused.split_once("href=\"/console/policy?").unwrap();
     let query = link.split('"').next().unwrap().replace("&amp;", "&");
     let page = person.page(&format!("/console/policy?{query}"));
     for part in ["denied by no-secrets", "To allow the call", "allow-files_write", "startsWith"] {
         assert!(page.contains(part), "{part}: {page}");
     }
+}
+
+#[test]
+fn a_call_that_a_setting_refused_shows_the_lines_that_allow_it() {
+    let settings = "[tools]\ndeny = [\"files.write\", \"files.move\"]\n";
+    let served = Launch::over(&Workspace::new().file("toolgate.toml", settings)).served();
+    served.ask(&call(1, "files_write", json!({ "path": "a.txt", "content": "x" })));
+    served.outcomes(1);
+    let refused = ConsoleClient::with_link(&served).page("/console/calls/1");
+    for part in ["tools.deny: files.write", "[tools]", "deny = [&quot;files.move&quot;]"] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+}
+
+#[test]
+fn the_changes_of_a_caller_to_a_file_are_listed_without_its_reads() {
+    let served = Launch::over(&Workspace::new()).served();
+    served.ask(&call(1, "files_write", json!({ "path": "plan.txt", "content": "x" })));
+    served.ask(&call(2, "files_read", json!({ "path": "plan.txt" })));
+    served.ask(&call(3, "files_write", json!({ "path": "other.txt", "content": "x" })));
+    served.outcomes(3);
+    let person = ConsoleClient::with_link(&served);
+    let all = person.page("/console/calls");
+    assert!(all.contains("href=\"/console/calls?caller=http\""), "{all}");
+    let page = person.page("/console/calls?caller=http&subject=plan.txt&changes=1");
+    assert!(page.contains(">files_write<") && page.contains(">changes<"), "{page}");
+    assert!(!page.contains(">files_read<") && !page.contains(">other.txt<"), "{page}");
+    let one = person.page("/console/calls/1");
+    let related = "/console/calls?caller=http&amp;subject=plan%2Etxt";
+    assert!(one.contains(related), "{one}");
 }
 
 #[test]
@@ -131,6 +166,9 @@ fn an_unreachable_upstream_is_shown_with_its_error() {
     let overview = person.page("/");
     assert!(overview.contains("Unavailable upstreams"), "{overview}");
     assert!(overview.contains("far</a> since <time"), "{overview}");
+    let one = person.page("/console/upstreams/far");
+    assert!(one.contains(">unavailable<") && one.contains("<time"), "{one}");
+    assert!(one.contains("/console/calls?failed=1&amp;hours=1&amp;tool=far"), "{one}");
     let restarted = person.post("/console/upstreams/far/restart", &[]);
     assert_eq!(restarted.status, 303, "{restarted:?}");
 }
