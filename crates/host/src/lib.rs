@@ -17,6 +17,7 @@ mod did_you_mean;
 mod library;
 mod live_gate;
 mod tool_search;
+mod tool_lookup;
 mod jobs;
 mod envelopes;
 mod requests;
@@ -39,7 +40,7 @@ use toolgate_contract::{
     ToolCall, ToolId, ToolPage, ToolSpec,
 };
 
-use catalog::{CatalogToolEntry, LiveCatalog};
+use catalog::LiveCatalog;
 use live_gate::LiveGate;
 use pipeline::multi_round::RequestStateSealer;
 use tool_search::ToolSearch;
@@ -256,60 +257,6 @@ impl Gate {
         let catalog = self.catalog.snapshot();
         let shown = catalog.own_specs().filter(|spec| self.policy.shows(caller, spec));
         shown.map(|spec| spec.id.clone()).collect()
-    }
-
-    /// Returns the tool with the name `name` in any spelling. A tool that is hidden from the caller
-    /// counts as unknown.
-    pub(crate) fn find(
-        &self,
-        caller: &Caller,
-        name: &str,
-    ) -> Result<Arc<CatalogToolEntry>, CallError> {
-        let catalog = self.catalog.snapshot();
-        let found = catalog.find_visible(name, |spec| self.policy.visibility(caller, spec));
-        found.map_err(|error| self.explain_missing(caller, error))
-    }
-
-    /// Adds the reason to the `error` about an unknown tool, if the tool may belong to an
-    /// unavailable upstream and `caller` would see a tool of that name. Returns any other error
-    /// unchanged.
-    fn explain_missing(&self, caller: &Caller, error: CallError) -> CallError {
-        let CallError::UnknownTool { name, unavailable: None, .. } = &error else {
-            return error;
-        };
-        let missing = self.catalog.missing_tool(name);
-        match missing.filter(|missing| self.policy.shows(caller, &missing.spec)) {
-            Some(MissingTool { reason, .. }) => CallError::UnknownTool {
-                name: name.clone(),
-                nearest: None,
-                unavailable: Some(reason),
-            },
-            None => error,
-        }
-    }
-
-    /// Returns true if the tool with the name `name` exists and `caller` sees it.
-    pub(crate) fn shows_tool(&self, caller: &Caller, name: &str) -> bool {
-        self.catalog.snapshot().has_visible(name, |spec| self.policy.shows(caller, spec))
-    }
-
-    /// Returns the tool of `call`. A tool hidden from its caller counts as unknown.
-    pub(crate) fn find_called(&self, call: &ToolCall) -> Result<Arc<CatalogToolEntry>, CallError> {
-        let entry = self.find(&call.caller, &call.tool)?;
-        let id = entry.spec().id.as_str();
-        if call.metadata.by_id && id != call.tool {
-            let nearest = Some(id.to_owned());
-            return Err(CallError::UnknownTool {
-                name: call.tool.clone(),
-                nearest,
-                unavailable: None,
-            });
-        }
-        if call.metadata.via == Some(tool_search::READ) && entry.spec().effects != Effects::Reads {
-            let message = format!("`{id}` does more than read; call it with tools_call");
-            return Err(CallError::NotAllowed { message });
-        }
-        Ok(entry)
     }
 }
 
