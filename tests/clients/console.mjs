@@ -1,11 +1,11 @@
 #!/usr/bin/env node
 // The console in a real browser: Debian's Chromium, driven by playwright-core, with axe-core for
-// accessibility. The driver makes its own workspace and starts the servers itself. What is printed
-// is what `typescript.mjs` prints.
+// accessibility. The driver creates its own workspace and starts the servers. The output has the
+// form of the output of `typescript.mjs`.
 //
 //     console.mjs --toolgate FILE [--chromium FILE] [--shots FOLDER]
 //
-// With `--shots`, a picture of each page is left in FOLDER, light and dark, wide and narrow.
+// `--shots` writes a picture of each page into FOLDER, light and dark, wide and narrow.
 
 import { execFileSync, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -107,7 +107,7 @@ function want(holds, otherwise) {
   if (!holds) throw new Error(otherwise);
 }
 
-/** Runs one check. An exception, or no end in time, is its failure. */
+/** Runs one check. An exception or a timeout is its failure. */
 async function checked(name, work) {
   let clock;
   const late = new Promise((_, fail) => {
@@ -275,6 +275,31 @@ async function checkUse(browser, site) {
     await page.goto(`${site.base}/`);
     want(!(await page.content()).includes("wait for your approval"), "it still waits");
   });
+  await checked("a reconnected upstream reports its tools", async () => {
+    await page.goto(`${site.base}/console/upstreams/odd`);
+    await page.click("button:has-text('Reconnect')");
+    await page.waitForURL(`${site.base}/console/upstreams?reconnected=odd`);
+    await page.waitForFunction(() => document.body.textContent.includes("`odd` is connected again. Its tools: "));
+  });
+  await checked("a refused call is one click from the first page, with the lines that allow it", async () => {
+    await page.goto(`${site.base}/`);
+    await page.locator("[data-part=failing] tr", { hasText: "files_write" }).locator("a").last().click();
+    await page.waitForFunction(() => document.body.textContent.includes("Why the call was refused"));
+    const content = await page.textContent("main");
+    for (const part of ["no-secrets", "To allow the call", "allow-files_write"]) {
+      want(content.includes(part), `${part} is missing: ${content}`);
+    }
+  });
+  await checked("the changes of a caller to a file are two clicks from the list of calls", async () => {
+    await page.goto(`${site.base}/console/calls`);
+    await page.click("[data-part=calls] a:has-text('http') >> nth=0");
+    await page.waitForURL(`${site.base}/console/calls?caller=http`);
+    await page.fill("#subject", "secret.txt");
+    await page.check("#changes");
+    await page.click("button:has-text('Filter')");
+    const content = await page.textContent("[data-part=calls]");
+    want(content.includes("files_write") && !content.includes("files_read"), content);
+  });
   await checked("no page asked another server or failed", async () => {
     want(page.problems.length === 0, page.problems.join("; "));
   });
@@ -300,7 +325,7 @@ async function checkKeys(browser, site) {
     await page.click("button:has-text('Sign out')");
     await page.waitForURL(`${site.base}/console/sign-in`);
   });
-  await checked("a page says that its session has ended once its key is revoked", async () => {
+  await checked("a page reports the end of its session after its key is revoked", async () => {
     await enter("ada-key");
     await page.waitForURL(`${site.base}/`);
     await isLive(page);

@@ -1,12 +1,11 @@
 #!/usr/bin/env node
-// The MCP Inspector's command line (and so the TypeScript SDK's client) against a
-// server of ours.
+// Runs the command line of the MCP Inspector, which uses the TypeScript SDK's client, against a
+// toolgate server.
 //
-// The server must serve a workspace that has a `README.md`, and allow the program
-// `printf`. Prints `ok NAME` or `FAIL NAME: why` for each check, then
-// `N passed, M failed`; exits 0 only if nothing failed. Lines that begin with `#`
-// are for the reader. Each check is one run of the Inspector, with a connection,
-// and over stdio a server, of its own.
+// The server must serve a workspace with a `README.md`, and allow the program `printf`. The driver
+// prints `ok NAME` or `FAIL NAME: why` for each check, then `N passed, M failed`. It exits with 0
+// only if no check failed. Lines that begin with `#` are notes. Each check is one run of the
+// Inspector with its own connection and, over stdio, its own server.
 //
 //     inspector.mjs --workspace DIR --era modern --url http://127.0.0.1:8000/mcp
 //     inspector.mjs --workspace DIR --era legacy --stdio toolgate stdio DIR
@@ -38,12 +37,12 @@ console.log(`# inspector ${options.version}, node ${process.version}, ${options.
 await check("negotiate", async () => {
   const { result } = await succeeds(["--method", "initialize"]);
   want(result.protocolVersion === options.expect, `${result.protocolVersion}, not ${options.expect}`);
-  want(result.serverInfo?.name, "the server does not say its name");
+  want(result.serverInfo?.name, "the server does not report its name");
   want(result.capabilities?.tools, "the server does not declare `tools`");
 });
 
 await check("tools-list", async () => {
-  // With --strict it exits with 6 if a schema would not travel to a model's API.
+  // With --strict, the Inspector exits with 6 if the API of a model would reject a schema.
   const { result } = await succeeds(["--method", "tools/list", "--strict"]);
   tools = result.tools;
   const names = tools.map((tool) => tool.name);
@@ -87,7 +86,7 @@ await check("load", async () => {
   want(result.ok === LOAD.requests, `${result.ok} of ${LOAD.requests} succeeded: ${JSON.stringify(result.errorMessages)}`);
 });
 
-// Each a run of its own, so all at once. `auto` is one of the others once it has chosen.
+// These checks are independent runs, so they run at once. `auto` chooses one of the other eras.
 if (options.era !== "auto") await Promise.all([
   check("resources", async () => {
     const { result } = await succeeds(["--method", "resources/list"]);
@@ -108,7 +107,7 @@ if (options.era !== "auto") await Promise.all([
   check("skills-verify", async () => {
     const run = await inspect(["--method", "skills/list", "--verify", "--require-digests"]);
     if (options.era === "legacy") {
-      // Skills are an extension, and extensions came with the stateless revision.
+      // Skills are an extension, and only the stateless revision has extensions.
       want(run.stderr.includes("skills_unsupported"), `${run.code}: ${run.stderr}`);
       return;
     }
@@ -123,9 +122,9 @@ rmSync(home, { recursive: true, force: true });
 console.log(`${passed} passed, ${failed} failed`);
 process.exitCode = failed === 0 && passed > 0 ? 0 : 1;
 
-// What they share
+// Shared functions
 
-/** Runs one check; whatever it throws is its failure. */
+/** Runs one check. An exception is its failure. */
 async function check(name, work) {
   try {
     await work();
@@ -141,17 +140,17 @@ function want(holds, otherwise) {
   if (!holds) throw new Error(otherwise);
 }
 
-/** The flags that call `tool`. */
+/** Returns the flags that call `tool`. */
 function call(tool, ...flags) {
   return ["--method", "tools/call", "--tool-name", tool, ...flags];
 }
 
-/** What the Inspector prints when it should end well. */
+/** Returns the output of a run that must exit with 0. */
 function succeeds(flags) {
   return fails(0, flags);
 }
 
-/** What the Inspector prints when it should exit with `code`. */
+/** Returns the output of a run that must exit with `code`. */
 async function fails(code, flags) {
   const run = await inspect(flags);
   want(!run.timedOut, `the inspector did not end within ${run.within_ms} ms: ${run.stderr}`);
@@ -160,7 +159,7 @@ async function fails(code, flags) {
   return JSON.parse(run.stdout);
 }
 
-/** One run of the Inspector. */
+/** Runs the Inspector once. */
 function inspect(flags) {
   const within_ms = Math.max(1, Math.min(ONE_RUN_MS, startedAt + options.timeout_ms - Date.now()));
   const header = options.header.flatMap((line) => ["--header", line]);
@@ -170,7 +169,7 @@ function inspect(flags) {
   const args = [options.cli, "--cli", "--format", "json", "--protocol-era", options.era, ...flags, ...server];
   const env = { ...process.env, HOME: home, NO_COLOR: "1" };
   return new Promise((settle) => {
-    // A process group of its own, so that what hangs goes together with the server it started.
+    // The run has its own process group, so that a kill also ends the server that it started.
     const child = spawn(process.execPath, args, { env, detached: true, stdio: ["ignore", "pipe", "pipe"] });
     const run = { code: null, stdout: "", stderr: "", within_ms, timedOut: false };
     child.stdout.setEncoding("utf8").on("data", (part) => (run.stdout += part));
@@ -180,7 +179,7 @@ function inspect(flags) {
       try {
         process.kill(-child.pid, "SIGKILL");
       } catch {
-        // It ended just now.
+        // The run has just ended.
       }
     }, within_ms);
     child.on("error", (err) => (run.stderr += err.message));
@@ -191,7 +190,7 @@ function inspect(flags) {
   });
 }
 
-/** `exec_run`'s arguments for one command, as its own schema names them. */
+/** Returns the arguments of `exec_run` for one command, with the names of its schema. */
 function command(program, ...args) {
   const properties = tools.find((tool) => tool.name === "exec_run")?.inputSchema.properties;
   want(properties, "exec_run is not listed");
@@ -208,7 +207,7 @@ function text(result) {
   return result.content.map((block) => block.text ?? "").join("\n");
 }
 
-/** Every string anywhere inside a JSON value. */
+/** Returns all strings inside a JSON value. */
 function strings(value) {
   if (typeof value === "string") return [value];
   return value && typeof value === "object" ? Object.values(value).flatMap(strings) : [];

@@ -1,12 +1,12 @@
 #!/usr/bin/env node
-// The TypeScript SDK's clients against two servers of ours: toolgate over a workspace, and the
-// example that offers one of everything. `--sdk client` is the package of today,
-// `@modelcontextprotocol/client`; `--sdk v1` the one before it, `@modelcontextprotocol/sdk`.
+// Runs the TypeScript SDK's clients against two servers: toolgate with a workspace, and
+// `example-everything`. `--sdk client` is the current package, `@modelcontextprotocol/client`.
+// `--sdk v1` is its predecessor, `@modelcontextprotocol/sdk`.
 //
-// Every revision that the client knows, over both transports, in this one process. Prints
-// `ok REVISION TRANSPORT SERVER NAME` or `FAIL …: why` for each check, then
-// `N passed, M failed`; exits 0 only if nothing failed. Lines that begin with `#` are for
-// the reader. What the workspace must hold stands in README.md beside this.
+// The checks run in this process, in every revision that the client supports, over both
+// transports. The driver prints `ok REVISION TRANSPORT SERVER NAME` or `FAIL …: why` for each
+// check, then `N passed, M failed`. It exits with 0 only if no check failed. Lines that begin with
+// `#` are notes. README.md in this folder lists the files that the workspace must contain.
 //
 //     typescript.mjs --sdk client --workspace DIR --toolgate FILE --toolgate-url URL
 //                    [--everything FILE --everything-url URL] [--revision REVISION]…
@@ -36,7 +36,7 @@ let failed = 0;
 const warnings = new Set();
 console.warn = (...words) => warnings.add(words.join(" "));
 
-/** Drives every connection there is, some at once. */
+/** Runs the checks over each connection, several connections at once. */
 async function main() {
   console.log(`# ${sdk.name} ${sdk.version}, node ${process.version}`);
   const runs = [];
@@ -48,7 +48,7 @@ async function main() {
   await Promise.all(Array.from({ length: AT_ONCE }, async () => {
     for (let run = runs.shift(); run; run = runs.shift()) await drive(run);
   }));
-  // What the client finds odd in a schema it tells the person at the terminal.
+  // The client warns about invalid schemas on the terminal.
   await checked("no-warnings", async () => want(warnings.size === 0, [...warnings].join("; ")));
   console.log(`${passed} passed, ${failed} failed`);
   process.exit(failed === 0 && passed > 0 ? 0 : 1);
@@ -56,7 +56,7 @@ async function main() {
 
 // One connection
 
-/** Connects, runs the checks of that server, and leaves. */
+/** Connects, runs the checks of the server, and disconnects. */
 async function drive(run) {
   const label = `${run.revision} ${run.transport} ${run.server}`;
   const check = (name, work) => checked(`${label} ${name}`, work);
@@ -77,14 +77,14 @@ class Peer {
     this.server = server;
     this.complaints = [];
     this.fetched = [];
-    this.heard = [];
+    this.notifications = [];
     this.asked = [];
     this.answer = { action: "accept", content: {} };
   }
 
   async connect() {
     const [file, url] = [options[this.server], options[`${this.server}-url`]];
-    // Its configuration is named, and so vouched for.
+    // A settings file that the command line names is trusted.
     const own = [options.workspace, "--config", `${options.workspace}/toolgate.toml`];
     const words = this.server === "toolgate" ? ["stdio", ...own] : ["stdio"];
     this.transport = url && this.over === "http"
@@ -97,47 +97,47 @@ class Peer {
       "sampling/createMessage": () => sampled("a reply"),
       "roots/list": () => ({ roots: [ROOT] }),
     });
-    sdk.hears(this.client, (message) => this.heard.push(message));
+    sdk.listens(this.client, (message) => this.notifications.push(message));
     this.tap();
     await this.client.connect(this.transport);
     const spoken = sdk.spoken(this.client, this.transport);
     want(spoken === this.revision, `${spoken}, not ${this.revision}`);
-    want(this.client.getServerVersion()?.name, "the server does not say its name");
+    want(this.client.getServerVersion()?.name, "the server does not report its name");
   }
 
-  /** Writes down what goes and what comes, beneath the client. */
+  /** Records the messages that the client sends and receives. */
   tap() {
     const send = this.transport.send.bind(this.transport);
     this.sent = [];
-    this.came = [];
+    this.received = [];
     this.transport.send = (message, more) => (this.sent.push(message), send(message, more));
-    let hear;
+    let onMessage;
     Object.defineProperty(this.transport, "onmessage", {
-      get: () => hear,
+      get: () => onMessage,
       set: (listener) => {
-        hear = listener && ((message, more) => (this.came.push(message), listener(message, more)));
+        onMessage = listener && ((message, more) => (this.received.push(message), listener(message, more)));
       },
     });
   }
 
-  /** A call, and what was told of its progress. */
+  /** Calls a tool, and returns its result and its progress notifications. */
   async progresses(name, args) {
-    const [heard, before] = [[], this.came.length];
-    const result = await this.call(name, args, { onprogress: (one) => heard.push(one) });
-    const told = this.came.slice(before).filter((one) => one.method === "notifications/progress");
-    // What comes in one read with the answer both clients take for a stranger's, and complain.
+    const [reported, before] = [[], this.received.length];
+    const result = await this.call(name, args, { onprogress: (one) => reported.push(one) });
+    const progress = this.received.slice(before).filter((one) => one.method === "notifications/progress");
+    // If a notification arrives in one read with the answer, both clients report an unknown token.
     const strange = (complaint) => complaint.startsWith("Received a progress notification for an unknown token");
     if (this.over === "stdio") this.complaints = this.complaints.filter((complaint) => !strange(complaint));
-    want(heard.length === told.length || (this.over === "stdio" && heard.length < told.length),
-      `${heard.length} of ${told.length} were heard`);
-    return { result, told: told.map((one) => one.params) };
+    want(reported.length === progress.length || (this.over === "stdio" && reported.length < progress.length),
+      `${reported.length} of ${progress.length} were reported`);
+    return { result, steps: progress.map((one) => one.params) };
   }
 
   call(name, args = {}, more = {}, meta) {
     return sdk.call(this.client, { name, arguments: args, ...(meta && { _meta: meta }) }, more);
   }
 
-  /** Every page of a list; the client of today fetches them all at once. */
+  /** Returns every page of a list. The current client fetches all pages at once. */
   async all(method, member) {
     const [found, seen] = [[], new Set()];
     let cursor;
@@ -151,10 +151,10 @@ class Peer {
     return { found };
   }
 
-  /** Waits until a notification came that `fits`. */
-  async hears(method, fits = () => true) {
-    const one = () => this.heard.find((message) => message.method === method && fits(message.params));
-    await until(one, () => `no ${method} among ${JSON.stringify(this.heard)}`);
+  /** Waits for a notification that `fits`. */
+  async receives(method, fits = () => true) {
+    const one = () => this.notifications.find((message) => message.method === method && fits(message.params));
+    await until(one, () => `no ${method} among ${JSON.stringify(this.notifications)}`);
     return one();
   }
 
@@ -201,10 +201,10 @@ async function workspaceChecks(peer, check) {
   await check("call-unknown", () => refuses(-32602, peer.call("no_such_tool")));
   await check("progress", async () => {
     const script = { command: "for n in 1 2 3; do echo $n; sleep 0.15; done", shell: true };
-    const { result, told } = await peer.progresses("exec_run", script);
+    const { result, steps } = await peer.progresses("exec_run", script);
     want(text(result).includes("3"), text(result));
-    want(told.length > 0, "no progress");
-    want(told.every(({ progress }, at) => at === 0 || progress > told[at - 1].progress), "progress does not grow");
+    want(steps.length > 0, "no progress");
+    want(steps.every(({ progress }, at) => at === 0 || progress > steps[at - 1].progress), "progress does not grow");
   });
   await check("resources-list", async () => {
     const uris = (await peer.all("listResources", "resources")).found.map((one) => one.uri);
@@ -218,7 +218,7 @@ async function workspaceChecks(peer, check) {
     const [dot] = (await client.readResource({ uri: `${root}/dot.png` })).contents;
     const bytes = readFileSync(join(options.workspace, "dot.png")).toString("base64");
     want(dot.blob === bytes && dot.mimeType === "image/png", JSON.stringify(dot));
-    // By the template: it is in a folder that no list shows.
+    // The file is read by the template, because its folder is in no list.
     const [hidden] = (await client.readResource({ uri: `${root}/folder/a%20file.txt` })).contents;
     want(hidden.text === "in a folder\n", JSON.stringify(hidden));
   });
@@ -231,7 +231,7 @@ async function workspaceChecks(peer, check) {
     const uri = `${root}/${file}`;
     const end = await sdk.subscribe(peer, { resourceSubscriptions: [uri] });
     put("after it");
-    await peer.hears("notifications/resources/updated", (params) => params.uri === uri);
+    await peer.receives("notifications/resources/updated", (params) => params.uri === uri);
     const [read] = (await client.readResource({ uri })).contents;
     want(read.text === "after it", JSON.stringify(read));
     await end();
@@ -245,8 +245,8 @@ async function workspaceChecks(peer, check) {
   });
   await check("complete", async () => {
     const prompt = { type: "ref/prompt", name: "explain" };
-    const told = await client.complete({ ref: prompt, argument: { name: "path", value: "READ" } });
-    want(told.completion.values[0] === "README.md", JSON.stringify(told));
+    const file = await client.complete({ ref: prompt, argument: { name: "path", value: "READ" } });
+    want(file.completion.values[0] === "README.md", JSON.stringify(file));
     const template = { type: "ref/resource", uri: `${root}/{+path}` };
     const path = await client.complete({ ref: template, argument: { name: "path", value: "folder/" } });
     want(`${path.completion.values}`.includes("a%20file.txt"), JSON.stringify(path));
@@ -256,7 +256,7 @@ async function workspaceChecks(peer, check) {
     const made = (name) => readdirSync(options.workspace).includes(name);
     const [yes, no] = ["yes", "no"].map((word) => `${word}-${options.sdk}-${peer.name}`);
     if (revision < FORMS_SINCE) {
-      // Before there were forms nobody can be asked, so nothing is run.
+      // Revisions without forms cannot ask for a confirmation, so the command does not run.
       want((await touch(yes)).isError && !made(yes) && peer.asked.length === 0, "it was run");
       return;
     }
@@ -270,7 +270,7 @@ async function workspaceChecks(peer, check) {
   });
   await check("skills", () => sdk.skills(peer));
   await check("cancel", async () => {
-    // A duration nobody else sleeps for, so the process is known by its command line.
+    // A unique duration, by which the process is found.
     const seconds = `30.${process.pid}${Math.floor(Math.random() * 1e6)}`;
     const stop = new AbortController();
     const call = peer.call("exec_run", { command: "sleep", args: [seconds] }, { signal: stop.signal })
@@ -293,21 +293,21 @@ async function everythingChecks(peer, check) {
     const kinds = (await peer.call("test_multiple_content_types")).content.map((block) => block.type);
     want(`${kinds}` === "text,image,resource", `${kinds}`);
     const audio = (await peer.call("test_audio_content")).content[0].type;
-    // The oldest revision has no sound.
+    // The oldest revision has no audio content.
     want((audio === "audio") === (revision >= "2025-03-26"), audio);
   });
   await check("progress", async () => {
-    const { told } = await peer.progresses("test_tool_with_progress");
-    const steps = told.map(({ progress, total }) => `${progress}/${total}`);
-    want(`${steps}` === "0/100,50/100,100/100", `${steps}`);
+    const { steps } = await peer.progresses("test_tool_with_progress");
+    const shown = steps.map(({ progress, total }) => `${progress}/${total}`);
+    want(`${shown}` === "0/100,50/100,100/100", `${shown}`);
   });
   await check("log", async () => {
-    // The stateless revision has no level but that of each request.
+    // In the stateless revision, each request sets its own log level.
     if (!modern) await client.setLoggingLevel("info");
     await peer.call("test_tool_with_logging", {}, {}, modern ? { [LOG_LEVEL]: "info" } : undefined);
-    const said = () => peer.heard.filter((one) => one.method === "notifications/message");
-    await until(() => said().length === 3, () => JSON.stringify(said()));
-    want(said().every(({ params }) => params.level === "info" && params.data), JSON.stringify(said()));
+    const logged = () => peer.notifications.filter((one) => one.method === "notifications/message");
+    await until(() => logged().length === 3, () => JSON.stringify(logged()));
+    want(logged().every(({ params }) => params.level === "info" && params.data), JSON.stringify(logged()));
   });
   await check("sampling", async () => {
     const result = await peer.call("test_sampling", { prompt: "Say something" });
@@ -335,13 +335,13 @@ async function everythingChecks(peer, check) {
   await check("lists-change", async () => {
     const end = await sdk.subscribe(peer, { toolsListChanged: true });
     await peer.call("test_trigger_tool_change");
-    await peer.hears("notifications/tools/list_changed");
+    await peer.receives("notifications/tools/list_changed");
     await end();
   });
   await check("reconnect", async () => {
     const result = await peer.call("test_reconnection");
     want(text(result) === "The client came back for this", text(result));
-    // The server let the stream go in the revisions whose streams can be gone on with.
+    // The server closes the stream in the revisions whose streams are resumable.
     const resumed = peer.fetched.some(({ headers }) => new Headers(headers).has("last-event-id"));
     want(resumed === (peer.over === "http" && revision >= STREAMS_SINCE && !modern), `resumed: ${resumed}`);
   });
@@ -371,12 +371,12 @@ function versionTwo() {
     name,
     version: versionOf(name),
     revisions: [MODERN, ...HANDSHAKES],
-    // It takes the code of before for the one of today.
+    // This client converts the older code to the current one.
     missing: -32602,
     http: (url, more) => new StreamableHTTPClientTransport(url, more),
     stdio: (server) => new StdioClientTransport(server),
     make: (revision) => {
-      // `auto` looks for the stateless revision; with `legacy` the first that it supports is offered.
+      // `auto` asks for the stateless revision. `legacy` offers the first supported revision.
       const modern = revision === MODERN;
       const versionNegotiation = { mode: modern ? "auto" : "legacy" };
       const older = modern ? {} : { supportedProtocolVersions: [revision] };
@@ -385,7 +385,7 @@ function versionTwo() {
     spoken: (client) => client.getNegotiatedProtocolVersion(),
     answers: (client, handlers) =>
       Object.entries(handlers).forEach(([method, answer]) => client.setRequestHandler(method, async (it) => answer(it))),
-    hears: (client, hear) => (client.fallbackNotificationHandler = async (message) => hear(message)),
+    listens: (client, listener) => (client.fallbackNotificationHandler = async (message) => listener(message)),
     call: (client, params, more) => client.callTool(params, more),
     subscribe: async (peer, filter) => {
       if (!peer.modern) return subscribe(peer, filter);
@@ -395,7 +395,7 @@ function versionTwo() {
       return () => subscription.close();
     },
     skills: async (peer) => {
-      // What it knows of skills is an extension, and extensions came with the stateless revision.
+      // Skills are an extension, and only the stateless revision has extensions.
       const skills = new SkillsClient(peer.client);
       if (!peer.modern) return;
       want(skills.supported, "the server does not declare skills");
@@ -408,7 +408,7 @@ function versionTwo() {
   };
 }
 
-/** `@modelcontextprotocol/sdk`. It knows no revision after 2025-11-25, and no skills. */
+/** `@modelcontextprotocol/sdk`, which supports no revision after 2025-11-25 and no skills. */
 function versionOne() {
   const name = "@modelcontextprotocol/sdk";
   const { Client } = options.require(`${name}/client/index.js`);
@@ -428,7 +428,7 @@ function versionOne() {
     http: (url, more) => new StreamableHTTPClientTransport(url, more),
     stdio: (server) => new StdioClientTransport(server),
     make: (revision, transport) => {
-      // It offers its newest and takes whichever it is answered with: the offer is changed on its way.
+      // The client always offers its newest revision, so the driver changes the offer in the message.
       const send = transport.send.bind(transport);
       transport.send = (message, more) => {
         if (message.method === "initialize") message.params.protocolVersion = revision;
@@ -444,14 +444,14 @@ function versionOne() {
     answers: (client, handlers) =>
       Object.entries(handlers).forEach(([method, answer]) =>
         client.setRequestHandler(schemas[method], async (it) => answer(it))),
-    hears: (client, hear) => (client.fallbackNotificationHandler = async (message) => hear(message)),
+    listens: (client, listener) => (client.fallbackNotificationHandler = async (message) => listener(message)),
     call: (client, params, more) => client.callTool(params, undefined, more),
     subscribe,
     skills: async () => {},
   };
 }
 
-/** Subscribes as sessions do: to files one by one, and to lists by being there. */
+/** Subscribes to files one by one. A session is always subscribed to lists. */
 async function subscribe({ client }, { resourceSubscriptions: uris = [] }) {
   for (const uri of uris) await client.subscribeResource({ uri });
   return async () => {
@@ -459,9 +459,9 @@ async function subscribe({ client }, { resourceSubscriptions: uris = [] }) {
   };
 }
 
-// What they share
+// Shared functions
 
-/** Runs one check; whatever it throws, and no end in sight, is its failure. */
+/** Runs one check. An exception or a timeout is its failure. */
 async function checked(name, work) {
   let clock;
   const late = new Promise((_, fail) => {
@@ -485,7 +485,7 @@ function want(holds, otherwise) {
   if (!holds) throw new Error(otherwise);
 }
 
-/** The request must be refused with this protocol error. */
+/** Checks that the request is refused with this protocol error. */
 async function refuses(code, request) {
   const answer = await request.then((it) => ({ it }), (err) => ({ err }));
   want(answer.err, `not refused but ${JSON.stringify(answer.it)}`);
@@ -500,7 +500,7 @@ async function until(holds, otherwise) {
   }
 }
 
-/** Whether some process has `argument` last on its command line. */
+/** Returns true if the command line of a process ends with `argument`. */
 function runs_with(argument) {
   return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).some((pid) => {
     try {

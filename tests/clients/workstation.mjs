@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-// The TypeScript SDK's clients against a server of ours that speaks the workstation contract:
-// `@modelcontextprotocol/sdk` 1.x and the one of today, `@modelcontextprotocol/client`, over stdio
-// and at each URL. What is printed is what `typescript.mjs` prints.
+// Runs the TypeScript SDK's clients against a toolgate server with the workstation contract:
+// `@modelcontextprotocol/sdk` 1.x and its successor, `@modelcontextprotocol/client`, over stdio and
+// at each URL. The output has the form of the output of `typescript.mjs`.
 //
 //     workstation.mjs --workspace DIR --toolgate FILE --url URL [--url URL]…
 
@@ -46,7 +46,7 @@ const sdks = [
 
 async function main() {
   for (const sdk of sdks) {
-    // Its configuration is named, and so vouched for.
+    // A settings file that the command line names is trusted.
     const own = ["--config", `${options.workspace}/toolgate.toml`];
     const args = ["stdio", options.workspace, ...own, "--dialect", "workstation"];
     await drive(sdk, "stdio", new sdk.Stdio({ command: options.toolgate, args, stderr: "ignore" }));
@@ -102,7 +102,7 @@ async function drive(sdk, where, transport) {
   await check("close", () => client.close());
 }
 
-/** Runs one check; whatever it throws, and no end in sight, is its failure. */
+/** Runs one check. An exception or a timeout is its failure. */
 async function checked(name, work) {
   let clock;
   const late = new Promise((_, fail) => {

@@ -1,6 +1,34 @@
-"""An MCP server on its standard input and output that does what servers should not do.
+"""An MCP server over stdio with unusual and faulty behavior, for tests of upstreams.
 
-What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `where` asks its client for its folders and answers with what it is told. With ODD_ASKS `ask` asks a person for a name once there is a file that is called as its log, with `.go`, and answers with what it is told. `say` answers with its arguments, which it may show on a page of its own, and so does `promise`, which promises that they have `structuredContent` with `rows`. `pair` has a schema of draft 7, `echo` says it does what a file says that is called as its log, with `.says`, and `late` says that its tools have changed once there is a file that is called as its log, with `.go`. ODD_TOOLS names more tools that answer with their names. With ODD_CLAIMS it says that it has prompts, and knows nothing of them. `mumble` says what ODD_MUMBLES says where errors go, and refuses with it. `shout` says that it reaches nothing beyond, and writes that it has no output schema as null. What ODD_INSTRUCTS says are its instructions. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
+The file that ODD_LOG names gets one line for each call, cancellation, read resource and log level.
+Some tools wait for a signal: a file with the path of the log and the suffix `.go`.
+
+Variables:
+  ODD_LOG        path of the log
+  ODD_SAYS       description of the tool `echo`, and text of each resource
+  ODD_TWICE      description of a second tool `echo`, which is listed before the first
+  ODD_RESOURCES  URIs of the listed resources
+  ODD_ASKS       adds the tool `ask`
+  ODD_TOOLS      names of further tools, each of which returns its own name
+  ODD_CLAIMS     declares prompts that the server does not support
+  ODD_MUMBLES    text that `mumble` prints
+  ODD_INSTRUCTS  instructions of the server
+  ODD_TASKS      declares that `wait` may become a task, which it never does
+  ODD_LATE       delays the list of tools until the signal
+  ODD_PAGE       URI of the page in the metadata of `say`
+
+Tools:
+  where    asks the client for its folders and returns the answer
+  ask      waits for the signal, asks a person for a name and returns the answer
+  say      returns its arguments as the result, and has a page for them
+  promise  does the same as `say`, but its output schema requires `rows` in `structuredContent`
+  pair     has a draft 7 schema
+  echo     returns its message; its description is the content of the file with the path of the log
+           and the suffix `.says`, if there is one
+  late     waits for the signal, then sends a notification that the list of tools has changed
+  mumble   prints ODD_MUMBLES on standard error and fails with it
+  shout    prints lines that are not messages; its output schema is null, and its annotations deny
+           contact with other systems
 """
 
 import json
@@ -185,7 +213,7 @@ def listed(name):
                 os.environ["ODD_SAYS"] = file.read()
         tool["description"] = os.environ.get("ODD_SAYS", "Says it back.")
     if name == "pair":
-        # As zod writes a tuple.
+        # A tuple, as the library zod writes its schema.
         pair = {"type": "array", "items": [{"type": "number"}, {"type": "string"}], "additionalItems": False}
         tool["inputSchema"] = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
                                "properties": {"pair": pair}, "required": ["pair"]}
@@ -205,7 +233,7 @@ def listed(name):
     return tool
 
 
-# Held against for ever by whoever looks at each part by each way that leads there.
+# A validator that follows each path to each part of these schemas never ends.
 LOOPING = {"type": "object", "allOf": [{"properties": {"a": {"$ref": "#"}}}] * 2}
 DOUBLING = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {
     f"d{at}": {"allOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 2} for at in range(40)}
