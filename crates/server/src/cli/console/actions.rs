@@ -132,18 +132,20 @@ impl<'a> CommandSession<'a> {
         }
         match action {
             ConsoleAction::Waiting | ConsoleAction::Answer(..) => complain("done"),
-            ConsoleAction::Reconnect(_) => self.print_outcome(&response).await?,
+            ConsoleAction::Reconnect(_) => {
+                let page = response.headers().get(LOCATION).and_then(|page| page.to_str().ok());
+                let page = page.context("the server names no page with the outcome")?.to_owned();
+                self.print_outcome(&page).await?;
+            }
         }
         Ok(())
     }
 
-    /// Prints the outcome of a reconnection, which the page shows that `response` leads to.
+    /// Prints the outcome of a reconnection, which the console's page at the path `page` shows.
     ///
     /// # Errors
     /// The reconnection failed.
-    async fn print_outcome(&self, response: &Response<Incoming>) -> anyhow::Result<()> {
-        let page = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
-        let page = page.context("the server names no page with the outcome")?;
+    async fn print_outcome(&self, page: &str) -> anyhow::Result<()> {
         let page = text(send(self.origin, page, Some(&self.cookie), None).await?).await?;
         let outcome = notice(&page);
         if page.contains(FAILED_OUTCOME) {
