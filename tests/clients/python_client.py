@@ -384,7 +384,7 @@ async def refuses(code: int, request: Awaitable[Any]) -> MCPError:
 
 async def abandoned(peer: Peer, tools: list[types.Tool], workspace: Path, *, by_timeout: bool) -> None:
     """Starts a long command, gives it up once it runs, and sees that it does not run on."""
-    # A duration nobody else sleeps for, so the process is known by its command line.
+    # A unique duration, by which the process is found.
     seconds = f"30.{os.getpid():07d}{int(by_timeout)}"
     arguments = command(tools, "sleep", seconds)
     ended: list[object] = []

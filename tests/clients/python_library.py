@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Two Python clients against two servers of ours: toolgate over a workspace, and the example
-that offers one of everything. `--client mcp` is the MCP Python SDK's own; `--client fastmcp`
-is FastMCP's, which stands on it.
+"""Runs two Python clients against two servers: toolgate with a workspace, and
+`example-everything`. `--client mcp` is the client of the MCP Python SDK. `--client fastmcp` is
+FastMCP's client, which uses the SDK.
 
-Every revision that the client knows, over both transports, in this one process. What is
-printed is what `python_client.py` prints. What the workspace must hold stands in README.md
-beside this.
+The checks run in this process, in every revision that the client supports, over both transports.
+The output has the form of the output of `python_client.py`. README.md in this folder lists the
+files that the workspace must contain.
 
     python_library.py --client mcp --workspace DIR --toolgate FILE --toolgate-url URL
                       [--everything FILE --everything-url URL] [--revision REVISION]…
@@ -83,20 +83,20 @@ async def drive_all(options: argparse.Namespace, report: Report) -> None:
     connecting = anyio.Lock()
     servers = ["toolgate", "everything"] if options.everything else ["toolgate"]
 
-    async def one(told: "Told") -> None:
+    async def one(record: "ConnectionRecord") -> None:
         async with limiter:
-            await drive(told, options, report, connecting)
+            await drive(record, options, report, connecting)
 
     async with anyio.create_task_group() as group:
         for revision in options.revision or [LATEST_MODERN_VERSION, *reversed(HANDSHAKE_PROTOCOL_VERSIONS)]:
             for server in servers:
                 for transport in ("stdio", "http"):
-                    group.start_soon(one, Told(revision, server, transport, options))
+                    group.start_soon(one, ConnectionRecord(revision, server, transport, options))
 
 
-async def drive(told: "Told", options: argparse.Namespace, report: Report, connecting: anyio.Lock) -> None:
+async def drive(record: "ConnectionRecord", options: argparse.Namespace, report: Report, connecting: anyio.Lock) -> None:
     """Connects, runs the checks of that server, and leaves."""
-    label = f"{told.revision} {told.transport} {told.server}"
+    label = f"{record.revision} {record.transport} {record.server}"
 
     async def check(name: str, work: Callable[[], Awaitable[None]]) -> None:
         await report.check(f"{label} {name}", work)
@@ -107,13 +107,13 @@ async def drive(told: "Told", options: argparse.Namespace, report: Report, conne
     try:
         async with stack:
             async with connecting:
-                if not told.modern:
-                    mcp.client.session.LATEST_HANDSHAKE_VERSION = told.revision
-                peer = await stack.enter_async_context(make.connected(told))
+                if not record.modern:
+                    mcp.client.session.LATEST_HANDSHAKE_VERSION = record.revision
+                peer = await stack.enter_async_context(make.connected(record))
             spoken = str(peer.session.protocol_version)
-            want(spoken == told.revision, f"{spoken}, not {told.revision}")
-            checks = workspace_checks if told.server == "toolgate" else everything_checks
-            await checks(peer, told, check)
+            want(spoken == record.revision, f"{spoken}, not {record.revision}")
+            checks = workspace_checks if record.server == "toolgate" else everything_checks
+            await checks(peer, record, check)
             left_at = time.monotonic()
     except Exception as err:
         report.fail(f"{label} {'close' if left_at else 'connect'}", innermost(err))
@@ -126,8 +126,8 @@ async def drive(told: "Told", options: argparse.Namespace, report: Report, conne
         report.fail(f"{label} close", f"the server let the client wait {took_s:.1f} s")
 
 
-class Told:
-    """What one connection is to be, and what the server told or asked on it."""
+class ConnectionRecord:
+    """The options of one connection, and the server's messages and questions on it."""
 
     def __init__(self, revision: str, server: str, transport: str, options: argparse.Namespace) -> None:
         self.revision = revision
@@ -177,10 +177,10 @@ class SdkPeer:
 
     @staticmethod
     @asynccontextmanager
-    async def connected(told: Told) -> AsyncIterator["SdkPeer"]:
+    async def connected(record: ConnectionRecord) -> AsyncIterator["SdkPeer"]:
         async def elicited(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-            told.asked.append(params.message)
-            return told.answer
+            record.asked.append(params.message)
+            return record.answer
 
         async def sampled(_context: Any, _params: Any) -> types.CreateMessageResult:
             return types.CreateMessageResult(
@@ -190,18 +190,18 @@ class SdkPeer:
         async def rooted(_context: Any) -> types.ListRootsResult:
             return types.ListRootsResult(roots=[ROOT])
 
-        over_stdio = told.transport == "stdio"
-        server = StdioServerParameters(command=told.command, args=told.args)
-        transport = stdio_client(server) if over_stdio else streamable_http_client(told.url)
+        over_stdio = record.transport == "stdio"
+        server = StdioServerParameters(command=record.command, args=record.args)
+        transport = stdio_client(server) if over_stdio else streamable_http_client(record.url)
         client = Client(
             transport,
-            mode="auto" if told.modern else "legacy",
+            mode="auto" if record.modern else "legacy",
             client_info=CLIENT,
             elicitation_callback=elicited,
             sampling_callback=sampled,
             list_roots_callback=rooted,
-            logging_callback=told.on_log,
-            message_handler=told.on_message,
+            logging_callback=record.on_log,
+            message_handler=record.on_message,
         )
         async with client:
             yield SdkPeer(client)
@@ -254,27 +254,27 @@ class FastPeer:
 
     @staticmethod
     @asynccontextmanager
-    async def connected(told: Told) -> AsyncIterator["FastPeer"]:
+    async def connected(record: ConnectionRecord) -> AsyncIterator["FastPeer"]:
         async def elicited(message: str, _type: Any, _params: Any, _context: Any) -> types.ElicitResult:
-            told.asked.append(message)
-            return told.answer
+            record.asked.append(message)
+            return record.answer
 
         async def sampled(_messages: Any, _params: Any, _context: Any) -> str:
             return "a reply"
 
-        over_stdio = told.transport == "stdio"
+        over_stdio = record.transport == "stdio"
         transport = (
-            StdioTransport(told.command, told.args, keep_alive=False) if over_stdio else StreamableHttpTransport(told.url)
+            StdioTransport(record.command, record.args, keep_alive=False) if over_stdio else StreamableHttpTransport(record.url)
         )
         client = FastClient(
             transport,
-            mode="auto" if told.modern else "legacy",
+            mode="auto" if record.modern else "legacy",
             client_info=CLIENT,
             roots=[ROOT],
             elicitation_handler=elicited,
             sampling_handler=sampled,
-            log_handler=told.on_log,
-            message_handler=told.on_message,
+            log_handler=record.on_log,
+            message_handler=record.on_message,
             extensions=[SkillsClientExtension()],
         )
         async with client:
@@ -308,7 +308,7 @@ class FastPeer:
 
     async def skill(self, uri: str) -> str | None:
         want(uri in [skill.uri for skill in await self.client.list_skills()], "it is not listed")
-        # It holds each file against its size and its digest.
+        # The client compares each file with its size and its digest.
         return (await self.client.read_skill(uri)).files["SKILL.md"].decode()
 
 
@@ -316,35 +316,35 @@ Peer = SdkPeer | FastPeer
 
 
 @asynccontextmanager
-async def subscribed(peer: Peer, told: Told, uri: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Within it, what it yields waits to be told of `uri`.
+async def subscribed(peer: Peer, record: ConnectionRecord, uri: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Subscribes to `uri`. The yielded function waits for a notification about it.
 
-    FastMCP has no words of its own for this, so both go through the SDK's session.
+    FastMCP has no function for this, so both clients use the session of the SDK.
     """
-    if told.modern:
+    if record.modern:
         async with listen(peer.session, resource_subscriptions=[uri]) as subscription:
             want(list(subscription.honored.resource_subscriptions or []) == [uri], f"{subscription.honored}")
 
             async def heard() -> None:
                 event = await anext(aiter(subscription))
-                want(str(event.uri) == uri, f"told of {event}")
+                want(str(event.uri) == uri, f"notified of {event}")
 
             yield heard
         return
     await peer.session.subscribe_resource(uri)
-    yield lambda: told.hears("notifications/resources/updated", uri)
+    yield lambda: record.hears("notifications/resources/updated", uri)
     await peer.session.unsubscribe_resource(uri)
 
 
 # The checks
 
 
-async def workspace_checks(peer: Peer, told: Told, check: Check) -> None:
-    root = told.workspace.resolve().as_uri()
-    readme = (told.workspace / "README.md").read_text(encoding="utf-8")
+async def workspace_checks(peer: Peer, record: ConnectionRecord, check: Check) -> None:
+    root = record.workspace.resolve().as_uri()
+    readme = (record.workspace / "README.md").read_text(encoding="utf-8")
 
     async def pinged() -> None:
-        if told.modern:
+        if record.modern:
             await refuses(METHOD_NOT_FOUND, peer.session.send_ping())
         else:
             await peer.session.send_ping()
@@ -357,7 +357,7 @@ async def workspace_checks(peer: Peer, told: Told, check: Check) -> None:
     async def called() -> None:
         result = await peer.call("files_read", {"path": "README.md"})
         want(not result.is_error and readme in text_of(result), text_of(result))
-        if told.revision >= STRUCTURE_SINCE:
+        if record.revision >= STRUCTURE_SINCE:
             want(result.structured_content["content"] == readme, f"{result.structured_content}")
 
     async def failed() -> None:
@@ -388,21 +388,21 @@ async def workspace_checks(peer: Peer, told: Told, check: Check) -> None:
         read = await peer.read(f"{root}/README.md")
         want(read.text == readme and read.mime_type == "text/markdown", f"{read}")
         dot = await peer.read(f"{root}/dot.png")
-        want(base64.b64decode(dot.blob) == (told.workspace / "dot.png").read_bytes(), f"{dot}")
+        want(base64.b64decode(dot.blob) == (record.workspace / "dot.png").read_bytes(), f"{dot}")
         want(dot.mime_type == "image/png", f"{dot}")
         # By the template: it is in a folder that no list shows.
         hidden = await peer.read(f"{root}/folder/a%20file.txt")
         want(hidden.text == "in a folder\n", f"{hidden}")
 
     async def resource_missing() -> None:
-        code = INVALID_PARAMS if told.modern else NOT_FOUND
+        code = INVALID_PARAMS if record.modern else NOT_FOUND
         await refuses(code, peer.read(f"{root}/none.txt"))
 
     async def subscription() -> None:
-        file = told.workspace / f"watched-{told.name}.txt"
+        file = record.workspace / f"watched-{record.name}.txt"
         file.write_text("before")
         uri = f"{root}/{file.name}"
-        async with subscribed(peer, told, uri) as heard:
+        async with subscribed(peer, record, uri) as heard:
             file.write_text("after it")
             await heard()
             want((await peer.read(uri)).text == "after it", "not what was written")
@@ -423,31 +423,31 @@ async def workspace_checks(peer: Peer, told: Told, check: Check) -> None:
 
     async def confirmed() -> None:
         async def touch(word: str) -> tuple[types.CallToolResult, bool]:
-            name = f"{word}-{told.name}"
+            name = f"{word}-{record.name}"
             result = await peer.call("exec_run", {"command": "touch", "args": [name]})
-            return result, (told.workspace / name).exists()
+            return result, (record.workspace / name).exists()
 
-        if told.revision < FORMS_SINCE:
-            # Before there were forms nobody can be asked, so nothing is run.
+        if record.revision < FORMS_SINCE:
+            # Revisions without forms cannot ask for a confirmation, so the command does not run.
             result, made = await touch("yes")
-            want(result.is_error and not made and not told.asked, text_of(result))
+            want(result.is_error and not made and not record.asked, text_of(result))
             return
         result, made = await touch("yes")
         want(not result.is_error and made, text_of(result))
-        want(len(told.asked) == 1 and told.name in told.asked[0], f"asked {told.asked}")
-        told.answer = types.ElicitResult(action="decline")
+        want(len(record.asked) == 1 and record.name in record.asked[0], f"asked {record.asked}")
+        record.answer = types.ElicitResult(action="decline")
         result, made = await touch("no")
         want(result.is_error and not made, text_of(result))
-        want(len(told.asked) == 2, f"asked {told.asked}")
+        want(len(record.asked) == 2, f"asked {record.asked}")
 
     async def skills() -> None:
         # Skills are an extension, and extensions came with the stateless revision.
-        if told.modern:
+        if record.modern:
             read = await peer.skill("skill://tea/SKILL.md")
             want(read is None or "Boil" in read, f"{read}")
 
     async def cancelled() -> None:
-        # A duration nobody else sleeps for, so the process is known by its command line.
+        # A unique duration, by which the process is found.
         seconds = f"30.{os.getpid():07d}{time.monotonic_ns() % 10**6:06d}"
         ended: list[object] = []
 
@@ -481,14 +481,14 @@ async def workspace_checks(peer: Peer, told: Told, check: Check) -> None:
     await check("cancel", cancelled)
 
 
-async def everything_checks(peer: Peer, told: Told, check: Check) -> None:
-    forms = told.revision >= FORMS_SINCE
+async def everything_checks(peer: Peer, record: ConnectionRecord, check: Check) -> None:
+    forms = record.revision >= FORMS_SINCE
 
     async def content() -> None:
         kinds = [block.type for block in (await peer.call("test_multiple_content_types")).content]
         want(kinds == ["text", "image", "resource"], f"{kinds}")
         kind = (await peer.call("test_audio_content")).content[0].type
-        want((kind == "audio") == (told.revision >= SOUND_SINCE), kind)
+        want((kind == "audio") == (record.revision >= SOUND_SINCE), kind)
 
     async def progressed() -> None:
         heard: list[tuple[float, float | None]] = []
@@ -501,13 +501,13 @@ async def everything_checks(peer: Peer, told: Told, check: Check) -> None:
 
     async def logged() -> None:
         # The stateless revision has no level but that of each request.
-        if told.modern:
+        if record.modern:
             await peer.call("test_tool_with_logging", meta={LOG_LEVEL: "info"})
         else:
             await peer.session.set_logging_level("info")
             await peer.call("test_tool_with_logging")
-        await until(lambda: len(told.logged) == 3, f"{told.logged}")
-        want(all(one.level == "info" and one.data for one in told.logged), f"{told.logged}")
+        await until(lambda: len(record.logged) == 3, f"{record.logged}")
+        want(all(one.level == "info" and one.data for one in record.logged), f"{record.logged}")
 
     async def sampled() -> None:
         said = text_of(await peer.call("test_sampling", {"prompt": "Say something"}))
@@ -518,32 +518,32 @@ async def everything_checks(peer: Peer, told: Told, check: Check) -> None:
         want(str(ROOT.uri) in said, said)
 
     async def form() -> None:
-        told.answer = types.ElicitResult(action="accept", content={"username": "ada", "email": "ada@example.com"})
+        record.answer = types.ElicitResult(action="accept", content={"username": "ada", "email": "ada@example.com"})
         result = await peer.call("test_elicitation", {"message": "Who?"})
         if forms:
             want("action=accept" in text_of(result) and "ada@example.com" in text_of(result), text_of(result))
         else:
-            want(result.is_error and not told.asked, text_of(result))
+            want(result.is_error and not record.asked, text_of(result))
 
     async def rounds() -> None:
         if not forms:
             return
-        asked = len(told.asked)
+        asked = len(record.asked)
         # One form's answer is no other's: FastMCP checks what it sends.
-        told.answer = types.ElicitResult(action="decline")
+        record.answer = types.ElicitResult(action="decline")
         result = await peer.call("test_input_required_result_multi_round")
-        want(not result.is_error and len(told.asked) == asked + 2, f"{text_of(result)}, asked {told.asked}")
+        want(not result.is_error and len(record.asked) == asked + 2, f"{text_of(result)}, asked {record.asked}")
         result = await peer.call("test_input_required_result_multiple_inputs")
         want(text_of(result) == "Answered: client_roots, greeting, user_name", text_of(result))
 
     async def lists_change() -> None:
-        if told.modern:
+        if record.modern:
             async with listen(peer.session, tools_list_changed=True) as subscription:
                 await peer.call("test_trigger_tool_change")
                 await anext(aiter(subscription))
         else:
             await peer.call("test_trigger_tool_change")
-            await told.hears("notifications/tools/list_changed")
+            await record.hears("notifications/tools/list_changed")
 
     async def reconnected() -> None:
         said = text_of(await peer.call("test_reconnection"))

@@ -147,7 +147,7 @@ async def extension_checks(peer: Peer, report: Report) -> None:
     await report.check("task-unknown", unknown)
 
 
-# 2025-11-25: whoever has a task asks for it
+# 2025-11-25: the client polls its task
 
 
 async def parameter_checks(peer: Peer, report: Report) -> None:
@@ -224,7 +224,7 @@ async def parameter_checks(peer: Peer, report: Report) -> None:
 
 
 def marked(nth: int) -> str:
-    """A duration nobody else sleeps for, so the process is known by its command line."""
+    """Returns a unique duration, by which the process is found."""
     return f"31.{os.getpid():07d}{nth}"
 
 

@@ -1,9 +1,9 @@
-"""An OpenID provider: says at start where it is, gives tokens to its clients (RFC 6749 client
-credentials, RFC 9068 access tokens), rotates its keys, and misbehaves when it is told to.
+"""An OpenID provider: prints its address at start, issues tokens to its clients (RFC 6749 client
+credentials, RFC 9068 access tokens), rotates its keys, and misbehaves on request.
 
     provider.py AUDIENCE
 
-What is beneath /test is for tests alone: tokens that no honest provider would give.
+Paths below /test are for tests only, such as tokens that no honest provider would issue.
 """
 
 import base64

@@ -1,7 +1,7 @@
-"""An MCP server on FastMCP that tells what is said beside its calls.
+"""An MCP server on FastMCP that returns the headers of its calls.
 
-Usage: heard.py PORT ELSEWHERE. Its tool `heard` answers with the headers of its call; a request to
-`/away` is sent on to ELSEWHERE.
+Usage: heard.py PORT ELSEWHERE. The tool `heard` returns the headers of its call. The path `/away`
+redirects to the URL ELSEWHERE.
 """
 
 import json

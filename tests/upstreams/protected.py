@@ -1,7 +1,7 @@
-"""An MCP server on FastMCP that lets in who has a token of the authorization server it names.
+"""An MCP server on FastMCP whose callers need a token of an authorization server.
 
-Usage: protected.py ISSUER KEYS PORT [SCOPE...]. Its tool `whoami` says whose token it was called
-with, and for what; a call of `forget` has it believe no token that it was said before.
+Usage: protected.py ISSUER KEYS PORT [SCOPE...]. The tool `whoami` returns the subject and the
+scopes of the call's token. The tool `forget` revokes all tokens that the server has received.
 """
 
 import sys

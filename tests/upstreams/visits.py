@@ -1,6 +1,13 @@
-"""An MCP server on the SDK's own classes that wants a page to be visited.
+"""An MCP server of the Python SDK whose tools need a person to visit a page.
 
-`secret` refuses until there is a file that is called as its argument `been`: somebody has been to the page. `pay` sends a person to a page, waits for that file, says that the visit is done and answers. With VISITS_QUIET `secret` says nothing when there is the file. Each call is a line in the file that VISITS_LOG names.
+The argument `been` of both tools is the path of a file. A test creates the file to report a visit.
+
+Tools:
+  secret  fails with the URL of a page until the file exists. When it does, the server sends a
+          notification that the visit is complete, unless VISITS_QUIET is set
+  pay     asks the person to visit a page, waits for the file, sends the notification and succeeds
+
+The file that VISITS_LOG names gets one line for each call.
 """
 
 import asyncio
@@ -25,7 +32,7 @@ async def there_is(been):
         await asyncio.sleep(0.02)
 
 
-async def tells(session, visit, been):
+async def notify_visited(session, visit, been):
     await there_is(been)
     if "VISITS_QUIET" not in os.environ:
         await session.send_elicit_complete(visit)
@@ -38,7 +45,7 @@ async def secret(been: str, ctx: Context) -> str:
         return "the secret"
     visit = f"visit of {been}"
     if visit not in waiting:
-        waiting[visit] = asyncio.create_task(tells(ctx.session, visit, been))
+        waiting[visit] = asyncio.create_task(notify_visited(ctx.session, visit, been))
     page = ElicitRequestURLParams(
         message="Sign in first.", url="https://example.com/in", elicitation_id=visit
     )
