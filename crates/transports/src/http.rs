@@ -33,7 +33,7 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_budget::{InputMemoryBudget, InputMemoryOwner};
@@ -256,8 +256,15 @@ pub struct HttpServerLimits {
     pub occupancy: OccupancyCounter,
 }
 
+/// Time for which shutdown waits for the first request of a connection that was just opened. A load
+/// balancer opens a connection and sends its request at once, so the request may be on its way.
+const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(100);
+/// Maximum number of waiting connections that are accepted after shutdown starts.
+const LATE_CONNECTIONS_MAX: usize = 1024;
+
 /// Serves the application `exchange` at the listener `entrance`, which may be a `TcpListener`. When
-/// `shutdown` is cancelled, lets requests in flight finish.
+/// `shutdown` is cancelled, lets requests in flight finish, and those of connections that clients
+/// had opened before.
 ///
 /// # Errors
 /// When the listener fails.
@@ -272,14 +279,19 @@ pub async fn serve(
     let door = Arc::new(RequestHandler::new(exchange, admission, bounds));
     let connections = TaskTracker::new();
     let abort = CancellationToken::new();
+    let mut late = 0;
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            // The system has already told the clients of waiting connections that they are open.
+            biased;
+            accepted = listener.accept(), if late < LATE_CONNECTIONS_MAX => accepted,
             () = shutdown.cancelled() => break,
         };
+        late += usize::from(shutdown.is_cancelled());
         match accepted {
             Ok((stream, peer)) => {
                 let seat = tokio::select! {
+                    biased;
                     seat = door.slots.take() => Arc::new(seat),
                     () = shutdown.cancelled() => break,
                 };
@@ -320,6 +332,9 @@ pub async fn serve(
                 // Out of file descriptors, or the client has left already. The next attempt may
                 // succeed.
                 tracing::warn!("cannot accept a connection: {err}");
+                if shutdown.is_cancelled() {
+                    break;
+                }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
@@ -381,6 +396,7 @@ async fn serve_requests(
     client: Arc<ClientConnection>,
     shutdown: &CancellationToken,
 ) -> Option<PendingWebSocket> {
+    let opened = Instant::now();
     let stream = RequestHeadCheckedStream::new(stream, client.doubt.clone());
     let service = service_fn(|request| {
         let door = door.clone();
@@ -398,8 +414,13 @@ async fn serve_requests(
     let result = tokio::select! {
         result = &mut connection => result,
         () = shutdown.cancelled() => {
-            connection.future.as_mut().graceful_shutdown();
-            connection.await
+            match timeout_at(opened + FIRST_REQUEST_GRACE, &mut connection).await {
+                Ok(result) => result,
+                Err(_) => {
+                    connection.future.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
         }
     };
     if let Err(err) = result {

@@ -159,6 +159,27 @@ fn idle_connections_do_not_delay_the_end() {
 }
 
 #[test]
+fn a_request_over_a_connection_that_was_just_opened_is_answered_after_the_signal() {
+    for _ in 0..20 {
+        let served = Launch::over(&Workspace::new()).served();
+        let opened = Instant::now();
+        let mut connection = served.connect();
+        served.signal(Signal::TERM);
+        wait_until_closed(served.addr);
+        let request = HttpRequest::mcp(&modern(1, "tools/list", json!({})));
+        connection.try_write(&request.to_bytes(served.addr));
+        // A busy machine may send the request too late: then only another try shows it.
+        if opened.elapsed() < Duration::from_millis(90) {
+            let answer = String::from_utf8(connection.read_until_closed()).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            assert_eq!(served.wait_for_exit().code(), Some(0));
+            return;
+        }
+    }
+    panic!("no request was sent in time");
+}
+
+#[test]
 fn requests_before_the_end_of_input_are_answered() {
     let mut stdio = Launch::over(&Workspace::new()).stdio();
     for id in 0..100 {
