@@ -21,6 +21,8 @@ pub(crate) struct Server {
     /// Folder with the programs of PostgreSQL.
     installed: PathBuf,
     process: Option<Child>,
+    /// True if the server writes each commit to the disk before it acknowledges it.
+    is_durable: bool,
 }
 
 impl Server {
@@ -45,6 +47,93 @@ impl Server {
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn without_pgvector() -> Self {
         Self::new("trust", false)
+    }
+
+    /// Starts a server that writes each commit to the disk.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn durable() -> Self {
+        let mut server = Self::new("trust", true);
+        server.stop();
+        server.is_durable = true;
+        server.again();
+        server
+    }
+
+    /// Starts a standby of this server, which has its own folder and receives all changes.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn start_standby(&self) -> Self {
+        let folder = TempDir::with_prefix("pg").unwrap();
+        if is_root() {
+            chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let (installed, is_durable) = (self.installed.clone(), self.is_durable);
+        let mut standby = Self { folder, installed, process: None, is_durable };
+        standby.follow(self);
+        standby
+    }
+
+    /// Makes this server, which was stopped, a standby of `primary` with a fresh copy of its data.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn follow(&mut self, primary: &Self) {
+        let data = self.folder.path().join("data");
+        if data.exists() {
+            fs::remove_dir_all(&data).unwrap();
+        }
+        let copied = as_nobody(&mut Command::new(self.installed.join("bin/pg_basebackup")))
+            .args([
+                "--checkpoint=fast",
+                "--no-sync",
+                "--write-recovery-conf",
+                "--username=postgres",
+            ])
+            .arg("--host")
+            .arg(primary.folder.path())
+            .arg("--pgdata")
+            .arg(&data)
+            .current_dir(self.folder.path())
+            .output()
+            .unwrap();
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        self.again();
+    }
+
+    /// Makes each commit of this server wait for a standby, or not.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn wait_for_standby(&self, is_waiting: bool) {
+        let names = if is_waiting { "*" } else { "" };
+        self.run(&format!("alter system set synchronous_standby_names = '{names}'"));
+        self.run("select pg_reload_conf()");
+    }
+
+    /// Makes this standby receive no further changes.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn stop_receiving(&self) {
+        self.run("alter system set primary_conninfo = ''");
+        self.run("select pg_reload_conf()");
+        self.wait_until_true("select not exists (select from pg_stat_wal_receiver)");
+    }
+
+    /// Waits until this server sends its changes to a standby.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn wait_until_replicated(&self) {
+        self.wait_until_true(
+            "select exists (select from pg_stat_replication where state = 'streaming')",
+        );
+    }
+
+    /// Makes this standby a primary server, which accepts writes.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn promote(&self) {
+        assert_eq!(self.run("select pg_promote()"), "t", "the standby was not promoted");
+    }
+
+    /// Waits until the query `sql` returns true.
+    fn wait_until_true(&self, sql: &str) {
+        let until = Instant::now() + WITHIN;
+        while self.run(sql) != "t" {
+            assert!(Instant::now() < until, "not within {WITHIN:?}: {sql}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn new(auth: &str, with_pgvector: bool) -> Self {
@@ -77,7 +166,7 @@ impl Server {
             .output()
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let mut server = Self { folder, installed, process: None };
+        let mut server = Self { folder, installed, process: None, is_durable: false };
         server.again();
         server
     }
@@ -86,12 +175,13 @@ impl Server {
     pub(crate) fn again(&mut self) {
         let folder = self.folder.path();
         let log = fs::File::create(folder.join("log")).unwrap();
+        let fsync = if self.is_durable { "fsync=on" } else { "fsync=off" };
         let process = as_nobody(&mut Command::new(self.installed.join("bin/postgres")))
             .arg("-D")
             .arg(folder.join("data"))
             .arg("-k")
             .arg(folder)
-            .args(["-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=32MB"])
+            .args(["-c", "listen_addresses=", "-c", fsync, "-c", "shared_buffers=32MB"])
             .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -143,6 +233,21 @@ impl Server {
         format!("postgresql://postgres@/postgres?host={}", self.folder.path().display())
     }
 
+    /// Returns the URL of whichever of the two servers accepts writes.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn url_with(&self, other: &Self) -> String {
+        let [one, other] = [self, other].map(|server| server.folder.path().display());
+        format!(
+            "postgresql://postgres@/postgres?host={one},{other}&target_session_attrs=read-write"
+        )
+    }
+
+    /// Returns the log since the last start.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
     /// Runs `sql` with `psql` and returns the output.
     pub(crate) fn run(&self, sql: &str) -> String {
         let output = Command::new(self.installed.join("bin/psql"))
@@ -180,8 +285,9 @@ impl Drop for Server {
 
 /// Returns the folder in which the package has installed PostgreSQL.
 fn installed() -> PathBuf {
-    let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/postgres/lib");
-    let pythons = fs::read_dir(&lib).into_iter().flatten().flatten();
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let libs = folders.map(|folder| folder.join(".tools/postgres/lib"));
+    let pythons = libs.flat_map(fs::read_dir).flatten().flatten();
     let mut found = pythons.map(|python| python.path().join("site-packages/pgserver/pginstall"));
     let installed = found.find(|it| it.is_dir());
     installed

@@ -67,15 +67,8 @@ impl PostgresAddress {
             config.password(password);
         }
         let database = config.get_dbname().or(config.get_user()).unwrap_or("postgres");
-        let display_name = match addresses.first() {
-            Some(DialAddress::Port(host, port)) => {
-                format!("PostgreSQL `{database}` at {host}:{port}")
-            }
-            Some(DialAddress::Socket(path)) => {
-                format!("PostgreSQL `{database}` at {}", path.display())
-            }
-            None => format!("PostgreSQL `{database}`"),
-        };
+        let names: Vec<String> = addresses.iter().map(address_name).collect();
+        let display_name = format!("PostgreSQL `{database}` at {}", names.join(" or "));
         Ok(Self { config, addresses, trust, display_name, password_env: password_env.to_owned() })
     }
 }
@@ -137,6 +130,14 @@ fn addresses(config: &Config) -> Result<Vec<DialAddress>, String> {
     Ok(addresses)
 }
 
+/// Returns `address` as messages show it.
+fn address_name(address: &DialAddress) -> String {
+    match address {
+        DialAddress::Port(host, port) => format!("{host}:{port}"),
+        DialAddress::Socket(path) => path.display().to_string(),
+    }
+}
+
 fn socket(folder: &Path, port: u16) -> std::path::PathBuf {
     folder.join(format!(".s.PGSQL.{port}"))
 }
@@ -153,6 +154,8 @@ fn is_local(address: &DialAddress) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio_postgres::config::TargetSessionAttrs;
+
     use super::*;
 
     fn parse(url: &str) -> Result<(Vec<DialAddress>, Option<CertificateTrust>), String> {
@@ -185,6 +188,36 @@ mod tests {
             ),
         ] {
             assert_eq!(parse(url).unwrap(), (addresses, trust), "{url}");
+        }
+    }
+
+    #[test]
+    fn several_hosts_are_all_tried_and_named() {
+        let port = |host: &str, port| DialAddress::Port(host.to_owned(), port);
+        for (url, addresses, name) in [
+            (
+                "postgresql://u@one,two:5433/db?target_session_attrs=read-write",
+                vec![port("one", 5432), port("two", 5433)],
+                "PostgreSQL `db` at one:5432 or two:5433",
+            ),
+            (
+                "postgresql://u@/db?host=/a,/b&target_session_attrs=read-write",
+                vec![
+                    DialAddress::Socket("/a/.s.PGSQL.5432".into()),
+                    DialAddress::Socket("/b/.s.PGSQL.5432".into()),
+                ],
+                "PostgreSQL `db` at /a/.s.PGSQL.5432 or /b/.s.PGSQL.5432",
+            ),
+        ] {
+            let parsed =
+                PostgresAddress::parse(url, "PGPASSWORD", &DatabasePassword::default()).unwrap();
+            assert_eq!(
+                (parsed.addresses, parsed.display_name.as_str()),
+                (addresses, name),
+                "{url}"
+            );
+            let target = parsed.config.get_target_session_attrs();
+            assert_eq!(target, TargetSessionAttrs::ReadWrite);
         }
     }
 

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 use toolgate_world::dial::{DialAddress, DialedStream, TlsClient, dial};
@@ -25,7 +26,8 @@ const POOL_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The idle time after which a pooled connection is checked before use.
 const CHECK_IDLE_AFTER: Duration = Duration::from_millis(300);
 
-/// A pool of connections to one PostgreSQL server.
+/// A pool of connections to one PostgreSQL server, or to the one of several servers that accepts
+/// writes.
 pub struct PostgresConnectionPool {
     address: PostgresAddress,
     /// The time limit of a query over the pool's connections.
@@ -213,7 +215,27 @@ impl PostgresConnectionPool {
             within.as_millis()
         );
         connected.client.batch_execute(&settings).await?;
+        self.check_target(&connected.client).await?;
         Ok(connected)
+    }
+
+    /// Checks that the server accepts writes, or only reads, if the URL requires it with
+    /// `target_session_attrs`.
+    async fn check_target(&self, client: &Client) -> Result<(), PostgresError> {
+        let target = self.address.config.get_target_session_attrs();
+        if target == TargetSessionAttrs::Any {
+            return Ok(());
+        }
+        let sql = "SELECT current_setting('transaction_read_only') = 'on'";
+        let is_read_only: bool = client.query_typed_one(sql, &[]).await?.try_get(0)?;
+        if is_read_only == (target == TargetSessionAttrs::ReadOnly) {
+            return Ok(());
+        }
+        let why = match is_read_only {
+            true => "has no server that accepts writes: a reachable one is a standby",
+            false => "has no server that accepts only reads",
+        };
+        Err(PostgresError::Unusable(why.to_owned()))
     }
 
     /// Runs the database operation `work` with the time limit `within`.

@@ -153,6 +153,11 @@ fn code_failure(
         "55P03" | "40001" | "40P01" => {
             unavailable("is being changed by another process; try again".to_owned())
         }
+        "25006" => unavailable(
+            "accepts no writes, because it is a standby; use the address of the primary server, \
+             or list all servers and add `target_session_attrs=read-write` to the URL"
+                .to_owned(),
+        ),
         "42501" => unavailable(format!(
             "denies `{user}` a required permission: {message}; allow the user to create a schema \
              in that database"

@@ -12,7 +12,8 @@ use crate::search_engines::server::Server as Database;
 use crate::shared_jobs::{TAKEOVER, launch, wait_for_state};
 use crate::support::{
     HttpServer, Launch, Marker, Workspace, binary, call, is_alive, let_continue, path, refusal,
-    started_commands, trust_config, wait_for, wait_long_for, wait_until, wait_until_began,
+    started_commands, structured, trust_config, wait_for, wait_long_for, wait_until,
+    wait_until_began,
 };
 
 /// Number of the jobs that outlive the deaths of their workers.
@@ -357,6 +358,31 @@ fn a_drained_fleet_begins_no_jobs_and_lets_running_ones_end() {
     wait_for_state(&server, &next, "succeeded");
     let (code, text) = fleet(&workspace, &database, &["drain", "nowhere"]);
     assert!(code == Some(2) && text.contains("no server with the name `nowhere`"), "{text}");
+}
+
+#[test]
+fn a_server_moves_to_the_standby_that_replaces_its_database_and_keeps_its_jobs() {
+    let mut primary = Database::start();
+    let standby = primary.start_standby();
+    primary.wait_until_replicated();
+    primary.wait_for_standby(true);
+    let workspace = Workspace::with_commands();
+    // The standby is tried first.
+    let url = standby.url_with(&primary);
+    let server = launch(&workspace, &primary).set("fleet_url", url).served();
+    let first = server.start_job("work-quick", json!({ "name": "first" }));
+    wait_for_state(&server, &first, "succeeded");
+    primary.stop();
+    standby.promote();
+    let second = wait_long_for(TAKEOVER, "a job is accepted", || {
+        let start = json!({ "tool": "work_quick", "arguments": { "name": "second" } });
+        let answer = server.ask(&call(1, "jobs_start", start));
+        (answer["result"]["isError"] == false)
+            .then(|| structured(&answer)["job_id"].as_str().unwrap().to_owned())
+    });
+    for id in [&first, &second] {
+        wait_for_state(&server, id, "succeeded");
+    }
 }
 
 #[test]
