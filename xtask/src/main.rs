@@ -40,14 +40,15 @@ cargo xtask COMMAND
   setup                install what the tests need into .tools
 
 Parts of the test, which also run alone:
-  conformance [--through [--from CLIENT] [--edge EDGE] | --client]
+  conformance [--through [--from CLIENT] [--edge EDGE] | --client | --fleet]
               [--scenario NAME] [--revision REVISION] [--keep]
                        run MCP's conformance suite against an example server and print each check
                        that fails. --client runs the suite's servers against toolgate as a client.
                        --through puts toolgate between client and server, for each pair of
                        revisions and transports (or those whose names contain CLIENT and EDGE), and
                        writes the results of a whole run to docs/reference. --keep keeps the
-                       suite's own output
+                       suite's own output. --fleet puts HAProxy and three toolgates with one database
+                       between client and server
   contracts [--seed NAME] [--list | --last]
                        run the tests that show the requirements of the five contracts, print which
                        hold and write docs/reference/contracts.md. --list prints which requirements
@@ -87,11 +88,15 @@ Programs behind some of the tests, for long runs and for a selection:
                        (5), with a limit of 1 GiB, while other callers work. Fails if a normal call
                        fails, their p99 reaches 250 ms, the server exits, or it keeps 400 MiB.
                        --untimed judges only failures, exits and the limit
-  chaos [--kills N | (--gateway | --fleet) [--minutes N]] [--seed S] [--debug | --server FILE]
+  chaos [--kills N | --gateway [--minutes N] | --fleet [--minutes N] [--part NAME] [--figures]]
+        [--seed S] [--debug | --server FILE]
                        kill the server N times (200) while jobs arrive, and check that no job is
                        lost or runs twice and no process is left. For N minutes (10), --gateway
-                       kills the clients and upstreams of a gateway instead, and --fleet kills and
-                       freezes the workers of a fleet and crashes its database
+                       kills the clients and upstreams of a gateway instead. --fleet kills the
+                       workers of a fleet, crashes its database, lets the database fail over, and
+                       restarts servers behind HAProxy. It then prints a table of figures. The parts
+                       are kills, failover, restarts and figures. --figures measures with 100,000
+                       waiting jobs and fails if a figure is missed
 
 Long runs, for a schedule or by hand:
   fuzz [TARGET].. [--seconds N] [--merge | --again FILE]

@@ -3,6 +3,7 @@
 
 use std::path::absolute;
 
+use crate::setup;
 use crate::shell::{build, cargo, checkout, run};
 
 /// Attacks the server. `--release` attacks the optimized build, `--bin FILE` an existing one.
@@ -21,6 +22,10 @@ pub(crate) fn attack(words: &[String]) -> anyhow::Result<()> {
 /// `--server FILE` an existing one.
 pub(crate) fn chaos(words: &[String]) -> anyhow::Result<()> {
     let (debug, words) = without(words, "--debug");
+    if words.iter().any(|word| word == "--fleet") {
+        setup::postgres()?;
+        setup::haproxy()?;
+    }
     let server = if debug { TestedServer::Debug } else { TestedServer::Release };
     start("toolgate-chaos", words, "--server", server)
 }

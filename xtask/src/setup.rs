@@ -36,6 +36,7 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     ripgrep()?;
     minilm()?;
     postgres()?;
+    haproxy()?;
     zyra()?;
     node()?;
     browser()?;
@@ -123,10 +124,15 @@ fn oauth() -> anyhow::Result<()> {
     environment("oauth", &requirements, "the OpenID provider")
 }
 
-/// Installs `PostgreSQL` with pgvector, for tests of the search engine that uses them.
-fn postgres() -> anyhow::Result<()> {
+/// Installs `PostgreSQL` with pgvector, for tests of the search engine and of fleets.
+pub(crate) fn postgres() -> anyhow::Result<()> {
     let requirements = checkout().join("tests/postgres/requirements.txt");
     environment("postgres", &requirements, "PostgreSQL with pgvector")
+}
+
+/// Installs Debian's HAProxy, behind which servers are tested.
+pub(crate) fn haproxy() -> anyhow::Result<()> {
+    debian("haproxy", &["-v"], &["haproxy"])
 }
 
 /// Installs usearch and the servers in Python that the benchmark also measures, in an environment

@@ -3,8 +3,8 @@
 //! The server is the real binary, over HTTP. The checks use only its answers to clients, the logs
 //! of the jobs' own programs, and the processes of this machine.
 //!
-//! `toolgate-chaos [--kills N | (--gateway | --fleet) [--minutes N]] [--seed S] [--server FILE]`;
-//! `cargo xtask chaos` builds it and starts it. By default, it kills the `toolgate` beside it.
+//! `toolgate-chaos [--kills N | --gateway [--minutes N] | --fleet [--minutes N] [--part NAME]
+//! [--figures]] [--seed S] [--server FILE]`; `cargo xtask chaos` builds it and starts it. By default, it kills the `toolgate` beside it.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,
@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use toolgate_test_support::{SeededRng, random_seed, sibling_toolgate};
 
+use fleet::{FleetOptions, FleetPart};
 use server::RunFolder;
 
 /// The least number of jobs, however few kills there are.
@@ -46,8 +47,8 @@ struct ChaosOptions {
     server: Option<PathBuf>,
     /// The time of a gateway run, if clients and upstreams are killed instead of servers.
     gateway: Option<Duration>,
-    /// The time of a fleet run, if workers and the database of a fleet are killed.
-    fleet: Option<Duration>,
+    /// The options of a fleet run, if the members and the database of a fleet are killed.
+    fleet: Option<FleetOptions>,
 }
 
 /// Broken promises, one line each.
@@ -68,6 +69,8 @@ impl ChaosOptions {
         let mut is_gateway = false;
         let mut is_fleet = false;
         let mut minutes = MINUTES;
+        let mut part = None;
+        let mut has_full_figures = false;
         let mut arguments = arguments.iter();
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("`{name}` needs a value"));
@@ -76,17 +79,20 @@ impl ChaosOptions {
                 "--seed" => options.seed = value()?.parse().context("--seed")?,
                 "--gateway" => is_gateway = true,
                 "--fleet" => is_fleet = true,
+                "--part" => part = Some(FleetPart::parse(value()?)?),
+                "--figures" => has_full_figures = true,
                 "--minutes" => minutes = value()?.parse().context("--minutes")?,
                 "--server" => options.server = Some(value()?.into()),
                 other => bail!(
-                    "unknown option `{other}`; the options are --kills N, --gateway, --fleet, --minutes N, --seed S, --server FILE"
+                    "unknown option `{other}`; the options are --kills N, --gateway, --fleet, \
+                     --minutes N, --part NAME, --figures, --seed S, --server FILE"
                 ),
             }
         }
         ensure!(!(is_gateway && is_fleet), "--gateway and --fleet are separate runs; choose one");
         let duration = Duration::from_secs_f64(minutes * 60.0);
         options.gateway = is_gateway.then_some(duration);
-        options.fleet = is_fleet.then_some(duration);
+        options.fleet = is_fleet.then_some(FleetOptions { duration, part, has_full_figures });
         Ok(options)
     }
 
@@ -113,9 +119,9 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         return job_program::run(rest);
     }
     let options = ChaosOptions::parse(arguments)?;
-    match (options.gateway, options.fleet) {
+    match (options.gateway, &options.fleet) {
         (Some(duration), _) => gateway::run(&options, duration),
-        (None, Some(duration)) => fleet::run(&options, duration),
+        (None, Some(fleet)) => fleet::run(&options, fleet),
         (None, None) => kill_servers(&options),
     }
 }

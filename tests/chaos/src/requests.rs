@@ -26,8 +26,13 @@ pub(super) enum RequestOutcome {
 /// A complete answer.
 pub(super) struct HttpAnswer {
     pub(super) status: u16,
+    /// The status line and the headers.
+    head: String,
     pub(super) body: Vec<u8>,
 }
+
+/// The revision of MCP in which clients open sessions.
+const SESSION_REVISION: &str = "2025-11-25";
 
 /// Calls `tool` as a job with the number `number`, in the Zyra dialect.
 pub(super) fn submit_job(addr: SocketAddr, tool: &str, number: u64) -> RequestOutcome {
@@ -90,7 +95,67 @@ pub(super) fn call_request(addr: SocketAddr, tool: &str, arguments: &Value) -> V
     post_request(addr, "/mcp", &headers, &call.to_string())
 }
 
+/// Opens a session in MCP and returns its id.
+pub(super) fn open_session(addr: SocketAddr) -> anyhow::Result<String> {
+    let params = json!({
+        "protocolVersion": SESSION_REVISION,
+        "capabilities": {},
+        "clientInfo": { "name": "chaos", "version": "0" },
+    });
+    let message = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+    let answer = require_answer(post_in_session(addr, "", &message))?;
+    let session = answer.header("mcp-session-id").map(str::to_owned);
+    let session = session.with_context(|| format!("no session: {}", answer.head))?;
+    let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    // Its answer has no content.
+    drop(post_in_session(addr, &session_header(&session), &initialized));
+    Ok(session)
+}
+
+/// Calls `tool` in the MCP session `session`.
+pub(super) fn send_session_call(
+    addr: SocketAddr,
+    session: &str,
+    tool: &str,
+    arguments: &Value,
+) -> RequestOutcome {
+    let params = json!({ "name": tool, "arguments": arguments });
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    post_in_session(addr, &session_header(session), &message)
+}
+
+/// Returns the bytes of a request for the notification stream of `session`, from the event after
+/// `last_event`.
+pub(super) fn stream_request(addr: SocketAddr, session: &str, last_event: Option<&str>) -> Vec<u8> {
+    let last_event = last_event.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
+    format!(
+        "GET /mcp HTTP/1.1\r\nHost: {addr}\r\nAccept: text/event-stream\r\n\
+         MCP-Protocol-Version: {SESSION_REVISION}\r\n{}{last_event}\r\n",
+        session_header(session)
+    )
+    .into_bytes()
+}
+
+fn session_header(session: &str) -> String {
+    format!("Mcp-Session-Id: {session}\r\n")
+}
+
+fn post_in_session(addr: SocketAddr, session_header: &str, message: &Value) -> RequestOutcome {
+    let headers = format!(
+        "Accept: application/json, text/event-stream\r\n\
+         MCP-Protocol-Version: {SESSION_REVISION}\r\n{session_header}"
+    );
+    exchange(addr, &post_request(addr, "/mcp", &headers, &message.to_string()))
+}
+
 impl HttpAnswer {
+    /// Returns the value of the header `name`, which is in lower case.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let pairs = self.head.lines().filter_map(|line| line.split_once(':'));
+        let mut values = pairs.filter(|(found, _)| found.eq_ignore_ascii_case(name));
+        values.next().map(|(_, value)| value.trim())
+    }
+
     /// Parses the body. The error contains the body.
     pub(super) fn json(&self) -> anyhow::Result<Value> {
         let describe = || format!("not JSON: {}", String::from_utf8_lossy(&self.body));
@@ -155,17 +220,20 @@ fn send_and_receive(stream: &mut TcpStream, request: &[u8]) -> io::Result<Option
 /// body of a chunked answer keeps its chunks.
 fn parse_answer(received: &[u8]) -> Option<HttpAnswer> {
     let head = received.windows(4).position(|four| four == b"\r\n\r\n")?;
-    let text = std::str::from_utf8(&received[..head]).ok()?.to_ascii_lowercase();
+    let original = std::str::from_utf8(&received[..head]).ok()?.to_owned();
+    let text = original.to_ascii_lowercase();
     let status = text.split(' ').nth(1)?.parse().ok()?;
     // The slice starts with the line end of the head, in case the last chunk is the only one.
     if text.contains("\r\ntransfer-encoding: chunked") {
         let body = received[head + 4..].to_vec();
-        return received[head + 2..]
-            .ends_with(b"\r\n0\r\n\r\n")
-            .then_some(HttpAnswer { status, body });
+        return received[head + 2..].ends_with(b"\r\n0\r\n\r\n").then_some(HttpAnswer {
+            status,
+            head: original,
+            body,
+        });
     }
     let length = text.lines().find_map(|line| line.strip_prefix("content-length: "))?;
     let length: usize = length.trim().parse().ok()?;
     let body = received[head + 4..].get(..length)?.to_vec();
-    Some(HttpAnswer { status, body })
+    Some(HttpAnswer { status, head: original, body })
 }

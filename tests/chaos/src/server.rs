@@ -13,6 +13,8 @@ use toolgate_test_support::copy_current_exe;
 
 use super::job_program::{JOB_COMMAND, JobKind, SEED_VARIABLE};
 
+/// The tool whose jobs run until they are cancelled, in results.
+pub(super) const WAIT_TOOL: &str = "chaos_wait";
 /// The variable with the marker of a run, in every process of it.
 pub(super) const MARKER_VARIABLE: &str = "CHAOS_MARKER";
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -81,18 +83,33 @@ impl RunFolder {
                 // Otherwise, they occupy all slots, and no kill lets one of them end.
                 table.insert("at_once".to_owned(), 2.into());
             }
-            let mut env = toml::Table::new();
+            let mut env = self.marker_table();
             env.insert(SEED_VARIABLE.to_owned(), self.seed.to_string().into());
-            env.insert(MARKER_VARIABLE.to_owned(), self.marker.clone().into());
             table.insert("env".to_owned(), env.into());
             command.insert(format!("chaos.{}", kind.name()), table.into());
         }
+        let mut wait = toml::toml! {
+            about = "Waits for a number of seconds."
+            program = "sleep"
+            argv = ["{n}"]
+            args = { n = "integer!" }
+            idempotent = true
+        };
+        wait.insert("env".to_owned(), self.marker_table().into());
+        command.insert("chaos.wait".to_owned(), wait.into());
         let mut settings = toml::toml! {
             server = { drain_ms = 500 }
             limits = { programs = 32 }
         };
         settings.insert("command".to_owned(), command.into());
         Ok(toml::to_string(&settings)?)
+    }
+
+    /// Returns the environment that marks the processes of this run.
+    fn marker_table(&self) -> toml::Table {
+        let mut env = toml::Table::new();
+        env.insert(MARKER_VARIABLE.to_owned(), self.marker.clone().into());
+        env
     }
 
     /// Returns the errors and panics in the logs of all servers.

@@ -15,7 +15,22 @@ fn callers_of_a_gateway_notice_no_kill_of_other_clients_and_upstreams() {
 
 #[test]
 fn no_job_of_a_fleet_is_lost_or_runs_twice_when_workers_and_the_database_die() {
-    run_chaos(&["--fleet", "--minutes", "0.33"]);
+    run_chaos(&["--fleet", "--part", "kills", "--minutes", "0.33"]);
+}
+
+#[test]
+fn no_job_of_a_fleet_runs_twice_and_none_is_lost_unduly_when_the_database_fails_over() {
+    run_chaos(&["--fleet", "--part", "failover", "--minutes", "0.4"]);
+}
+
+#[test]
+fn no_client_of_a_fleet_notices_restarts_behind_a_load_balancer() {
+    run_chaos(&["--fleet", "--part", "restarts", "--minutes", "0.1"]);
+}
+
+#[test]
+fn a_plain_call_to_a_server_of_a_fleet_sends_no_statement_to_the_database() {
+    run_chaos(&["--fleet", "--part", "figures"]);
 }
 
 fn run_chaos(arguments: &[&str]) {

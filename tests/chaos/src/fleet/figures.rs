@@ -1,0 +1,297 @@
+//! Measures the figures of a fleet, and prints them beside the speed of the disk.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use serde_json::json;
+
+use super::LEASE_MS;
+use super::claims::{self, StoreRates};
+use super::database;
+use super::members::MemberStarter;
+use crate::requests::{RequestOutcome, cancel_job, get, send_call, submit_job};
+use crate::server::{RunFolder, Server, WAIT_TOOL};
+
+/// The default length of a lease, in milliseconds.
+const DEFAULT_LEASE_MS: u64 = 30_000;
+/// The time limit of a takeover beyond the time that it may take.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time limit of a job's start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The number of writes that measure the disk.
+const DISK_WRITES: usize = 100;
+/// The number of bytes of a write that measures the disk.
+const DISK_WRITE_BYTES: usize = 8 << 10;
+/// The tool that is called: a plain call without a job.
+const PLAIN_TOOL: &str = "files_tree";
+/// The least number of seconds that a job waits, so that it waits until it is cancelled.
+const WAIT_SECONDS: u64 = 1_000_000;
+/// The number of statements per call that the statements of idle servers may seem to add.
+const STATEMENTS_NOISE: f64 = 0.05;
+
+/// The amount of work from which the figures are measured.
+struct FigureAmounts {
+    takeovers: usize,
+    waiting_jobs: usize,
+    cancellations: usize,
+    plain_calls: u32,
+}
+
+/// A row of the table of figures.
+struct FigureRow {
+    name: String,
+    value: String,
+    /// The value to reach, or nothing.
+    asked: String,
+    /// False if the figure misses the value to reach.
+    is_met: Option<bool>,
+}
+
+/// Measures all figures and prints their table. In full, they are measured with 100,000 waiting
+/// jobs and also with the default lease, and a missed figure is an error. Otherwise only a statement
+/// in a plain call is, because times depend on what else the machine does.
+pub(super) fn run(folder: &RunFolder, is_full: bool) -> anyhow::Result<()> {
+    let amounts = if is_full {
+        FigureAmounts {
+            takeovers: 5,
+            waiting_jobs: 100_000,
+            cancellations: 500,
+            plain_calls: 10_000,
+        }
+    } else {
+        FigureAmounts { takeovers: 1, waiting_jobs: 2000, cancellations: 30, plain_calls: 500 }
+    };
+    let mut rows = vec![FigureRow::without_target("fdatasync of 8 KiB, median", disk_row(folder)?)];
+    {
+        let database = database::Server::durable();
+        let mut members = MemberStarter::new(folder, database.url(), LEASE_MS)?;
+        rows.push(measure_takeovers(&mut members, &database, LEASE_MS, amounts.takeovers)?);
+        if is_full {
+            rows.push(measure_takeovers(&mut members, &database, DEFAULT_LEASE_MS, 1)?);
+        }
+        members.set_lease(LEASE_MS);
+        rows.extend(measure_cancellations(&mut members, amounts.cancellations)?);
+    }
+    let statements = measure_statements(folder, amounts.plain_calls)?;
+    let sends_statements = statements.is_met == Some(false);
+    rows.push(statements);
+    rows.extend(measure_claims(amounts.waiting_jobs)?);
+    print_table(&rows);
+    ensure!(!sends_statements, "a plain call sends statements to PostgreSQL");
+    let missed = rows.iter().filter(|row| row.is_met == Some(false)).count();
+    ensure!(!is_full || missed == 0, "{missed} figures were missed");
+    Ok(())
+}
+
+impl FigureRow {
+    fn without_target(name: impl Into<String>, value: String) -> Self {
+        Self { name: name.into(), value, asked: String::new(), is_met: None }
+    }
+
+    /// Creates the row of a time that must be at most `most`.
+    fn time_at_most(name: String, time: Duration, most: Duration) -> Self {
+        let asked = format!("<= {}", millis(most));
+        Self { name, value: millis(time), asked, is_met: Some(time <= most) }
+    }
+}
+
+/// Returns `time` as text.
+fn millis(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1000.0)
+}
+
+fn print_table(rows: &[FigureRow]) {
+    let names = column_width(rows, |row| &row.name);
+    let values = column_width(rows, |row| &row.value);
+    let asked = column_width(rows, |row| &row.asked).max("asked".len());
+    println!("{:names$}  {:>values$}  {:asked$}", "figure", "value", "asked");
+    for row in rows {
+        let verdict = match row.is_met {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "",
+        };
+        let line =
+            format!("{:names$}  {:>values$}  {:asked$}  {verdict}", row.name, row.value, row.asked);
+        println!("{}", line.trim_end());
+    }
+}
+
+/// Returns the number of characters of the longest text in a column.
+fn column_width(rows: &[FigureRow], column: fn(&FigureRow) -> &str) -> usize {
+    rows.iter().map(|row| column(row).chars().count()).max().unwrap_or_default()
+}
+
+/// Measures the disk of the run: the median time of a small write with `fdatasync`.
+fn disk_row(folder: &RunFolder) -> anyhow::Result<String> {
+    let path = folder.folder.join("disk");
+    let mut file = File::create(&path)?;
+    let mut times = Vec::new();
+    for _ in 0..DISK_WRITES {
+        let started = Instant::now();
+        file.write_all(&[1; DISK_WRITE_BYTES])?;
+        file.sync_data()?;
+        times.push(started.elapsed());
+    }
+    std::fs::remove_file(&path)?;
+    times.sort_unstable();
+    Ok(millis(percentile(&times, 50)))
+}
+
+/// Returns the value below which `percent` of the sorted `times` are.
+fn percentile(times: &[Duration], percent: usize) -> Duration {
+    let at = (times.len() * percent).div_ceil(100).saturating_sub(1);
+    times.get(at).copied().unwrap_or_default()
+}
+
+/// Measures how long after the kill of a server its idempotent job runs again elsewhere, and returns
+/// the row of the longest time.
+fn measure_takeovers(
+    members: &mut MemberStarter<'_>,
+    database: &database::Server,
+    lease_ms: u64,
+    amount: usize,
+) -> anyhow::Result<FigureRow> {
+    members.set_lease(lease_ms);
+    let (survivor, survivor_address) = members.start_server(&[])?;
+    // A server takes nothing over before it has held its lease for a whole length.
+    sleep(Duration::from_millis(lease_ms + 1000));
+    let mut longest = Duration::ZERO;
+    for number in 0..amount {
+        let (victim, address) = members.start_server(&[])?;
+        let id = start_waiting_job(address, number)?;
+        victim.kill()?;
+        let killed = Instant::now();
+        let most = Duration::from_millis(lease_ms) + TAKEOVER_TIMEOUT;
+        let sql =
+            "select count(*) from toolgate_fleet.jobs where state = 'running' and attempts = 2";
+        while database.run(sql) != "1" {
+            ensure!(killed.elapsed() < most, "job {id} was not taken over");
+        }
+        longest = longest.max(killed.elapsed());
+        cancel(survivor_address, &id)?;
+    }
+    survivor.stop()?;
+    let most = Duration::from_millis(lease_ms * 5 / 4 + 1000);
+    let name = format!("takeover of a killed server's job, lease {lease_ms} ms, {amount} kills");
+    Ok(FigureRow::time_at_most(name, longest, most))
+}
+
+/// Measures how long it takes to cancel a running job at a server that does not run it.
+fn measure_cancellations(
+    members: &mut MemberStarter<'_>,
+    amount: usize,
+) -> anyhow::Result<[FigureRow; 2]> {
+    let (runner, runner_address) = members.start_server(&[])?;
+    let (other, other_address) = members.start_server(&["--no-jobs"])?;
+    let mut times = Vec::new();
+    for number in 0..amount {
+        let id = start_waiting_job(runner_address, number)?;
+        let started = Instant::now();
+        cancel(other_address, &id)?;
+        times.push(started.elapsed());
+    }
+    [other, runner].into_iter().try_for_each(Server::stop)?;
+    times.sort_unstable();
+    let row = |percent: usize, most_ms: u64| {
+        let name = format!("cancellation at another server, p{percent} of {amount}");
+        let most = Duration::from_millis(most_ms);
+        FigureRow::time_at_most(name, percentile(&times, percent), most)
+    };
+    Ok([row(50, 10), row(99, 100)])
+}
+
+/// Starts a job that runs until it is cancelled, and waits until it runs. Returns its id.
+fn start_waiting_job(address: SocketAddr, number: usize) -> anyhow::Result<String> {
+    let seconds = WAIT_SECONDS + u64::try_from(number)?;
+    let RequestOutcome::Answered(answer) = submit_job(address, WAIT_TOOL, seconds) else {
+        bail!("no answer to the submission of a job");
+    };
+    let message = answer.json()?;
+    let id = message["result"]["job_id"].as_str();
+    let id = id.with_context(|| format!("the job is refused: {message}"))?.to_owned();
+    let started = Instant::now();
+    while get(address, &format!("/jobs/{id}"))?.json()?["status"] != "running" {
+        ensure!(started.elapsed() < START_TIMEOUT, "job {id} does not start");
+        sleep(POLL_INTERVAL);
+    }
+    Ok(id)
+}
+
+/// Cancels the job `id`, and checks that the server confirms it.
+fn cancel(address: SocketAddr, id: &str) -> anyhow::Result<()> {
+    match cancel_job(address, id) {
+        RequestOutcome::Answered(answer) if answer.status == 200 => Ok(()),
+        RequestOutcome::Answered(answer) => {
+            bail!("job {id} is not cancelled: {} {}", answer.status, answer.json()?)
+        }
+        RequestOutcome::NotSent => bail!("job {id} is not cancelled: no connection"),
+        RequestOutcome::Unknown(why) => bail!("job {id} is not cancelled: {why}"),
+    }
+}
+
+/// Counts the statements that `calls` plain calls send to PostgreSQL, in its log. Those that idle
+/// servers send in the same time do not count.
+fn measure_statements(folder: &RunFolder, calls: u32) -> anyhow::Result<FigureRow> {
+    let database = database::Server::durable();
+    let mut members = MemberStarter::new(folder, database.url(), DEFAULT_LEASE_MS)?;
+    let (server, address) = members.start_server(&[])?;
+    plain_call(address)?;
+    database.run("alter system set log_statement = 'all'");
+    database.run("select pg_reload_conf()");
+    let count = || {
+        let log = database.log();
+        let is_statement =
+            |line: &&str| line.contains("LOG:  execute ") || line.contains("LOG:  statement: ");
+        log.lines().filter(is_statement).count()
+    };
+    let before = count();
+    let started = Instant::now();
+    for _ in 0..calls {
+        plain_call(address)?;
+    }
+    let time = started.elapsed();
+    let during = count() - before;
+    sleep(time);
+    let idle = count() - before - during;
+    server.stop()?;
+    let added = u32::try_from(during.saturating_sub(idle)).unwrap_or(u32::MAX);
+    let statements = f64::from(added) / f64::from(calls);
+    Ok(FigureRow {
+        name: format!("statements to PostgreSQL in a plain call, {calls} calls"),
+        value: format!("{statements:.2}"),
+        asked: "0".to_owned(),
+        is_met: Some(statements < STATEMENTS_NOISE),
+    })
+}
+
+fn plain_call(address: SocketAddr) -> anyhow::Result<()> {
+    let RequestOutcome::Answered(answer) = send_call(address, PLAIN_TOOL, &json!({})) else {
+        bail!("no answer to a plain call");
+    };
+    let message = answer.json()?;
+    ensure!(message["result"]["isError"] == false, "a plain call failed: {message}");
+    Ok(())
+}
+
+/// Measures how fast the job store accepts jobs and claims them.
+fn measure_claims(waiting: usize) -> anyhow::Result<[FigureRow; 3]> {
+    let database = database::Server::durable();
+    let StoreRates { accepts, claims, lives } = claims::measure(&database.url(), waiting)?;
+    let per_second = |rate: f64| format!("{rate:.0}/s");
+    Ok([
+        FigureRow::without_target("jobs accepted by the store", per_second(accepts)),
+        FigureRow {
+            name: format!("claims with {waiting} jobs waiting"),
+            value: per_second(claims),
+            asked: ">= 1500/s".to_owned(),
+            is_met: Some(claims >= 1500.0),
+        },
+        FigureRow::without_target("claimed jobs that began and ended", per_second(lives)),
+    ])
+}

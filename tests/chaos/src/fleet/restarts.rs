@@ -1,0 +1,203 @@
+//! Restarts the servers of a fleet one after another behind HAProxy, while a stateless client and a
+//! client with a session make calls.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use serde_json::json;
+
+use super::LEASE_MS;
+use super::balancer::LoadBalancer;
+use super::database;
+use super::members::MemberStarter;
+use super::session_client::{NotificationFollower, reopen};
+use crate::requests::{RequestOutcome, open_session, send_call, send_session_call};
+use crate::server::{RunFolder, Server};
+
+/// The number of servers behind the balancer.
+const SERVERS: usize = 3;
+/// The number of threads that call without a session.
+const CALLERS: usize = 4;
+/// The least number of calls without a session, in a long run and in a short one.
+const CALLS_MIN: [usize; 2] = [10_000, 500];
+/// The pause between two restarts, in a long run and in a short one.
+const RESTART_PAUSE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(1)];
+/// The time from which a run is long.
+const LONG_RUN: Duration = Duration::from_secs(60);
+/// The pause of a caller between two calls.
+const CALL_PAUSE: Duration = Duration::from_millis(5);
+/// The pause of a client before it opens a broken stream again.
+const REOPEN_PAUSE: Duration = Duration::from_millis(50);
+/// The time limit for enough calls.
+const CALLS_TIMEOUT: Duration = Duration::from_secs(600);
+/// The tool that is called: a plain call without a job.
+const TOOL: &str = "files_tree";
+
+/// Counts and failures of the clients.
+#[derive(Default)]
+struct ClientTally {
+    is_over: AtomicBool,
+    calls: AtomicUsize,
+    session_calls: AtomicUsize,
+    /// Notification streams that broke.
+    broken_streams: AtomicUsize,
+    failures: Mutex<Vec<String>>,
+}
+
+impl ClientTally {
+    fn is_running(&self) -> bool {
+        !self.is_over.load(Ordering::Acquire)
+    }
+
+    fn fail(&self, failure: String) {
+        eprintln!("failure: {failure}");
+        self.lock_failures().push(failure);
+    }
+
+    fn lock_failures(&self) -> MutexGuard<'_, Vec<String>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The servers behind the balancer.
+struct RestartedServers<'f> {
+    members: MemberStarter<'f>,
+    servers: Vec<(Server, SocketAddr)>,
+    restarts: usize,
+}
+
+/// Restarts servers for `duration`, prints the outcome in one line, and fails if a client noticed
+/// more than the end of its stream.
+pub(super) fn run(folder: &RunFolder, duration: Duration) -> anyhow::Result<()> {
+    let kind = usize::from(duration < LONG_RUN);
+    let (calls_min, pause) = (CALLS_MIN[kind], RESTART_PAUSE[kind]);
+    let database = database::Server::start();
+    let host = LoadBalancer::choose_address()?;
+    let mut members = MemberStarter::new(folder, database.url(), LEASE_MS)?.behind(host);
+    let servers = (0..SERVERS).map(|_| members.start_server(&[]));
+    let servers = servers.collect::<anyhow::Result<Vec<_>>>()?;
+    let addresses: Vec<SocketAddr> = servers.iter().map(|(_, address)| *address).collect();
+    let balancer = LoadBalancer::start(host, &addresses, &folder.folder)?;
+    let mut servers = RestartedServers { members, servers, restarts: 0 };
+    let session = open_session(balancer.address)?;
+    let tally = ClientTally::default();
+    scope(|threads| {
+        for _ in 0..CALLERS {
+            threads.spawn(|| call_without_session(host, &tally));
+        }
+        threads.spawn(|| call_in_session(host, &session, &tally));
+        let follower = NotificationFollower::new(host, &session);
+        threads.spawn(|| follow_notifications(follower, &tally));
+        let outcome = servers
+            .restart_until(duration, pause, || tally.calls.load(Ordering::Relaxed) >= calls_min);
+        tally.is_over.store(true, Ordering::Release);
+        // The end of the servers ends the notification stream.
+        servers.servers.clear();
+        outcome
+    })?;
+    report(&tally, servers.restarts, calls_min)
+}
+
+impl RestartedServers<'_> {
+    /// Restarts one server after another, until `duration` has passed and `has_enough` returns true.
+    fn restart_until(
+        &mut self,
+        duration: Duration,
+        pause: Duration,
+        has_enough: impl Fn() -> bool,
+    ) -> anyhow::Result<()> {
+        let started = Instant::now();
+        while started.elapsed() < duration || !has_enough() || self.restarts < SERVERS {
+            ensure!(started.elapsed() < duration + CALLS_TIMEOUT, "there were too few calls");
+            sleep(pause);
+            let (server, address) = self.servers.remove(0);
+            server.stop()?;
+            let restarted = self.members.start_server_at(&address.to_string(), &[])?;
+            self.servers.push(restarted);
+            self.restarts += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Makes calls without a session. Each of them must succeed.
+fn call_without_session(address: SocketAddr, tally: &ClientTally) {
+    while tally.is_running() {
+        check_call(&send_call(address, TOOL, &json!({})), "without a session", tally);
+        tally.calls.fetch_add(1, Ordering::Relaxed);
+        sleep(CALL_PAUSE);
+    }
+}
+
+/// Makes calls in a session. Each of them must succeed, at every server.
+fn call_in_session(address: SocketAddr, session: &str, tally: &ClientTally) {
+    while tally.is_running() {
+        let outcome = send_session_call(address, session, TOOL, &json!({}));
+        check_call(&outcome, "in a session", tally);
+        tally.session_calls.fetch_add(1, Ordering::Relaxed);
+        sleep(CALL_PAUSE);
+    }
+}
+
+/// Records a failure if a call did not succeed. A call that ends after the run does not count.
+fn check_call(outcome: &RequestOutcome, kind: &str, tally: &ClientTally) {
+    let failure = match outcome {
+        RequestOutcome::Answered(answer) => {
+            let body = String::from_utf8_lossy(&answer.body);
+            let is_success = match answer.json() {
+                Ok(message) => message["result"]["isError"] == false,
+                // An event stream.
+                Err(_) => body.contains(r#""isError":false"#),
+            };
+            if answer.status == 200 && is_success {
+                return;
+            }
+            format!("status {}: {body}", answer.status)
+        }
+        RequestOutcome::NotSent => "no connection".to_owned(),
+        RequestOutcome::Unknown(why) => why.clone(),
+    };
+    if tally.is_running() {
+        tally.fail(format!("a call {kind} failed: {failure}"));
+    }
+}
+
+/// Follows the notifications of a session, and opens their stream again whenever it breaks.
+fn follow_notifications(mut follower: NotificationFollower, tally: &ClientTally) {
+    while tally.is_running() {
+        match reopen(&follower) {
+            Ok(stream) => follower.follow(stream),
+            Err(err) if tally.is_running() => {
+                return tally.fail(format!("the stream is not resumed: {err:#}"));
+            }
+            Err(_) => return,
+        }
+        if tally.is_running() {
+            tally.broken_streams.fetch_add(1, Ordering::Relaxed);
+            sleep(REOPEN_PAUSE);
+        }
+    }
+}
+
+/// Prints the outcome, and fails if a client noticed more than the end of its stream.
+fn report(tally: &ClientTally, restarts: usize, calls_min: usize) -> anyhow::Result<()> {
+    let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+    let (calls, broken) = (count(&tally.calls), count(&tally.broken_streams));
+    let failures = tally.lock_failures();
+    println!(
+        "{restarts} restarts of {SERVERS} servers behind HAProxy: {calls} calls without a session \
+         and {} in one, {} failures; {broken} streams ended and were resumed",
+        count(&tally.session_calls),
+        failures.len()
+    );
+    let different: HashSet<&String> = failures.iter().collect();
+    ensure!(different.is_empty(), "clients noticed restarts: {different:?}");
+    ensure!(calls >= calls_min, "only {calls} calls were made");
+    ensure!(broken <= restarts, "more streams ended than servers restarted");
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Clients that submit jobs to the servers of a fleet, and remember which were accepted.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{Scope, sleep};
+use std::time::{Duration, Instant};
+
+use toolgate_test_support::SeededRng;
+
+use crate::job_program::JobPlan;
+use crate::requests::{RequestOutcome, submit_job};
+
+/// The number of clients.
+const SUBMITTERS: u64 = 2;
+
+/// A job that a server accepted.
+pub(super) struct AcceptedJob {
+    pub(super) id: String,
+    pub(super) at: Instant,
+}
+
+/// The jobs that clients submitted.
+#[derive(Default)]
+pub(super) struct SubmittedJobs {
+    next_number: AtomicU64,
+    accepted: Mutex<Vec<AcceptedJob>>,
+    is_over: AtomicBool,
+}
+
+impl SubmittedJobs {
+    /// Starts clients that submit jobs to `fronts` until [`SubmittedJobs::stop`] is called.
+    pub(super) fn start_clients<'scope, 'env>(
+        &'scope self,
+        threads: &'scope Scope<'scope, 'env>,
+        fronts: &'scope [SocketAddr],
+        seed: u64,
+    ) {
+        for client in 0..SUBMITTERS {
+            let mut rng = SeededRng::from_seed(seed ^ (client + 1));
+            threads.spawn(move || {
+                while !self.is_over.load(Ordering::Acquire) {
+                    self.submit_next(fronts, seed);
+                    sleep(rng.duration_between(50, 200));
+                }
+            });
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Returns the accepted jobs in the order of their answers.
+    pub(super) fn into_accepted(self) -> Vec<AcceptedJob> {
+        self.accepted.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Submits a job to one of the servers, which may refuse it without the database.
+    fn submit_next(&self, fronts: &[SocketAddr], seed: u64) {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let plan = JobPlan::new(seed, number);
+        let front = fronts[usize::try_from(number).unwrap_or_default() % fronts.len()];
+        match submit_job(front, &plan.kind.tool(), number) {
+            RequestOutcome::Answered(answer) => {
+                let message = answer.json().unwrap_or_default();
+                if let Some(id) = message["result"]["job_id"].as_str() {
+                    let job = AcceptedJob { id: id.to_owned(), at: Instant::now() };
+                    self.lock_accepted().push(job);
+                }
+            }
+            RequestOutcome::NotSent | RequestOutcome::Unknown(_) => {}
+        }
+    }
+
+    fn lock_accepted(&self) -> MutexGuard<'_, Vec<AcceptedJob>> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the longest time between two accepted jobs.
+pub(super) fn longest_gap(accepted: &[AcceptedJob]) -> Duration {
+    let pairs = accepted.windows(2);
+    pairs.map(|pair| pair[1].at.saturating_duration_since(pair[0].at)).max().unwrap_or_default()
+}
