@@ -6,6 +6,7 @@
 mod suite;
 mod client;
 mod driver;
+mod fleet;
 mod matrix;
 mod older;
 mod server;
@@ -23,6 +24,7 @@ use anyhow::{Context, bail, ensure};
 use crate::setup;
 use crate::shell::{build, checkout};
 use client::run_client_suite;
+use fleet::TestedFleet;
 use matrix::PairOutcome;
 use server::Server;
 use suite::{CheckOutcome, ConformanceScenario, ConformanceSuite, ScenarioCheck};
@@ -48,6 +50,8 @@ struct ConformanceOptions {
     through: bool,
     /// Tests toolgate as a client of upstreams.
     client: bool,
+    /// Tests several toolgates behind a load balancer.
+    fleet: bool,
     /// Runs only the clients whose names contain this text, e.g. `2024-11-05 over HTTP+SSE`.
     from: Option<String>,
     /// Runs only the edges whose names contain this text, e.g. `2025-03-26 over stdio`.
@@ -97,11 +101,12 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
             "--keep" => options.keep = true,
             "--through" => options.through = true,
             "--client" => options.client = true,
+            "--fleet" => options.fleet = true,
             "--from" => options.from = Some(value()?.clone()),
             "--edge" => options.edge = Some(value()?.clone()),
             other => bail!(
                 "unknown option `{other}`; the options are --scenario NAME, --revision REVISION, --keep, --through, \
-                 --from CLIENT, --edge EDGE, --client"
+                 --from CLIENT, --edge EDGE, --client, --fleet"
             ),
         }
     }
@@ -119,24 +124,55 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
         let known = REVISIONS.contains(&revision.as_str());
         ensure!(known, "the suite supports {}, not {revision}", REVISIONS.join(" and "));
     }
+    if options.fleet {
+        setup::postgres()?;
+        setup::haproxy()?;
+        return test_fleet(&options);
+    }
     test_server(&options)
 }
 
 /// Runs the selected scenarios against the example server, and fails if a check fails.
 fn test_server(options: &ConformanceOptions) -> anyhow::Result<()> {
-    let suite = ConformanceSuite::installed()?;
-    let all = suite.scenarios()?;
     let folder = TempFolder::create()?;
     let server = Server::start(&checkout().join("target/debug/example-everything"), &folder.0)?;
-    eprintln!("\n==> conformance against {}", server.url);
-    let mut tallies = Vec::new();
-    for (revision, scenarios) in select_scenarios(&all, options)? {
-        let results = folder.0.join("results").join(revision);
-        tallies
-            .push((revision, run_scenarios(&suite, revision, &scenarios, &server.url, &results)?));
-    }
+    let tallies = run_selected(&server.url, options, &folder.0)?;
     server.stop()?;
     folder.close(options.keep)?;
+    report_counts(&tallies)
+}
+
+/// Runs the selected scenarios against several toolgates behind a load balancer, and fails if a
+/// check fails.
+fn test_fleet(options: &ConformanceOptions) -> anyhow::Result<()> {
+    let folder = TempFolder::create()?;
+    let fleet = TestedFleet::start(&folder.0)?;
+    let tallies = run_selected(&fleet.url(), options, &folder.0)?;
+    fleet.stop()?;
+    folder.close(options.keep)?;
+    report_counts(&tallies)
+}
+
+/// Runs the selected scenarios against the server at `url`. Returns the counts by revision. The
+/// suite writes its files below `folder`.
+fn run_selected(
+    url: &str,
+    options: &ConformanceOptions,
+    folder: &Path,
+) -> anyhow::Result<Vec<(&'static str, CheckCounts)>> {
+    let suite = ConformanceSuite::installed()?;
+    let all = suite.scenarios()?;
+    eprintln!("\n==> conformance against {url}");
+    let mut tallies = Vec::new();
+    for (revision, scenarios) in select_scenarios(&all, options)? {
+        let results = folder.join("results").join(revision);
+        tallies.push((revision, run_scenarios(&suite, revision, &scenarios, url, &results)?));
+    }
+    Ok(tallies)
+}
+
+/// Prints the counts, and fails if a check failed.
+fn report_counts(tallies: &[(&str, CheckCounts)]) -> anyhow::Result<()> {
     let mut failed = 0;
     for (revision, tally) in tallies {
         println!("{revision}: {} passed, {} failed", tally.passed, tally.failed);

@@ -36,9 +36,21 @@ impl Server {
 
     /// Starts toolgate, the file `program`, with `settings` and the workspace `served`.
     pub(super) fn gateway(program: &Path, settings: &Path, served: &Path) -> anyhow::Result<Self> {
+        Self::replica(program, settings, served, settings.parent().unwrap_or(served), &[])
+    }
+
+    /// Starts toolgate like [`Self::gateway`], with its state in `state` and with `variables`.
+    pub(super) fn replica(
+        program: &Path,
+        settings: &Path,
+        served: &Path,
+        state: &Path,
+        variables: &[(&str, String)],
+    ) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(settings).arg(served);
-        let mut server = Self::spawn(&mut command, settings.parent().unwrap_or(served))?;
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        let mut server = Self::spawn(&mut command, state)?;
         if !server.url.ends_with("/mcp") {
             server.url = format!("{}/mcp", server.url.trim_end_matches('/'));
         }

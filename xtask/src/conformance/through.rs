@@ -225,15 +225,20 @@ impl TestedGateway {
 }
 
 /// The settings of a toolgate that offers one upstream and nothing else.
-struct GatewaySettings {
-    file: PathBuf,
+pub(super) struct GatewaySettings {
+    pub(super) file: PathBuf,
     /// The workspace.
-    served: PathBuf,
+    pub(super) served: PathBuf,
 }
 
 impl GatewaySettings {
     /// Writes the settings. `address` are the lines that say how to reach the upstream.
-    fn write(folder: &Path, name: &str, address: &str, revision: &str) -> anyhow::Result<Self> {
+    pub(super) fn write(
+        folder: &Path,
+        name: &str,
+        address: &str,
+        revision: &str,
+    ) -> anyhow::Result<Self> {
         let settings = format!(
             "[server]\nkeys_file = \"off\"\nhttp_sse = true\n\
              [tools]\ndeny = [\"files.*\", \"exec.*\", \"git.*\", \"ci.*\", \"search.*\"]\n\
@@ -249,7 +254,7 @@ impl GatewaySettings {
     }
 }
 
-fn toolgate() -> PathBuf {
+pub(super) fn toolgate() -> PathBuf {
     checkout().join("target/debug/toolgate")
 }
 
