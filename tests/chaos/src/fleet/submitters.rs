@@ -30,9 +30,9 @@ pub(super) struct SubmittedJobs {
 
 impl SubmittedJobs {
     /// Starts clients that submit jobs to `fronts` until [`SubmittedJobs::stop`] is called.
-    pub(super) fn start_clients<'scope, 'env>(
+    pub(super) fn start_clients<'scope>(
         &'scope self,
-        threads: &'scope Scope<'scope, 'env>,
+        threads: &'scope Scope<'scope, '_>,
         fronts: &'scope [SocketAddr],
         seed: u64,
     ) {
