@@ -90,6 +90,10 @@ impl ChaosOptions {
             }
         }
         ensure!(!(is_gateway && is_fleet), "--gateway and --fleet are separate runs; choose one");
+        ensure!(
+            is_fleet || (part.is_none() && !has_full_figures),
+            "--part and --figures belong to --fleet"
+        );
         let duration = Duration::from_secs_f64(minutes * 60.0);
         options.gateway = is_gateway.then_some(duration);
         options.fleet = is_fleet.then_some(FleetOptions { duration, part, has_full_figures });
