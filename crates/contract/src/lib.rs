@@ -4,6 +4,7 @@
 
 pub mod printable;
 mod byte_order_mark;
+mod variables;
 mod future;
 pub mod exact_json;
 mod schema;
@@ -88,4 +89,5 @@ pub use tool_spec::{
     CallEnding, ConcurrencyGroup, Effects, JobSupport, ToolId, ToolSpec, fold_name, glob_problem,
 };
 pub use trace_context::TraceContext;
+pub use variables::{fill_variables, variable_names};
 pub use write_budget::{WriteBudget, WriteRateBudget};

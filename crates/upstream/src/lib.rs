@@ -42,7 +42,7 @@ pub use oauth::{AuthorizationStepCallback, PendingSignIn, UpstreamOAuthAccess};
 pub use results::ResultStore;
 pub use settings::{
     ConnectionSharing, EXCLUSION, OAuthGrant, OAuthSettings, ServedUpstreamPart, UpstreamLimits,
-    UpstreamSettings, UpstreamTables, UpstreamTransport, variable_names,
+    UpstreamSettings, UpstreamTables, UpstreamTransport,
 };
 pub use start_report::{UpstreamStartReport, split_error_output};
 pub use upstream::{Upstream, UpstreamHealth, UpstreamHost, UpstreamState};

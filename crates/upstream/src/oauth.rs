@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{ActivityGuard, BearerToken};
+use toolgate_contract::{ActivityGuard, BearerToken, fill_variables};
 
 pub use access::{PendingSignIn, UpstreamOAuthAccess};
 pub(crate) use challenge::{BearerChallenge, challenges};
 pub use steps::AuthorizationStepCallback;
 
 use crate::address::http_url;
-use crate::settings::{OAuthGrant, OAuthSettings, fill_variables};
+use crate::settings::{OAuthGrant, OAuthSettings};
 use crate::world::UpstreamSystemAccess;
 use assertion::SigningKey;
 use discovery::DiscoveredAuthorizationServer;

@@ -1,7 +1,6 @@
 //! Settings of `[upstream.NAME]`.
 
 mod oauth;
-mod variables;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,8 +12,6 @@ use toolgate_contract::ToolId;
 use toolgate_dialects::mcp::upstream::{McpRevision, REVISIONS};
 
 pub use oauth::{OAuthGrant, OAuthSettings};
-pub(crate) use variables::fill_variables;
-pub use variables::variable_names;
 
 /// The upstreams' settings by name, one table `[upstream.NAME]` each.
 pub type UpstreamTables = BTreeMap<String, UpstreamSettings>;

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::strip_byte_order_mark;
+use toolgate_contract::{strip_byte_order_mark, variable_names};
 use toolgate_upstream::{UpstreamSettings, UpstreamTables};
 
 /// Shortest value of a configured secret, in bytes. Shorter values could occur in ordinary text.
@@ -112,7 +112,7 @@ pub(crate) fn upstream_secrets(
     variables: &[(OsString, OsString)],
 ) -> Vec<String> {
     let texts = tables.values().flat_map(UpstreamSettings::private_values);
-    let names = texts.flat_map(|text| toolgate_upstream::variable_names(text).collect::<Vec<_>>());
+    let names = texts.flat_map(|text| variable_names(text).collect::<Vec<_>>());
     let value = |name: &str| {
         let found = variables.iter().find(|(it, _)| it.to_str() == Some(name));
         found.and_then(|(_, value)| value.to_str()).map(str::to_owned)

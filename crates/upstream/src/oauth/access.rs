@@ -48,7 +48,7 @@ impl UpstreamOAuthAccess {
                 "the upstream `{name}` uses `headers.Authorization` instead of OAuth"
             ));
         }
-        let url = crate::settings::fill_variables(url, |name| world.variable(name))?;
+        let url = toolgate_contract::fill_variables(url, |name| world.variable(name))?;
         let at = (name, &*url, settings.private_network);
         let credentials = UpstreamCredentials::new(at, settings.oauth.as_ref(), world, None)?;
         Ok(Self { credentials, transport: settings.transport })

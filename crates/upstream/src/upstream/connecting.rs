@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolgate_contract::{QuestionSupport, ToolError, ToolErrorKind};
+use toolgate_contract::{QuestionSupport, ToolError, ToolErrorKind, fill_variables};
 use toolgate_dialects::mcp::upstream::{McpRevision, SessionModel};
 
 use super::changes::ConnectionMessageReceiver;
@@ -14,7 +14,7 @@ use super::failures::duration_text;
 use super::{Upstream, UpstreamHealth, UpstreamState};
 use crate::connection::UpstreamConnection;
 use crate::oauth::UpstreamCredentials;
-use crate::settings::{UpstreamSettings, UpstreamTransport, fill_variables, revision_named};
+use crate::settings::{UpstreamSettings, UpstreamTransport, revision_named};
 use crate::start_report::UpstreamStartReport;
 use crate::transport::{
     MessageReceiver, TransportConnection, UpstreamRequestFailure, describe_failure,

@@ -6,7 +6,10 @@ pub fn variable_names(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Replaces each `${NAME}` in `text` by the value of the server's environment variable `NAME`.
-pub(crate) fn fill_variables(
+///
+/// # Errors
+/// A sentence with the first variable that is not set.
+pub fn fill_variables(
     text: &str,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<String, String> {
