@@ -1,10 +1,11 @@
 //! Rules that name the hosts a program may reach: `packages.example.com`, `*.mirror.example`,
-//! `git.example.com:22`.
+//! `git.example.com:22`, `git.example.com/acme/*`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::addresses::{is_own_address, is_own_host, is_private_network, is_public};
+use crate::url_paths::{RequestPath, UrlPathPattern};
 
 /// The ports of a host rule that names no port: HTTPS and HTTP.
 const DEFAULT_PORTS: [u16; 2] = [443, 80];
@@ -19,6 +20,8 @@ pub struct HostRule {
     host: HostRulePattern,
     /// The port that the rule allows. `None` allows the default ports.
     port: Option<u16>,
+    /// The paths that the rule allows on the host. `None` allows all paths.
+    path: Option<UrlPathPattern>,
     /// `true` if the host may only be at public addresses, even if it is named exactly.
     is_public_only: bool,
 }
@@ -81,9 +84,30 @@ impl HostRules {
         self.0.iter().any(|rule| rule.host.is_this_machine())
     }
 
-    /// Returns true if a rule names `port` of `host` explicitly.
+    /// Returns true if a rule names `port` of `host` explicitly, without a path.
     pub fn name_port(&self, host: &str, port: u16) -> bool {
-        self.matching(host, port).any(|rule| rule.port.is_some())
+        self.matching(host, port).any(|rule| rule.port.is_some() && rule.path.is_none())
+    }
+
+    /// Returns true if a rule has a path.
+    pub fn has_paths(&self) -> bool {
+        self.0.iter().any(|rule| rule.path.is_some())
+    }
+
+    /// Returns true if the rules allow `host` on `port`, but not all paths there.
+    pub fn limit_paths(&self, host: &str, port: u16) -> bool {
+        self.allow(host, port) && self.matching(host, port).all(|rule| rule.path.is_some())
+    }
+
+    /// Returns true if a rule allows requests for `path` to `host` on `port`.
+    pub fn allow_path(&self, host: &str, port: u16, path: &RequestPath) -> bool {
+        self.matching(host, port).any(|rule| rule.allows_path(path))
+    }
+
+    /// Returns true if the rules allow a host and port that `other` allows, too. Paths do not
+    /// count.
+    pub fn overlap(&self, other: &HostRule) -> bool {
+        self.0.iter().any(|rule| rule.host.overlaps(&other.host) && rule.shares_port(other))
     }
 
     /// Returns true if a rule without a wildcard allows connections to `host` on `port`, also if
@@ -119,7 +143,8 @@ impl fmt::Display for HostRules {
 
 impl HostRule {
     /// Parses a rule: a host name, `*.` and a name, or an IP address, and optionally `:` and a
-    /// port. An IPv6 address is in brackets.
+    /// port, and a path. An IPv6 address is in brackets. A path that ends with `/*` allows all
+    /// paths below a folder.
     ///
     /// # Errors
     /// A sentence that explains why `text` is no rule.
@@ -134,58 +159,38 @@ impl HostRule {
         if text.split_once('/').is_some_and(is_range) {
             return odd("address ranges are not supported; name each address");
         }
-        if text.contains('/') {
-            return odd(
-                "toolgate does not decrypt connections, so it cannot check paths; remove the path \
-                 to allow all paths on the host",
-            );
-        }
-        if text.contains('@') {
+        let (authority, path) = text.split_at(text.find('/').unwrap_or(text.len()));
+        if authority.contains('@') {
             return odd("it contains `@`; write host names, without a user");
         }
-        let (host, port) = match split_port(text) {
+        let path = match Some(path).filter(|path| !path.is_empty()).map(UrlPathPattern::parse) {
+            Some(Err(why)) => return odd(&why),
+            Some(Ok(path)) => Some(path),
+            None => None,
+        };
+        let (host, port) = match split_port(authority) {
             Ok(parts) => parts,
             Err(why) => return odd(&why),
         };
-        let host = match host.strip_prefix("*.") {
-            Some(name) => {
-                let Some(name) = normalize_host(name) else {
-                    return odd("after `*.` there must be a host name");
-                };
-                if name.parse::<IpAddr>().is_ok() {
-                    return odd("`*.` needs a host name, not an IP address");
-                }
-                if !name.contains('.') && name != "localhost" {
-                    return odd("a wildcard for a top-level domain allows too many hosts");
-                }
-                HostRulePattern::Below(name)
-            }
-            None if host == "*" => {
-                return odd(
-                    "`*` is only allowed as the first label, `*.`; to allow every host, leave \
-                     `hosts` out and use `profile = \"network\"`",
-                );
-            }
-            None if host.contains('*') => {
-                return odd("`*` is only allowed as the first label, `*.`");
-            }
-            None => {
-                let Some(name) = normalize_host(host) else {
-                    return odd(
-                        "it must be a host name of letters, digits, `-` and `.` (IDNs in their \
-                         `xn--` form) or an IP address",
-                    );
-                };
-                match name.parse::<IpAddr>() {
-                    Ok(address) if !is_reachable_if_named(address) => {
-                        return odd("programs may never reach this address");
-                    }
-                    Ok(address) => HostRulePattern::Address(address.to_canonical()),
-                    Err(_) => HostRulePattern::Name(name),
-                }
-            }
-        };
-        Ok(Self { host, port, is_public_only: false })
+        match HostRulePattern::parse(host) {
+            Ok(host) => Ok(Self { host, port, path, is_public_only: false }),
+            Err(why) => odd(why),
+        }
+    }
+
+    /// Returns true if the rule is about `host`, a result of [`normalize_host`], on `port`.
+    pub fn covers(&self, host: &str, port: u16) -> bool {
+        self.allows_port(port) && self.host.matches(host)
+    }
+
+    /// Returns true if the rule allows `path` on its host.
+    pub fn allows_path(&self, path: &RequestPath) -> bool {
+        self.path.as_ref().is_none_or(|pattern| pattern.matches(path))
+    }
+
+    /// Returns true if the rule allows all paths on its host.
+    pub fn allows_all_paths(&self) -> bool {
+        self.path.is_none()
     }
 
     fn allows_address(&self, address: IpAddr) -> bool {
@@ -193,10 +198,17 @@ impl HostRule {
     }
 
     fn allows_port(&self, port: u16) -> bool {
-        match self.port {
-            Some(allowed) => allowed == port,
-            None => DEFAULT_PORTS.contains(&port),
-        }
+        self.ports().any(|allowed| allowed == port)
+    }
+
+    fn shares_port(&self, other: &Self) -> bool {
+        self.ports().any(|port| other.allows_port(port))
+    }
+
+    /// Returns the ports that the rule allows.
+    fn ports(&self) -> impl Iterator<Item = u16> {
+        let defaults = DEFAULT_PORTS.into_iter().filter(move |_| self.port.is_none());
+        self.port.into_iter().chain(defaults)
     }
 }
 
@@ -208,11 +220,62 @@ impl fmt::Display for HostRule {
             HostRulePattern::Address(IpAddr::V4(address)) => write!(f, "{address}")?,
             HostRulePattern::Address(IpAddr::V6(address)) => write!(f, "[{address}]")?,
         }
-        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))?;
+        self.path.as_ref().map_or(Ok(()), |path| write!(f, "{path}"))
     }
 }
 
 impl HostRulePattern {
+    /// Parses the host of a rule.
+    ///
+    /// # Errors
+    /// The reason why `host` is none.
+    fn parse(host: &str) -> Result<Self, &'static str> {
+        if let Some(name) = host.strip_prefix("*.") {
+            let name = normalize_host(name).ok_or("after `*.` there must be a host name")?;
+            if name.parse::<IpAddr>().is_ok() {
+                return Err("`*.` needs a host name, not an IP address");
+            }
+            if !name.contains('.') && name != "localhost" {
+                return Err("a wildcard for a top-level domain allows too many hosts");
+            }
+            return Ok(Self::Below(name));
+        }
+        if host == "*" {
+            return Err(
+                "`*` is only allowed as the first label, `*.`; to allow every host, leave `hosts` \
+                 out and use `profile = \"network\"`",
+            );
+        }
+        if host.contains('*') {
+            return Err("`*` is only allowed as the first label, `*.`");
+        }
+        let name = normalize_host(host).ok_or(
+            "it must be a host name of letters, digits, `-` and `.` (IDNs in their `xn--` form) or \
+             an IP address",
+        )?;
+        match name.parse::<IpAddr>() {
+            Ok(address) if !is_reachable_if_named(address) => {
+                Err("programs may never reach this address")
+            }
+            Ok(address) => Ok(Self::Address(address.to_canonical())),
+            Err(_) => Ok(Self::Name(name)),
+        }
+    }
+
+    /// Returns true if a host exists that both patterns match.
+    fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Below(one), Self::Below(two)) => {
+                one == two || self.matches(two) || other.matches(one)
+            }
+            (Self::Name(name), pattern) | (pattern, Self::Name(name)) => pattern.matches(name),
+            (Self::Address(address), pattern) | (pattern, Self::Address(address)) => {
+                pattern.matches(&address.to_string())
+            }
+        }
+    }
+
     fn matches(&self, host: &str) -> bool {
         match self {
             Self::Name(name) => name == host,
@@ -373,10 +436,47 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_with_a_path_limits_a_host_unless_another_rule_allows_it() {
+        let git = ("git.example.com", 443);
+        let path = |text: &str| RequestPath::parse(text).expect("a path");
+        let limited = rules(&["git.example.com/acme/*", "git.example.com:8443/acme/*"]);
+        assert!(limited.has_paths() && limited.limit_paths(git.0, git.1));
+        assert!(limited.allow_path(git.0, git.1, &path("/acme/a")));
+        assert!(!limited.allow_path(git.0, git.1, &path("/other/a")));
+        assert!(!limited.limit_paths("other.example", 443));
+        // Another protocol has no paths.
+        assert!(!limited.name_port("git.example.com", 8443));
+        let open = rules(&["git.example.com/acme/*", "*.example.com"]);
+        assert!(!open.limit_paths(git.0, git.1));
+        assert!(open.allow_path(git.0, git.1, &path("/other/a")));
+    }
+
+    #[test]
+    fn rules_overlap_if_both_allow_a_host_and_a_port() {
+        for (one, other, expected) in [
+            ("a.example.com", "a.example.com/x/*", true),
+            ("a.example.com", "*.example.com", true),
+            ("*.example.com", "*.a.example.com", true),
+            ("*.example.com", "*.example.org", false),
+            ("a.example.com", "b.example.com", false),
+            ("a.example.com:8443", "a.example.com", false),
+            ("a.example.com:443", "*.example.com", true),
+            ("10.0.0.1", "10.0.0.1:80", true),
+            ("10.0.0.1", "a.example.com", false),
+        ] {
+            let rule = |text: &str| HostRule::parse(text).expect("a rule");
+            assert_eq!(rules(&[one]).overlap(&rule(other)), expected, "{one} {other}");
+            assert_eq!(rules(&[other]).overlap(&rule(one)), expected, "{other} {one}");
+        }
+    }
+
+    #[test]
     fn an_invalid_rule_is_refused_with_the_reason() {
         for (rule, why) in [
             ("https://a.example", "scheme"),
-            ("git.example.com/acme/*", "cannot check paths"),
+            ("git.example.com/acme*", "after its last `/`"),
+            ("git.example.com/", "all paths on the host"),
+            ("git.example.com/a/../*", "segment of dots"),
             ("user@a.example", "without a user"),
             ("@npm", "without a user"),
             ("*", "to allow every host"),

@@ -5,6 +5,7 @@
 //! connection, so that the owner decides which addresses are reachable.
 
 pub mod addresses;
+mod url_paths;
 mod host_rules;
 mod backoff;
 mod event_stream;
@@ -16,3 +17,4 @@ pub use event_stream::{SseEvent, SseParser, TruncatedText};
 pub use host_rules::{HostRule, HostRules, normalize_host};
 pub use http_client::{ByteStream, HttpClient, HttpRequestFailure};
 pub use url::{HttpUrl, HttpUrlError};
+pub use url_paths::RequestPath;

@@ -89,7 +89,12 @@ pub(crate) fn redacted_secrets(config: &Config) -> anyhow::Result<SecretSet> {
     let configured = &config.secrets;
     let of_upstreams = crate::config::secrets::upstream_secrets(&config.upstream, &variables);
     let secrets = secret_variables(&variables, &configured.names).with_values(&of_upstreams);
-    Ok(secrets.with_hidden_values(&configured.read_values(&variables)?))
+    let mut hidden = configured.read_values(&variables)?;
+    let kept = &config.exec.env_keep;
+    let of_programs =
+        crate::config::secrets::credential_secrets(&config.sandbox, kept, &variables)?;
+    hidden.extend(of_programs);
+    Ok(secrets.with_hidden_values(&hidden))
 }
 
 /// Redacts `secrets` from the log from now on.

@@ -116,7 +116,7 @@ pub async fn dial_url(url: &HttpUrl, within: Duration) -> Result<DialedStream, S
 ///
 /// # Errors
 /// This system has no trusted certificates.
-async fn system_tls() -> Result<&'static TlsClient, String> {
+pub(crate) async fn system_tls() -> Result<&'static TlsClient, String> {
     static SYSTEM_TLS: OnceCell<TlsClient> = OnceCell::const_new();
     let create = async || {
         let created = tokio::task::spawn_blocking(|| TlsClient::new(&CertificateTrust::System));
@@ -302,9 +302,21 @@ fn on_date(time: UnixTime) -> String {
 }
 
 fn system_roots() -> Result<RootCertStore, String> {
+    root_store(system_certificates()?)
+        .ok_or_else(|| "this system has no usable certificates".to_owned())
+}
+
+/// Returns the certificates of the authorities that the system trusts. Blocks.
+///
+/// # Errors
+/// This system has no trusted certificates.
+pub(crate) fn system_certificates() -> Result<Vec<CertificateDer<'static>>, String> {
     let found = rustls_native_certs::load_native_certs();
     let why = found.errors.first().map_or_else(String::new, |err| format!(": {err}"));
-    root_store(found.certs).ok_or_else(|| format!("this system has no trusted certificates{why}"))
+    match found.certs.is_empty() {
+        true => Err(format!("this system has no trusted certificates{why}")),
+        false => Ok(found.certs),
+    }
 }
 
 fn roots_from_file(path: &Path) -> Result<RootCertStore, String> {

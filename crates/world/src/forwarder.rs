@@ -8,9 +8,14 @@
 //! Each run has its own namespace, listener and forwarder.
 
 mod connection;
+mod credentials;
 mod gate;
 mod host_sources;
+mod http_messages;
+mod inspected_tunnel;
 mod refused_hosts;
+mod run_authority;
+mod tls_inspector;
 mod tunnel;
 
 use std::ffi::OsString;
@@ -25,8 +30,11 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, JoinSet};
 use toolgate_net::HostRules;
 
+pub use credentials::HostCredential;
 pub use host_sources::HostSource;
 pub use refused_hosts::RefusedHost;
+
+pub(crate) use tls_inspector::{TlsInspector, trust_variables};
 
 use gate::ForwarderGate;
 use refused_hosts::RefusedHosts;
@@ -97,14 +105,19 @@ pub(crate) struct NetworkForwarder {
 }
 
 impl NetworkForwarder {
-    /// Serves `listener`, a listening socket in a program's network. Needs a runtime.
-    pub(crate) fn start(listener: OwnedFd, access: &Arc<HostAccess>) -> io::Result<Self> {
+    /// Serves `listener`, a listening socket in a program's network. `inspector` checks requests
+    /// over TLS if `access` limits paths or the program gets credentials. Needs a runtime.
+    pub(crate) fn start(
+        listener: OwnedFd,
+        access: &Arc<HostAccess>,
+        inspector: Option<TlsInspector>,
+    ) -> io::Result<Self> {
         let listener = std::net::TcpListener::from(listener);
         listener.set_nonblocking(true)?;
         let runtime = Handle::try_current().map_err(io::Error::other)?;
         let listener = TcpListener::from_std(listener)?;
         let refused = Arc::new(RefusedHosts::default());
-        let gate = Arc::new(ForwarderGate::new(access.clone(), refused.clone()));
+        let gate = Arc::new(ForwarderGate::new(access.clone(), refused.clone(), inspector));
         let serving = runtime.spawn(serve(listener, gate));
         Ok(Self { serving, refused })
     }

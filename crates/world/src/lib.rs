@@ -5,12 +5,12 @@
 
 pub mod root;
 pub mod programs;
+pub mod dial;
 pub mod forwarder;
 pub mod sandbox;
 pub mod processes;
 pub mod watch;
 pub mod folder_signal;
-pub mod dial;
 pub mod fetch;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;

@@ -30,6 +30,7 @@ mod helper;
 mod kernel;
 mod capabilities;
 mod network_check;
+mod trusted_certificates;
 mod confine;
 mod unconfined_thread;
 mod server_confinement;
@@ -52,8 +53,8 @@ pub use namespace_check::namespace_obstacle;
 pub(crate) use plan::check as fuzz_plans;
 pub use server_confinement::{ServerPathAccess, confine_thread as confine_server};
 pub use settings::{
-    GitFolderAccess, RegistryRestoreAccess, SandboxProfile, SandboxProfileRule, SandboxRequirement,
-    SandboxSettings,
+    GitFolderAccess, RegistryRestoreAccess, SandboxCredential, SandboxProfile, SandboxProfileRule,
+    SandboxRequirement, SandboxSettings,
 };
 
 pub(super) use confine::{RunningConfinement, SandboxedLaunch};
@@ -63,7 +64,7 @@ pub use worker::{WorkerProcessLimits, run_worker_if_asked};
 pub(super) use worker_frames::{read_frame, write_frame};
 
 use super::Root;
-use super::forwarder::{HostAccess, HostSource};
+use super::forwarder::{HostAccess, HostCredential, HostSource};
 use super::programs::HELPER_NAME;
 use capabilities::SandboxCapabilities;
 use guarded_paths::GuardedPaths;
@@ -83,6 +84,8 @@ struct SandboxState {
     rules: Vec<ToolSandboxRule>,
     /// The hosts that a program may reach if no `[[sandbox.for]]` rule applies to it.
     hosts: Option<Arc<HostAccess>>,
+    /// The credentials that forwarders add to requests of programs.
+    credentials: Vec<HostCredential>,
     /// The results of testing the network of confined programs.
     network_tests: SandboxNetworkTestResults,
     reserved: ReservedNames,
@@ -350,7 +353,7 @@ impl Sandbox {
         outside: Option<Arc<UnconfinedThread>>,
         reserved: ReservedNames,
     ) -> Self {
-        let CompiledSandboxRules { rules, hosts } = rules;
+        let CompiledSandboxRules { rules, hosts, credentials } = rules;
         let idle = IdleSandboxHelpers::default();
         let capabilities = OnceLock::new();
         Self(Arc::new(SandboxState {
@@ -358,6 +361,7 @@ impl Sandbox {
             paths,
             rules,
             hosts,
+            credentials,
             network_tests: SandboxNetworkTestResults::default(),
             reserved,
             idle,
@@ -372,6 +376,7 @@ impl Sandbox {
 struct CompiledSandboxRules {
     rules: Vec<ToolSandboxRule>,
     hosts: Option<Arc<HostAccess>>,
+    credentials: Vec<HostCredential>,
 }
 
 /// Checks the sandbox `settings` and returns their rules.
@@ -388,7 +393,11 @@ fn compile_rules(settings: &SandboxSettings) -> Result<CompiledSandboxRules, Str
         let hosts = rule.access()?;
         Ok(ToolSandboxRule { tools: pattern.compile_matcher(), profile: rule.profile, hosts })
     });
-    Ok(CompiledSandboxRules { rules: rules.collect::<Result<_, _>>()?, hosts: settings.access()? })
+    Ok(CompiledSandboxRules {
+        rules: rules.collect::<Result<_, _>>()?,
+        hosts: settings.access()?,
+        credentials: settings.host_credentials()?,
+    })
 }
 
 /// Runs the sandbox helper if this process was started as a helper, and never returns in that case.

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{strip_byte_order_mark, variable_names};
 use toolgate_upstream::{UpstreamSettings, UpstreamTables};
+use toolgate_world::sandbox::SandboxSettings;
 
 /// Shortest value of a configured secret, in bytes. Shorter values could occur in ordinary text.
 const VALUE_BYTES_MIN: usize = 8;
@@ -101,6 +102,33 @@ fn read(path: &Path) -> anyhow::Result<String> {
     Ok(strip_byte_order_mark(&std::fs::read_to_string(path)?).to_owned())
 }
 
+/// Returns the values of the environment `variables` that programs use as credentials and never
+/// see, under the settings `sandbox`. Programs get the variables `env_keep`.
+///
+/// # Errors
+/// A secret is missing, is shorter than 8 bytes, or is in a variable that programs get.
+pub(crate) fn credential_secrets(
+    sandbox: &SandboxSettings,
+    env_keep: &[String],
+    variables: &[(OsString, OsString)],
+) -> anyhow::Result<Vec<String>> {
+    let mut values = Vec::new();
+    for credential in &sandbox.credentials {
+        for name in variable_names(&credential.value) {
+            let source = || format!("the variable `{name}` of sandbox.credentials");
+            let found = variables.iter().find(|(it, _)| it.to_str() == Some(name));
+            let Some((_, value)) = found else { bail!("{} is not set", source()) };
+            let value = value.to_str().with_context(|| format!("{} is not UTF-8", source()))?;
+            if env_keep.iter().any(|kept| kept == name) {
+                bail!("programs could read {}; remove it from exec.env_keep", source());
+            }
+            values.push(value.trim().to_owned());
+            check_length(values.last(), source)?;
+        }
+    }
+    Ok(values)
+}
+
 /// Shortest value that counts as an upstream's secret, in bytes. Shorter values could occur in
 /// ordinary text.
 const SECRET_BYTES_MIN: usize = 8;
@@ -130,6 +158,26 @@ pub(crate) fn upstream_secrets(
 #[allow(clippy::disallowed_methods, reason = "a test writes the file that is read")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_credential_of_programs_needs_a_variable_with_a_long_secret() {
+        let variables = [("TOKEN", "long-enough"), ("SHORT", "abc1234"), ("KEPT", "long-enough")];
+        let variables =
+            variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let read = |value: &str| {
+            let text = format!("credentials = [{{ host = \"a.example\", value = \"{value}\" }}]");
+            let sandbox: SandboxSettings = toml::from_str(&text).expect("valid settings");
+            let kept = ["KEPT".to_owned()];
+            credential_secrets(&sandbox, &kept, &variables).map_err(|err| err.to_string())
+        };
+        assert_eq!(read("Bearer ${TOKEN}"), Ok(vec!["long-enough".to_owned()]));
+        for (value, why) in
+            [("${NONE}", "`NONE` of"), ("${SHORT}", "`SHORT` of"), ("${KEPT}", "exec.env_keep")]
+        {
+            let refusal = read(value).expect_err("refused");
+            assert!(refusal.contains(why) && !refusal.contains("abc1234"), "{refusal}");
+        }
+    }
 
     #[test]
     fn a_missing_or_short_secret_is_refused_and_not_printed() {

@@ -7,6 +7,7 @@ mod standby;
 mod kernel;
 mod network;
 mod hosts;
+mod inspected;
 mod presets;
 mod processes;
 mod exits;

@@ -259,6 +259,10 @@ fn hashed_key(start: &str, hosts: &str) -> String {
 /// have such a rule.
 fn allowing_rule(refused: &RefusedHost) -> Option<String> {
     refused.allow.as_ref()?;
+    // The settings limit the paths of this host, so nobody is asked about others.
+    if refused.host.contains('/') {
+        return None;
+    }
     let (host, port) = refused.host.rsplit_once(':')?;
     let normal = normalize_host(host)?;
     let address = normal.parse::<std::net::IpAddr>();
@@ -303,6 +307,7 @@ mod tests {
         assert_eq!(rule("a.example:443", Some("add")).as_deref(), Some("a.example"));
         assert_eq!(rule("a.example:8443", Some("add")).as_deref(), Some("a.example:8443"));
         assert_eq!(rule("a.example:443", None), None);
+        assert_eq!(rule("a.example:443/acme/a", Some("add")), None);
         for own in ["a.localhost:443", "127.0.0.1:80", "10.0.0.1:80", "[::1]:80", "other hosts"] {
             assert_eq!(rule(own, Some("add")), None, "{own}");
         }

@@ -4,8 +4,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderName};
+use http::header::HOST;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
@@ -17,33 +16,25 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use toolgate_net::normalize_host;
 
-use super::gate::{ForwardFailure, ForwardTarget, ForwarderGate};
+use super::gate::{ForwardTarget, ForwarderGate};
+use super::http_messages::{
+    ForwardedBody, ForwarderRefusal, HTTP_BUFFER_BYTES, failure_answer, is_host_of,
+    remove_connection_headers, remove_rewriting_headers, text_answer,
+};
+use super::inspected_tunnel::inspect_tunnel;
 use super::tunnel::run_tunnel;
 
 /// The longest wait for the head of a request, and the longest idle time between requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// The maximum size of the head of an HTTP request, and of each buffer of a connection, in bytes.
-const HTTP_BUFFER_BYTES: usize = 64 << 10;
-/// Headers that concern one connection only, besides those that `Connection` names.
-const CONNECTION_HEADERS: [&str; 8] = [
-    "connection",
-    "expect",
-    "keep-alive",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-];
-
-type ForwardedBody = Either<Incoming, Full<Bytes>>;
+/// The port of plain HTTP.
+const HTTP_PORT: u16 = 80;
 
 /// A tunnel that starts once the answer to its `CONNECT` has been sent.
 struct PendingTunnel {
     client: OnUpgrade,
-    server: TcpStream,
+    /// The connection to the server. `None` if each request is checked first.
+    server: Option<TcpStream>,
     target: ForwardTarget,
 }
 
@@ -82,7 +73,11 @@ pub(super) async fn serve_connection(stream: TcpStream, gate: Arc<ForwarderGate>
         && let Ok(client) = client.await
         && let Ok(parts) = client.downcast::<TokioIo<TcpStream>>()
     {
-        run_tunnel(parts.io.into_inner(), parts.read_buf, server, &target, &state.gate).await;
+        let (client, first) = (parts.io.into_inner(), parts.read_buf);
+        match server {
+            Some(server) => run_tunnel(client, first, server, &target, &state.gate).await,
+            None => Box::pin(inspect_tunnel(client, first, target, state.gate.clone())).await,
+        }
     }
 }
 
@@ -100,12 +95,15 @@ impl ProxyConnection {
     async fn open_tunnel(
         &self,
         mut request: Request<Incoming>,
-    ) -> Result<Response<ForwardedBody>, (StatusCode, String)> {
+    ) -> Result<Response<ForwardedBody>, ForwarderRefusal> {
         let bad = |why: &str| (StatusCode::BAD_REQUEST, why.to_owned());
         let authority = request.uri().authority().ok_or_else(|| bad("CONNECT without a host"))?;
         let port = authority.port_u16().ok_or_else(|| bad("CONNECT without a port"))?;
         let target = self.gate.admit(authority.host(), port).map_err(failure_answer)?;
-        let server = self.gate.connect(&target).await.map_err(failure_answer)?;
+        let server = match self.gate.inspects(&target) {
+            true => None,
+            false => Some(self.gate.connect(&target).await.map_err(failure_answer)?),
+        };
         let client = hyper::upgrade::on(&mut request);
         let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
         *tunnel = Some(PendingTunnel { client, server, target });
@@ -116,7 +114,7 @@ impl ProxyConnection {
     async fn forward(
         &self,
         mut request: Request<Incoming>,
-    ) -> Result<Response<ForwardedBody>, (StatusCode, String)> {
+    ) -> Result<Response<ForwardedBody>, ForwarderRefusal> {
         let bad = |why: &str| (StatusCode::BAD_REQUEST, why.to_owned());
         let uri = request.uri().clone();
         if uri.scheme() != Some(&Scheme::HTTP) {
@@ -126,12 +124,13 @@ impl ProxyConnection {
             ));
         }
         let authority = uri.authority().ok_or_else(|| bad("the URL has no host"))?;
-        let port = authority.port_u16().unwrap_or(80);
+        let port = authority.port_u16().unwrap_or(HTTP_PORT);
         let target = self.gate.admit(authority.host(), port).map_err(failure_answer)?;
-        if !is_host_of(request.headers(), &target) {
+        if !is_host_of(request.headers(), &target, HTTP_PORT) {
             let why = "the Host header differs from the host in the URL";
             return Err(failure_answer(self.gate.refuse(&target, why)));
         }
+        self.gate.check_path(&target, uri.path()).map_err(failure_answer)?;
         let stream = self.gate.connect(&target).await.map_err(failure_answer)?;
         let host = HeaderValue::try_from(bare_authority(authority));
         let host = host.map_err(|_| bad("the URL has an invalid host"))?;
@@ -139,6 +138,9 @@ impl ProxyConnection {
         *request.uri_mut() = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         *request.version_mut() = Version::HTTP_11;
         remove_connection_headers(request.headers_mut());
+        if self.gate.limits_paths(&target) {
+            remove_rewriting_headers(request.headers_mut());
+        }
         request.headers_mut().insert(HOST, host);
         let lost = |err: hyper::Error| (StatusCode::BAD_GATEWAY, format!("{target}: {err}"));
         let mut builder = client::Builder::new();
@@ -160,47 +162,8 @@ impl ProxyConnection {
     }
 }
 
-/// Returns true if the only `Host` header in `headers`, if any, names `target`.
-fn is_host_of(headers: &HeaderMap, target: &ForwardTarget) -> bool {
-    let mut hosts = headers.get_all(HOST).iter();
-    let (first, second) = (hosts.next(), hosts.next());
-    let Some(host) = first else { return true };
-    let Ok(authority) = Authority::try_from(host.as_bytes()) else { return false };
-    second.is_none()
-        && !authority.as_str().contains('@')
-        && normalize_host(authority.host()).as_ref() == Some(&target.host)
-        && authority.port_u16().unwrap_or(80) == target.port
-}
-
 /// Returns `authority` without a user name and password.
 fn bare_authority(authority: &Authority) -> &str {
     let text = authority.as_str();
     text.rsplit_once('@').map_or(text, |(_, host)| host)
-}
-
-fn remove_connection_headers(headers: &mut HeaderMap) {
-    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let named = values.flat_map(|value| value.split(','));
-    let named: Vec<_> = named.filter_map(|name| name.trim().parse::<HeaderName>().ok()).collect();
-    for name in &named {
-        headers.remove(name);
-    }
-    for name in CONNECTION_HEADERS {
-        headers.remove(name);
-    }
-}
-
-fn failure_answer(failure: ForwardFailure) -> (StatusCode, String) {
-    match failure {
-        ForwardFailure::Refused(why) => (StatusCode::FORBIDDEN, why),
-        ForwardFailure::Unreachable(why) => (StatusCode::BAD_GATEWAY, why),
-    }
-}
-
-fn text_answer(status: StatusCode, why: &str) -> Response<ForwardedBody> {
-    let mut response = Response::new(Either::Right(Full::from(format!("{why}\n"))));
-    *response.status_mut() = status;
-    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, plain);
-    response
 }

@@ -12,10 +12,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use toolgate_net::addresses::{is_own_host, is_private_network};
-use toolgate_net::normalize_host;
+use toolgate_net::{HostRule, RequestPath, normalize_host};
 
 use super::HostAccess;
 use super::refused_hosts::RefusedHosts;
+use super::tls_inspector::TlsInspector;
 
 /// The time limit for looking up the addresses of a host.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,6 +36,8 @@ const RUN_LOOKUPS_MAX: usize = 4;
 static LOOKUPS: Semaphore = Semaphore::const_new(32);
 /// The maximum number of characters of an invalid host name in a report.
 const NAME_CHARS_MAX: usize = 80;
+/// The maximum number of characters of a refused path in a report.
+const PATH_CHARS_MAX: usize = 200;
 
 /// The host and port that a program wants to reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,10 +67,16 @@ pub(super) struct ForwarderGate {
     access: Arc<HostAccess>,
     refused: Arc<RefusedHosts>,
     lookup: HostLookupFn,
+    /// The inspector of requests over TLS. `None` if all requests to allowed hosts are allowed.
+    inspector: Option<TlsInspector>,
 }
 
 impl ForwarderGate {
-    pub(super) fn new(access: Arc<HostAccess>, refused: Arc<RefusedHosts>) -> Self {
+    pub(super) fn new(
+        access: Arc<HostAccess>,
+        refused: Arc<RefusedHosts>,
+        inspector: Option<TlsInspector>,
+    ) -> Self {
         let run_lookups = Arc::new(Semaphore::new(RUN_LOOKUPS_MAX));
         let lookup = move |host: String| -> PendingHostLookup {
             let run_lookups = run_lookups.clone();
@@ -84,7 +93,7 @@ impl ForwarderGate {
                 resolving.await.map_err(io::Error::other)?
             })
         };
-        Self { access, refused, lookup: Arc::new(lookup) }
+        Self { access, refused, lookup: Arc::new(lookup), inspector }
     }
 
     /// Creates a gate that looks up the addresses of hosts with `lookup`.
@@ -94,7 +103,50 @@ impl ForwarderGate {
         refused: Arc<RefusedHosts>,
         lookup: HostLookupFn,
     ) -> Self {
-        Self { access, refused, lookup }
+        Self { access, refused, lookup, inspector: None }
+    }
+
+    /// Returns the inspector of requests over TLS, if there is one.
+    pub(super) fn inspector(&self) -> Option<&TlsInspector> {
+        self.inspector.as_ref()
+    }
+
+    /// Returns true if each request to `target` is checked, because a rule limits its paths, or
+    /// because the forwarder adds a credential.
+    pub(super) fn inspects(&self, target: &ForwardTarget) -> bool {
+        self.limits_paths(target)
+            || self.inspector.as_ref().is_some_and(|inspector| inspector.has_credential(target))
+    }
+
+    /// Returns true if the rules allow only some paths on `target`.
+    pub(super) fn limits_paths(&self, target: &ForwardTarget) -> bool {
+        self.access.rules.limit_paths(&target.host, target.port)
+    }
+
+    /// Refuses a request for `path` on `target` unless a rule allows it.
+    pub(super) fn check_path(
+        &self,
+        target: &ForwardTarget,
+        path: &str,
+    ) -> Result<(), ForwardFailure> {
+        if !self.limits_paths(target) {
+            return Ok(());
+        }
+        let setting = &self.access.setting;
+        let (why, allow) = match RequestPath::parse(path) {
+            Ok(path) if self.access.rules.allow_path(&target.host, target.port, &path) => {
+                return Ok(());
+            }
+            Ok(_) => {
+                let rule = target.allowing_rule_for(path);
+                let allow = rule.map(|rule| format!("add \"{rule}\" to {setting}"));
+                (format!("its path is not in {setting}"), allow)
+            }
+            Err(why) => (format!("its path {why}"), None),
+        };
+        let shown: String =
+            path.chars().take(PATH_CHARS_MAX).flat_map(char::escape_default).collect();
+        Err(self.count(&format!("{target}{shown}"), why, allow))
     }
 
     /// Returns the target `host` on `port`, if the rules allow it.
@@ -267,7 +319,18 @@ impl ForwardTarget {
             443 | 80 => host,
             port => format!("{host}:{port}"),
         };
-        toolgate_net::HostRule::parse(&rule).ok().map(|rule| rule.to_string())
+        HostRule::parse(&rule).ok().map(|rule| rule.to_string())
+    }
+
+    /// Returns the rule that would allow `path` on this target: the path itself, or all paths below
+    /// its first two segments. `None` if no rule may.
+    fn allowing_rule_for(&self, path: &str) -> Option<String> {
+        let rule = self.allowing_rule()?;
+        let rule = match path.match_indices('/').nth(2) {
+            Some((at, _)) => format!("{rule}{}/*", path.get(..at)?),
+            None => format!("{rule}{path}"),
+        };
+        HostRule::parse(&rule).ok().map(|rule| rule.to_string())
     }
 }
 

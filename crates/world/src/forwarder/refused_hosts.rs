@@ -14,7 +14,7 @@ const OTHER_HOSTS: &str = "other hosts";
 /// A refused host that a program tried to reach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RefusedHost {
-    /// Host and port.
+    /// Host and port, and the path if only some paths of the host are allowed.
     pub host: String,
     /// Number of tries.
     pub tries: u64,

@@ -25,7 +25,7 @@ impl TestBench {
         let access = HostAccess::parse(&rules, "sandbox.hosts").unwrap().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let forwarder = NetworkForwarder::start(listener.into(), &access).unwrap();
+        let forwarder = NetworkForwarder::start(listener.into(), &access, None).unwrap();
         Self { forwarder, address, server }
     }
 
@@ -154,6 +154,42 @@ async fn a_tunnel_carries_other_protocols_to_a_ruled_port_but_no_plain_http() {
     server.read_to_end(&mut received).await.unwrap_or_default();
     assert_eq!(received, b"");
     assert!(bench.refused()[0].contains("plain HTTP in a CONNECT tunnel"), "{:?}", bench.refused());
+}
+
+#[tokio::test]
+async fn a_rule_with_a_path_allows_only_requests_below_it() {
+    let bench = TestBench::new(&["one.localhost:PORT/acme/*"]).await;
+    let get = |path: &str| {
+        format!(
+            "GET http://one.localhost:PORT{path} HTTP/1.1\r\nHost: one.localhost:PORT\r\n\
+             X-Original-URL: /other\r\n\r\n"
+        )
+    };
+    for path in ["/other", "/acme/../other", "/acme/%2e%2e/other", "/acme/..%2fother", "//acme/a"] {
+        let answered = bench.status(&get(path)).await;
+        assert!(answered.starts_with("HTTP/1.1 403 "), "{path}: {answered}");
+    }
+    let _client = bench.send(&get("/acme/a")).await;
+    let (mut server, _) = bench.server.accept().await.unwrap();
+    let head = read_head(&mut server).await;
+    assert!(head.starts_with("GET /acme/a HTTP/1.1\r\n"), "{head}");
+    assert!(!head.to_ascii_lowercase().contains("x-original-url"), "{head}");
+    let refused = bench.refused();
+    let add = "to allow it, add \"one.localhost:PORT/other\" to sandbox.hosts";
+    let line = format!("one.localhost:PORT/other (1 try): its path is not in sandbox.hosts; {add}");
+    assert!(refused.contains(&line), "{refused:?}");
+    let odd = refused.iter().find(|it| it.starts_with("one.localhost:PORT/acme/../other "));
+    assert!(odd.is_some_and(|it| it.contains("a segment of dots")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_tunnel_to_a_host_with_a_path_rule_carries_no_other_protocol() {
+    let bench = TestBench::new(&["one.localhost:PORT/acme/*"]).await;
+    let mut client = bench.send("CONNECT one.localhost:PORT HTTP/1.1\r\n\r\n").await;
+    assert!(read_head(&mut client).await.starts_with("HTTP/1.1 200 "));
+    client.write_all(b"SSH-2.0-x\r\n").await.unwrap();
+    assert_eq!(client.read(&mut [0; 9]).await.unwrap_or(0), 0);
+    assert!(bench.refused()[0].contains("the tunnel does not use TLS"), "{:?}", bench.refused());
 }
 
 #[tokio::test]

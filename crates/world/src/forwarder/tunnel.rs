@@ -83,6 +83,24 @@ pub(super) async fn run_tunnel(
     let _: io::Result<_> = tokio::try_join!(upward, downward);
 }
 
+/// Waits until `client` begins TLS with the name of `target`. Returns the bytes that it has sent, of
+/// which `first` were read before. `None` if it does something else, which is counted as a refusal.
+pub(super) async fn read_handshake(
+    client: &mut TcpStream,
+    first: &[u8],
+    target: &ForwardTarget,
+    gate: &ForwarderGate,
+) -> Option<Vec<u8>> {
+    let mut reader = TunnelProtocolDetector { read: Vec::new(), tls: Acceptor::default() };
+    let reading = timeout(HANDSHAKE_TIMEOUT, reader.recognize(first, client));
+    let protocol = reading.await.ok()?.ok()?;
+    if let Some(why) = refusal(&protocol, target, false) {
+        gate.refuse(target, &why);
+        return None;
+    }
+    Some(reader.read)
+}
+
 /// Returns the reason if `protocol` is not allowed in a tunnel to `target`.
 fn refusal(protocol: &TunnelProtocol, target: &ForwardTarget, is_any: bool) -> Option<String> {
     let host = &target.host;
@@ -104,7 +122,7 @@ fn refusal(protocol: &TunnelProtocol, target: &ForwardTarget, is_any: bool) -> O
         TunnelProtocol::Other if is_any => None,
         TunnelProtocol::Other => Some(
             "the tunnel does not use TLS; other protocols need a rule with the \
-             port"
+             port, and no path or credential for the host"
                 .to_owned(),
         ),
     }

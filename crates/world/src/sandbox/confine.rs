@@ -21,10 +21,13 @@ use super::settings::SandboxRequirement;
 use super::standby::{
     IdleSandboxHelpers, SandboxHelperKey, SandboxHelperTask, StandbySandboxHelper, has_helper_ended,
 };
+use super::trusted_certificates::TrustedCertificatesFile;
 use super::view::SandboxViewRequest;
 use super::{ProgramConfinement, Sandbox, coverage, layers};
 use crate::Root;
-use crate::forwarder::{HostAccess, NetworkForwarder, ProgramNetworkUse, proxy_variables};
+use crate::forwarder::{
+    HostAccess, NetworkForwarder, ProgramNetworkUse, TlsInspector, proxy_variables, trust_variables,
+};
 use crate::programs::{
     ChildProcess, PreparedProgram, ProgramRunTag, ResolvedProgram, kill_and_wait,
 };
@@ -51,6 +54,8 @@ pub(crate) struct RunningConfinement {
     pub(crate) coverage: Arc<SandboxCoverage>,
     /// The forwarder of a program that may reach some hosts.
     forwarder: Option<NetworkForwarder>,
+    /// The file with the certificates that the program trusts, if its forwarder ends TLS.
+    _certificates: Option<TrustedCertificatesFile>,
     helper: Option<StandbySandboxHelper>,
     helper_key: SandboxHelperKey,
     idle_helpers: IdleSandboxHelpers,
@@ -125,15 +130,25 @@ impl Sandbox {
     ) -> io::Result<(ChildProcess, RunningConfinement)> {
         let capabilities = self.capabilities(&inside.workspace, variables)?;
         let coverage = capabilities.coverage(inside.profile);
-        let wanted = SandboxViewRequest::new(inside);
         if self.0.settings.require == SandboxRequirement::Strict && !coverage.is_complete() {
             return Err(io::Error::other(IncompleteSandbox(coverage)));
         }
         let mut start = start;
-        if let Some(access) = &inside.hosts {
-            self.check_network(capabilities, inside, &begin)?;
-            start.env.extend(proxy_variables(&access.rules));
+        let inspection = match &inside.hosts {
+            Some(access) => {
+                self.check_network(capabilities, inside, &begin)?;
+                start.env.extend(proxy_variables(&access.rules));
+                self.prepare_inspection(inside, access, variables)?
+            }
+            None => None,
+        };
+        let (inspector, certificates) = inspection.unzip();
+        let mut visible_paths = inside.visible_paths.clone();
+        if let Some(TrustedCertificatesFile { path, .. }) = &certificates {
+            start.env.extend(trust_variables(path));
+            visible_paths.push(path.clone());
         }
+        let wanted = SandboxViewRequest::new(inside).with_visible_paths(&visible_paths);
         let folder =
             ProgramStartFolder::new(&inside.workspace, start.cwd.as_fd(), &inside.visible_paths)?;
         let (birth, their_birth) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -169,7 +184,8 @@ impl Sandbox {
         };
         let like = SandboxHelperKey::new(plan);
         let (mut helper, child) = self.start_task(capabilities, &task, &like, begin)?;
-        let forwarder = inside.hosts.as_ref().map(|access| start_forwarder(&mut helper, access));
+        let forwarder = inside.hosts.as_ref();
+        let forwarder = forwarder.map(|access| start_forwarder(&mut helper, access, inspector));
         let forwarder = forwarder.transpose().inspect_err(|_| {
             // It may have ended by itself.
             let _ = kill_and_wait(child.pid);
@@ -187,6 +203,7 @@ impl Sandbox {
                 exit_pipe: end,
                 coverage,
                 forwarder,
+                _certificates: certificates,
                 helper,
                 helper_key: like,
                 idle_helpers: idle,
@@ -306,9 +323,10 @@ impl Sandbox {
 fn start_forwarder(
     helper: &mut StandbySandboxHelper,
     access: &Arc<HostAccess>,
+    inspector: Option<TlsInspector>,
 ) -> io::Result<NetworkForwarder> {
     let listener = helper.take_listener().ok_or(io::ErrorKind::NotConnected)?;
-    NetworkForwarder::start(listener, access)
+    NetworkForwarder::start(listener, access, inspector)
 }
 
 fn target_program(start: SandboxedLaunch) -> ProgramToExecute {

@@ -115,7 +115,7 @@ fn test_network(
     drop(task);
     let listener = helper.take_listener().ok_or(io::ErrorKind::NotConnected);
     let forwarder =
-        listener.map_err(io::Error::from).and_then(|it| NetworkForwarder::start(it, &access));
+        listener.map_err(io::Error::from).and_then(|it| NetworkForwarder::start(it, &access, None));
     // The test ends by itself if there is no forwarder.
     let failure = layers::read_failure(&failure_pipe, Some(&TEST_TIMEOUT));
     // It may have ended by itself.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forwarder::HostAccess;
+use crate::forwarder::{HostAccess, HostCredential};
 
 /// Sandbox for the programs that tools start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -29,12 +29,16 @@ pub struct SandboxSettings {
     /// Hosts that programs may reach even if their profile has no network, for example
     /// `["packages.example.com", "*.mirror.example", "git.example.com:22"]`. Without a port, the
     /// ports 443 and 80 are allowed. A host that is named exactly may be in a private network.
+    /// `git.example.com/acme/*` allows only the paths below `/acme/`.
     ///
     /// A preset stands for the hosts that your own settings of a package manager name, and gives
     /// programs a package cache in toolgate's cache folder: `@npm`, `@pypi`, `@cargo`, `@go`,
     /// `@maven`, `@nuget`, `@debian` (without a cache), and `@git` for the remotes of the
     /// workspace's repository.
     pub hosts: Vec<String>,
+    /// Credentials that programs use but never see, with one `[[sandbox.credentials]]` table for
+    /// each. toolgate adds them to the requests of all programs whose `hosts` allow the host.
+    pub credentials: Vec<SandboxCredential>,
     /// Access of `ci.restore` to the package registry in your own settings for the package manager.
     /// This setting applies if programs have the profile `workspace` and no `[[sandbox.for]]` table
     /// matches `ci.restore`.
@@ -67,6 +71,27 @@ pub struct SandboxProfileRule {
     /// Hosts that these programs may reach, instead of those in `sandbox.hosts`. None by default.
     #[serde(default)]
     pub hosts: Vec<String>,
+}
+
+/// A header with a secret that toolgate adds to HTTPS requests of programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxCredential {
+    /// Host that gets the header, written as in `sandbox.hosts`, for example
+    /// `git.example.com/acme/*`. `hosts` must allow it, too.
+    pub host: String,
+    /// Name of the header. Default: `Authorization`. A program's own value is replaced.
+    #[serde(default = "default_header")]
+    pub header: String,
+    /// Value of the header, with `${NAME}` for the server's environment variable `NAME`, for
+    /// example `Bearer ${REGISTRY_TOKEN}`. The variable's value must have at least 8 bytes. It is
+    /// redacted from results.
+    pub value: String,
+}
+
+/// Returns the default name of the header of a credential.
+fn default_header() -> String {
+    "Authorization".to_owned()
 }
 
 /// Access of a program to files and the network, from least to most.
@@ -183,6 +208,7 @@ impl SandboxSettings {
             ));
         }
         self.access().map(drop)?;
+        self.host_credentials().map(drop)?;
         for rule in &self.rules {
             rule.access().map(drop)?;
         }
@@ -212,6 +238,18 @@ impl SandboxSettings {
     /// A message with the invalid value.
     pub(super) fn access(&self) -> Result<Option<Arc<HostAccess>>, String> {
         host_access(&self.hosts, self.profile, "sandbox.hosts")
+    }
+
+    /// Returns the credentials that programs use but never see.
+    ///
+    /// # Errors
+    /// A message with the invalid value.
+    pub(super) fn host_credentials(&self) -> Result<Vec<HostCredential>, String> {
+        let parse = |SandboxCredential { host, header, value }: &SandboxCredential| {
+            let parsed = HostCredential::parse(host, header, value);
+            parsed.map_err(|why| format!("in sandbox.credentials, {why}"))
+        };
+        self.credentials.iter().map(parse).collect()
     }
 }
 
@@ -252,6 +290,7 @@ impl Default for SandboxSettings {
             write: Vec::new(),
             unix_sockets: false,
             hosts: Vec::new(),
+            credentials: Vec::new(),
             restore: RegistryRestoreAccess::Confirm,
             git: GitFolderAccess::Read,
             memory_bytes: 0,

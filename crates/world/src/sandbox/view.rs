@@ -81,6 +81,11 @@ impl<'i> SandboxViewRequest<'i> {
         }
     }
 
+    /// Returns this request with the additional paths `paths` instead of its own.
+    pub(super) fn with_visible_paths(self, paths: &'i [PathBuf]) -> Self {
+        Self { visible_paths: paths, ..self }
+    }
+
     fn workspace_access(&self) -> SandboxMountAccess {
         if self.read_only || self.profile == SandboxProfile::ReadOnly {
             SandboxMountAccess::Read

@@ -228,7 +228,12 @@ fn a_tunnel_carries_tls_only_for_the_host_of_its_connect() {
 #[test]
 fn a_host_rule_that_cannot_be_enforced_stops_the_server_at_its_start() {
     for (sandbox, why) in [
-        ("hosts = [\"git.example.com/acme/*\"]", "cannot check paths"),
+        ("hosts = [\"git.example.com/acme*\"]", "after its last `/`"),
+        ("[[sandbox.credentials]]\nhost = \"a.example\"\nvalue = \"Bearer x\"", "names no secret"),
+        (
+            "[[sandbox.credentials]]\nhost = \"a.example\"\nvalue = \"${NO_TOKEN}\"",
+            "`NO_TOKEN` of sandbox.credentials is not set",
+        ),
         ("hosts = [\"https://git.example.com\"]", "scheme"),
         ("hosts = [\"*\"]", "first label"),
         ("hosts = [\"a.example\", \"@crates\"]", "the presets are @npm, @pypi, @cargo, @go"),

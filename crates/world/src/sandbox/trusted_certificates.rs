@@ -1,0 +1,64 @@
+//! The certificates that a program trusts if its forwarder ends TLS.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::capabilities::ServerVariables;
+use super::{ProgramConfinement, Sandbox};
+use crate::forwarder::{HostAccess, TlsInspector};
+
+/// A file with the certificates that one program trusts. Dropping it removes the file.
+pub(super) struct TrustedCertificatesFile {
+    /// The path of the file, which is the same inside and outside the sandbox.
+    pub(super) path: PathBuf,
+    _folder: TempDir,
+}
+
+impl Sandbox {
+    /// Prepares a forwarder that reads the requests of a program with `access` over TLS. Returns
+    /// `None` if no rule has a path and no credential is for its hosts. `variables` is the server's
+    /// environment.
+    pub(super) fn prepare_inspection(
+        &self,
+        inside: &ProgramConfinement,
+        access: &HostAccess,
+        variables: &ServerVariables,
+    ) -> io::Result<Option<(TlsInspector, TrustedCertificatesFile)>> {
+        let variable = |name: &str| {
+            let value = variables.get(OsStr::new(name))?;
+            value.to_str().map(str::to_owned)
+        };
+        let inspector = TlsInspector::for_run(access, &self.0.credentials, variable)?;
+        let Some(inspector) = inspector else { return Ok(None) };
+        let certificates = self.store_certificates(inside, &inspector, variables)?;
+        Ok(Some((inspector, certificates)))
+    }
+
+    /// Writes the certificates of `inspector` to a file that no other program can change.
+    fn store_certificates(
+        &self,
+        inside: &ProgramConfinement,
+        inspector: &TlsInspector,
+        variables: &ServerVariables,
+    ) -> io::Result<TrustedCertificatesFile> {
+        let home = variables.get(OsStr::new("HOME")).map(Path::new);
+        let temporary = std::env::temp_dir();
+        let state = self.paths().allowed_hosts.as_deref().and_then(Path::parent);
+        let parent = match state {
+            Some(state) if self.can_write(&inside.workspace, home, &temporary) => {
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(state)?;
+                state
+            }
+            _ => temporary.as_path(),
+        };
+        let folder = tempfile::Builder::new().prefix("toolgate-trust-").tempdir_in(parent)?;
+        let path = folder.path().canonicalize()?.join("certificates.pem");
+        fs::write(&path, inspector.trusted_certificates())?;
+        Ok(TrustedCertificatesFile { path, _folder: folder })
+    }
+}
