@@ -8,9 +8,9 @@ use super::attempt::AttackAttempt;
 use super::exploits;
 
 /// The ids of these cases.
-pub(super) const IDS: [&str; 17] = [
+pub(super) const IDS: [&str; 20] = [
     "M52", "M53", "M54", "M55", "M56", "M57", "M60", "M61", "M80", "M81", "M82", "M83", "M84",
-    "M85", "M86", "M87", "M88",
+    "M85", "M86", "M87", "M88", "M100", "M101", "M102",
 ];
 
 /// Lets the program reach one host through the forwarder, and makes it attack another way.
@@ -24,6 +24,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
         // The rule allows the listener under one name.
         "M55" | "M56" | "M82" => format!("one.localhost:{port}"),
         "M88" => "@npm".to_owned(),
+        "M100" | "M101" | "M102" => format!("one.localhost:{port}/acme/*"),
         _ => "one.localhost:1".to_owned(),
     };
     let table = match id.as_str() {
@@ -32,6 +33,13 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
         _ => "[sandbox]\n",
     };
     attempt.launch.config = format!("{table}hosts = [\"{ruled}\"]\n");
+    if id == "M102" {
+        let canary = attempt.folders.canary.clone();
+        attempt.launch.env("ATTACK_SECRET", canary);
+        attempt.launch.config += &format!(
+            "[[sandbox.credentials]]\nhost = \"{ruled}\"\nvalue = \"Bearer ${{ATTACK_SECRET}}\"\n"
+        );
+    }
     let url = format!("http://one.localhost:{port}/");
     let script = match id.as_str() {
         "M52" => exploits::tcp(port),
@@ -58,6 +66,9 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
             fs::write(attempt.folders.ws.join(".npmrc"), settings)?;
             exploits::ask_proxy(&format!("GET {url} HTTP/1.1"))
         }
+        "M100" => exploits::ask_proxy_for_paths(port),
+        "M101" => exploits::speak_in_tunnel(&format!("one.localhost:{port}")),
+        "M102" => exploits::FIND_CREDENTIALS.to_owned(),
         _ => exploits::ask_proxy("GET http://169.254.169.254/latest/meta-data/ HTTP/1.1"),
     };
     attempt.variant.input["args"] = json!(["-e", script]);
