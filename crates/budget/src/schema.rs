@@ -16,6 +16,8 @@ const COMPARISONS_MAX: u64 = 1_000_000_000;
 const SEARCH_PATHS_MAX: u64 = 100_000;
 /// Memory that one compiled subschema takes, in bytes.
 const SUBSCHEMA_BYTES: u64 = 1 << 10;
+/// Memory that one error of a validation takes, in bytes.
+const ERROR_BYTES: u64 = 400;
 /// Backtracking limit of a pattern with look-around, when it is matched against a property name.
 const NAME_BACKTRACKS_MAX: usize = 2_000;
 /// Longest property name that is matched against a pattern with look-around, in bytes.
@@ -100,14 +102,14 @@ impl BoundedSchemaValidator {
         self.size.patterns.backtracks
     }
 
-    /// Returns the violations of the schema by `value`, or only the first of them if there may be
-    /// more than `errors_max`. Returns `None` if a search for them would cost too much.
+    /// Returns the violations of the schema by `value`, or only the first of them if `account` has
+    /// no memory for all that are possible. Returns `None` if a search for them would cost too much.
     ///
-    /// An error takes about 400 bytes, and all of them are in memory at once.
+    /// All errors are in memory at once, about 400 bytes each. The iterator keeps this memory.
     pub fn errors<'v>(
         &'v self,
         value: &'v Value,
-        errors_max: u64,
+        account: &MemoryBudget,
     ) -> Option<Box<dyn Iterator<Item = ValidationError<'v>> + 'v>> {
         let size = JsonValueSize::measure(value);
         self.check_cost(&size).ok()?;
@@ -115,8 +117,12 @@ impl BoundedSchemaValidator {
         if paths.is_none_or(|paths| paths > SEARCH_PATHS_MAX) {
             return None;
         }
-        if size.values.saturating_mul(self.size.weight) <= errors_max {
-            return Some(Box::new(self.validator.iter_errors(value)));
+        let bytes = size.values.saturating_mul(self.size.weight).saturating_mul(ERROR_BYTES);
+        if let Some(memory) = account.try_take(bytes) {
+            let errors = self.validator.iter_errors(value);
+            return Some(Box::new(errors.inspect(move |_| {
+                let _ = &memory;
+            })));
         }
         // An error of a choice contains the errors of all its branches.
         if self.size.has_choices {

@@ -29,8 +29,8 @@ use validation_pool::{is_small, new_pool, validation_refusal};
 const CANONICAL_PREFIX: &str = "mcp.tool:";
 /// Maximum number of schema violations that are reported for one value.
 const PROBLEMS_MAX: usize = 8;
-/// Maximum estimated number of schema violations that are collected for one value.
-const ERRORS_ESTIMATED_MAX: u64 = 200_000;
+/// Maximum memory of collected schema violations in bytes. Beyond it, only the first is reported.
+const ERRORS_BYTES_MAX: u64 = 32 << 20;
 /// Maximum memory of all compiled schemas, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 128 << 20;
 /// Maximum number of comparisons, about 1 ms, for which a thread that serves calls validates itself.
@@ -140,6 +140,7 @@ struct CompiledSchemaCache {
     /// Validators by the SHA-256 of their schema's canonical JSON.
     validators: Mutex<HashMap<SchemaFingerprint, Weak<BoundedSchemaValidator>>>,
     memory: MemoryBudget,
+    errors_memory: MemoryBudget,
 }
 
 /// A shared schema and the file that narrows it, if there is one. Both are compiled when they are
@@ -210,6 +211,7 @@ impl SchemaRegistry {
             compiled: Arc::new(CompiledSchemaCache {
                 validators: Mutex::default(),
                 memory: MemoryBudget::new(SCHEMA_BYTES_MAX),
+                errors_memory: MemoryBudget::new(ERRORS_BYTES_MAX),
             }),
             pool: new_pool(),
             shared: shared.into(),
@@ -251,8 +253,7 @@ impl SchemaRegistry {
             let schema: Value = serde_json::from_str(which.builtin_text()).expect("it is JSON");
             let builtin = self.new_checker(schema.into(), None);
             // Schemas from files were compiled at the start.
-            let file = file.as_ref().map(|file| self.checker_from_file(file));
-            let file = file.map(|checker| checker.expect("it is a schema"));
+            let file = file.as_ref().map(|file| self.checker_from_file(file).expect("a schema"));
             [builtin].into_iter().chain(file).collect()
         })
     }
@@ -390,7 +391,7 @@ impl LazySchemaValidator {
             Ok(false) => {}
             Err(why) => return whole(why),
         }
-        let Some(errors) = compiled.errors(value, ERRORS_ESTIMATED_MAX) else {
+        let Some(errors) = compiled.errors(value, &self.all_compiled.errors_memory) else {
             let message = "the value does not match the schema; the problem cannot be located, \
                            because the value is too large or the schema too recursive";
             return whole(message.to_owned());
@@ -400,12 +401,12 @@ impl LazySchemaValidator {
             message: schema_errors::describe_error(&error, &self.schema),
         });
         let problems: Vec<_> = problems.collect();
-        match problems.is_empty() {
-            true => {
-                whole("a text in the value takes too long to match a schema pattern".to_owned())
-            }
-            false => problems,
+        if problems.is_empty() {
+            return whole(
+                "a text in the value takes too long to match a schema pattern".to_owned(),
+            );
         }
+        problems
     }
 
     /// Returns true if a regular expression of the schema may take many steps.
@@ -423,7 +424,7 @@ impl LazySchemaValidator {
     /// `None` if that changes nothing.
     fn repair(&self, value: &Value) -> Option<Value> {
         let (_, compiled) = self.compile().ok()?;
-        repair::repair(compiled.errors(value, ERRORS_ESTIMATED_MAX)?, value)
+        repair::repair(compiled.errors(value, &self.all_compiled.errors_memory)?, value)
     }
 
     /// Returns the schema against which values are validated.

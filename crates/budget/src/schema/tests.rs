@@ -13,6 +13,11 @@ fn compile(schema: &Value) -> Result<BoundedSchemaValidator, String> {
     BoundedSchemaValidator::compile(schema, &size, jsonschema::options(), &account)
 }
 
+/// Returns an account with memory for 100,000 errors.
+fn errors_account() -> MemoryBudget {
+    MemoryBudget::new(100_000 * ERROR_BYTES)
+}
+
 fn check(schema: &Value, value: &Value) -> Result<bool, String> {
     compile(schema)?.check(value)
 }
@@ -40,7 +45,7 @@ fn a_failed_match_is_described_with_its_pattern() {
     let compiled = compile(&json!({ "pattern": "^a" })).expect("a schema");
     let value = json!("b");
     let errors: Vec<_> = compiled
-        .errors(&value, 100_000)
+        .errors(&value, &errors_account())
         .expect("it is cheap")
         .map(|error| error.to_string())
         .collect();
@@ -84,7 +89,7 @@ fn a_match_that_is_not_finished_never_counts_as_a_success() {
     let compiled = compile(&schema).expect("a schema");
     let value = json!("a".repeat(300_000));
     assert_eq!(compiled.check(&value), Ok(false));
-    assert_eq!(compiled.errors(&value, 100_000).expect("it is cheap").count(), 0);
+    assert_eq!(compiled.errors(&value, &errors_account()).expect("it is cheap").count(), 0);
 }
 
 #[test]
@@ -112,10 +117,10 @@ fn the_errors_of_a_large_value_are_not_collected() {
     let items = json!({ "items": { "required": names } });
     let compiled = compile(&items).expect("a schema");
     assert_eq!(compiled.check(&value), Ok(false));
-    assert_eq!(compiled.errors(&value, 100_000).expect("the first is found").count(), 1);
+    assert_eq!(compiled.errors(&value, &errors_account()).expect("the first is found").count(), 1);
     let choice = compile(&json!({ "anyOf": [items, { "type": "null" }] })).expect("a schema");
     assert_eq!(choice.check(&value), Ok(false));
-    assert!(choice.errors(&value, 100_000).is_none());
+    assert!(choice.errors(&value, &errors_account()).is_none());
 }
 
 #[test]

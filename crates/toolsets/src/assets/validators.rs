@@ -25,9 +25,9 @@ const PUBLISHED_BASE_URL: &str = "https://schemas.synesthetic.dev/";
 const SCHEMA_REFERENCE: &str = "$schemaRef";
 /// The maximum memory of all compiled schemas, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 128 << 20;
-/// The maximum number of errors of one asset, as estimated before they are listed. An asset with
-/// more gets a single error.
-pub(super) const ERRORS_ESTIMATED_MAX: u64 = 1_000_000;
+/// The maximum memory of the errors of all assets that are being validated, in bytes, as estimated
+/// before they are listed. An asset with more errors gets a single one.
+const ERRORS_BYTES_MAX: u64 = 80 << 20;
 
 /// All schemas that assets are validated against.
 #[derive(Default)]
@@ -58,11 +58,17 @@ pub(super) struct AssetSchemaDocuments {
     parts: HashMap<String, SchemaDocumentPart>,
     /// The account of the memory that compiled schemas take.
     memory: MemoryBudget,
+    /// The account of the memory that errors take until they are listed.
+    errors_memory: MemoryBudget,
 }
 
 impl Default for AssetSchemaDocuments {
     fn default() -> Self {
-        Self { parts: HashMap::new(), memory: MemoryBudget::new(SCHEMA_BYTES_MAX) }
+        Self {
+            parts: HashMap::new(),
+            memory: MemoryBudget::new(SCHEMA_BYTES_MAX),
+            errors_memory: MemoryBudget::new(ERRORS_BYTES_MAX),
+        }
     }
 }
 
@@ -121,7 +127,7 @@ impl AssetSchemaValidators {
                     Ok(false) => {}
                     Err(why) => return Ok(whole(why)),
                 }
-                let Some(found) = validator.errors(asset, ERRORS_ESTIMATED_MAX) else {
+                let Some(found) = validator.errors(asset, &self.documents.errors_memory) else {
                     return Ok(whole(
                         "it does not match the schema, but is too large to list its errors; \
                          validate it in parts"
