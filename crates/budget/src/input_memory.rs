@@ -1,8 +1,9 @@
-//! Memory of the messages that arrive: request bodies and WebSocket messages. If they exceed it,
-//! one of them is dropped.
+//! Memory that the input of callers takes: request bodies, WebSocket messages, the values in them,
+//! and the inputs of running jobs. If they exceed it, a message that arrives is dropped.
 //!
 //! Only received bytes count, so a silent client uses no memory. The first bytes of each message
 //! are free, so short messages never wait. The number of connections limits these free bytes, too.
+//! A caller that uses little memory finds room even if others have filled the account.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,6 +22,12 @@ pub const UNCOUNTED_BYTES: usize = 64 << 10;
 const MESSAGES_MAX: usize = 8;
 /// Limit of the memory of one caller's messages, as a number of messages of the largest size.
 const MESSAGES_EACH_MAX: usize = 6;
+/// Part of the memory that is kept beyond the limit for callers with little input: a sixteenth.
+const RESERVE_DIVISOR: usize = 16;
+/// Part of the memory up to which a caller may use the reserve: 1/128, which is 2 MiB by default.
+const SMALL_SHARE_DIVISOR: usize = 128;
+/// Size in bytes of a message after which freed memory is worth returning to the system.
+const LARGE_BYTES_MIN: usize = 4 << 20;
 /// Longest wait for free memory before a message is dropped.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -34,6 +41,8 @@ struct InputMemoryBudgetInner {
     state: Mutex<InputMemoryState>,
     /// Signal that memory of a message is released.
     freed: Notify,
+    /// Signal that a large message is released.
+    large_freed: Notify,
 }
 
 impl fmt::Debug for InputMemoryBudget {
@@ -80,6 +89,9 @@ struct InputMemoryState {
 struct CountedMessageBody {
     owner: InputMemoryOwner,
     bytes: usize,
+    /// True once all bytes of the message have arrived. It is then evicted after messages that
+    /// still arrive.
+    is_received: bool,
     /// True once the message is complete. It is then kept until the request is answered.
     is_complete: bool,
     evicted: CancellationToken,
@@ -105,6 +117,7 @@ impl InputMemoryBudget {
             each_max: message_bytes_max.saturating_mul(MESSAGES_EACH_MAX),
             state: Mutex::default(),
             freed: Notify::new(),
+            large_freed: Notify::new(),
         }))
     }
 
@@ -114,10 +127,41 @@ impl InputMemoryBudget {
         let mut state = self.0.lock_state();
         let number = state.next_number;
         state.next_number += 1;
-        let message =
-            CountedMessageBody { owner, bytes: 0, is_complete: false, evicted: evicted.clone() };
+        let message = CountedMessageBody {
+            owner,
+            bytes: 0,
+            is_received: false,
+            is_complete: false,
+            evicted: evicted.clone(),
+        };
         state.bodies.insert(number, message);
         InputMemoryReservation { memory: self.clone(), number, evicted }
+    }
+
+    /// Waits until `bytes` of memory are free for `owner`, and takes them. Messages that arrive are
+    /// dropped for it only if their owners use more memory. Takes less than `bytes` if one owner may
+    /// not have so many.
+    pub async fn reserve_when_free(
+        &self,
+        owner: InputMemoryOwner,
+        bytes: usize,
+    ) -> InputMemoryReservation {
+        let share = self.open_share(owner);
+        // A new share is never evicted before this.
+        let _ = share.mark_complete();
+        let bytes = bytes.min(self.0.each_max);
+        loop {
+            let freed = self.0.freed.notified();
+            if let Some(Ok(())) = self.0.try_take(share.number, bytes, false) {
+                return share;
+            }
+            freed.await;
+        }
+    }
+
+    /// Waits until the memory of a large message was released since the last time.
+    pub async fn wait_large_freed(&self) {
+        self.0.large_freed.notified().await;
     }
 }
 
@@ -138,7 +182,8 @@ impl InputMemoryBudgetInner {
             let own = state.owner_bytes(holder);
             let holder = holder.clone();
             let own_is_full = own + bytes > self.each_max;
-            if !own_is_full && state.bytes_total + bytes <= self.all_max {
+            let all_max = self.all_max_for(own + bytes);
+            if !own_is_full && state.bytes_total + bytes <= all_max {
                 state.grow(number, &holder, bytes);
                 return Some(Ok(()));
             }
@@ -154,6 +199,14 @@ impl InputMemoryBudgetInner {
                 return Some(Err(InputMemoryFull));
             }
             state.evict(largest);
+        }
+    }
+
+    /// Returns the limit of the memory of all owners for one that would use `own` bytes.
+    fn all_max_for(&self, own: usize) -> usize {
+        match own <= self.all_max / SMALL_SHARE_DIVISOR {
+            true => self.all_max + self.all_max / RESERVE_DIVISOR,
+            false => self.all_max,
         }
     }
 
@@ -188,7 +241,7 @@ impl InputMemoryState {
         });
         let largest = coming.max_by_key(|(number, body)| {
             // Of two equal ones, the later is selected.
-            (self.owner_bytes(&body.owner), body.bytes, **number)
+            (self.owner_bytes(&body.owner), !body.is_received, body.bytes, **number)
         });
         largest.map(|(number, body)| (*number, body.owner.clone()))
     }
@@ -256,6 +309,14 @@ impl InputMemoryReservation {
         self.evicted.clone().cancelled_owned()
     }
 
+    /// Marks that all bytes of the message have arrived, so that messages of its owner which still
+    /// arrive are dropped before it.
+    pub fn mark_received(&self) {
+        if let Some(body) = self.memory.0.lock_state().bodies.get_mut(&self.number) {
+            body.is_received = true;
+        }
+    }
+
     /// Marks the message as complete, so that it is no longer dropped.
     ///
     /// # Errors
@@ -270,13 +331,19 @@ impl InputMemoryReservation {
 
 impl Drop for InputMemoryReservation {
     fn drop(&mut self) {
-        self.memory.0.lock_state().remove(self.number);
+        let body = self.memory.0.lock_state().remove(self.number);
         self.memory.0.freed.notify_waiters();
+        // The size of an evicted message is no longer known.
+        if body.is_none_or(|body| body.bytes >= LARGE_BYTES_MIN) {
+            self.memory.0.large_freed.notify_one();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use futures_util::FutureExt;
 
     use super::*;
@@ -346,6 +413,42 @@ mod tests {
         assert_eq!(other.grow(4).await, Err(InputMemoryFull));
         let (grown, ()) = tokio::join!(other.grow(4), async { drop(whole) });
         assert_eq!(grown, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_received_body_is_kept_while_another_one_of_its_owner_arrives() {
+        let room = room();
+        let arriving = room.open_share(named("one"));
+        let received = room.open_share(named("one"));
+        assert_eq!([try_grow(&arriving, 2), try_grow(&received, 3)], [const { Some(Ok(())) }; 2]);
+        received.mark_received();
+        assert_eq!(received.grow(3).await, Ok(()));
+        assert_eq!([&arriving, &received].map(is_evicted), [true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_small_caller_finds_room_in_a_full_account() {
+        let room = InputMemoryBudget::new(1 << 20);
+        let shares = ["one", "two"].map(|name| room.open_share(named(name)));
+        for share in &shares {
+            assert_eq!(try_grow(share, 4 << 20), Some(Ok(())));
+            share.mark_complete().expect("it was not evicted");
+        }
+        let small = room.open_share(named("third"));
+        assert_eq!(try_grow(&small, 64 << 10), Some(Ok(())));
+        assert_eq!(try_grow(&small, 1), None, "it uses too much for the reserve");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reservation_waits_until_there_is_room() {
+        let room = room();
+        let first = room.reserve_when_free(named("one"), 100).await;
+        assert_eq!(room.0.lock_state().bytes_total, 6);
+        let mut second = pin!(room.reserve_when_free(named("one"), 1));
+        assert!(second.as_mut().now_or_never().is_none());
+        drop(first);
+        drop(second.await);
+        assert_eq!(room.0.lock_state().bytes_total, 0);
     }
 
     #[test]

@@ -1,34 +1,116 @@
 //! Memory of a JSON message once it is parsed, estimated before anything is parsed.
 //!
 //! A list of empty lists takes three bytes for each of them as text, and many times as much as
-//! values.
+//! values. A list of small objects takes some 50 times its text.
 
-use toolgate_contract::count_json_values;
+use memchr::{memchr, memchr2};
 
-/// Memory of one parsed JSON value in a list that has grown, in bytes.
-const VALUE_BYTES: usize = 100;
+/// Memory of a value in a list that has grown to up to twice its length, in bytes. A value itself
+/// takes 72 bytes, and the text of a number or string at least 32 more.
+const ITEM_BYTES: usize = 140;
+/// Memory of the items of a list that is not empty, in bytes. The allocator rounds up to four.
+const LIST_BYTES: usize = 300;
+/// Memory of an object that is not empty, in bytes: a hash table, and entries of 104 bytes for at
+/// least three fields.
+const OBJECT_BYTES: usize = 500;
+/// Memory of the name of a field, in bytes, besides its text.
+const NAME_BYTES: usize = 40;
+/// Number of times that the text of a message exists once it is parsed: in its values, and in what
+/// a tool makes of them.
+const TEXT_COPIES: usize = 2;
 /// Largest estimate of the memory of a message's values, as a number of messages of the largest
 /// size. A message of that size must still be accepted if no other one is there.
 const MESSAGES_MAX: usize = 4;
 
-/// Returns about how many bytes the values of the JSON text `message` take once they are parsed, if
-/// messages have at most `message_bytes_max` bytes. The result is never too small for short texts
-/// in lists.
+/// Returns about how many bytes the values of the JSON text `message` take while the message is
+/// answered, if messages have at most `message_bytes_max` bytes.
 pub fn parsed_json_bytes(message: &[u8], message_bytes_max: usize) -> usize {
-    let bytes = count_json_values(message).saturating_mul(VALUE_BYTES);
+    let mut bytes = ITEM_BYTES.saturating_add(message.len().saturating_mul(TEXT_COPIES));
+    let mut rest = message;
+    loop {
+        let end = memchr(b'"', rest).unwrap_or(rest.len());
+        let (outside, string) = rest.split_at(end);
+        bytes = bytes.saturating_add(structure_bytes(outside, !string.is_empty()));
+        match string.split_first() {
+            Some((_, inside)) => rest = skip_string(inside),
+            None => break,
+        }
+    }
     bytes.min(message_bytes_max.saturating_mul(MESSAGES_MAX))
+}
+
+/// Returns about how many bytes of memory the lists and objects in `outside` take, a part of a JSON
+/// text without strings. `has_next` is true if a string follows.
+fn structure_bytes(outside: &[u8], has_next: bool) -> usize {
+    let mut bytes: usize = 0;
+    for (at, byte) in outside.iter().enumerate() {
+        // White space before the end of an empty list makes the estimate too large, which is fine.
+        let next = outside.get(at + 1).copied();
+        let is_open = next.is_some() || has_next;
+        bytes = bytes.saturating_add(match byte {
+            b',' => ITEM_BYTES,
+            b':' => NAME_BYTES,
+            b'[' if is_open && next != Some(b']') => LIST_BYTES,
+            b'{' if is_open && next != Some(b'}') => OBJECT_BYTES,
+            _ => 0,
+        });
+    }
+    bytes
+}
+
+/// Returns the part of `text` after the string whose first character is the first byte of `text`.
+fn skip_string(mut text: &[u8]) -> &[u8] {
+    while let Some(at) = memchr2(b'"', b'\\', text) {
+        if text[at] == b'"' {
+            return &text[at + 1..];
+        }
+        text = text.get(at + 2..).unwrap_or_default();
+    }
+    &[]
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
+
+    /// Returns the estimate without the part for the text itself.
+    fn structure(text: &str) -> usize {
+        parsed_json_bytes(text.as_bytes(), 1 << 30) - ITEM_BYTES - TEXT_COPIES * text.len()
+    }
+
+    #[test]
+    fn each_value_counts_and_no_character_of_a_string() {
+        for (text, bytes) in [
+            ("", 0),
+            ("7", 0),
+            ("[]", 0),
+            ("{}", 0),
+            ("[1,2]", LIST_BYTES + ITEM_BYTES),
+            ("[[],[]]", LIST_BYTES + ITEM_BYTES),
+            (r#"{"a":["b"]}"#, OBJECT_BYTES + NAME_BYTES + LIST_BYTES),
+            (r#"["a,b[{:\"c,d\\"]"#, LIST_BYTES),
+            (r#"["cut, \"#, LIST_BYTES),
+        ] {
+            assert_eq!(structure(text), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_estimate_covers_the_memory_of_the_values() {
+        assert!(size_of::<Value>() <= 72 && size_of::<(usize, String, Value)>() <= 104);
+        let objects = format!("[{}0]", "{\"n\":1},".repeat(1000));
+        // Each object has a table of 64 bytes, room for three fields, a name and a number.
+        assert!(parsed_json_bytes(objects.as_bytes(), 1 << 30) > 1000 * (72 + 64 + 312 + 32 + 32));
+    }
 
     #[test]
     fn a_message_of_the_largest_size_has_a_bounded_estimate() {
         let list = format!("[{}0]", "[],".repeat(1000));
-        assert_eq!(parsed_json_bytes(list.as_bytes(), 1 << 20), 200_200);
+        assert!(parsed_json_bytes(list.as_bytes(), 1 << 20) > 1000 * 72);
         assert_eq!(parsed_json_bytes(list.as_bytes(), list.len()), 4 * list.len());
         let text = format!("\"{}\"", ",".repeat(1000));
-        assert_eq!(parsed_json_bytes(text.as_bytes(), 1 << 20), VALUE_BYTES);
+        assert_eq!(parsed_json_bytes(text.as_bytes(), 1 << 20), ITEM_BYTES + 2 * text.len());
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | work | bound |
 //! |---|---|
-//! | messages that arrive | [`InputMemoryBudget`], [`parsed_json_bytes`] |
+//! | messages that arrive, their values, running jobs | [`InputMemoryBudget`], [`parsed_json_bytes`] |
 //! | compiled schemas and their patterns | [`MemoryBudget`], [`SchemaSize`] |
 //! | validation of one value | [`BoundedSchemaValidator`] |
 //! | threads and time | [`BlockingWorkPool`] |

@@ -1,21 +1,30 @@
 //! Threads and time for computations whose length an untrusted input decides.
 
 use std::cell::Cell;
-use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SendError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
+
+/// Scheduling priority (niceness) of the threads of a pool: under full load, the threads that serve
+/// calls come first.
+const NICE: i32 = 10;
+/// Time without work after which a thread of a pool ends.
+const IDLE_MAX: Duration = Duration::from_secs(10);
 
 thread_local! {
     /// Deadline of the computation that runs on this thread.
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Pool of blocking threads for a bounded number of computations, each with a deadline. Clones
-/// share them.
+/// Pool of threads with low priority for a bounded number of computations, each with a deadline.
+/// Clones share them.
 ///
 /// A computation that overruns its deadline keeps its place until it ends, so that abandoned work
 /// cannot take more threads than the pool has.
@@ -23,6 +32,7 @@ thread_local! {
 pub struct BlockingWorkPool {
     places: Arc<Semaphore>,
     time_max: Duration,
+    threads: Arc<WorkPoolThreads>,
 }
 
 /// Reason why a computation has no result.
@@ -38,10 +48,18 @@ impl BlockingWorkPool {
     /// Creates a pool for `places` computations at once, which may each wait and run for
     /// `time_max`.
     pub fn new(places: usize, time_max: Duration) -> Self {
-        Self { places: Arc::new(Semaphore::new(places)), time_max }
+        let places = Arc::new(Semaphore::new(places));
+        Self { places, time_max, threads: Arc::default() }
     }
 
-    /// Runs `work` on a blocking thread.
+    /// Creates a pool for computations that take much memory. It leaves one processor to other
+    /// work, if there are several.
+    pub fn for_large_work(time_max: Duration) -> Self {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        Self::new(processors.saturating_sub(1).max(1), time_max)
+    }
+
+    /// Runs `work` on a thread of the pool.
     ///
     /// # Errors
     /// All threads are busy for too long, or the work takes too long.
@@ -52,15 +70,87 @@ impl BlockingWorkPool {
         let place = timeout(self.time_max, self.places.clone().acquire_owned()).await;
         let Ok(Ok(place)) = place else { return Err(WorkPoolError::Busy) };
         let deadline = Instant::now() + self.time_max;
-        let running = spawn_blocking(move || {
-            let _place = place;
-            run_until(deadline, work)
-        });
-        match timeout(self.time_max, running).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(err)) if err.is_panic() => resume_unwind(err.into_panic()),
+        let (sender, result) = oneshot::channel();
+        let task = move || {
+            let result = catch_unwind(AssertUnwindSafe(|| run_until(deadline, work)));
+            drop(place);
+            // Nobody may wait for the result any more.
+            let _ = sender.send(result);
+        };
+        // The system has no thread left.
+        self.threads.start(Box::new(task)).map_err(|_| WorkPoolError::Busy)?;
+        match timeout(self.time_max, result).await {
+            Ok(Ok(Ok(done))) => Ok(done),
+            Ok(Ok(Err(panic))) => resume_unwind(panic),
             Ok(Err(_)) | Err(_) => Err(WorkPoolError::TimedOut),
         }
+    }
+}
+
+/// Computation that a thread of a pool runs.
+type WorkPoolTask = Box<dyn FnOnce() + Send>;
+
+/// Threads of a pool. They start on demand and end after some time without work.
+#[derive(Debug, Default)]
+struct WorkPoolThreads {
+    idle: Mutex<Vec<IdleWorkThread>>,
+    next_number: AtomicU64,
+}
+
+/// Thread that waits for its next computation.
+#[derive(Debug)]
+struct IdleWorkThread {
+    number: u64,
+    tasks: Sender<WorkPoolTask>,
+}
+
+impl WorkPoolThreads {
+    /// Runs `task` on an idle thread, or on a new one.
+    fn start(self: &Arc<Self>, mut task: WorkPoolTask) -> io::Result<()> {
+        let next_idle = || self.lock_idle().pop();
+        while let Some(thread) = next_idle() {
+            match thread.tasks.send(task) {
+                Ok(()) => return Ok(()),
+                Err(SendError(unsent)) => task = unsent,
+            }
+        }
+        let threads = self.clone();
+        let builder = thread::Builder::new().name("large-work".to_owned());
+        builder.spawn(move || threads.run_tasks(task)).map(drop)
+    }
+
+    /// Runs `first`, and then the tasks that this thread gets while it is idle.
+    fn run_tasks(&self, first: WorkPoolTask) {
+        // If this fails, the work runs at normal priority.
+        let _ = rustix::process::nice(NICE);
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let (sender, tasks) = channel();
+        let mut task = first;
+        loop {
+            task();
+            self.lock_idle().push(IdleWorkThread { number, tasks: sender.clone() });
+            let next = tasks.recv_timeout(IDLE_MAX).ok();
+            let Some(next) = next.or_else(|| match self.remove_idle(number) {
+                true => None,
+                // A task was just about to be sent.
+                false => tasks.recv().ok(),
+            }) else {
+                return;
+            };
+            task = next;
+        }
+    }
+
+    /// Removes the thread `number` from the idle ones. Returns false if it is not idle any more.
+    fn remove_idle(&self, number: u64) -> bool {
+        let mut idle = self.lock_idle();
+        let before = idle.len();
+        idle.retain(|thread| thread.number != number);
+        idle.len() < before
+    }
+
+    fn lock_idle(&self) -> MutexGuard<'_, Vec<IdleWorkThread>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,6 +177,29 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[tokio::test]
+    async fn an_idle_thread_of_low_priority_runs_the_next_work() {
+        let pool = BlockingWorkPool::new(1, Duration::from_secs(60));
+        let niceness = rustix::process::getpriority_process(None).expect("a priority");
+        let identify = || {
+            let niceness = rustix::process::getpriority_process(None).expect("a priority");
+            (thread::current().id(), niceness)
+        };
+        let (first, nice) = pool.run(identify).await.expect("it runs");
+        assert_eq!(nice, (niceness + NICE).min(19));
+        while pool.threads.lock_idle().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(pool.run(identify).await, Ok((first, nice)));
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "a bug in the work")]
+    async fn a_panic_in_the_work_reaches_its_caller() {
+        let pool = BlockingWorkPool::new(1, Duration::from_secs(60));
+        let _ = pool.run::<u8>(|| panic!("a bug in the work")).await;
+    }
 
     #[tokio::test]
     async fn abandoned_work_keeps_its_place_until_it_ends() {

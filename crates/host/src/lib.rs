@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::broadcast;
+use toolgate_budget::InputMemoryBudget;
 use toolgate_contract::{
     ActivityGuard, AnyTool, CallError, Caller, ChangeFilter, Effects, ResourceSource, ServerChange,
     ToolCall, ToolId, ToolPage, ToolSpec,
@@ -116,6 +117,8 @@ pub struct Gate {
     pub(crate) observer: Option<Arc<dyn CallObserver>>,
     /// Search over the tools, and the tool lists in which it replaces most tools.
     pub(crate) tool_search: ToolSearch,
+    /// Account of the memory that the input of all callers takes.
+    pub(crate) input_memory: InputMemoryBudget,
 }
 
 /// Deadlines, output checks and page size of a gate.
@@ -193,23 +196,20 @@ impl Gate {
         let policy = policy.with_tools(catalog.specs());
         let prompt_id = ToolId::new("prompts").expect("an id");
         let prompt_spec = ToolSpec::new(prompt_id, "Prompts", "Makes a prompt.", Effects::Reads);
-        let library = ContentLibrary::default();
-        let state_sealer = Arc::new(RequestStateSealer::new());
-        let secrets = SecretSet::default();
-        let change_sender = broadcast::Sender::new(CHANGES_MAX);
         Self {
             catalog: LiveCatalog::new(catalog),
             policy,
             limits,
             audit: audit.into(),
             settings,
-            library,
-            change_sender,
-            state_sealer,
+            library: ContentLibrary::default(),
+            change_sender: broadcast::Sender::new(CHANGES_MAX),
+            state_sealer: Arc::new(RequestStateSealer::new()),
             prompt_spec,
-            secrets,
+            secrets: SecretSet::default(),
             observer: None,
             tool_search: ToolSearch::default(),
+            input_memory: live_gate::default_input_memory(),
         }
     }
 

@@ -2,11 +2,15 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use toolgate_budget::InputMemoryBudget;
 use toolgate_contract::AnyTool;
 
-use crate::Gate;
 use crate::catalog::RejectedTool;
 use crate::library::ContentLibrary;
+use crate::{Gate, Host};
+
+/// Largest message in bytes for which a gate has memory by default.
+const MESSAGE_BYTES: usize = 32 << 20;
 
 /// The gate that new calls pass. A reload of the settings replaces it.
 pub(crate) struct LiveGate(RwLock<Arc<Gate>>);
@@ -58,8 +62,30 @@ impl LiveGate {
             change_sender: current.change_sender.clone(),
             state_sealer: current.state_sealer.clone(),
             observer: current.observer.clone(),
+            input_memory: current.input_memory.clone(),
             ..next
         });
         (current.clone(), rejected)
+    }
+}
+
+/// Returns the account of the memory of callers' input that a new gate has.
+pub(crate) fn default_input_memory() -> InputMemoryBudget {
+    InputMemoryBudget::new(MESSAGE_BYTES)
+}
+
+impl Gate {
+    /// Counts the memory of callers' input in `input_memory`. Only the first gate of a host decides
+    /// this, because calls in flight use its account.
+    pub fn with_input_memory(self, input_memory: InputMemoryBudget) -> Self {
+        Self { input_memory, ..self }
+    }
+}
+
+impl Host {
+    /// Returns the account of the memory that the input of all callers takes. The transports and the
+    /// jobs share it.
+    pub fn input_memory(&self) -> InputMemoryBudget {
+        self.live.current().input_memory.clone()
     }
 }

@@ -4,6 +4,7 @@
 //! calls [`serve_http`] or [`serve_stdio`].
 
 mod sync;
+pub mod heap;
 mod owned_files;
 pub mod config;
 pub mod telemetry;
@@ -23,7 +24,6 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use toolgate_budget::InputMemoryBudget;
 use toolgate_dialects::rest::RestDialect;
 use toolgate_transports::http::{
     self, HttpListener, OccupancyCounter, RequestAdmissionRules, serve,
@@ -77,7 +77,7 @@ pub async fn serve_http(
         ..ConnectionCounts::default()
     };
     let occupancy = OccupancyCounter::default();
-    let input_memory = InputMemoryBudget::new(config.limits.message_bytes);
+    let input_memory = host.input_memory();
     let metrics = served.telemetry.metrics.is_some().then(|| MetricsPage {
         telemetry: served.telemetry.clone(),
         host: host.clone(),
@@ -197,6 +197,11 @@ fn spawn_maintenance(state: &Arc<ServerState>) -> JoinHandle<()> {
     tokio::spawn(async move {
         // Startup uses much memory that is not needed again.
         state.idle_tracker.note_activity();
-        tokio::join!(state.host.maintain_jobs(), state.idle_tracker.release_when_idle());
+        let memory = state.host.input_memory();
+        tokio::join!(
+            state.host.maintain_jobs(),
+            state.idle_tracker.release_when_idle(),
+            heap::trim_after_large_requests(&memory),
+        );
     })
 }

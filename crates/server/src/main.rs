@@ -9,5 +9,6 @@ fn main() -> ExitCode {
     // never return.
     toolgate_world::sandbox::run_helper_if_asked();
     toolgate_toolsets::grammars::run_worker_if_asked();
+    toolgate::heap::configure_allocator();
     cli::main()
 }

@@ -36,7 +36,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_budget::{InputMemoryBudget, InputMemoryOwner};
+use toolgate_budget::{InputMemoryBudget, InputMemoryOwner, InputMemoryReservation};
 use toolgate_contract::{BoxFuture, Caller, FrameMetadata, MessageFrame, Reply};
 
 use crate::http::websocket::{WebSocketApplication, run_conversation};
@@ -177,6 +177,8 @@ pub struct ReceivedRequest {
     pub sender: RequestSenderIdentity,
     /// Address of the client's connection, which may be that of a proxy.
     pub peer: SocketAddr,
+    /// Memory of the request, if it is large. Work that may outlast the connection must keep it.
+    pub memory: Option<Arc<InputMemoryReservation>>,
 }
 
 /// Response of the application to an HTTP request.

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
+use toolgate_budget::{InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES};
 use toolgate_contract::{
     CallEnding, CallError, CallEventSink, CallMetadata, Caller, JobEventKind, JobId, JobState,
     LogLevel, PreparedCallWork, QuestionAsker, ToolCall, ToolId, ToolOutput,
@@ -33,6 +34,9 @@ const LAST_TRIES_MAX: u32 = 3;
 /// Maximum number of starts of a job. A job whose server ended that often during the job is not
 /// started again.
 const ATTEMPTS_MAX: u32 = 5;
+/// Number of times that the input of a running job is in memory: as stored text, as values, and in
+/// what the tool makes of them.
+const INPUT_COPIES: usize = 3;
 
 impl JobServiceState {
     /// Starts each queued job whose turn has come.
@@ -60,6 +64,15 @@ impl JobServiceState {
     async fn run_job(self: &Arc<Self>, job: &QueuedJob) {
         let Some(live) = self.live_job(job.id) else { return };
         let Ok(store) = self.store().await else { return self.unregister(&live) };
+        let _memory = tokio::select! {
+            memory = self.reserve_input_memory(job) => memory,
+            () = live.cancel.cancelled() => {
+                if live.is_cancelled() {
+                    return self.end_canceled(store, &live, CallError::Canceled).await;
+                }
+                return self.unregister(&live);
+            }
+        };
         // The slot comes first, as a waiting job must not count as started. A tool that is gone
         // needs no slot to be refused.
         let gate = self.gate();
@@ -146,6 +159,18 @@ impl JobServiceState {
         let outcome = if cut_short { Err(CallError::Interrupted) } else { outcome };
         let end = self.collect_end(&live, outcome, &pump).await;
         self.store_end(store, &live, end).await;
+    }
+
+    /// Waits until there is memory for the input of `job`, if it is large. The memory is in use until
+    /// the job ends.
+    async fn reserve_input_memory(&self, job: &QueuedJob) -> Option<InputMemoryReservation> {
+        let bytes = usize::try_from(job.input_bytes).unwrap_or(usize::MAX);
+        let bytes = bytes.saturating_mul(INPUT_COPIES).saturating_sub(UNCOUNTED_BYTES);
+        if bytes == 0 {
+            return None;
+        }
+        let owner = InputMemoryOwner::Caller(job.caller.clone());
+        Some(self.gate().input_memory.reserve_when_free(owner, bytes).await)
     }
 
     /// Runs the job's call through the gate and stores the events of the job.

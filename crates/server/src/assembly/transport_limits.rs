@@ -67,6 +67,11 @@ fn wrap_up_time() -> Duration {
     GateSettings::default().cancel_grace + Duration::from_millis(500)
 }
 
+/// Returns the account of the memory that the input of all callers may take.
+pub(crate) fn input_memory(config: &Config) -> InputMemoryBudget {
+    InputMemoryBudget::new(config.limits.message_bytes)
+}
+
 /// Returns the limits of the HTTP server.
 pub(crate) fn http_bounds(config: &Config) -> HttpServerLimits {
     let connections_max = config.server.connections_max;
@@ -74,9 +79,9 @@ pub(crate) fn http_bounds(config: &Config) -> HttpServerLimits {
     let streams_max = connections_max.div_ceil(2);
     HttpServerLimits {
         body_bytes_max: config.limits.message_bytes,
-        input_memory: InputMemoryBudget::new(config.limits.message_bytes),
+        input_memory: input_memory(config),
         body_time_max: BODY_TIME,
-        unsent_bytes_max: config.limits.message_bytes.saturating_mul(8).max(64 << 20),
+        unsent_bytes_max: config.limits.message_bytes.saturating_mul(2).max(64 << 20),
         head_time_max: HEAD_TIME,
         write_time_max: WRITE_TIME,
         connections_max,

@@ -35,7 +35,7 @@ use crate::assembly::offer::PreparedServer;
 use crate::assembly::rule_warnings;
 use crate::assembly::server_prep::PreparedWorkspace;
 use crate::assembly::tool_search::{searches_tools, tool_search_settings, tool_vectors};
-use crate::assembly::tool_sets;
+use crate::assembly::{tool_sets, transport_limits};
 use crate::config::{
     self, Config, ConsoleMode, EffectLimit, LoadedConfig, ResourceKind, cache_folder, state_folder,
 };
@@ -298,8 +298,7 @@ pub(crate) fn build_gate(
     let results = config.upstream.values().next().map(|_| "results".to_owned());
     let searching = searches_tools(config).then(|| "tools".to_owned());
     let later = config.upstream.keys().cloned().chain(prefixes).chain(results).chain(searching);
-    let later = later.collect();
-    let known = PatternCheckTools { tools, later_toolsets: later };
+    let known = PatternCheckTools { tools, later_toolsets: later.collect() };
     // A server without tools may still have resources or prompts, so its rules are not checked.
     let known = has_tools.then_some(known);
     if let Some(known) = &known {
@@ -331,6 +330,7 @@ pub(crate) fn build_gate(
         ..GateSettings::default()
     };
     let gate = Gate::new(catalog, policy, slots, audit, settings);
+    let gate = gate.with_input_memory(transport_limits::input_memory(config));
     Ok(gate.with_library(library).with_tool_search(tool_search_settings(config), vectors)?)
 }
 

@@ -17,6 +17,7 @@ use futures_util::stream::poll_fn;
 use http::{HeaderMap, Method};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
+use toolgate_budget::InputMemoryReservation;
 use toolgate_contract::{
     BoxFuture, Caller, FrameMetadata, HostRequest, MessageFrame, Reply, ReplyBody,
 };
@@ -35,7 +36,7 @@ use crate::serve::lines::LineStreamLimits;
 use crate::serve::routes::DialectRoutes;
 use crate::serve::sockets::{ConversationWebSocket, JobWatchWebSocket, RejectionWebSocket};
 use crate::sessions::client::{ClientPresenceGuard, random_id};
-use crate::sessions::detachable::DetachableWork;
+use crate::sessions::detachable::{DetachableWork, keep_until_done};
 use crate::sessions::frame_actions::{FrameAction, FrameCalls, RequestedFrameStream};
 use crate::sessions::server_state::ServerState;
 use crate::sessions::session::{
@@ -164,7 +165,7 @@ impl HttpEndpoints {
             }
         };
         let reading = session.read_frame(frame).await;
-        self.act(reading, (id, Some(frame)), session, &caller).await
+        self.act(reading, (id, Some(incoming)), session, &caller).await
     }
 
     /// Answers a frame whose sender was not accepted, such as one without a known key.
@@ -216,14 +217,16 @@ impl HttpEndpoints {
     }
 
     /// Takes the action that a message demands. `reading` is the message as its dialect parsed it.
-    /// `id` is the id of an existing session.
+    /// `id` is the id of an existing session, and `incoming` the request with the message.
     async fn act(
         &self,
         reading: ParsedFrame,
-        (id, frame): (Option<String>, Option<&MessageFrame>),
+        (id, incoming): (Option<String>, Option<&ReceivedRequest>),
         session: Arc<ClientSession>,
         caller: &Caller,
     ) -> OutgoingResponse {
+        let frame = incoming.map(|incoming| &incoming.frame);
+        let memory = incoming.and_then(|incoming| incoming.memory.clone());
         match session.handle(reading) {
             FrameAction::Reply(reply) => OutgoingResponse::Single(reply),
             // These occur only on line-based transports.
@@ -241,11 +244,12 @@ impl HttpEndpoints {
                 OutgoingResponse::Single(reply)
             }
             FrameAction::Run(FrameCalls::Single(request)) => {
-                self.run_call(&session, request, caller).await
+                self.run_call(&session, request, memory, caller).await
             }
             FrameAction::Run(batch) => {
                 let pending = batch.begin(&session, &CallEventDestination::Discard, caller);
-                let work = tokio::spawn(async move { pending.answer(&session).await });
+                let work = Box::pin(async move { pending.answer(&session).await });
+                let work = tokio::spawn(keep_until_done(memory, work));
                 OutgoingResponse::Single(batch_reply(work.await))
             }
             FrameAction::Stream(RequestedFrameStream::Job(job)) => {
@@ -304,6 +308,7 @@ impl HttpEndpoints {
         &self,
         session: &Arc<ClientSession>,
         request: PendingRequest,
+        memory: Option<Arc<InputMemoryReservation>>,
         caller: &Caller,
     ) -> OutgoingResponse {
         let (out, mut events) = mpsc::channel(EVENTS_WAITING_MAX);
@@ -315,7 +320,7 @@ impl HttpEndpoints {
                 Err(refusal) => return OutgoingResponse::Single(refusal),
             };
         let presence = ClientPresenceGuard::new(on_disconnect, cancel);
-        let mut work = match DetachableWork::start(work).await {
+        let mut work = match DetachableWork::start(keep_until_done(memory, work)).await {
             Ok(answer) => return finished_response(session, answer.reply, events, answer_form),
             Err(work) => work,
         };
@@ -424,9 +429,7 @@ impl HttpApplication for HttpEndpoints {
                 OutgoingResponse::Single(reply) => {
                     OutgoingResponse::Single(self.identity.add_challenge(reply, head))
                 }
-                outgoing @ (OutgoingResponse::AnswerStream(_)
-                | OutgoingResponse::LongStream(_)
-                | OutgoingResponse::Socket(_)) => outgoing,
+                outgoing => outgoing,
             }
         })
     }

@@ -29,6 +29,19 @@ pub(crate) async fn run_or_spawn<T: Send + 'static>(
     }
 }
 
+/// Returns `work`, which also keeps `kept`, such as the memory of its request, until it is done.
+pub(crate) fn keep_until_done<T: Send + 'static>(
+    kept: Option<impl Send + 'static>,
+    work: BoxFuture<'static, T>,
+) -> BoxFuture<'static, T> {
+    let Some(kept) = kept else { return work };
+    Box::pin(async move {
+        let done = work.await;
+        drop(kept);
+        done
+    })
+}
+
 /// Work that runs in the task which awaits it, without a task of its own. Dropping it moves the
 /// rest of the work to a new task.
 pub(crate) struct DetachableWork<T: Send + 'static>(Option<BoxFuture<'static, T>>);
@@ -110,6 +123,20 @@ mod tests {
         let unfinished =
             DetachableWork::<()>::start(Box::pin(panicking)).await.expect_err("it waits");
         assert_eq!(unfinished.await, None);
+    }
+
+    #[tokio::test]
+    async fn the_memory_of_dropped_work_is_kept_until_its_end() {
+        let kept = std::sync::Arc::new(());
+        let (resume, resumed) = oneshot::channel::<()>();
+        let work = Box::pin(async move { drop(resumed.await) });
+        let work = keep_until_done(Some(kept.clone()), work);
+        drop(DetachableWork::start(work).await.expect_err("it waits"));
+        assert_eq!(std::sync::Arc::strong_count(&kept), 2);
+        resume.send(()).expect("it waits still");
+        while std::sync::Arc::strong_count(&kept) > 1 {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

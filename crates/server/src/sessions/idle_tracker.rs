@@ -1,4 +1,4 @@
-//! Releases memory pages of program code that the server does not need now.
+//! Releases memory that the server does not need now: pages of program code, and free memory.
 
 use std::fs;
 use std::ops::Range;
@@ -8,6 +8,8 @@ use std::time::Duration;
 use rustix::mm::{Advice, madvise};
 use tokio::sync::Notify;
 use tokio::time::sleep;
+
+use crate::heap::trim_heaps;
 
 /// Time after the start of the server at which memory of startup code is released, even if the
 /// server is busy.
@@ -43,6 +45,7 @@ impl IdleTracker {
                 sleep(IDLE_DELAY).await;
             }
             release_code_pages();
+            trim_heaps();
         }
     }
 }

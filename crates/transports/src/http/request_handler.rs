@@ -186,12 +186,19 @@ impl RequestHandler {
             matches!(sender, RequestSenderIdentity::Known(_) | RequestSenderIdentity::Anonymous);
         let frame = MessageFrame::new(head, body);
         let (upgrade_wanted, peer) = (websocket.is_some(), client.peer);
-        let incoming = ReceivedRequest { frame, upgrade: upgrade_wanted, sender, peer };
+        let memory = share.map(Arc::new);
+        let incoming = ReceivedRequest {
+            frame,
+            upgrade: upgrade_wanted,
+            sender,
+            peer,
+            memory: memory.clone(),
+        };
         let head = &incoming.frame.head;
         match (self.application.handle(&incoming).await, websocket) {
             (OutgoingResponse::Single(reply), _) => reply_response(reply),
             (OutgoingResponse::AnswerStream(events), _) => {
-                event_stream_response(events, self.bounds.keep_alive, None, share)
+                event_stream_response(events, self.bounds.keep_alive, None, memory)
             }
             (OutgoingResponse::LongStream(events), _) => {
                 match self.slots.reserve_stream(is_authenticated.then_some(&caller)) {
@@ -279,6 +286,7 @@ impl RequestHandler {
                 return Ok((first, None));
             }
             let share = self.input_memory.open_share(holder());
+            share.mark_received();
             share.grow(parsed).await?;
             share.mark_complete()?;
             return Ok((first, Some(share)));
@@ -315,6 +323,7 @@ impl RequestHandler {
         let parsed = self.parsed_bytes(&whole);
         if parsed > 0 {
             let share = share.get_or_insert_with(|| self.input_memory.open_share(holder()));
+            share.mark_received();
             share.grow(parsed).await?;
         }
         share.as_ref().map_or(Ok(()), InputMemoryReservation::mark_complete)?;

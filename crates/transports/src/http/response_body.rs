@@ -96,7 +96,7 @@ pub(super) fn event_stream_response(
     events: Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>,
     keep_alive: Duration,
     lasting: Option<LongStreamSlot>,
-    input: Option<InputMemoryReservation>,
+    input: Option<Arc<InputMemoryReservation>>,
 ) -> Response<ResponseBody> {
     let keep_alive = keep_alive_interval(keep_alive);
     let events = Box::new(EventStreamBody { events, keep_alive, _lasting: lasting, _input: input });
@@ -165,7 +165,7 @@ pub(super) struct EventStreamBody {
     events: Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>,
     keep_alive: Interval,
     _lasting: Option<LongStreamSlot>,
-    _input: Option<InputMemoryReservation>,
+    _input: Option<Arc<InputMemoryReservation>>,
 }
 
 impl EventStreamBody {
