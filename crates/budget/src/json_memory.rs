@@ -1,9 +1,11 @@
-//! Memory of a JSON message once it is parsed, estimated before anything is parsed.
+//! Memory of JSON values: of a message once it is parsed, estimated before anything is parsed, and
+//! of a value before it is copied.
 //!
 //! A list of empty lists takes three bytes for each of them as text, and many times as much as
 //! values. A list of small objects takes some 50 times its text.
 
 use memchr::{memchr, memchr2};
+use serde_json::Value;
 
 /// Memory of a value in a list that has grown to up to twice its length, in bytes. A value itself
 /// takes 72 bytes, and the text of a number or string at least 32 more.
@@ -58,6 +60,25 @@ fn structure_bytes(outside: &[u8], has_next: bool) -> usize {
     bytes
 }
 
+/// Returns about how many bytes of memory `value` takes, whose depth the parser has limited.
+pub fn json_value_bytes(value: &Value) -> usize {
+    let bytes = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(items) if items.is_empty() => 0,
+        Value::Array(items) => LIST_BYTES + items.iter().map(json_value_bytes).sum::<usize>(),
+        Value::Object(fields) if fields.is_empty() => 0,
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let bytes = fields.map(|(name, field)| {
+                NAME_BYTES.saturating_add(name.len()).saturating_add(json_value_bytes(field))
+            });
+            OBJECT_BYTES + bytes.sum::<usize>()
+        }
+    };
+    ITEM_BYTES + bytes
+}
+
 /// Returns the part of `text` after the string whose first character is the first byte of `text`.
 fn skip_string(mut text: &[u8]) -> &[u8] {
     while let Some(at) = memchr2(b'"', b'\\', text) {
@@ -71,7 +92,7 @@ fn skip_string(mut text: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::json;
 
     use super::*;
 
@@ -103,6 +124,15 @@ mod tests {
         let objects = format!("[{}0]", "{\"n\":1},".repeat(1000));
         // Each object has a table of 64 bytes, room for three fields, a name and a number.
         assert!(parsed_json_bytes(objects.as_bytes(), 1 << 30) > 1000 * (72 + 64 + 312 + 32 + 32));
+    }
+
+    #[test]
+    fn a_value_takes_as_much_as_its_text_promises() {
+        let value = json!({ "list": [1, [], {}, "text"], "none": null });
+        let text = value.to_string();
+        let estimate = structure(&text) + ITEM_BYTES;
+        // In the text, the first item of a list or object has no comma.
+        assert_eq!(json_value_bytes(&value), estimate + 2 * ITEM_BYTES + "listtextnone".len());
     }
 
     #[test]

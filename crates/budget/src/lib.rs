@@ -20,7 +20,7 @@ mod schema;
 pub use input_memory::{
     InputMemoryBudget, InputMemoryFull, InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES,
 };
-pub use json_memory::parsed_json_bytes;
+pub use json_memory::{json_value_bytes, parsed_json_bytes};
 pub use memory::{MemoryBudget, MemoryReservation};
 pub use schema::{BoundedSchemaValidator, SchemaSize};
 pub use work::{BlockingWorkPool, WorkPoolError, run_until};

@@ -5,7 +5,6 @@
 use std::process::Command;
 
 #[test]
-#[ignore = "all attacks at once take a debug build beyond 1 GiB, so its server is killed; see SECURITY.md"]
 fn callers_work_while_others_attack_the_memory_and_the_time_of_the_server() {
     let mut attack = Command::new(env!("CARGO_BIN_EXE_toolgate-attack"));
     let status = attack.args(["--resources", "--minutes", "0.3", "--untimed"]).status();

@@ -9,7 +9,6 @@ use toolgate_contract::{Effects, Tool, ToolContext, ToolError, exact_json};
 
 use super::patch::{JsonPatchOperation, patch_between};
 use super::snapshot::AssetSnapshot;
-use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
 
 /// The `assets.diff_assets` tool.
@@ -62,7 +61,11 @@ impl Tool for DiffAssets {
         ctx: &ToolContext,
         DiffAssetsInput { base, new }: DiffAssetsInput,
     ) -> Result<DiffAssetsOutput, ToolError> {
-        let work = move |_: &Root, watch: &DiskWorkMonitor| patch_between(&base, new, watch);
-        Ok(DiffAssetsOutput { ok: true, patch: self.assets.root().run_blocking(ctx, work).await? })
+        let work =
+            |[base, new]: [Value; 2], watch: &DiskWorkMonitor| patch_between(&base, new, watch);
+        Ok(DiffAssetsOutput {
+            ok: true,
+            patch: self.assets.run_work(ctx, [base, new], work).await?,
+        })
     }
 }

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use toolgate_budget::json_value_bytes;
 use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::pointer::push_step;
@@ -17,6 +18,9 @@ use toolgate_world::root::DiskWorkMonitor;
 /// The maximum size of a JSON Patch, in bytes. Each operation contains its whole path, so long keys
 /// with many children can make a patch far larger than both documents.
 const PATCH_BYTES_MAX: usize = 4 << 20;
+/// The maximum memory of the values in a JSON Patch, in bytes. A small object takes some 50 times
+/// its text, and a result has several copies of the patch.
+const VALUES_BYTES_MAX: usize = 32 << 20;
 /// The number of compared fields between two checks for cancellation.
 const CHECK_INTERVAL: usize = 1_000;
 
@@ -46,7 +50,8 @@ pub(super) fn patch_between(
     new: Value,
     watch: &DiskWorkMonitor,
 ) -> Result<Vec<JsonPatchOperation>, ToolError> {
-    let mut patch = JsonPatchBuilder { operations: Vec::new(), bytes: 0, compared: 0, watch };
+    let mut patch =
+        JsonPatchBuilder { operations: Vec::new(), bytes: 0, values_bytes: 0, compared: 0, watch };
     patch.compare(&mut String::new(), base, new)?;
     let mut operations = patch.operations;
     operations.sort_by(|a, b| (&a.path, a.op).cmp(&(&b.path, b.op)));
@@ -58,6 +63,8 @@ struct JsonPatchBuilder<'w> {
     operations: Vec<JsonPatchOperation>,
     /// The size of the patch as JSON, in bytes, without the escaping of its paths.
     bytes: usize,
+    /// The memory of the values in the patch, in bytes.
+    values_bytes: usize,
     compared: usize,
     watch: &'w DiskWorkMonitor,
 }
@@ -104,6 +111,14 @@ impl JsonPatchBuilder<'_> {
     ) -> Result<(), ToolError> {
         let mut value_bytes = PatchByteCounter(0);
         if let Some(value) = &value {
+            self.values_bytes = self.values_bytes.saturating_add(json_value_bytes(value));
+            if self.values_bytes > VALUES_BYTES_MAX {
+                let message = format!(
+                    "the values of the patch take more than {VALUES_BYTES_MAX} bytes of memory; \
+                     compare the assets in parts, or use the whole new asset"
+                );
+                return Err(ToolError::new(ToolErrorKind::TooLarge, message));
+            }
             serde_json::to_writer(&mut value_bytes, value)
                 .map_err(|err| ToolError::with_cause("the patch cannot be written as JSON", err))?;
         }
@@ -216,6 +231,15 @@ mod tests {
         let err = patch_between(&json!({}), value(PATCH_BYTES_MAX), &DiskWorkMonitor::default())
             .unwrap_err();
         assert_eq!(err.fault, ToolErrorKind::TooLarge);
+    }
+
+    #[test]
+    fn a_patch_whose_values_take_too_much_memory_is_refused() {
+        let list = |count: usize| json!(vec![json!({ "n": 1 }); count]);
+        assert_eq!(patch_of(&json!(1), list(30_000)).len(), 1);
+        let err = patch_between(&json!(1), list(100_000), &DiskWorkMonitor::default()).unwrap_err();
+        assert_eq!(err.fault, ToolErrorKind::TooLarge);
+        assert!(err.message.contains("bytes of memory"), "{}", err.message);
     }
 
     #[test]

@@ -11,7 +11,6 @@ use super::backend::{AssetBackend, AssetBackendAnswer};
 use super::outcome::{AssetError, AssetRejectionReason};
 use super::schema_names::schema_of_example;
 use super::snapshot::AssetSnapshot;
-use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
 
 /// The assumed file name of an asset that does not name its schema.
@@ -84,7 +83,7 @@ impl Tool for PopulateBackend {
         ctx: &ToolContext,
         input: PopulateBackendInput,
     ) -> Result<PopulateBackendOutput, ToolError> {
-        let PopulateBackendInput { asset, validate_first } = input;
+        let PopulateBackendInput { mut asset, validate_first } = input;
         let Some(backend) = &self.backend else {
             return Ok(PopulateBackendOutput {
                 reason: Some(AssetRejectionReason::Unsupported),
@@ -92,18 +91,15 @@ impl Tool for PopulateBackend {
                 ..PopulateBackendOutput::default()
             });
         };
-        let asset = Arc::new(asset);
         if validate_first.unwrap_or(true) {
             let assets = self.assets.clone();
-            let asset = asset.clone();
-            let work = move |_: &Root, watch: &DiskWorkMonitor| {
-                assets.validate_untrusted(
-                    &asset,
-                    &schema_of_example(&asset, DEFAULT_FILE_NAME),
-                    watch,
-                )
+            let work = move |[asset]: [Value; 1], watch: &DiskWorkMonitor| {
+                let schema = schema_of_example(&asset, DEFAULT_FILE_NAME);
+                let errors = assets.validate_untrusted(&asset, &schema, watch)?;
+                Ok::<_, ToolError>((asset, errors))
             };
-            let errors = self.assets.root().run_blocking(ctx, work).await?;
+            let (validated, errors) = self.assets.run_work(ctx, [asset], work).await?;
+            asset = validated;
             if !errors.is_empty() {
                 return Ok(PopulateBackendOutput {
                     reason: Some(AssetRejectionReason::ValidationFailed),

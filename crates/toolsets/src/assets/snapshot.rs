@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-use toolgate_budget::run_until;
-use toolgate_contract::{ToolContext, ToolError, exact_json};
+use toolgate_budget::{BlockingWorkPool, WorkPoolError, run_until};
+use toolgate_contract::{ToolContext, ToolError, ToolErrorKind, exact_json};
 
 use super::AssetSettings;
 use super::outcome::AssetError;
@@ -28,6 +28,10 @@ use toolgate_world::root::DiskWorkMonitor;
 const VERSION_FILE: &str = "version.json";
 /// The maximum time for matching the texts of an untrusted asset against a schema's patterns.
 const PATTERN_TIME_MAX: Duration = Duration::from_secs(10);
+/// The number of values from which an asset is large.
+const LARGE_VALUES_MIN: usize = 100_000;
+/// The maximum time that work on large assets waits for others, and then takes.
+const LARGE_WORK_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// The schemas and examples of a workspace, as they were when they were read.
 pub struct AssetSnapshot {
@@ -35,6 +39,8 @@ pub struct AssetSnapshot {
     root: Root,
     folders: AssetFolders,
     content: OnceLock<AssetContent>,
+    /// The threads for work on large assets.
+    large_work: BlockingWorkPool,
 }
 
 /// The open folders of schemas and of examples. `None` if there is no folder.
@@ -141,7 +147,8 @@ impl AssetSnapshot {
             schemas,
             examples,
         };
-        let snapshot = Self { root: root.clone(), folders, content: OnceLock::new() };
+        let large_work = BlockingWorkPool::for_large_work(LARGE_WORK_TIME_MAX);
+        let snapshot = Self { root: root.clone(), folders, content: OnceLock::new(), large_work };
         if owner.always_offered {
             snapshot.content();
         }
@@ -229,9 +236,59 @@ impl AssetSnapshot {
         })
     }
 
+    /// Runs `work` on `values`, which are assets. Assets that are large together get a thread of low
+    /// priority, and wait while others are processed.
+    pub(super) async fn run_work<V: AsRef<[Value]> + Send + 'static, T: Send + 'static>(
+        &self,
+        ctx: &ToolContext,
+        values: V,
+        work: impl FnOnce(V, &DiskWorkMonitor) -> Result<T, ToolError> + Send + 'static,
+    ) -> Result<T, ToolError> {
+        if !are_large(values.as_ref()) {
+            return self.root.run_blocking(ctx, move |_, watch| work(values, watch)).await;
+        }
+        let watch = DiskWorkMonitor::silent(ctx.cancel.clone());
+        let done = tokio::select! {
+            done = self.large_work.run(move || work(values, &watch)) => done,
+            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
+        };
+        done.unwrap_or_else(|refusal| Err(large_work_refusal(refusal)))
+    }
+
     /// Returns the workspace root, on whose worker threads work on assets runs.
     pub(super) fn root(&self) -> &Root {
         &self.root
+    }
+}
+
+/// Returns true if the assets `values` have many values together.
+fn are_large(values: &[Value]) -> bool {
+    fn fits(value: &Value, left: &mut usize) -> bool {
+        let Some(rest) = left.checked_sub(1) else { return false };
+        *left = rest;
+        match value {
+            Value::Array(items) => items.iter().all(|item| fits(item, left)),
+            Value::Object(fields) => fields.values().all(|field| fits(field, left)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        }
+    }
+    let left = &mut { LARGE_VALUES_MIN };
+    !values.iter().all(|value| fits(value, left))
+}
+
+/// Returns the error of work on large assets that has no result.
+fn large_work_refusal(refusal: WorkPoolError) -> ToolError {
+    match refusal {
+        WorkPoolError::Busy => ToolError::new(
+            ToolErrorKind::Unavailable,
+            "too many other large assets are being processed; try again later",
+        ),
+        WorkPoolError::TimedOut => {
+            let seconds = LARGE_WORK_TIME_MAX.as_secs();
+            let message =
+                format!("the asset takes more than {seconds} s to process; send it in parts");
+            ToolError::new(ToolErrorKind::TooLarge, message)
+        }
     }
 }
 

@@ -9,7 +9,6 @@ use toolgate_contract::{Effects, Tool, ToolContext, ToolError, exact_json};
 
 use super::outcome::{AssetError, AssetRejectionReason};
 use super::snapshot::AssetSnapshot;
-use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
 
 /// The `assets.validate_asset` tool.
@@ -65,10 +64,10 @@ impl Tool for ValidateAsset {
         ValidateAssetInput { asset, schema }: ValidateAssetInput,
     ) -> Result<ValidateAssetOutput, ToolError> {
         let assets = self.assets.clone();
-        let work = move |_: &Root, watch: &DiskWorkMonitor| {
+        let work = move |[asset]: [Value; 1], watch: &DiskWorkMonitor| {
             assets.validate_untrusted(&asset, &schema, watch)
         };
-        let errors = self.assets.root().run_blocking(ctx, work).await?;
+        let errors = self.assets.run_work(ctx, [asset], work).await?;
         let ok = errors.is_empty();
         Ok(ValidateAssetOutput {
             ok,

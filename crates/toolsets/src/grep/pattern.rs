@@ -10,13 +10,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use toolgate_contract::ToolError;
 
-/// The largest compiled regular expression, in bytes.
-const REGEX_BYTES_MAX: usize = 8 << 20;
+/// The largest compiled regular expression, in bytes. A search takes several times as much.
+const REGEX_BYTES_MAX: usize = 4 << 20;
 /// The longest regular expression of a search, in bytes. A longer expression would make a search
 /// slow, because the matcher tracks each alternative at each byte of the text.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 /// The size limit of a thread's DFA cache, in bytes. Above it, matching gets slower.
-const DFA_BYTES_MAX: usize = 4 << 20;
+const DFA_BYTES_MAX: usize = 2 << 20;
 
 /// Case sensitivity of a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]

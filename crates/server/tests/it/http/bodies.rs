@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Connection, HttpRequest, HttpServer, Launch, Workspace, call, keys_of, wait_until,
+    Connection, HttpRequest, HttpServer, Launch, Workspace, call, keys_of, let_continue,
+    started_commands, wait_until,
 };
 
 /// Largest body in these tests. There is room for eight of them, besides the first 64 KiB of each.
+/// Text counts three times once a body is complete.
 const BODY: usize = 256 << 10;
 
 fn read(id: u64) -> Value {
@@ -109,7 +111,7 @@ fn one_caller_cannot_use_all_the_room_for_bodies() {
         (0..12).map(|id| send_unfinished(&served, &with_key(large(id), "ada"))).collect();
     thread::sleep(Duration::from_millis(300));
     check_answered_at_once(&served, &with_key(large(20), "bob"));
-    // None of Ada's bodies was dropped for it.
+    // Ada's first body was not dropped for it.
     let mut last = adas.remove(0);
     last.try_write(b"}");
     assert_eq!(last.head().status, 200);
@@ -131,4 +133,30 @@ fn many_large_bodies_at_once_are_each_answered_or_refused_with_503() {
     });
     assert!(statuses.iter().all(|status| matches!(status, 200 | 503)), "{statuses:?}");
     wait_until("there is room again", || served.send(&large(30)).status == 200);
+}
+
+#[test]
+fn the_memory_of_a_request_is_in_use_until_its_call_ends() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).set("limits_message_bytes", BODY).served();
+    let script = "cat >/dev/null; echo run >> ran; until [ -e go ]; do sleep 0.02; done";
+    let stdin = "x".repeat(BODY - 4096);
+    let slow = |id| {
+        let input = json!({ "command": script, "shell": true, "stdin": stdin });
+        HttpRequest::mcp(&call(id, "exec_run", input))
+    };
+    // The memory of one address is enough for two such requests.
+    let mut running: Vec<_> = (0..2)
+        .map(|id| {
+            let mut connection = served.connect();
+            connection.write(&slow(id).to_bytes(served.addr));
+            connection
+        })
+        .collect();
+    wait_until("both run", || started_commands(&workspace).len() == 2);
+    assert_eq!(served.send(&slow(2)).status, 503);
+    check_answered_at_once(&served, &HttpRequest::mcp(&read(3)));
+    let_continue(&workspace);
+    assert!(running.iter_mut().all(|connection| connection.head().status == 200));
+    wait_until("there is room again", || served.send(&slow(4)).status == 200);
 }

@@ -180,3 +180,25 @@ fn jobs_count_among_the_programs_of_their_caller() {
         }
     });
 }
+
+#[test]
+fn a_job_with_a_large_input_waits_until_others_have_released_their_memory() {
+    let workspace = Workspace::new();
+    // There is memory for six messages of one caller, and a running job takes three times its
+    // input.
+    let served = Launch::over(&workspace)
+        .set("limits_message_bytes", 256 << 10)
+        .set("limits_programs", 16)
+        .served();
+    let script = "cat >/dev/null; echo run >> ran; until [ -e go ]; do sleep 0.02; done";
+    let input = json!({ "command": script, "shell": true, "stdin": "x".repeat(200 << 10) });
+    let jobs = [(); 3].map(|()| served.start_job("exec-run", input.clone()));
+    wait_until("two run", || started_commands(&workspace).len() == 2);
+    let small = served.start_job("exec-run", json!({ "command": "true" }));
+    served.job_in("succeeded", &small);
+    let mut states = jobs.each_ref().map(|id| served.job(id)["status"].to_string());
+    states.sort_unstable();
+    assert_eq!(states, ["\"queued\"", "\"running\"", "\"running\""]);
+    let_continue(&workspace);
+    jobs.iter().for_each(|id| drop(served.job_in("succeeded", id)));
+}
