@@ -26,6 +26,9 @@ const MESSAGES_EACH_MAX: usize = 6;
 const RESERVE_DIVISOR: usize = 16;
 /// Part of the memory up to which a caller may use the reserve: 1/128, which is 2 MiB by default.
 const SMALL_SHARE_DIVISOR: usize = 128;
+/// Part of the memory that evicted messages may take beyond the limit until they are dropped: a
+/// quarter.
+const EVICTED_DIVISOR: usize = 4;
 /// Size in bytes of a message after which freed memory is worth returning to the system.
 const LARGE_BYTES_MIN: usize = 4 << 20;
 /// Longest wait for free memory before a message is dropped.
@@ -82,6 +85,8 @@ impl InputMemoryOwner {
 struct InputMemoryState {
     next_number: u64,
     bytes_total: usize,
+    /// Sizes of messages that are evicted and not yet dropped, by number.
+    evicted: HashMap<u64, usize>,
     bytes_by_owner: HashMap<InputMemoryOwner, usize>,
     bodies: HashMap<u64, CountedMessageBody>,
 }
@@ -181,6 +186,9 @@ impl InputMemoryBudgetInner {
             };
             let own = state.owner_bytes(holder);
             let holder = holder.clone();
+            if state.bytes_with_evicted() + bytes > self.all_max + self.all_max / EVICTED_DIVISOR {
+                return waited.then_some(Err(InputMemoryFull));
+            }
             let own_is_full = own + bytes > self.each_max;
             let all_max = self.all_max_for(own + bytes);
             if !own_is_full && state.bytes_total + bytes <= all_max {
@@ -249,7 +257,13 @@ impl InputMemoryState {
     fn evict(&mut self, number: u64) {
         if let Some(body) = self.remove(number) {
             body.evicted.cancel();
+            self.evicted.insert(number, body.bytes);
         }
+    }
+
+    /// Returns the memory of all messages, and of those that are not yet dropped.
+    fn bytes_with_evicted(&self) -> usize {
+        self.bytes_total + self.evicted.values().sum::<usize>()
     }
 
     fn remove(&mut self, number: u64) -> Option<CountedMessageBody> {
@@ -331,10 +345,14 @@ impl InputMemoryReservation {
 
 impl Drop for InputMemoryReservation {
     fn drop(&mut self) {
-        let body = self.memory.0.lock_state().remove(self.number);
+        let mut state = self.memory.0.lock_state();
+        let bytes = match state.remove(self.number) {
+            Some(body) => body.bytes,
+            None => state.evicted.remove(&self.number).unwrap_or_default(),
+        };
+        drop(state);
         self.memory.0.freed.notify_waiters();
-        // The size of an evicted message is no longer known.
-        if body.is_none_or(|body| body.bytes >= LARGE_BYTES_MIN) {
+        if bytes >= LARGE_BYTES_MIN {
             self.memory.0.large_freed.notify_one();
         }
     }

@@ -20,6 +20,8 @@ const NAME_BYTES: usize = 40;
 /// Number of times that the text of a message exists once it is parsed: in its values, and in what
 /// a tool makes of them.
 const TEXT_COPIES: usize = 2;
+/// Number of bytes of a text after which the estimate may end early.
+const PIECE_BYTES: usize = 64 << 10;
 /// Largest estimate of the memory of a message's values, as a number of messages of the largest
 /// size. A message of that size must still be accepted if no other one is there.
 const MESSAGES_MAX: usize = 4;
@@ -27,33 +29,37 @@ const MESSAGES_MAX: usize = 4;
 /// Returns about how many bytes the values of the JSON text `message` take while the message is
 /// answered, if messages have at most `message_bytes_max` bytes.
 pub fn parsed_json_bytes(message: &[u8], message_bytes_max: usize) -> usize {
+    let bytes_max = message_bytes_max.saturating_mul(MESSAGES_MAX);
     let mut bytes = ITEM_BYTES.saturating_add(message.len().saturating_mul(TEXT_COPIES));
     let mut rest = message;
     loop {
         let end = memchr(b'"', rest).unwrap_or(rest.len());
         let (outside, string) = rest.split_at(end);
-        bytes = bytes.saturating_add(structure_bytes(outside, !string.is_empty()));
+        for piece in outside.chunks(PIECE_BYTES) {
+            bytes = bytes.saturating_add(structure_bytes(piece));
+            if bytes >= bytes_max {
+                return bytes_max;
+            }
+        }
         match string.split_first() {
             Some((_, inside)) => rest = skip_string(inside),
-            None => break,
+            None => return bytes.min(bytes_max),
         }
     }
-    bytes.min(message_bytes_max.saturating_mul(MESSAGES_MAX))
 }
 
 /// Returns about how many bytes of memory the lists and objects in `outside` take, a part of a JSON
-/// text without strings. `has_next` is true if a string follows.
-fn structure_bytes(outside: &[u8], has_next: bool) -> usize {
+/// text without strings.
+fn structure_bytes(outside: &[u8]) -> usize {
     let mut bytes: usize = 0;
     for (at, byte) in outside.iter().enumerate() {
         // White space before the end of an empty list makes the estimate too large, which is fine.
         let next = outside.get(at + 1).copied();
-        let is_open = next.is_some() || has_next;
         bytes = bytes.saturating_add(match byte {
             b',' => ITEM_BYTES,
             b':' => NAME_BYTES,
-            b'[' if is_open && next != Some(b']') => LIST_BYTES,
-            b'{' if is_open && next != Some(b'}') => OBJECT_BYTES,
+            b'[' if next != Some(b']') => LIST_BYTES,
+            b'{' if next != Some(b'}') => OBJECT_BYTES,
             _ => 0,
         });
     }

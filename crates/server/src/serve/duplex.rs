@@ -12,7 +12,7 @@ use futures_util::Stream;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{Caller, Reply};
-use toolgate_transports::http::{OutgoingResponse, ServerSentEvent};
+use toolgate_transports::http::{OutgoingResponse, ReceivedRequest, ServerSentEvent};
 
 use crate::serve::lines::LineStreamLimits;
 use crate::sessions::client::ConnectedClient;
@@ -62,12 +62,18 @@ impl DuplexConversations {
         OutgoingResponse::LongStream(Box::pin(stream))
     }
 
-    /// Passes a client message to the duplex conversation `id`. Returns `None` if `caller` has no
-    /// such conversation.
-    pub(crate) async fn receive(&self, id: &str, caller: &Caller, message: Bytes) -> Option<Reply> {
+    /// Passes a client message to the duplex conversation `id`. The memory of the request is in use
+    /// until the message is answered. Returns `None` if `caller` has no such conversation.
+    pub(crate) async fn receive(
+        &self,
+        id: &str,
+        caller: &Caller,
+        incoming: &ReceivedRequest,
+    ) -> Option<Reply> {
         let client = lock_mutex(&self.0).get(id).cloned();
         let client = client.filter(|client| client.session.caller == *caller);
-        client?.receive_from(caller, message).await;
+        let (message, memory) = (incoming.frame.body.clone(), incoming.memory.clone().into());
+        client?.receive_from(caller, message, memory).await;
         Some(Reply::empty(202))
     }
 }

@@ -147,7 +147,7 @@ impl HttpEndpoints {
         match dialect.duplex(&frame.head) {
             Some(DuplexRequestKind::Open) => return self.open_duplex(dialect, caller),
             Some(DuplexRequestKind::Message { id }) => {
-                let reply = self.duplexes.receive(&id, &caller, frame.body.clone()).await;
+                let reply = self.duplexes.receive(&id, &caller, incoming).await;
                 return OutgoingResponse::Single(reply.unwrap_or_else(|| dialect.unknown_duplex()));
             }
             None => {}

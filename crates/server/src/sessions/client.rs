@@ -74,21 +74,26 @@ impl ConnectedClient {
     /// flight.
     pub(crate) async fn receive(self: Arc<Self>, message: Bytes) {
         let caller = self.session.caller.clone();
-        self.receive_from(&caller, message).await;
+        self.receive_from(&caller, message, MessageMemory::default()).await;
     }
 
     /// Handles one message like [`Self::receive`], and holds `memory`, the memory reserved for it,
     /// until it is answered.
     pub(crate) async fn receive_counted(self: Arc<Self>, message: Bytes, memory: MessageMemory) {
         let caller = self.session.caller.clone();
-        let reading = self.session.read_frame(&MessageFrame::from_line(message)).await;
-        self.act(reading, &caller, memory).await;
+        self.receive_from(&caller, message, memory).await;
     }
 
-    /// Handles one message that `caller` sent. Waits while too many calls are in flight.
-    pub(crate) async fn receive_from(self: Arc<Self>, caller: &Caller, message: Bytes) {
+    /// Handles one message that `caller` sent, and holds its `memory` until it is answered. Waits
+    /// while too many calls are in flight.
+    pub(crate) async fn receive_from(
+        self: Arc<Self>,
+        caller: &Caller,
+        message: Bytes,
+        memory: MessageMemory,
+    ) {
         let reading = self.session.read_frame(&MessageFrame::from_line(message)).await;
-        self.act(reading, caller, MessageMemory::default()).await;
+        self.act(reading, caller, memory).await;
     }
 
     /// Answers a client's `message` that the transport refused. The answer contains the id of the

@@ -34,7 +34,7 @@ use crate::sync::lock_mutex;
 
 /// Longest message that is parsed on a thread that serves calls, in bytes. Longer messages are
 /// parsed on a thread of their own.
-const DIRECT_FRAME_BYTES_MAX: usize = 1 << 20;
+const DIRECT_FRAME_BYTES_MAX: usize = 256 << 10;
 
 /// A conversation with one client, with its calls in flight, questions, subscriptions and event
 /// streams.

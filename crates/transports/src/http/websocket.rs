@@ -28,7 +28,7 @@ use queue::{MessageQueue, QueuePushRefusal};
 
 /// Size in bytes up to which the memory of a parsed message does not count towards the limit,
 /// because many such messages may be in flight on one connection.
-const SMALL_MESSAGE_BYTES_MAX: usize = 16 << 10;
+const SMALL_MESSAGE_BYTES_MAX: usize = 48 << 10;
 
 /// Application side of a WebSocket conversation.
 pub trait WebSocketApplication: Send {
@@ -66,8 +66,14 @@ pub struct WebSocketInbox {
 /// Memory of one message of a client. The memory is free again when this value is dropped.
 #[derive(Debug, Default)]
 pub struct MessageMemory(
-    #[expect(dead_code, reason = "held until it is dropped")] Option<InputMemoryReservation>,
+    #[expect(dead_code, reason = "held until it is dropped")] Option<Arc<InputMemoryReservation>>,
 );
+
+impl From<Option<Arc<InputMemoryReservation>>> for MessageMemory {
+    fn from(memory: Option<Arc<InputMemoryReservation>>) -> Self {
+        Self(memory)
+    }
+}
 
 impl WebSocketInbox {
     /// Returns the next complete message of the client, text or binary. Returns `None` after the
@@ -96,7 +102,7 @@ impl WebSocketInbox {
         let text = message.len().min(UNCOUNTED_BYTES);
         let bytes = text + parsed_json_bytes(message, self.message_bytes_max);
         let counted = if bytes > SMALL_MESSAGE_BYTES_MAX { bytes } else { 0 };
-        self.memory.take_counted(counted).map(MessageMemory)
+        self.memory.take_counted(counted).map(|memory| MessageMemory(memory.map(Arc::new)))
     }
 }
 
