@@ -170,7 +170,8 @@ impl JobServiceState {
             return None;
         }
         let owner = InputMemoryOwner::Caller(job.caller.clone());
-        Some(self.gate().input_memory.reserve_when_free(owner, bytes).await)
+        let memory = self.gate().input_memory.clone();
+        Some(memory.reserve_when_free(owner, bytes).await)
     }
 
     /// Runs the job's call through the gate and stores the events of the job.

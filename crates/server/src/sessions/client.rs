@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use toolgate_budget::{InputMemoryOwner, InputMemoryReservation};
 use toolgate_contract::{
     CallError, Caller, HostRequest, MessageFrame, Reply, ReplyBody, ToolError, ToolErrorKind,
 };
@@ -32,6 +33,9 @@ const UNWRITTEN_KIB_MAX: usize = 16 << 10;
 
 /// Largest answer that may wait without counting against [`UNWRITTEN_KIB_MAX`], in bytes.
 const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
+
+/// Longest wait for memory before a large answer is queued.
+const ANSWER_MEMORY_WAIT: Duration = Duration::from_secs(10);
 
 /// Client that stays connected, over stdio, a WebSocket or a duplex conversation.
 pub(crate) struct ConnectedClient {
@@ -150,12 +154,13 @@ impl ConnectedClient {
         let client = self.clone();
         let work = async move {
             let CallAnswer { reply, followed_job } = pending.answer(&client.session).await;
+            // The answer counts instead. An answer that waits for memory must not keep any.
+            drop(memory);
             client.send_if_any(reply).await;
             if let Some(job) = followed_job {
                 client.session.watch_job(job, client.outbox.clone());
             }
             permit.release();
-            drop(memory);
         };
         let running = run_or_spawn(Box::pin(self.running_work.track_future(work))).await;
         if let DetachableWorkState::Spawned(work) = running
@@ -243,10 +248,21 @@ impl ConnectedClient {
         }
         let kib = u32::try_from((bytes.len() >> 10).min(UNWRITTEN_KIB_MAX)).unwrap_or(u32::MAX);
         match self.unwritten_kib.clone().acquire_many_owned(kib).await {
-            Ok(permits) => Bytes::from_owner(UnwrittenAnswer { bytes, _permits: permits }),
+            Ok(permits) => {
+                let memory = self.reserve_memory(bytes.len()).await;
+                Bytes::from_owner(UnwrittenAnswer { bytes, _permits: permits, _memory: memory })
+            }
             // The semaphore is never closed.
             Err(_) => bytes,
         }
+    }
+
+    /// Waits for memory for an answer of `bytes` bytes, among the input of all callers. Returns
+    /// `None` if there is none for 10 s, which is longer than most clients take to read.
+    async fn reserve_memory(&self, bytes: usize) -> Option<InputMemoryReservation> {
+        let memory = self.session.server.host.input_memory();
+        let owner = InputMemoryOwner::Caller(self.session.caller.clone());
+        timeout(ANSWER_MEMORY_WAIT, memory.reserve_when_free(owner, bytes)).await.ok()
     }
 
     /// Waits up to `grace` for the client's calls in flight, then cancels them and answers with
@@ -268,6 +284,8 @@ impl ConnectedClient {
 struct UnwrittenAnswer {
     bytes: Bytes,
     _permits: OwnedSemaphorePermit,
+    /// Memory of the answer, unless there was none.
+    _memory: Option<InputMemoryReservation>,
 }
 
 impl AsRef<[u8]> for UnwrittenAnswer {

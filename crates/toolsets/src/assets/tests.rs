@@ -449,6 +449,20 @@ fn long_work_runs_on_a_blocking_thread_and_ends_when_cancelled() {
 }
 
 #[tokio::test]
+async fn a_large_asset_is_processed_unless_its_call_is_cancelled() {
+    let bench = AssetTestBench::new();
+    let many = vec![0; 120_000];
+    let input = json!({ "base": many, "new": many });
+    let given = call(&bench, &both(), "diff_assets", input.clone()).await.unwrap();
+    assert_eq!(given, json!({ "ok": true, "patch": [] }));
+    let ctx = ctx();
+    ctx.cancel.cancel();
+    let tool = tool(&bench, "diff_assets");
+    let err = tool.run(&ctx, input).await.expect_err("the call is cancelled");
+    assert_eq!(err.fault, ToolErrorKind::Canceled);
+}
+
+#[tokio::test]
 async fn a_patch_that_is_too_long_is_refused() {
     let bench = AssetTestBench::new();
     let new: BTreeMap<String, u8> = (0..1_000).map(|at| (at.to_string(), 0)).collect();
