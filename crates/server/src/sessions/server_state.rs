@@ -1,15 +1,20 @@
 //! State that all sessions of a server share, and the end of its work.
 
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use toolgate_budget::BlockingWorkPool;
 use toolgate_host::Host;
 
 use crate::sessions::idle_tracker::IdleTracker;
 use crate::sessions::streams::EndedEventStreams;
 use crate::sessions::waiting_questions::WaitingQuestions;
+
+/// Maximum time for which a long message waits to be parsed, and then for which it is parsed.
+const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// State that all sessions of a server share.
 pub struct ServerState {
@@ -29,6 +34,8 @@ pub struct ServerState {
     pub(crate) idle_tracker: IdleTracker,
     /// Questions to connected clients that wait for an answer.
     pub(crate) waiting_questions: Arc<WaitingQuestions>,
+    /// Threads that parse long messages.
+    pub(super) long_frames: BlockingWorkPool,
 }
 
 impl ServerState {
@@ -40,6 +47,8 @@ impl ServerState {
         let ended_streams = Arc::default();
         let idle_tracker = IdleTracker::default();
         let waiting_questions = Arc::default();
+        let processors = available_parallelism().map_or(1, usize::from);
+        let long_frames = BlockingWorkPool::new(processors, FRAME_TIME_MAX);
         Arc::new(Self {
             host,
             closing,
@@ -48,6 +57,7 @@ impl ServerState {
             ended_streams,
             idle_tracker,
             waiting_questions,
+            long_frames,
         })
     }
 

@@ -1,14 +1,12 @@
 //! One conversation with one client: reads frames, tracks calls in flight and returns answers.
 
 use std::collections::HashMap;
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
     BoxFuture, CallError, CallEvent, CallEventSink, CallMetadata, Caller, HostAnswer, HostRequest,
@@ -30,10 +28,10 @@ use crate::sessions::questions::{SessionQuestionSender, SessionQuestions};
 use crate::sessions::server_state::ServerState;
 use crate::sessions::streams::SessionEventStreams;
 use crate::sessions::waiting_questions::AskingCall;
-use crate::sync::lock_mutex;
+use crate::sync::{lock_mutex, try_lock_mutex};
 
 /// Longest message that is parsed on a thread that serves calls, in bytes. Longer messages are
-/// parsed on a thread of their own.
+/// parsed on threads of low priority.
 const DIRECT_FRAME_BYTES_MAX: usize = 256 << 10;
 
 /// A conversation with one client, with its calls in flight, questions, subscriptions and event
@@ -207,15 +205,22 @@ impl ClientSession {
         lock_mutex(&self.conversation).read(frame)
     }
 
-    /// Parses one message of the client, on a thread of its own if it is long, so that no other
-    /// call waits.
+    /// Parses one message of the client. If the message is long, or another one of the session is
+    /// being parsed, a thread of low priority does that, so that no other call waits.
     pub(crate) async fn read_frame(self: &Arc<Self>, frame: &MessageFrame) -> ParsedFrame {
-        if frame.body.len() <= DIRECT_FRAME_BYTES_MAX {
-            return self.read(frame);
+        if frame.body.len() <= DIRECT_FRAME_BYTES_MAX
+            && let Some(mut conversation) = try_lock_mutex(&self.conversation)
+        {
+            return conversation.read(frame);
         }
-        let (session, frame) = (self.clone(), frame.clone());
-        let reading = spawn_blocking(move || session.read(&frame)).await;
-        reading.unwrap_or_else(|err| resume_unwind(err.into_panic()))
+        let (session, whole) = (self.clone(), frame.clone());
+        let reading = self.server.long_frames.run(move || session.read(&whole)).await;
+        reading.unwrap_or_else(|_| {
+            // Its id is unknown, because it was not parsed.
+            let unread = MessageFrame { head: frame.head.clone(), body: Bytes::new() };
+            let message = "too many long messages are being parsed; try again later".to_owned();
+            self.dialect.reject_frame(&unread, &FrameRefusal::Busy { message })
+        })
     }
 
     /// Joins the replies to a JSON-RPC batch into one reply.
