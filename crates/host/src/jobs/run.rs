@@ -37,6 +37,8 @@ const ATTEMPTS_MAX: u32 = 5;
 /// Number of times that the input of a running job is in memory: as stored text, as values, and in
 /// what the tool makes of them.
 const INPUT_COPIES: usize = 3;
+/// Longest wait for memory for the input of a job.
+const MEMORY_WAIT_MAX: Duration = Duration::from_secs(20);
 
 impl JobServiceState {
     /// Starts each queued job whose turn has come.
@@ -161,8 +163,8 @@ impl JobServiceState {
         self.store_end(store, &live, end).await;
     }
 
-    /// Waits until there is memory for the input of `job`, if it is large. The memory is in use until
-    /// the job ends.
+    /// Waits until there is memory for the input of `job`, if it is large, but no longer than 20 s.
+    /// The memory is in use until the job ends.
     async fn reserve_input_memory(&self, job: &QueuedJob) -> Option<InputMemoryReservation> {
         let bytes = usize::try_from(job.input_bytes).unwrap_or(usize::MAX);
         let bytes = bytes.saturating_mul(INPUT_COPIES).saturating_sub(UNCOUNTED_BYTES);
@@ -171,7 +173,8 @@ impl JobServiceState {
         }
         let owner = InputMemoryOwner::Caller(job.caller.clone());
         let memory = self.gate().input_memory.clone();
-        Some(memory.reserve_when_free(owner, bytes).await)
+        // Requests that wait for this job may be what uses the memory.
+        tokio::time::timeout(MEMORY_WAIT_MAX, memory.reserve_when_free(owner, bytes)).await.ok()
     }
 
     /// Runs the job's call through the gate and stores the events of the job.
