@@ -67,6 +67,7 @@ impl JobServiceState {
         let Some(live) = self.live_job(job.id) else { return };
         let Ok(store) = self.store().await else { return self.unregister(&live) };
         let _memory = tokio::select! {
+            biased;
             memory = self.reserve_input_memory(job) => memory,
             () = live.cancel.cancelled() => {
                 if live.is_cancelled() {

@@ -36,7 +36,7 @@ use crate::serve::lines::LineStreamLimits;
 use crate::serve::routes::DialectRoutes;
 use crate::serve::sockets::{ConversationWebSocket, JobWatchWebSocket, RejectionWebSocket};
 use crate::sessions::client::{ClientPresenceGuard, random_id};
-use crate::sessions::detachable::{DetachableWork, keep_until_done};
+use crate::sessions::detachable::DetachableWork;
 use crate::sessions::frame_actions::{FrameAction, FrameCalls, RequestedFrameStream};
 use crate::sessions::server_state::ServerState;
 use crate::sessions::session::{
@@ -249,7 +249,7 @@ impl HttpEndpoints {
             FrameAction::Run(batch) => {
                 let pending = batch.begin(&session, &CallEventDestination::Discard, caller);
                 let work = Box::pin(async move { pending.answer(&session).await });
-                let work = tokio::spawn(keep_until_done(memory, work));
+                let work = tokio::spawn(self.server.place_work(memory, work));
                 OutgoingResponse::Single(batch_reply(work.await))
             }
             FrameAction::Stream(RequestedFrameStream::Job(job)) => {
@@ -320,7 +320,7 @@ impl HttpEndpoints {
                 Err(refusal) => return OutgoingResponse::Single(refusal),
             };
         let presence = ClientPresenceGuard::new(on_disconnect, cancel);
-        let mut work = match DetachableWork::start(keep_until_done(memory, work)).await {
+        let mut work = match DetachableWork::start(session.server.place_work(memory, work)).await {
             Ok(answer) => return finished_response(session, answer.reply, events, answer_form),
             Err(work) => work,
         };

@@ -1,14 +1,19 @@
 //! State that all sessions of a server share, and the end of its work.
 
+use std::future::pending;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_budget::BlockingWorkPool;
+use toolgate_budget::{BlockingWorkPool, InputMemoryReservation};
+use toolgate_contract::BoxFuture;
 use toolgate_host::Host;
 
+use crate::sessions::detachable::keep_until_done;
 use crate::sessions::idle_tracker::IdleTracker;
 use crate::sessions::streams::EndedEventStreams;
 use crate::sessions::waiting_questions::WaitingQuestions;
@@ -34,6 +39,8 @@ pub struct ServerState {
     pub(crate) idle_tracker: IdleTracker,
     /// Questions to connected clients that wait for an answer.
     pub(crate) waiting_questions: Arc<WaitingQuestions>,
+    /// Runtime of background work, unless the state was created outside of a runtime.
+    background: Option<Handle>,
     /// Threads that parse long messages.
     pub(super) long_frames: BlockingWorkPool,
 }
@@ -57,7 +64,30 @@ impl ServerState {
             ended_streams,
             idle_tracker,
             waiting_questions,
+            background: Handle::try_current().ok(),
             long_frames,
+        })
+    }
+
+    /// Returns the `work` of a request. If the request is large and thus has `memory`, its work keeps
+    /// the memory until it is done. It then runs in the background, because its long steps would
+    /// delay the other connections of this thread.
+    pub(crate) fn place_work<T: Send + 'static>(
+        &self,
+        memory: Option<Arc<InputMemoryReservation>>,
+        work: BoxFuture<'static, T>,
+    ) -> BoxFuture<'static, T> {
+        let Some(background) = self.background.as_ref().filter(|_| memory.is_some()) else {
+            return keep_until_done(memory, work);
+        };
+        let running = background.spawn(keep_until_done(memory, work));
+        Box::pin(async move {
+            match running.await {
+                Ok(done) => done,
+                Err(err) if err.is_panic() => resume_unwind(err.into_panic()),
+                // The runtime ends, and so does whoever waits.
+                Err(_) => pending().await,
+            }
         })
     }
 
