@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-/// Scheduling priority (niceness) of the threads of a pool: under full load, the threads that serve
-/// calls come first.
-const NICE: i32 = 10;
+/// Scheduling priority (niceness) of the threads of a pool: under full load, they get a third of the
+/// time of a thread that serves calls. With less, ordinary work would miss its deadline.
+const NICE: i32 = 5;
 /// Time without work after which a thread of a pool ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 

@@ -81,7 +81,7 @@ pub(crate) fn http_bounds(config: &Config) -> HttpServerLimits {
         body_bytes_max: config.limits.message_bytes,
         input_memory: input_memory(config),
         body_time_max: BODY_TIME,
-        unsent_bytes_max: config.limits.message_bytes.saturating_mul(2).max(64 << 20),
+        unsent_bytes_max: config.limits.message_bytes.saturating_mul(4).max(64 << 20),
         head_time_max: HEAD_TIME,
         write_time_max: WRITE_TIME,
         connections_max,
