@@ -174,8 +174,6 @@ pub(crate) fn is_time_over() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-
     use super::*;
 
     #[tokio::test]
@@ -204,7 +202,7 @@ mod tests {
     #[tokio::test]
     async fn abandoned_work_keeps_its_place_until_it_ends() {
         let pool = BlockingWorkPool::new(1, Duration::from_millis(50));
-        let (finish, finished) = mpsc::channel::<()>();
+        let (finish, finished) = channel::<()>();
         let hangs = pool.run(move || finished.recv().is_err());
         assert_eq!(hangs.await, Err(WorkPoolError::TimedOut));
         assert_eq!(pool.run(|| 1).await, Err(WorkPoolError::Busy));
