@@ -76,7 +76,7 @@ pub use request::{
 };
 pub use resource::{
     ActivityGuard, COMPLETIONS_MAX, Completion, CompletionRequest, CompletionTarget,
-    ResourceSource, UriClaimStrength,
+    ResourceSource, SharedResult, SharedResultStore, UriClaimStrength,
 };
 pub use result_form::ToolResultForm;
 pub use sandbox_report::SandboxReport;

@@ -3,11 +3,13 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::{
-    BoxFuture, ChangeFeed, ResourceContents, ResourceSpec, ResourceTemplate, ToolContext,
+    BoxFuture, Caller, ChangeFeed, ResourceContents, ResourceSpec, ResourceTemplate, ToolContext,
     ToolError, ToolSpec,
 };
 
@@ -115,6 +117,39 @@ pub trait ResourceSource: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
         Box::pin(async move { Err(ToolError::not_found(format!("`{uri}` is not a folder"))) })
     }
+}
+
+/// A store of long results that several servers share, so that a caller can read each result at any
+/// of them.
+pub trait SharedResultStore: Send + Sync + 'static {
+    /// Passes the result of `caller` to the other servers. If that fails, the store logs it, and
+    /// only this server can return the result.
+    fn share<'a>(&'a self, caller: &'a Caller, result: SharedResult) -> BoxFuture<'a, ()>;
+    /// Returns the result of `caller` with the URI `uri`, or `None` if no server has shared it.
+    ///
+    /// # Errors
+    /// The store is unavailable. The error is a message for the caller.
+    fn find<'a>(
+        &'a self,
+        caller: &'a Caller,
+        uri: &'a str,
+    ) -> BoxFuture<'a, Result<Option<SharedResult>, String>>;
+    /// Returns the results of `caller`, without their contents. Returns none if the store is
+    /// unavailable.
+    fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Vec<ResourceSpec>>;
+}
+
+/// A long result that several servers share.
+#[derive(Debug, Clone)]
+pub struct SharedResult {
+    /// The entry of the result in lists, with its URI.
+    pub spec: ResourceSpec,
+    /// The whole result.
+    pub content: Bytes,
+    /// True if the content of the result is text.
+    pub is_text: bool,
+    /// The time for which the result is kept from now on.
+    pub keep: Duration,
 }
 
 /// A guard that keeps an activity running until it is dropped, such as the watch of a resource.

@@ -227,8 +227,12 @@ pub trait AnyTool: Send + Sync + 'static {
     }
     /// Returns the part of a long `output` that is sent with the answer. `output` has been
     /// validated and redacted.
-    fn shorten(&self, _ctx: &ToolContext, output: ToolOutput) -> Result<ToolOutput, ToolError> {
-        Ok(output)
+    fn shorten<'a>(
+        &'a self,
+        _ctx: &'a ToolContext,
+        output: ToolOutput,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(async move { Ok(output) })
     }
 }
 
@@ -291,7 +295,11 @@ impl AnyTool for ToolWithSpec {
         self.tool.needs_caller_token()
     }
 
-    fn shorten(&self, ctx: &ToolContext, output: ToolOutput) -> Result<ToolOutput, ToolError> {
+    fn shorten<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        output: ToolOutput,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         self.tool.shorten(ctx, output)
     }
 }

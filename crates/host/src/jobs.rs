@@ -15,18 +15,20 @@ mod queue;
 mod live;
 mod pump;
 mod artefacts;
+mod shared_folder;
 mod questions;
 mod run;
 mod operations;
 mod other_servers;
 mod sharing;
+mod shared_files;
 mod tools;
 mod resources;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -58,6 +60,7 @@ use crate::limits::RateLedger;
 use crate::live_gate::LiveGate;
 use artefacts::ArtefactFileStore;
 use live::UnfinishedJob;
+use postgres::SharedContentStore;
 use queue::JobQueue;
 use sharing::JobRateLedger;
 
@@ -137,6 +140,8 @@ pub(crate) struct JobServiceState {
     settings: JobSettings,
     files: ArtefactFileStore,
     store: OnceCell<Arc<dyn JobStore>>,
+    /// Contents that servers of a fleet share, once the job store is open.
+    contents: OnceLock<Arc<SharedContentStore>>,
     live: Mutex<HashMap<JobId, Arc<UnfinishedJob>>>,
     /// Signal that a job was added to `live`.
     registered: Notify,
@@ -182,6 +187,7 @@ impl JobService {
             settings,
             files,
             store: OnceCell::new(),
+            contents: OnceLock::new(),
             live: Mutex::default(),
             registered: Notify::new(),
             queue,
@@ -240,6 +246,7 @@ impl JobService {
                 if jobs.is_shared() && files_checked.is_none_or(|at| at.elapsed() >= FILES_INTERVAL)
                 {
                     jobs.remove_unknown_files().await;
+                    jobs.expire_unknown_contents().await;
                     files_checked = Some(Instant::now());
                 }
             }
@@ -309,7 +316,10 @@ impl JobServiceState {
                         Arc::new(opened.map_err(|err| JobStoreError(err.to_string()))??)
                     }
                     JobStorePlace::Postgres(database) => {
-                        Arc::new(PostgresStore::open((**database).clone(), mark).await?)
+                        let opened = PostgresStore::open((**database).clone(), mark).await?;
+                        // The store is opened once.
+                        let _ = self.contents.set(opened.files());
+                        Arc::new(opened)
                     }
                 };
                 Ok(store)

@@ -22,7 +22,9 @@ use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::ChildStdout;
 use toolgate_contract::{ActivityGuard, BoxFuture, PromptSource, ResourceSource, SkillSource};
-use toolgate_host::{CatalogReadiness, DynamicContentSources, Host, MissingTool, RejectedTool};
+use toolgate_host::{
+    CatalogReadiness, DynamicContentSources, Host, JobService, MissingTool, RejectedTool,
+};
 use toolgate_net::ByteStream;
 use toolgate_net::addresses::{is_own_address, is_own_host, is_public};
 use toolgate_toolsets::skills;
@@ -100,6 +102,9 @@ pub(crate) fn offer_tools(opened: OpenedUpstreams, host: &Arc<Host>) -> Upstream
     let OpenedUpstreams { upstreams, cache } = opened;
     cache.set_host(host);
     host.set_readiness(Arc::new(UpstreamReadiness(upstreams.clone())));
+    if let Some(shared) = host.jobs().ok().and_then(JobService::shared_results) {
+        upstreams.results().share_through(shared);
+    }
     upstreams.offer();
     let catalog = UpstreamCatalog { upstreams, cache, host: Arc::downgrade(host) };
     catalog.offer_results();

@@ -1,13 +1,16 @@
 //! Stores results that are too large for a model, so that the model can read the rest later.
+//!
+//! A result is in the memory of the server that cut it. In a fleet, it is in a store that all
+//! servers share as well.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use toolgate_contract::{
-    AnyTool, Caller, Effects, ResourceSource, ResourceSpec, Tool, ToolError, ToolErrorKind, ToolId,
-    ToolSpec, erase_tool,
+    AnyTool, Caller, Effects, ResourceSource, ResourceSpec, SharedResult, SharedResultStore, Tool,
+    ToolError, ToolErrorKind, ToolId, ToolSpec, erase_tool,
 };
 
 mod cutting;
@@ -17,7 +20,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cutting::ResultSizeBudget;
+pub(crate) use cutting::{CutResult, ResultSizeBudget};
 use reading::ReadStoredResult;
 use source::StoredResults;
 
@@ -32,7 +35,14 @@ const SCHEME: &str = "result://";
 
 /// Store of results that were too long to return at once. Clones share one store.
 #[derive(Clone, Default)]
-pub struct ResultStore(Arc<Mutex<StoredResultSet>>);
+pub struct ResultStore(Arc<ResultStoreState>);
+
+#[derive(Default)]
+struct ResultStoreState {
+    results: Mutex<StoredResultSet>,
+    /// Store that other servers of a fleet read as well, if there is a fleet.
+    shared: OnceLock<Arc<dyn SharedResultStore>>,
+}
 
 /// All stored results.
 #[derive(Default)]
@@ -49,12 +59,13 @@ struct StoredResult {
     /// Entry of the result in lists and links. Its URI contains the id.
     spec: ResourceSpec,
     data: StoredData,
-    since: Instant,
+    /// Time at which the result is removed.
+    until: Instant,
 }
 
 /// Data of a stored result.
 #[derive(Clone)]
-enum StoredData {
+pub(crate) enum StoredData {
     Text(Arc<str>),
     Bytes(Bytes),
 }
@@ -77,12 +88,16 @@ impl ResultStore {
         Arc::new(StoredResults { results: self.clone(), guard })
     }
 
+    /// Makes new results readable at all servers that share `store`.
+    pub fn share_through(&self, store: Arc<dyn SharedResultStore>) {
+        // A server sets it once.
+        let _ = self.0.shared.set(store);
+    }
+
     /// Locks the store of results after removing expired ones.
     fn lock(&self) -> MutexGuard<'_, StoredResultSet> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while all.kept.front().is_some_and(|kept| kept.since.elapsed() >= LIFETIME) {
-            all.remove_oldest();
-        }
+        let mut all = self.0.results.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove_expired(Instant::now());
         all
     }
 
@@ -98,35 +113,105 @@ impl ResultStore {
             .map_err(|err| ToolError::with_cause("the result cannot be stored", err))?;
         let uri = format!("{SCHEME}{:016x}", u64::from_le_bytes(bits));
         let spec = ResourceSpec { uri, bytes: Some(data.len() as u64), ..spec };
-        let caller = caller.clone();
-        let since = Instant::now();
-        let result = StoredResult { caller, spec: spec.clone(), data, since };
+        self.keep(caller, spec.clone(), data, LIFETIME);
+        Ok(spec)
+    }
+
+    /// Keeps the result of `caller` in memory for `time`, or until newer results need its space.
+    fn keep(&self, caller: &Caller, spec: ResourceSpec, data: StoredData, time: Duration) {
+        let until = Instant::now() + time.min(LIFETIME);
+        let result = StoredResult { caller: caller.clone(), spec, data, until };
         let mut all = self.lock();
         all.bytes += result.bytes();
         all.kept.push_back(result);
         while all.bytes > STORE_BYTES_MAX && all.kept.len() > 1 {
             all.remove_oldest();
         }
-        Ok(spec)
     }
 
-    /// Returns the stored result of `caller` with the given id or URI.
-    fn find(&self, caller: &Caller, id: &str) -> Result<(ResourceSpec, StoredData), ToolError> {
+    /// Passes results of `caller`, which were just stored, to the other servers of the fleet, if
+    /// there is one.
+    pub(crate) async fn share(&self, caller: &Caller, stored: Vec<(ResourceSpec, StoredData)>) {
+        let Some(shared) = self.0.shared.get() else { return };
+        for (spec, data) in stored {
+            let (content, is_text) = match data {
+                StoredData::Text(text) => (Bytes::copy_from_slice(text.as_bytes()), true),
+                StoredData::Bytes(bytes) => (bytes, false),
+            };
+            shared.share(caller, SharedResult { spec, content, is_text, keep: LIFETIME }).await;
+        }
+    }
+
+    /// Returns the stored result of `caller` with the given id or URI. Another server of the fleet
+    /// may have stored it.
+    async fn find(
+        &self,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<(ResourceSpec, StoredData), ToolError> {
         let id = id.strip_prefix(SCHEME).unwrap_or(id);
+        if let Some(found) = self.find_here(caller, id) {
+            return Ok(found);
+        }
+        let Some(shared) = self.0.shared.get() else { return Err(unknown_result(id)) };
+        let found = shared.find(caller, &format!("{SCHEME}{id}")).await.map_err(|why| {
+            let message =
+                format!("the result `{id}` is not in the memory of this server, and {why}");
+            ToolError::new(ToolErrorKind::Unavailable, message)
+        })?;
+        let SharedResult { spec, content, is_text, keep } =
+            found.ok_or_else(|| unknown_result(id))?;
+        let data = StoredData::from_content(content, is_text);
+        // So the next part of the result is read from memory.
+        self.keep(caller, spec.clone(), data.clone(), keep);
+        Ok((spec, data))
+    }
+
+    /// Returns the result of `caller` with this id from the memory of this server.
+    fn find_here(&self, caller: &Caller, id: &str) -> Option<(ResourceSpec, StoredData)> {
         let all = self.lock();
-        let found =
-            all.kept.iter().find(|kept| id_in_uri(&kept.spec) == id && kept.caller == *caller);
-        found.map(|kept| (kept.spec.clone(), kept.data.clone())).ok_or_else(|| {
-            let message = format!(
-                "unknown result `{id}`: a result is kept for an hour, or until newer ones need its \
-                 space; call the tool again"
-            );
-            ToolError::new(ToolErrorKind::NotFound, message)
-        })
+        let is_found = |one: &&StoredResult| id_in_uri(&one.spec) == id && one.caller == *caller;
+        let found = all.kept.iter().find(is_found)?;
+        Some((found.spec.clone(), found.data.clone()))
+    }
+
+    /// Returns the entries of all stored results of `caller`, in the order of their URIs.
+    async fn list(&self, caller: &Caller) -> Vec<ResourceSpec> {
+        let mut entries: Vec<_> = {
+            let all = self.lock();
+            let own = all.kept.iter().filter(|kept| kept.caller == *caller);
+            own.map(|kept| kept.spec.clone()).collect()
+        };
+        if let Some(shared) = self.0.shared.get() {
+            entries.extend(shared.list(caller).await);
+        }
+        entries.sort_by(|a, b| a.uri.cmp(&b.uri));
+        entries.dedup_by(|a, b| a.uri == b.uri);
+        entries
     }
 }
 
+fn unknown_result(id: &str) -> ToolError {
+    let message = format!(
+        "unknown result `{id}`: a result is kept for an hour, or until newer ones need its space; \
+         call the tool again"
+    );
+    ToolError::new(ToolErrorKind::NotFound, message)
+}
+
 impl StoredResultSet {
+    /// Removes the results whose time is over at `now`.
+    fn remove_expired(&mut self, now: Instant) {
+        let Self { kept, bytes } = self;
+        kept.retain(|one| {
+            let stays = one.until > now;
+            if !stays {
+                *bytes -= one.bytes();
+            }
+            stays
+        });
+    }
+
     /// Removes the oldest stored result.
     fn remove_oldest(&mut self) {
         if let Some(oldest) = self.kept.pop_front() {
@@ -145,6 +230,17 @@ impl StoredResult {
 }
 
 impl StoredData {
+    /// Creates the data of a result that another server has shared.
+    fn from_content(content: Bytes, is_text: bool) -> Self {
+        if !is_text {
+            return Self::Bytes(content);
+        }
+        match std::str::from_utf8(&content) {
+            Ok(text) => Self::Text(text.into()),
+            Err(_) => Self::Bytes(content),
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),

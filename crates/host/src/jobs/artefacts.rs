@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "the folder is the host's own, outside every root")]
 
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolgate_contract::{
     ArtefactSelection, CallError, JobArtefact, JobId, JobSnapshot, OpenArtefact, OutgoingFile,
     ProducedFile,
@@ -108,21 +108,47 @@ impl ArtefactFileStore {
         })
     }
 
-    /// Opens one of the files of `job` for download, or all of them as a zip.
+    /// Reserves one of the few zip downloads, if the selected files of `job` are sent as a zip.
+    pub(super) fn reserve_zip(
+        &self,
+        job: &JobSnapshot,
+        which: &ArtefactSelection,
+    ) -> Result<Option<OwnedSemaphorePermit>, CallError> {
+        let is_zip = match (which, job.downloads().len()) {
+            (ArtefactSelection::Named(_), _) | (_, 0) | (ArtefactSelection::Main, 1) => false,
+            (ArtefactSelection::All | ArtefactSelection::Main, _) => true,
+        };
+        if !is_zip {
+            return Ok(None);
+        }
+        let permit = self.zip_permits.clone().try_acquire_owned();
+        permit.map(Some).map_err(|_| CallError::Limited {
+            message: format!("too many zip files are being sent (limit {ZIPS_MAX})"),
+            retry_after: ZIP_RETRY,
+        })
+    }
+
+    /// Opens one of the files of `job` for download, or all of them as a zip. `fetched` are files
+    /// that come from a store which several servers share, by name. `zip_permit` comes from
+    /// [`reserve_zip`](Self::reserve_zip).
     pub(super) fn open(
         &self,
         job: &JobSnapshot,
         which: &ArtefactSelection,
+        fetched: &HashMap<String, File>,
+        zip_permit: Option<OwnedSemaphorePermit>,
     ) -> Result<OpenArtefact, CallError> {
         let downloads = job.downloads();
         match (which, downloads.as_slice()) {
             (ArtefactSelection::Named(name), all) => {
                 let artefact = all.iter().find(|artefact| artefact.name == *name);
-                self.open_one(job, artefact.ok_or_else(|| no_file(job, name))?)
+                self.open_one(job, artefact.ok_or_else(|| no_file(job, name))?, fetched)
             }
             (ArtefactSelection::All | ArtefactSelection::Main, []) => Err(no_files(job)),
-            (ArtefactSelection::Main, [only]) => self.open_one(job, only),
-            (ArtefactSelection::All | ArtefactSelection::Main, all) => self.open_zip(job, all),
+            (ArtefactSelection::Main, [only]) => self.open_one(job, only, fetched),
+            (ArtefactSelection::All | ArtefactSelection::Main, all) => {
+                self.open_zip(job, all, fetched, zip_permit)
+            }
         }
     }
 
@@ -130,6 +156,7 @@ impl ArtefactFileStore {
         &self,
         job: &JobSnapshot,
         artefact: &JobArtefact,
+        fetched: &HashMap<String, File>,
     ) -> Result<OpenArtefact, CallError> {
         let missing = |err| CallError::NotFound {
             message: format!(
@@ -138,7 +165,7 @@ impl ArtefactFileStore {
             ),
         };
         let file = OutgoingFile {
-            handle: Arc::new(self.open_content(job, artefact).map_err(missing)?),
+            handle: Arc::new(self.open_content(job, artefact, fetched).map_err(missing)?),
             bytes: artefact.bytes,
             media_type: artefact.media_type.clone(),
             guard: None,
@@ -147,9 +174,17 @@ impl ArtefactFileStore {
     }
 
     /// Opens the content of one of the stored files of `job`.
-    fn open_content(&self, job: &JobSnapshot, artefact: &JobArtefact) -> io::Result<File> {
+    fn open_content(
+        &self,
+        job: &JobSnapshot,
+        artefact: &JobArtefact,
+        fetched: &HashMap<String, File>,
+    ) -> io::Result<File> {
         let Some(printed) = job.printed_download() else {
-            return File::open(self.job_folder(job.id).join(&artefact.name));
+            return match fetched.get(&artefact.name) {
+                Some(file) => file.try_clone(),
+                None => self.open_stored(job.id, &artefact.name),
+            };
         };
         let file = tempfile::tempfile()?;
         file.write_all_at(printed.as_bytes(), 0)?;
@@ -160,13 +195,10 @@ impl ArtefactFileStore {
         &self,
         job: &JobSnapshot,
         downloads: &[JobArtefact],
+        fetched: &HashMap<String, File>,
+        permit: Option<OwnedSemaphorePermit>,
     ) -> Result<OpenArtefact, CallError> {
-        let place =
-            self.zip_permits.clone().try_acquire_owned().map_err(|_| CallError::Limited {
-                message: format!("too many zip files are being sent (limit {ZIPS_MAX})"),
-                retry_after: ZIP_RETRY,
-            })?;
-        let permit: Arc<dyn Any + Send + Sync> = Arc::new(place);
+        let permit: Arc<dyn Any + Send + Sync> = Arc::new(permit);
         let zipped = move || -> io::Result<OutgoingFile> {
             // It is missing if no job has left a file yet.
             DirBuilder::new().mode(0o700).recursive(true).create(&self.folder)?;
@@ -177,7 +209,7 @@ impl ArtefactFileStore {
                     .compression_method(CompressionMethod::Stored)
                     .large_file(artefact.bytes > u64::from(u32::MAX) / 2);
                 zip.start_file(&artefact.name, options)?;
-                io::copy(&mut self.open_content(job, artefact)?, &mut zip)?;
+                io::copy(&mut self.open_content(job, artefact, fetched)?, &mut zip)?;
             }
             let file = zip.finish()?;
             let bytes = file.metadata()?.len();
@@ -189,6 +221,21 @@ impl ArtefactFileStore {
             cause: err.to_string(),
         };
         Ok(OpenArtefact { name: format!("{}.zip", job.id), file: zipped().map_err(failed)? })
+    }
+
+    /// Opens a file of the job `id` that is stored in the folder.
+    pub(super) fn open_stored(&self, id: JobId, name: &str) -> io::Result<File> {
+        File::open(self.job_folder(id).join(name))
+    }
+
+    /// Removes the stored file `name` of the job `id`, and the folder of the job if it is empty
+    /// then.
+    pub(super) fn remove_one(&self, id: JobId, name: &str) -> io::Result<()> {
+        let folder = self.job_folder(id);
+        fs::remove_file(folder.join(name))?;
+        // Other files of the job may be left.
+        let _ = fs::remove_dir(folder);
+        Ok(())
     }
 
     /// Returns the jobs that have a folder for their files.
@@ -234,7 +281,7 @@ fn media_type(name: &str) -> String {
 ///
 /// # Errors
 /// The file is longer than `room` bytes.
-fn copy_all(from: &File, to: &File, room: u64) -> io::Result<u64> {
+pub(super) fn copy_all(from: &File, to: &File, room: u64) -> io::Result<u64> {
     let mut piece = vec![0; PIECE_BYTES];
     let mut done = 0;
     loop {

@@ -403,7 +403,10 @@ impl JobService {
     ) -> Result<OpenArtefact, CallError> {
         let job = self.get(Some(caller), id).await?;
         let files = self.0.files.clone();
-        let opened = spawn_blocking(move || files.open(&job, &which)).await;
+        let zip_permit = files.reserve_zip(&job, &which)?;
+        // Boxed: every request would reserve space for it.
+        let fetched = Box::pin(self.0.fetch_files(&job, &which)).await?;
+        let opened = spawn_blocking(move || files.open(&job, &which, &fetched, zip_permit)).await;
         opened.map_err(|err| CallError::Failed {
             message: "the file could not be opened".to_owned(),
             cause: err.to_string(),

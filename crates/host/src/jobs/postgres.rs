@@ -19,6 +19,8 @@ mod rates;
 mod report;
 mod status;
 mod credentials;
+mod files;
+mod results;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,9 +29,7 @@ use jiff::Timestamp;
 use toolgate_contract::{
     BoxFuture, Caller, ClientAnswers, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot,
 };
-use toolgate_postgres::{
-    PostgresAddress, PostgresConnectionPool, PostgresError, SharedPostgresPool,
-};
+use toolgate_postgres::{PostgresConnectionPool, PostgresError, SharedPostgresPool};
 
 use super::store::{
     AdoptedJobs, AdoptionFilter, JobClaim, JobEnd, JobOwnerRequest, JobStore, JobStoreError,
@@ -40,9 +40,10 @@ use crate::limits::{RateBucket, RateGrant};
 use changes::StoreChangeChannel;
 pub use credentials::{FleetCredential, FleetCredentialLock, FleetCredentials};
 use failures::FailedDatabaseWrite;
+pub(super) use files::{ContentSharingError, SharedContentStore};
 use known_runs::{ServerJobRuns, SharedRuns};
 use lease::{FleetServerRow, LeaseRenewalTask, ServerLease};
-pub use profile::{FleetServerKind, FleetServerProfile, SettingsDigests};
+pub use profile::{FleetServerKind, FleetServerProfile, PostgresStoreSettings, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
 pub use status::{FleetServerStatus, FleetStatus};
 
@@ -62,30 +63,6 @@ const UNSETTLED_PAUSE: Duration = Duration::from_secs(2);
 /// Number of jobs that are removed in one statement.
 const REMOVE_STEP: usize = 50;
 
-/// Settings of a job store in PostgreSQL.
-#[derive(Debug, Clone)]
-pub struct PostgresStoreSettings {
-    /// Address of the database.
-    pub address: PostgresAddress,
-    /// Name of the workspace. All servers with the same workspace name share their jobs.
-    pub workspace: String,
-    /// Time for which a server's lease is valid. If a server does not renew it in time, others take
-    /// over its jobs that may run again.
-    pub lease: Duration,
-    /// Time after the end of a lease from which jobs that may not run twice count as interrupted.
-    pub lost_after: Duration,
-    /// Name and kind of this server, and digests of its settings.
-    pub profile: FleetServerProfile,
-}
-
-impl PostgresStoreSettings {
-    /// Returns the time after a renewal of the lease for which no other server takes over this
-    /// server's jobs.
-    pub(super) fn trusted_time(&self) -> Duration {
-        lease::trusted_time(self.lease)
-    }
-}
-
 /// A job store in a PostgreSQL database.
 ///
 /// A write whose connection breaks has an unknown outcome. The store then looks at the tables
@@ -98,6 +75,7 @@ pub struct PostgresStore {
     runs: SharedRuns,
     /// Time of the last check of all waiting jobs.
     waiting_checked: Mutex<Instant>,
+    files: Arc<SharedContentStore>,
 }
 
 /// Runs `$work` with the client `$client` of a connection of the pool. The error is a
@@ -127,7 +105,8 @@ impl PostgresStore {
     /// # Errors
     /// The database is unavailable, refuses this user, or was set up by a newer toolgate.
     pub async fn open(settings: PostgresStoreSettings, mark: u64) -> Result<Self, JobStoreError> {
-        let PostgresStoreSettings { address, workspace, lease, lost_after, profile } = settings;
+        let PostgresStoreSettings { address, workspace, lease, lost_after, files, profile } =
+            settings;
         let pool =
             Arc::new(PostgresConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT));
         let mut lent = pool.acquire().await?;
@@ -148,7 +127,14 @@ impl PostgresStore {
         let runs = SharedRuns::default();
         let changes = StoreChangeChannel::start(&pool, &lease.server, runs.clone());
         let waiting_checked = Mutex::new(Instant::now());
-        Ok(Self { pool, lease, _renewals: renewals, changes, runs, waiting_checked })
+        let name = &lease.server.workspace;
+        let files = Arc::new(SharedContentStore::new(pool.clone(), name, files.as_deref()));
+        Ok(Self { pool, lease, _renewals: renewals, changes, runs, waiting_checked, files })
+    }
+
+    /// Returns the store of files and results that the servers share.
+    pub(super) fn files(&self) -> Arc<SharedContentStore> {
+        self.files.clone()
     }
 
     fn lock_runs(&self) -> MutexGuard<'_, ServerJobRuns> {
@@ -372,6 +358,10 @@ impl PostgresStore {
                 Err(_) => return Ok(removed),
             }
         }
+        self.files.remove_expired().await.or_else(|err| match removed.is_empty() {
+            true => Err(err),
+            false => Ok(()),
+        })?;
         Ok(removed)
     }
 }

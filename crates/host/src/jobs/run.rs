@@ -143,6 +143,7 @@ impl JobServiceState {
             return self.end_interrupted(store, &live, &tool, started.caller).await;
         }
         live.set_repeatable(self.may_run_again(&tool));
+        let attempt = started.attempt;
         let (outcome, pump) = self.run_call(store, &live, started, slot).await;
         let stopping = self.stopping.is_cancelled() || live.is_stopped_here();
         let outcome = match outcome {
@@ -160,7 +161,7 @@ impl JobServiceState {
             return self.unregister(&live);
         }
         let outcome = if cut_short { Err(CallError::Interrupted) } else { outcome };
-        let end = self.collect_end(&live, outcome, &pump).await;
+        let end = self.collect_end(&live, attempt, outcome, &pump).await;
         self.store_end(store, &live, end).await;
     }
 
@@ -213,11 +214,13 @@ impl JobServiceState {
         (outcome, pump)
     }
 
-    /// Copies the job's files to the folder of the job store. Returns the data to store as the end
-    /// of the job: its final state, outcome, files and remaining events.
+    /// Copies the job's files to the folder of the job store, and to the store of a fleet. Returns
+    /// the data to store as the end of the job: its final state, outcome, files and remaining
+    /// events.
     async fn collect_end(
         &self,
         live: &UnfinishedJob,
+        attempt: u32,
         outcome: Result<ToolOutput, CallError>,
         pump: &JobEventForwarder,
     ) -> JobEnd {
@@ -226,8 +229,10 @@ impl JobServiceState {
         if !produced.is_empty() {
             let files = self.files.clone();
             let id = live.id;
-            let (kept, lost) =
+            let (kept, mut lost) =
                 spawn_blocking(move || files.store(id, produced)).await.unwrap_or_default();
+            // Boxed: few jobs leave files, and every job would reserve space for it.
+            lost.extend(Box::pin(self.share_files(id, attempt, &kept)).await);
             let now = Timestamp::now();
             let lost = lost
                 .into_iter()

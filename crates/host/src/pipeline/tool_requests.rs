@@ -99,7 +99,7 @@ impl GatedRequest for ToolRunRequest {
         if entry.tool().is_too_long(ctx, &output) {
             // A secret cut in two would match in neither part, so redact before cutting.
             gate.secrets.redact_value(&mut output);
-            output = entry.tool().shorten(ctx, output)?;
+            output = entry.tool().shorten(ctx, output).await?;
         }
         Ok(output)
     }

@@ -18,6 +18,7 @@ fn hosts_of_two_machines(server: &Server) -> [TestHost; 2] {
             workspace: "workspace".to_owned(),
             lease: Duration::from_secs(30),
             lost_after: Duration::from_secs(300),
+            files: None,
             profile: FleetServerProfile::default(),
         }));
         parts.build()

@@ -40,7 +40,9 @@ pub(crate) fn secret_paths(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
     let keys = key_file::path(&config.server)?;
     let tls = config.server.tls_key.as_ref().map(PathBuf::from);
     let sessions = config.server.session_key.as_ref().map(PathBuf::from);
-    Ok([state_folder(), key, keys, tls, sessions].into_iter().flatten().collect())
+    // It has files of all callers' jobs.
+    let shared = config.fleet.files.as_ref().map(PathBuf::from);
+    Ok([state_folder(), key, keys, tls, sessions, shared].into_iter().flatten().collect())
 }
 
 /// Returns the destination of the audit log: a file, standard error or none.

@@ -83,6 +83,9 @@ impl PreparedWorkspace {
         let writable = own.into_iter().flatten().chain(jobs).chain(cache).chain(parents);
         let writable: Vec<_> = writable.collect();
         writable.iter().for_each(|folder| create_folder(folder));
+        // It is not created: without it, the shared file system is not mounted.
+        let shared = config.fleet.files.as_ref().map(PathBuf::from);
+        let writable = writable.into_iter().chain(shared);
         let writes = [resolve_links(&self.root), std::env::temp_dir()].into_iter().chain(writable);
 
         // Watch the parent folders: a replaced file is a new file in the same folder.

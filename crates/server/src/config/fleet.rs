@@ -1,6 +1,6 @@
 //! Settings of jobs that servers on several machines share.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -23,6 +23,11 @@ pub struct FleetSection {
     /// Name of the workspace in the database. By default, the name is the path of the served
     /// folder. Servers that serve the same files under different paths need the same name.
     pub workspace: Option<String>,
+    /// Folder that all machines of the fleet share, such as a network file system, as an absolute
+    /// path. The folder must exist. Servers store files of jobs and long results there that are
+    /// larger than 16 MiB. Smaller ones are in the database. By default, only the server that ran a
+    /// job has its larger files.
+    pub files: Option<String>,
     /// Time in milliseconds after which other servers take over the jobs of a server that lost its
     /// connection to the database. They run its waiting jobs, and run jobs of idempotent tools
     /// again.
@@ -48,6 +53,7 @@ impl Default for FleetSection {
             url: None,
             password_env: "PGPASSWORD".to_owned(),
             workspace: None,
+            files: None,
             lease_ms: 30_000,
             lost_ms: 300_000,
             kind: FleetServerKind::Server,
@@ -71,7 +77,13 @@ impl FleetSection {
         if lost_ms > 86_400_000 {
             return Err(format!("fleet.lost_ms is {lost_ms}; it must be from 0 to 86400000"));
         }
-        Ok(())
+        match &self.files {
+            Some(files) if !Path::new(files).is_absolute() => Err(format!(
+                "fleet.files is `{files}`; write an absolute path (a relative path would be in the \
+                 workspace, where tools can write)"
+            )),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Reads the database password from the environment. `variable` looks up an environment
@@ -93,6 +105,7 @@ impl FleetSection {
             workspace: workspace.unwrap_or_else(|| root.to_string_lossy().into_owned()),
             lease: Duration::from_millis(self.lease_ms),
             lost_after: Duration::from_millis(self.lost_ms),
+            files: self.files.as_ref().map(PathBuf::from),
             profile: FleetServerProfile {
                 name: machine_name(),
                 kind: self.kind,
@@ -134,6 +147,12 @@ mod tests {
             "fleet.url does not start with `postgresql://` or `postgres://`",
         );
         check("lease_ms = 10", "fleet.lease_ms is 10; it must be from 1000 to 600000");
+        check("files = '/mnt/shared'", "valid");
+        check(
+            "files = 'shared'",
+            "fleet.files is `shared`; write an absolute path (a relative path would be in the \
+             workspace, where tools can write)",
+        );
         check("lost_ms = 86400001", "fleet.lost_ms is 86400001; it must be from 0 to 86400000");
     }
 

@@ -26,6 +26,7 @@ mod cli;
 mod jobs;
 mod shared_jobs;
 mod fleet;
+mod fleet_files;
 mod zyra;
 mod commands;
 mod sandbox;

@@ -61,9 +61,14 @@ impl ResultStore {
         tool: &ToolId,
         output: ToolOutput,
         budget: ResultSizeBudget,
-    ) -> Result<ToolOutput, ToolError> {
-        let mut cut =
-            ResultTruncator { results: self, caller: &ctx.caller, tool, notes: Vec::new() };
+    ) -> Result<CutResult, ToolError> {
+        let mut cut = ResultTruncator {
+            results: self,
+            caller: &ctx.caller,
+            tool,
+            notes: Vec::new(),
+            stored: Vec::new(),
+        };
         let mut output = cut.cut_texts(output, budget)?;
         cut.cut_media(&mut output.content, budget.media_bytes)?;
         if !cut.notes.is_empty() {
@@ -74,8 +79,16 @@ impl ResultStore {
             let notes = output.text.note.into_iter().chain(cut.notes);
             output.text.note = Some(notes.collect::<Vec<_>>().join("\n"));
         }
-        Ok(output)
+        Ok(CutResult { output, stored: cut.stored })
     }
+}
+
+/// A tool's result after it was cut to its budget.
+pub(crate) struct CutResult {
+    /// The part of the result that is sent.
+    pub(crate) output: ToolOutput,
+    /// Entries and data of the parts that were stored.
+    pub(crate) stored: Vec<(ResourceSpec, StoredData)>,
 }
 
 /// A tool's result that is being cut to its budget.
@@ -85,6 +98,8 @@ struct ResultTruncator<'a> {
     tool: &'a ToolId,
     /// Notes in the result on the stored parts.
     notes: Vec<String>,
+    /// Entries and data of the stored parts.
+    stored: Vec<(ResourceSpec, StoredData)>,
 }
 
 /// The parts of a result's text that will be left out.
@@ -279,12 +294,14 @@ impl ResultTruncator<'_> {
         Ok(())
     }
 
-    fn store(&self, media_type: &str, data: StoredData) -> Result<ResourceSpec, ToolError> {
+    fn store(&mut self, media_type: &str, data: StoredData) -> Result<ResourceSpec, ToolError> {
         // No valid media type is this long.
         let media_type = if media_type.len() > NAME_MAX { OCTETS } else { media_type };
         let spec =
             ResourceSpec::new("", format!("result of {}", self.tool)).with_media_type(media_type);
-        self.results.store(self.caller, spec, data)
+        let spec = self.results.store(self.caller, spec, data.clone())?;
+        self.stored.push((spec.clone(), data));
+        Ok(spec)
     }
 }
 

@@ -87,7 +87,7 @@ impl Tool for ReadStoredResult {
         input: ReadStoredResultInput,
     ) -> Result<StoredResultPart, ToolError> {
         let ReadStoredResultInput { id, offset, bytes, find, fields } = input;
-        let text = match self.0.find(&ctx.caller, &id)? {
+        let text = match self.0.find(&ctx.caller, &id).await? {
             (_, StoredData::Text(text)) => text,
             (spec, StoredData::Bytes(_)) => {
                 let media_type = spec.media_type.as_deref().unwrap_or("binary");

@@ -32,14 +32,12 @@ impl ResourceSource for StoredResults {
         after: Option<&'a str>,
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
-        let all = self.results.lock();
-        let own = all.kept.iter().filter(|kept| kept.caller == ctx.caller);
-        let mut own: Vec<_> = own.map(|kept| kept.spec.clone()).collect();
-        drop(all);
-        own.sort_by(|a, b| a.uri.cmp(&b.uri));
-        own.retain(|one| after.is_none_or(|after| one.uri.as_str() > after));
-        own.truncate(at_most);
-        Box::pin(async { Ok(own) })
+        Box::pin(async move {
+            let mut own = self.results.list(&ctx.caller).await;
+            own.retain(|one| after.is_none_or(|after| one.uri.as_str() > after));
+            own.truncate(at_most);
+            Ok(own)
+        })
     }
 
     fn templates(&self) -> Vec<ResourceTemplate> {
@@ -53,7 +51,7 @@ impl ResourceSource for StoredResults {
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
         Box::pin(async move {
-            let (spec, data) = self.results.find(&ctx.caller, uri)?;
+            let (spec, data) = self.results.find(&ctx.caller, uri).await?;
             let media_type = spec.media_type.unwrap_or_default();
             Ok(vec![match data {
                 StoredData::Text(text) => ResourceContents::text(uri, media_type, &*text),

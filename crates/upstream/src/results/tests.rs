@@ -1,11 +1,13 @@
 //! Tests of cutting results and of reading stored results.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, Caller, ContentBlock, ContentBody, MetaFields, ResourceContents, ResourceData,
-    ResultText, Tool, ToolContext, ToolError, ToolId, ToolOutput,
+    BoxFuture, CallEnding, Caller, ContentBlock, ContentBody, MetaFields, ResourceContents,
+    ResourceData, ResourceSpec, ResultText, SharedResult, SharedResultStore, Tool, ToolContext,
+    ToolError, ToolErrorKind, ToolId, ToolOutput,
 };
 
 use super::reading::{
@@ -25,7 +27,10 @@ fn ctx(name: &str) -> ToolContext {
 /// Cuts the result `output` for the caller Ann.
 fn cut(results: &ResultStore, output: ToolOutput, budget: ResultSizeBudget) -> ToolOutput {
     let tool = ToolId::new("a.b").expect("an id");
-    results.cut(&ctx("ann"), &tool, output, budget).expect("it is stored")
+    let Ok(cut) = results.cut(&ctx("ann"), &tool, output, budget) else {
+        panic!("it is not stored");
+    };
+    cut.output
 }
 
 /// Returns a result without a structured value.
@@ -337,4 +342,77 @@ fn names_and_media_types_count_towards_the_store_limit() {
     let size = |one: &super::StoredResult| one.spec.media_type.as_ref().map_or(0, String::len);
     assert!(all.kept.iter().map(size).sum::<usize>() < 10_000);
     assert_eq!(all.bytes, all.kept.iter().map(super::StoredResult::bytes).sum::<usize>());
+}
+
+/// A store in memory that several servers share, and that may be unavailable.
+#[derive(Default)]
+struct SharedMemory {
+    results: Mutex<Vec<(Caller, SharedResult)>>,
+    is_away: Mutex<bool>,
+}
+
+impl SharedResultStore for SharedMemory {
+    fn share<'a>(&'a self, caller: &'a Caller, result: SharedResult) -> BoxFuture<'a, ()> {
+        self.results.lock().expect("no panic").push((caller.clone(), result));
+        Box::pin(async {})
+    }
+
+    fn find<'a>(
+        &'a self,
+        caller: &'a Caller,
+        uri: &'a str,
+    ) -> BoxFuture<'a, Result<Option<SharedResult>, String>> {
+        if *self.is_away.lock().expect("no panic") {
+            return Box::pin(async { Err("the database is away".to_owned()) });
+        }
+        let all = self.results.lock().expect("no panic");
+        let found = all.iter().find(|(owner, one)| owner == caller && one.spec.uri == uri);
+        let found = found.map(|(_, one)| one.clone());
+        Box::pin(async { Ok(found) })
+    }
+
+    fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Vec<ResourceSpec>> {
+        let all = self.results.lock().expect("no panic");
+        let own = all.iter().filter(|(owner, _)| owner == caller);
+        let own: Vec<_> = own.map(|(_, one)| one.spec.clone()).collect();
+        Box::pin(async { own })
+    }
+}
+
+#[tokio::test]
+async fn a_shared_result_is_found_at_another_server_and_an_outage_is_reported() {
+    let shared = Arc::new(SharedMemory::default());
+    let [first, second] = [(); 2].map(|()| {
+        let results = ResultStore::default();
+        results.share_through(shared.clone());
+        results
+    });
+    let whole = long().text.body;
+    let picture = vec![ContentBlock::image("image/png", vec![7; 2000])];
+    let output = ToolOutput { content: picture, ..long() };
+    let Ok(cut) = first.cut(&ctx("ann"), &ToolId::new("a.b").expect("an id"), output, BUDGET)
+    else {
+        panic!("it is not stored");
+    };
+    first.share(&ctx("ann").caller, cut.stored).await;
+    let uris = links(&cut.output);
+    assert_eq!(uris.len(), 2);
+    let entries = second.resources().list(&ctx("ann"), None, 10).await.expect("a list");
+    assert_eq!(entries.len(), 2);
+    let texts = entries.iter().find(|entry| entry.media_type.as_deref() == Some("text/plain"));
+    let uri = &texts.expect("a text").uri;
+    assert_eq!(text(&second, uri).await.0, whole);
+    let media = uris.iter().find(|one| *one != uri).expect("a picture");
+    let ResourceContents { held, .. } = stored(&second, media).await;
+    assert!(matches!(&held, ResourceData::Bytes(bytes) if bytes.0 == vec![7; 2000]), "{held:?}");
+    assert!(second.resources().read(&ctx("bob"), uri).await.is_err());
+
+    *shared.is_away.lock().expect("no panic") = true;
+    assert_eq!(text(&second, uri).await.0, whole, "it is in memory now");
+    let refused = read(&second, json!({ "id": "another" })).await.err().expect("it is away");
+    assert!(matches!(refused.fault, ToolErrorKind::Unavailable), "{refused:?}");
+    assert_eq!(
+        refused.message,
+        "the result `another` is not in the memory of this server, and the database is away"
+    );
 }

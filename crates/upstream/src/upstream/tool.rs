@@ -13,7 +13,7 @@ use toolgate_dialects::mcp::upstream::{parse_icons, parse_meta, parse_output};
 use crate::listing::UpstreamCallProperties;
 use crate::names;
 use crate::pins::ServedUpstreamTool;
-use crate::results::{ResultSizeBudget, ResultStore};
+use crate::results::{CutResult, ResultSizeBudget, ResultStore};
 use crate::settings::UpstreamLimits;
 use crate::upstream::call_driver::CallDrivingOutcome;
 use crate::upstream::schema_repair::{repair_input_schema, repair_schema};
@@ -240,8 +240,19 @@ impl AnyTool for UpstreamTool {
         self.budget_of(ctx).is_exceeded_by(output)
     }
 
-    fn shorten(&self, ctx: &ToolContext, output: ToolOutput) -> Result<ToolOutput, ToolError> {
-        self.results.cut(ctx, &self.spec.id, output, self.budget_of(ctx))
+    fn shorten<'a>(
+        &'a self,
+        ctx: &'a ToolContext,
+        output: ToolOutput,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            let budget = self.budget_of(ctx);
+            let CutResult { output, stored } =
+                self.results.cut(ctx, &self.spec.id, output, budget)?;
+            // The caller may read the stored parts at another server of the fleet at once.
+            self.results.share(&ctx.caller, stored).await;
+            Ok(output)
+        })
     }
 }
 

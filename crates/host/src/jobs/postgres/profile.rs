@@ -1,6 +1,39 @@
-//! Describes a server of a fleet to people: its name, its kind and the digests of its settings.
+//! Settings of the job store in PostgreSQL, and the description of a server for people: its name, its
+//! kind and the digests of its settings.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use toolgate_postgres::PostgresAddress;
+
+use super::lease;
+
+/// Settings of a job store in PostgreSQL.
+#[derive(Debug, Clone)]
+pub struct PostgresStoreSettings {
+    /// Address of the database.
+    pub address: PostgresAddress,
+    /// Name of the workspace. All servers with the same workspace name share their jobs.
+    pub workspace: String,
+    /// Time for which a server's lease is valid. If a server does not renew it in time, others take
+    /// over its jobs that may run again.
+    pub lease: Duration,
+    /// Time after the end of a lease from which jobs that may not run twice count as interrupted.
+    pub lost_after: Duration,
+    /// Folder that all machines share, for files and results that are too large for the database.
+    pub files: Option<PathBuf>,
+    /// Name and kind of this server, and digests of its settings.
+    pub profile: FleetServerProfile,
+}
+
+impl PostgresStoreSettings {
+    /// Returns the time after a renewal of the lease for which no other server takes over this
+    /// server's jobs.
+    pub(in crate::jobs) fn trusted_time(&self) -> Duration {
+        lease::trusted_time(self.lease)
+    }
+}
 
 /// Name, kind and settings of a server, for `toolgate fleet`.
 #[derive(Debug, Clone, Default)]

@@ -6,7 +6,8 @@ use toolgate_postgres::PostgresError;
 
 /// SQL scripts that migrate the tables. Each one migrates the version equal to its index to the
 /// next version.
-const MIGRATIONS: [&str; 2] = [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
+const MIGRATIONS: [&str; 3] =
+    [include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
 /// Version of the tables that another toolgate must know at least, so that it can use the tables
 /// that this toolgate creates.
 const MIN_VERSION: i32 = 2;

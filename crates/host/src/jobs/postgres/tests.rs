@@ -2,13 +2,14 @@
 
 mod claim_order;
 mod late_writes;
+mod shared_contents;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 use toolgate_contract::JobState;
-use toolgate_postgres::DatabasePassword;
+use toolgate_postgres::{DatabasePassword, PostgresAddress};
 
 use super::*;
 use crate::database_server::Server;
@@ -23,12 +24,14 @@ struct DatabasePlace {
     server: Arc<Server>,
     database: String,
     workspace: String,
+    /// Folder that the servers share, if any.
+    files: Option<std::path::PathBuf>,
 }
 
 impl DatabasePlace {
     fn start() -> Self {
         let (database, workspace) = ("postgres".to_owned(), "first".to_owned());
-        Self { server: Arc::new(Server::start()), database, workspace }
+        Self { server: Arc::new(Server::start()), database, workspace, files: None }
     }
 
     fn url(&self) -> String {
@@ -38,7 +41,7 @@ impl DatabasePlace {
     /// Returns another workspace in the same database.
     fn other_workspace(&self) -> Self {
         let (server, database) = (self.server.clone(), self.database.clone());
-        Self { server, database, workspace: "second".to_owned() }
+        Self { server, database, workspace: "second".to_owned(), files: None }
     }
 
     /// Opens the job store as one more server with the given `lease`.
@@ -56,7 +59,9 @@ impl DatabasePlace {
         let address = address.expect("an address");
         let workspace = self.workspace.clone();
         let profile = FleetServerProfile::default();
-        let settings = PostgresStoreSettings { address, workspace, lease, lost_after, profile };
+        let files = self.files.clone();
+        let settings =
+            PostgresStoreSettings { address, workspace, lease, lost_after, files, profile };
         PostgresStore::open(settings, 7).await
     }
 
@@ -77,7 +82,7 @@ impl StorePlace for DatabasePlace {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let database = format!("database_{}", NEXT.fetch_add(1, Ordering::Relaxed));
         self.server.run(&format!("create database {database}"));
-        Self { server: self.server.clone(), database, workspace: "first".to_owned() }
+        Self { server: self.server.clone(), database, workspace: "first".to_owned(), files: None }
     }
 }
 
@@ -270,11 +275,11 @@ async fn jobs_of_another_workspace_are_neither_seen_nor_taken_over() {
 async fn a_database_of_a_newer_toolgate_is_refused() {
     let place = DatabasePlace::start();
     drop(place.open_long().await);
-    place.server.run("update toolgate_fleet.schema_version set number = 7, min_version = 3");
+    place.server.run("update toolgate_fleet.schema_version set number = 7, min_version = 4");
     let url = place.server.url();
     let refused = place.try_open(&url, LEASE_WAIT, LEASE_WAIT).await.err().expect("it is refused");
     let refused = refused.to_string();
-    assert!(refused.contains("newer toolgate (job schema 7; this one supports 2)"), "{refused}");
+    assert!(refused.contains("newer toolgate (job schema 7; this one supports 3)"), "{refused}");
     // As if the newer toolgate could share its tables with this one.
     place.server.run("update toolgate_fleet.schema_version set min_version = 2");
     let store = place.try_open(&url, LEASE_WAIT, LEASE_WAIT).await.expect("a store");
@@ -520,6 +525,7 @@ async fn a_credential_is_shared_and_locked_by_one_server_at_a_time() {
             workspace: "first".to_owned(),
             lease: LEASE_WAIT,
             lost_after: LEASE_WAIT,
+            files: None,
             profile: FleetServerProfile::default(),
         })
     };

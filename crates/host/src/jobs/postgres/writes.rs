@@ -473,6 +473,8 @@ pub(super) async fn remove_jobs(
                event AS (DELETE FROM toolgate_fleet.events WHERE job IN (SELECT id FROM gone)), \
                input AS (DELETE FROM toolgate_fleet.inputs WHERE job IN (SELECT id FROM gone)), \
                request AS (DELETE FROM toolgate_fleet.requests \
+               WHERE job IN (SELECT id FROM gone)), \
+               file AS (UPDATE toolgate_fleet.files SET until = now() \
                WHERE job IN (SELECT id FROM gone)) \
                SELECT id FROM gone ORDER BY id";
     let rows = client.query_typed(sql, &[(&keys as _, Type::BYTEA_ARRAY)]).await?;

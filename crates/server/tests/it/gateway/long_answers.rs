@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{stdio, text, with_odd};
-use crate::support::Client;
+use super::{launch, stdio, text, with_odd};
+use crate::search_engines::server::Server as Database;
+use crate::support::{Client, MODERN};
 
 /// Returns rows of about 400 KB as JSON, more than one result shows.
 fn rows() -> Value {
@@ -149,4 +150,28 @@ fn a_secret_at_a_cut_is_redacted_in_every_piece() {
     let [(uri, _)] = &links(&cut)[..] else { panic!("{cut}") };
     let full = read_stored(&mut client, uri)["text"].as_str().unwrap().to_owned();
     assert!(full.contains("x[redacted]y") && !full.contains("correct"));
+}
+
+#[test]
+fn a_long_result_is_read_at_another_server_of_a_fleet_as_long_as_the_database_answers() {
+    let mut database = Database::start();
+    let workspace = with_odd("");
+    let client = || Client::http(launch(&workspace).set("fleet_url", database.url()), MODERN);
+    let [mut first, mut second] = [client(), client()];
+    let cut = first.call("odd_huge", json!({}));
+    let [(uri, _)] = &links(&cut)[..] else { panic!("{cut}") };
+    let part = json!({ "id": uri, "offset": 1_000_000, "bytes": 100 });
+    let read = second.call("results_read", part.clone());
+    assert!(text(&read).contains(&"x".repeat(100)), "{read}");
+    let whole = read_stored(&mut second, uri);
+    assert_eq!(whole["text"].as_str().map(str::len), Some(3 << 20));
+    let unknown = json!({ "id": "0123456789abcdef" });
+    let refused = second.call("results_read", unknown.clone());
+    assert!(refused.to_string().contains("unknown result `0123456789abcdef`"), "{refused}");
+    database.stop();
+    let refused = second.call("results_read", unknown);
+    let why = "`0123456789abcdef` is not in the memory of this server, and";
+    assert!(refused.to_string().contains(why), "{refused}");
+    let read = first.call("results_read", part);
+    assert!(text(&read).contains(&"x".repeat(100)), "{read}");
 }

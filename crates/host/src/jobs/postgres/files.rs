@@ -1,0 +1,563 @@
+//! Shares contents among the servers of a fleet: files of jobs, and long results.
+//!
+//! A content of up to 16 MiB is in the database, a larger one in the folder `fleet.files`. Each
+//! content has a row in the database. In the folder, a content is written between two changes of
+//! its row, so that no content lacks a row. A server marks a row before it removes the content.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, GenericClient};
+use toolgate_contract::JobId;
+use toolgate_postgres::{PostgresError, PostgresFailure, SharedPostgresPool};
+
+use super::reads::id_bytes;
+use super::results::SharedResultRow;
+use crate::jobs::shared_folder::SharedFolder;
+use crate::jobs::store::JobStoreError;
+
+/// Largest content that is stored in the database, in bytes.
+const DATABASE_BYTES_MAX: u64 = 16 << 20;
+/// Number of bytes of a content that are stored in one row.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Maximum number of contents that are read or written at once, so that they leave connections for
+/// the jobs.
+const TRANSFERS_MAX: usize = 2;
+/// Longest wait until fewer contents are read or written.
+const TRANSFER_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Longest time in which a content is written to the database.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum number of expired contents that are removed in one statement, so that it ends in time.
+const REMOVE_STEP: i64 = 20;
+
+/// Id of a shared content: a digest of what the content belongs to.
+pub(super) type SharedContentId = [u8; 16];
+
+/// Contents that the servers of a fleet share.
+pub(in crate::jobs) struct SharedContentStore {
+    pub(super) pool: SharedPostgresPool,
+    pub(super) workspace: String,
+    /// Folder for large contents, if the settings name one.
+    folder: Option<SharedFolder>,
+    transfers: Semaphore,
+    /// Number of bytes of results that this server has stored since it last removed old ones.
+    pub(super) new_result_bytes: AtomicU64,
+}
+
+/// The reason why a content is not shared.
+#[derive(Debug)]
+pub(in crate::jobs) enum ContentSharingError {
+    /// The database does not answer. A later try may succeed.
+    Unavailable(JobStoreError),
+    /// The content cannot be stored, for this reason.
+    Refused(String),
+}
+
+impl From<PostgresFailure> for ContentSharingError {
+    fn from(failure: PostgresFailure) -> Self {
+        match failure {
+            PostgresFailure::Unavailable(_) => Self::Unavailable(failure.into()),
+            PostgresFailure::Incomplete { .. }
+            | PostgresFailure::Damaged { .. }
+            | PostgresFailure::Failed(_) => Self::Refused(failure.to_string()),
+        }
+    }
+}
+
+/// A content to be shared.
+pub(super) enum SharedContent<'c> {
+    /// A file, which does not change meanwhile.
+    File(Arc<File>),
+    /// Bytes in memory.
+    Bytes(&'c [u8]),
+}
+
+impl SharedContent<'_> {
+    /// Returns the piece of the content from the byte `at` on, for a content of `bytes` bytes.
+    async fn chunk(&self, at: u64, bytes: u64) -> io::Result<Cow<'_, [u8]>> {
+        let len = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+        match self {
+            Self::File(file) => {
+                let file = file.clone();
+                let read = spawn_blocking(move || {
+                    let mut chunk = vec![0; len];
+                    file.read_exact_at(&mut chunk, at).map(|()| chunk)
+                });
+                read.await.map_err(io::Error::other)?.map(Cow::Owned)
+            }
+            Self::Bytes(all) => {
+                let start = usize::try_from(at).unwrap_or(usize::MAX);
+                let chunk = all.get(start..start.saturating_add(len));
+                chunk.map(Cow::Borrowed).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+            }
+        }
+    }
+
+    /// Returns the whole content as a file.
+    fn to_file(&self) -> io::Result<Arc<File>> {
+        match self {
+            Self::File(file) => Ok(file.clone()),
+            Self::Bytes(all) => {
+                let file = tempfile::tempfile()?;
+                file.write_all_at(all, 0)?;
+                Ok(Arc::new(file))
+            }
+        }
+    }
+}
+
+/// Row of a shared content.
+pub(super) struct SharedContentRow {
+    pub(super) id: SharedContentId,
+    /// Job that made the content. `None` for a long result.
+    pub(super) job: Option<Vec<u8>>,
+    pub(super) bytes: u64,
+    /// Caller and entry of the long result that the content is.
+    pub(super) result: Option<SharedResultRow>,
+}
+
+/// Place of a complete content.
+pub(super) struct SharedContentPlace {
+    pub(super) id: SharedContentId,
+    pub(super) bytes: u64,
+    pub(super) in_folder: bool,
+}
+
+/// Returns the id of the file `name` that the start `attempt` of `job` made.
+fn job_file_id(workspace: &str, job: JobId, attempt: u32, name: &str) -> SharedContentId {
+    let attempt = attempt.to_string();
+    content_id(workspace, &["job", &job.to_string(), &attempt, name])
+}
+
+/// Returns a digest of `workspace` and `parts`.
+pub(super) fn content_id(workspace: &str, parts: &[&str]) -> SharedContentId {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(workspace.as_bytes());
+    for part in parts {
+        hasher.update(&[0]);
+        hasher.update(part.as_bytes());
+    }
+    let mut id = [0; 16];
+    id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    id
+}
+
+/// Returns the name of the content `id` in the folder.
+fn folder_name(id: &[u8]) -> String {
+    data_encoding::HEXLOWER.encode(id)
+}
+
+impl SharedContentStore {
+    /// Creates the store of contents that the servers of `workspace` share. `folder` is for large
+    /// contents.
+    pub(super) fn new(pool: SharedPostgresPool, workspace: &str, folder: Option<&Path>) -> Self {
+        Self {
+            pool,
+            workspace: workspace.to_owned(),
+            folder: folder.map(|folder| SharedFolder::new(folder, workspace)),
+            transfers: Semaphore::new(TRANSFERS_MAX),
+            new_result_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Stores the file `name` that the start `attempt` of `job` made. Another start has other
+    /// files. Does nothing if the file is stored already.
+    pub(in crate::jobs) async fn store_job_file(
+        &self,
+        job: JobId,
+        attempt: u32,
+        name: &str,
+        file: File,
+    ) -> Result<(), ContentSharingError> {
+        let length = file.metadata().map(|about| about.len());
+        let bytes = length.map_err(|err| ContentSharingError::Refused(err.to_string()))?;
+        let id = job_file_id(&self.workspace, job, attempt, name);
+        let row = SharedContentRow { id, job: Some(id_bytes(job)), bytes, result: None };
+        self.store(&row, &SharedContent::File(Arc::new(file))).await
+    }
+
+    /// Opens the file `name` that the start `attempt` of `job` made. Returns `None` if the file is
+    /// not shared.
+    pub(in crate::jobs) async fn open_job_file(
+        &self,
+        job: JobId,
+        attempt: u32,
+        name: &str,
+    ) -> Result<Option<File>, JobStoreError> {
+        let id = job_file_id(&self.workspace, job, attempt, name);
+        let lent = self.pool.acquire().await?;
+        let work = find_content(&lent.connection.client, &self.workspace, &id);
+        let result = self.pool.with_timeout(self.pool.query_timeout, work).await;
+        let Some(place) = lent.give_back(result)? else { return Ok(None) };
+        if place.in_folder {
+            return self.open_in_folder(&place).await;
+        }
+        let _transfer = self.begin_transfer().await?;
+        let file = Arc::new(tempfile::tempfile().map_err(|err| io_error(&err))?);
+        let mut chunks = ChunkReader::new(&place);
+        while let Some((at, chunk)) = self.next_chunk(&mut chunks).await? {
+            let file = file.clone();
+            let written = spawn_blocking(move || file.write_all_at(&chunk, at)).await;
+            written.map_err(io::Error::other).flatten().map_err(|err| io_error(&err))?;
+        }
+        if !chunks.is_complete() {
+            // It was removed meanwhile.
+            return Ok(None);
+        }
+        Ok(Some(file.try_clone().map_err(|err| io_error(&err))?))
+    }
+
+    /// Stores `content` and then completes its `row`.
+    pub(super) async fn store(
+        &self,
+        row: &SharedContentRow,
+        content: &SharedContent<'_>,
+    ) -> Result<(), ContentSharingError> {
+        let _transfer = self.begin_transfer().await.map_err(ContentSharingError::Unavailable)?;
+        if row.bytes > DATABASE_BYTES_MAX {
+            return self.store_in_folder(row, content).await;
+        }
+        let mut lent = self.pool.acquire().await?;
+        let client = &mut lent.connection.client;
+        let work = write_in_database(client, &self.workspace, row, content);
+        let result = self.pool.with_timeout(TRANSFER_TIMEOUT, work).await;
+        Ok(lent.give_back(result)?)
+    }
+
+    async fn store_in_folder(
+        &self,
+        row: &SharedContentRow,
+        content: &SharedContent<'_>,
+    ) -> Result<(), ContentSharingError> {
+        let Some(folder) = self.folder.clone() else {
+            let why = "it is larger than 16 MiB, and `fleet.files` is not set";
+            return Err(ContentSharingError::Refused(why.to_owned()));
+        };
+        let mut lent = self.pool.acquire().await?;
+        let work = announce_content(&mut lent.connection.client, &self.workspace, row);
+        let result = self.pool.with_timeout(self.pool.query_timeout, work).await;
+        lent.give_back(result)?;
+        let name = folder_name(&row.id);
+        let refused = |why: String| {
+            ContentSharingError::Refused(format!("it cannot be stored in `fleet.files`: {why}"))
+        };
+        let file = content.to_file().map_err(|err| refused(err.to_string()))?;
+        let (target, stored_name) = (folder.clone(), name.clone());
+        let stored = spawn_blocking(move || target.store(&stored_name, &file)).await;
+        let stored = stored.map_err(io::Error::other).flatten();
+        stored.map_err(|err| refused(err.to_string()))?;
+        let lent = self.pool.acquire().await?;
+        let work = complete_content(&lent.connection.client, &row.id);
+        let result = self.pool.with_timeout(self.pool.query_timeout, work).await;
+        if lent.give_back(result)? {
+            return Ok(());
+        }
+        // Its row was removed meanwhile, so no server would remove the content.
+        let _ = spawn_blocking(move || folder.remove(&name)).await;
+        Err(refused("its job was removed meanwhile".to_owned()))
+    }
+
+    /// Returns the whole content at `place`, or `None` if it was removed.
+    pub(super) async fn read(
+        &self,
+        place: &SharedContentPlace,
+    ) -> Result<Option<Vec<u8>>, JobStoreError> {
+        if place.in_folder {
+            let Some(file) = self.open_in_folder(place).await? else { return Ok(None) };
+            let bytes = usize::try_from(place.bytes).unwrap_or(usize::MAX);
+            let read = spawn_blocking(move || {
+                let mut content = vec![0; bytes];
+                file.read_exact_at(&mut content, 0).map(|()| content)
+            });
+            let content = read.await.map_err(io::Error::other).flatten();
+            return Ok(Some(content.map_err(|err| io_error(&err))?));
+        }
+        let _transfer = self.begin_transfer().await?;
+        let mut content = Vec::new();
+        let mut chunks = ChunkReader::new(place);
+        while let Some((_, chunk)) = self.next_chunk(&mut chunks).await? {
+            content.extend(chunk);
+        }
+        Ok(chunks.is_complete().then_some(content))
+    }
+
+    async fn open_in_folder(
+        &self,
+        place: &SharedContentPlace,
+    ) -> Result<Option<File>, JobStoreError> {
+        let Some(folder) = self.folder.clone() else {
+            return Err(JobStoreError(
+                "the file is in the shared folder of another server, and `fleet.files` is not set \
+                 here"
+                    .to_owned(),
+            ));
+        };
+        let (name, bytes) = (folder_name(&place.id), place.bytes);
+        let opened = spawn_blocking(move || folder.open(&name, bytes)).await;
+        opened.map_err(io::Error::other).flatten().map_err(|err| io_error(&err))
+    }
+
+    /// Waits until few enough contents are read or written.
+    async fn begin_transfer(&self) -> Result<SemaphorePermit<'_>, JobStoreError> {
+        match timeout(TRANSFER_WAIT_MAX, self.transfers.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(JobStoreError(format!(
+                "too many files are read from and written to {} at once; try again",
+                self.pool.display_name()
+            ))),
+        }
+    }
+
+    /// Returns the next piece of a content in the database, and the position of its first byte.
+    async fn next_chunk(
+        &self,
+        chunks: &mut ChunkReader,
+    ) -> Result<Option<(u64, Vec<u8>)>, JobStoreError> {
+        if chunks.is_complete() {
+            return Ok(None);
+        }
+        let lent = self.pool.acquire().await?;
+        let work = read_chunk(&lent.connection.client, &chunks.id, chunks.number);
+        let result = self.pool.with_timeout(self.pool.query_timeout, work).await;
+        let Some(chunk) = lent.give_back(result)? else { return Ok(None) };
+        let at = chunks.read;
+        chunks.read += chunk.len() as u64;
+        chunks.number += 1;
+        Ok(Some((at, chunk)))
+    }
+
+    /// Removes expired contents. No two servers remove the same one.
+    pub(super) async fn remove_expired(&self) -> Result<(), JobStoreError> {
+        loop {
+            let due = self.mark_expired().await?;
+            let count = due.len();
+            let mut removed = Vec::new();
+            for (id, in_folder) in due {
+                if !in_folder || self.remove_from_folder(&id).await {
+                    removed.push(id);
+                }
+            }
+            let is_stuck = removed.is_empty();
+            if !is_stuck {
+                let lent = self.pool.acquire().await?;
+                let work = delete_contents(&lent.connection.client, &removed);
+                let result = self.pool.with_timeout(self.pool.query_timeout, work).await;
+                lent.give_back(result)?;
+            }
+            if is_stuck || (count as u64) < REMOVE_STEP.unsigned_abs() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns expired contents that this server has to remove, and whether they are in the folder.
+    async fn mark_expired(&self) -> Result<Vec<(Vec<u8>, bool)>, JobStoreError> {
+        let lent = self.pool.acquire().await?;
+        let client = &lent.connection.client;
+        let work = mark_expired_contents(client, &self.workspace, self.folder.is_some());
+        let result = self.pool.with_timeout(self.pool.query_timeout, work).await;
+        Ok(lent.give_back(result)?)
+    }
+
+    /// Removes a content from the folder. Returns false if that fails, so that its row stays and a
+    /// server tries again later.
+    async fn remove_from_folder(&self, id: &[u8]) -> bool {
+        let Some(folder) = self.folder.clone() else { return false };
+        let name = folder_name(id);
+        let removed = spawn_blocking(move || folder.remove(&name)).await;
+        let removed = removed.map_err(io::Error::other).flatten();
+        if let Err(err) = &removed {
+            tracing::warn!("an expired file cannot be removed from `fleet.files`: {err}");
+        }
+        removed.is_ok()
+    }
+
+    /// Lets the contents of jobs that no longer exist expire. The removal of a job does so itself,
+    /// unless the server that removed the job has an older version.
+    pub(in crate::jobs) async fn expire_unknown(&self) -> Result<(), JobStoreError> {
+        let lent = self.pool.acquire().await?;
+        let work = expire_contents_of_missing_jobs(&lent.connection.client, &self.workspace);
+        let result = self.pool.with_timeout(self.pool.query_timeout, work).await;
+        Ok(lent.give_back(result)?)
+    }
+}
+
+/// Position in a content that is read from the database.
+struct ChunkReader {
+    id: SharedContentId,
+    bytes: u64,
+    read: u64,
+    number: i32,
+}
+
+impl ChunkReader {
+    fn new(place: &SharedContentPlace) -> Self {
+        Self { id: place.id, bytes: place.bytes, read: 0, number: 0 }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.read >= self.bytes
+    }
+}
+
+fn io_error(err: &io::Error) -> JobStoreError {
+    JobStoreError(format!("a shared file cannot be read: {err}"))
+}
+
+/// Writes a content and its row in one transaction.
+async fn write_in_database(
+    client: &mut Client,
+    workspace: &str,
+    row: &SharedContentRow,
+    content: &SharedContent<'_>,
+) -> Result<(), PostgresError> {
+    let work = client.transaction().await?;
+    if row.result.is_some() {
+        // After a crash of the database, the newest results may be missing.
+        work.batch_execute("SET LOCAL synchronous_commit = off").await?;
+    }
+    if insert_content(&work, workspace, row, false).await? {
+        let sql = "INSERT INTO toolgate_fleet.file_chunks (file, number, content) \
+                   VALUES ($1, $2, $3)";
+        let id = row.id.as_slice();
+        for (number, at) in (0_i32..).zip((0..row.bytes).step_by(CHUNK_BYTES)) {
+            let chunk = content.chunk(at, row.bytes).await;
+            let chunk = chunk.map_err(|err| PostgresError::Rejected(err.to_string()))?;
+            let chunk: &[u8] = &chunk;
+            let params =
+                [(&id as _, Type::BYTEA), (&number as _, Type::INT4), (&chunk as _, Type::BYTEA)];
+            work.execute_typed(sql, &params).await?;
+        }
+    }
+    Ok(work.commit().await?)
+}
+
+/// Inserts the row of a content that is about to be written to the folder.
+async fn announce_content(
+    client: &mut Client,
+    workspace: &str,
+    row: &SharedContentRow,
+) -> Result<(), PostgresError> {
+    let work = client.transaction().await?;
+    insert_content(&work, workspace, row, true).await?;
+    Ok(work.commit().await?)
+}
+
+/// Inserts the row of a content, and of the result that it is. Returns false if an earlier try has
+/// inserted it.
+async fn insert_content(
+    client: &impl GenericClient,
+    workspace: &str,
+    row: &SharedContentRow,
+    in_folder: bool,
+) -> Result<bool, PostgresError> {
+    let sql = "INSERT INTO toolgate_fleet.files \
+               (id, workspace, job, bytes, in_folder, is_complete, until) \
+               VALUES ($1, $2, $3, $4, $5, NOT $5, now() + make_interval(secs => $6)) \
+               ON CONFLICT (id) DO NOTHING";
+    let id = row.id.as_slice();
+    let bytes = i64::try_from(row.bytes).unwrap_or(i64::MAX);
+    let keep = row.result.as_ref().map(|result| result.keep.as_secs_f64());
+    let params = [
+        (&id as _, Type::BYTEA),
+        (&workspace as _, Type::TEXT),
+        (&row.job as _, Type::BYTEA),
+        (&bytes as _, Type::INT8),
+        (&in_folder as _, Type::BOOL),
+        (&keep as _, Type::FLOAT8),
+    ];
+    let is_new = client.execute_typed(sql, &params).await? == 1;
+    if let Some(result) = row.result.as_ref().filter(|_| is_new) {
+        result.insert(client, &row.id, workspace).await?;
+    }
+    Ok(is_new)
+}
+
+/// Marks a content in the folder as complete. Returns false if its row is missing or has expired.
+async fn complete_content(client: &Client, id: &SharedContentId) -> Result<bool, PostgresError> {
+    let sql = "UPDATE toolgate_fleet.files SET is_complete = true \
+               WHERE id = $1 AND (until IS NULL OR until > now())";
+    let id = id.as_slice();
+    Ok(client.execute_typed(sql, &[(&id as _, Type::BYTEA)]).await? == 1)
+}
+
+/// Returns the place of the complete content `id`.
+async fn find_content(
+    client: &Client,
+    workspace: &str,
+    id: &SharedContentId,
+) -> Result<Option<SharedContentPlace>, PostgresError> {
+    let sql = "SELECT bytes, in_folder FROM toolgate_fleet.files WHERE id = $1 \
+               AND workspace = $2 AND is_complete AND (until IS NULL OR until > now())";
+    let key = id.as_slice();
+    let params = [(&key as _, Type::BYTEA), (&workspace as _, Type::TEXT)];
+    let Some(row) = client.query_typed_opt(sql, &params).await? else { return Ok(None) };
+    let (bytes, in_folder): (i64, bool) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(Some(SharedContentPlace { id: *id, bytes: bytes.unsigned_abs(), in_folder }))
+}
+
+async fn read_chunk(
+    client: &Client,
+    id: &SharedContentId,
+    number: i32,
+) -> Result<Option<Vec<u8>>, PostgresError> {
+    let sql = "SELECT content FROM toolgate_fleet.file_chunks WHERE file = $1 AND number = $2";
+    let id = id.as_slice();
+    let params = [(&id as _, Type::BYTEA), (&number as _, Type::INT4)];
+    let Some(row) = client.query_typed_opt(sql, &params).await? else { return Ok(None) };
+    let chunk: Vec<u8> = row.try_get(0)?;
+    // An empty chunk would never end the content.
+    Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
+}
+
+/// Marks expired contents, so that for a minute no other server removes them. Returns their ids, and
+/// whether they are in the folder.
+async fn mark_expired_contents(
+    client: &Client,
+    workspace: &str,
+    has_folder: bool,
+) -> Result<Vec<(Vec<u8>, bool)>, PostgresError> {
+    let sql = "WITH due AS (SELECT id FROM toolgate_fleet.files WHERE workspace = $1 \
+               AND until <= now() AND (removal_until IS NULL OR removal_until < now()) \
+               AND ($2 OR NOT in_folder) ORDER BY until LIMIT $3 FOR UPDATE SKIP LOCKED) \
+               UPDATE toolgate_fleet.files AS file \
+               SET removal_until = now() + interval '1 minute' FROM due \
+               WHERE file.id = due.id RETURNING file.id, file.in_folder";
+    let params = [
+        (&workspace as _, Type::TEXT),
+        (&has_folder as _, Type::BOOL),
+        (&REMOVE_STEP as _, Type::INT8),
+    ];
+    let rows = client.query_typed(sql, &params).await?;
+    let marked = rows.iter().map(|row| -> Result<(Vec<u8>, bool), PostgresError> {
+        Ok((row.try_get(0)?, row.try_get(1)?))
+    });
+    marked.collect()
+}
+
+async fn delete_contents(client: &Client, ids: &[Vec<u8>]) -> Result<(), PostgresError> {
+    let sql = "DELETE FROM toolgate_fleet.files WHERE id = ANY($1)";
+    client.execute_typed(sql, &[(&ids as _, Type::BYTEA_ARRAY)]).await?;
+    Ok(())
+}
+
+async fn expire_contents_of_missing_jobs(
+    client: &Client,
+    workspace: &str,
+) -> Result<(), PostgresError> {
+    let sql = "UPDATE toolgate_fleet.files AS file SET until = now() WHERE workspace = $1 \
+               AND job IS NOT NULL AND until IS NULL \
+               AND NOT EXISTS (SELECT FROM toolgate_fleet.jobs WHERE jobs.id = file.job)";
+    client.execute_typed(sql, &[(&workspace as _, Type::TEXT)]).await?;
+    Ok(())
+}

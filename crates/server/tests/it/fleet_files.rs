@@ -1,0 +1,85 @@
+//! Files of jobs that every server of a fleet returns, whichever server ran the job.
+
+use rustix::process::Signal;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::search_engines::server::Server as Database;
+use crate::shared_jobs::{launch, wait_for_state};
+use crate::support::{HttpServer, Launch, Server, Workspace};
+
+/// Length of a file that is too large for the database.
+const LARGE: usize = 17 << 20;
+/// A command that leaves a small file and a large one.
+const DRAWING: &str = r#"
+[command."draw.both"]
+about = "Leaves a small file and a large one."
+program = "sh"
+argv = ["-c", "mkdir -p out; printf small > out/small.txt; head -c 17825792 /dev/zero > out/large.bin"]
+artefacts = ["out/**"]
+"#;
+
+/// A server that accepts jobs, a worker that runs them, and a job that has ended there.
+struct EndedJob {
+    front: HttpServer,
+    worker: Server,
+    id: String,
+}
+
+impl EndedJob {
+    /// Runs the command `tool` at a worker. `adapt` adds settings of both servers.
+    fn run_at_worker(
+        workspace: &Workspace,
+        database: &Database,
+        tool: &str,
+        adapt: impl Fn(Launch) -> Launch,
+    ) -> Self {
+        let front = adapt(launch(workspace, database)).arg("--no-jobs").served();
+        let worker = adapt(launch(workspace, database)).worker();
+        let id = front.start_job(tool, json!({}));
+        wait_for_state(&front, &id, "succeeded");
+        Self { front, worker, id }
+    }
+
+    fn download(&self, query: &str) -> (u16, Vec<u8>) {
+        let file = self.front.get(&format!("/jobs/{}/download{query}", self.id));
+        (file.status, file.body)
+    }
+}
+
+#[test]
+fn a_file_of_a_job_is_downloaded_at_a_server_that_did_not_run_the_job() {
+    let database = Database::start();
+    let workspace = Workspace::with_commands();
+    let job = EndedJob::run_at_worker(&workspace, &database, "draw-one", |launch| launch);
+    assert_eq!(job.download(""), (200, b"drawn".to_vec()));
+    job.worker.signal(Signal::KILL);
+    job.worker.wait_for_exit();
+    assert_eq!(job.download("?file=plot.png"), (200, b"drawn".to_vec()));
+    let manifest = job.front.get(&format!("/jobs/{}/manifest", job.id)).json();
+    assert_eq!(manifest["artifacts"][0]["name"], "plot.png", "{manifest}");
+}
+
+#[test]
+fn a_large_file_of_a_job_is_downloaded_from_the_folder_that_the_servers_share() {
+    let database = Database::start();
+    let shared = TempDir::new().unwrap();
+    let workspace = Workspace::new().file("toolgate.toml", DRAWING);
+    let files = |launch: Launch| launch.set("fleet_files", shared.path().display());
+    let job = EndedJob::run_at_worker(&workspace, &database, "draw-both", files);
+    assert_eq!(job.download("?file=small.txt"), (200, b"small".to_vec()));
+    let (status, large) = job.download("?file=large.bin");
+    assert!(status == 200 && large == vec![0; LARGE], "{status}: {} bytes", large.len());
+    let (status, zip) = job.download("");
+    assert!(status == 200 && zip.len() > LARGE, "{status}: {} bytes", zip.len());
+}
+
+#[test]
+fn without_a_shared_folder_only_the_worker_has_a_large_file() {
+    let database = Database::start();
+    let workspace = Workspace::new().file("toolgate.toml", DRAWING);
+    let job = EndedJob::run_at_worker(&workspace, &database, "draw-both", |launch| launch);
+    assert_eq!(job.download("?file=small.txt"), (200, b"small".to_vec()));
+    let (status, body) = job.download("?file=large.bin");
+    assert_eq!(status, 404, "{}", String::from_utf8_lossy(&body));
+}
