@@ -66,7 +66,7 @@ pub use jobs::{
     TimedJobEvent,
 };
 pub use library::{ContentLibrary, DynamicContentSources};
-pub use limits::{CallLimits, CallRate, CallerByteRate, RateBucket, RateGrant};
+pub use limits::{CallLimits, CallRate, CallerByteRate, RateBucket, RateGrant, RateOutagePolicy};
 pub use pipeline::call_observer::{
     CallObserver, CallSpan, CallTarget, ObservedCallEnd, ObservedCallStart,
 };

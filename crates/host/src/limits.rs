@@ -1,8 +1,9 @@
 //! Limits concurrent calls, call rates and byte volumes.
 
+mod shared_rates;
+mod shared_bytes;
 mod byte_budgets;
 mod caller_pools;
-mod shared_rates;
 mod rates;
 mod refusals;
 
@@ -25,12 +26,12 @@ use byte_budgets::ByteBudgets;
 use caller_pools::{CallerPoolPermit, CallerPools};
 use rates::RateLimits;
 use refusals::RefusalRateLimits;
-use shared_rates::SharedRates;
+use shared_rates::{SharedRateDenial, SharedRates};
 
 pub use byte_budgets::CallerByteRate;
 pub use rates::CallRate;
 pub(crate) use shared_rates::RateLedger;
-pub use shared_rates::{RateBucket, RateGrant};
+pub use shared_rates::{RateBucket, RateGrant, RateOutagePolicy};
 
 /// Limits on the number of concurrent calls and on their rates.
 ///
@@ -48,6 +49,8 @@ pub struct CallLimits {
     rates: Option<RateLimits>,
     /// True if rates count for all servers of a fleet together.
     shares_rates: bool,
+    /// Reaction to calls that cannot be counted for all servers.
+    uncounted: RateOutagePolicy,
     /// Rates that the servers of a fleet share, if the host is part of one.
     shared_rates: OnceLock<Arc<SharedRates>>,
     caller_calls: Option<CallerPools>,
@@ -98,6 +101,7 @@ impl CallLimits {
             group_calls_per_caller: None,
             rates: None,
             shares_rates: false,
+            uncounted: RateOutagePolicy::Share,
             shared_rates: OnceLock::new(),
             caller_calls: None,
             caller_programs: None,
@@ -181,22 +185,31 @@ impl CallLimits {
     }
 
     /// Makes the rates count for all servers of a fleet together, if the host is part of one.
-    pub fn with_shared_rates(self) -> Self {
-        Self { shares_rates: true, ..self }
+    /// `uncounted` applies while their store is unavailable.
+    pub fn with_shared_rates(self, uncounted: RateOutagePolicy) -> Self {
+        Self { shares_rates: true, uncounted, ..self }
     }
 
-    /// Sets the store that keeps the rates which servers of a fleet share.
+    /// Sets the store that keeps the rates and byte quotas which servers of a fleet share.
     pub(crate) fn set_rate_ledger(&self, ledger: Arc<dyn RateLedger>) {
-        // A host sets it once.
-        let _ = self.shared_rates.set(Arc::new(SharedRates::new(ledger)));
+        self.use_shared_rates(&Arc::new(SharedRates::new(ledger)));
     }
 
     /// Continues to use the rates that a fleet shares from the limits `before`, which these limits
     /// replace.
     pub(crate) fn keep_shared_rates(&self, before: &Self) {
         if let Some(shared) = before.shared_rates.get() {
-            let _ = self.shared_rates.set(shared.clone());
+            self.use_shared_rates(shared);
         }
+    }
+
+    fn use_shared_rates(&self, shared: &Arc<SharedRates>) {
+        shared.set_policy(self.uncounted);
+        for budgets in [&self.write_budgets, &self.traffic_budgets].into_iter().flatten() {
+            budgets.share(shared.clone());
+        }
+        // A host sets it once.
+        let _ = self.shared_rates.set(shared.clone());
     }
 
     /// Checks that each rate rule matches one of the `known` tools.
@@ -259,7 +272,12 @@ impl CallLimits {
         // The shared bucket comes first, because a call cannot be put back into this server's own.
         // Boxed: few calls are counted like this, and every call would reserve space for it.
         let taken = Box::pin(shared.take(bucket)).await;
-        taken.map_err(|retry_after| rates::too_many_calls(spec, &limit, retry_after))?;
+        taken.map_err(|denial| match denial {
+            SharedRateDenial::Empty(retry_after) => {
+                rates::too_many_calls(spec, &limit, retry_after)
+            }
+            SharedRateDenial::Unavailable => rates::cannot_count(spec),
+        })?;
         rates.take(caller, spec).inspect_err(|_| shared.give_back(bucket))
     }
 
@@ -442,7 +460,7 @@ mod tests {
         let limits = CallLimits::new(8, 8, 8, hour)
             .with_rates(&[CallRate { tools: "*".to_owned(), calls, per: hour }])
             .expect("a sound rule")
-            .with_shared_rates();
+            .with_shared_rates(RateOutagePolicy::Share);
         limits.set_rate_ledger(Arc::new(FirstRefusingLedger::default()));
         let read = spec(Effects::Reads);
         let refused = limits.count_call(&me(), &read).await;

@@ -361,6 +361,10 @@ pub struct LimitsSection {
     pub wait_ms: u64,
     /// Time limit for calls, in milliseconds, if the tool has no time limit of its own.
     pub deadline_ms: u64,
+    /// Reaction to a call that your rules in `rate` limit, while the database of `fleet.url` does
+    /// not answer: `share` admits the rate divided by the number of servers, `refuse` refuses the
+    /// call.
+    pub away: FleetOutagePolicy,
     /// Rate limits for calls per caller and tool, with one `[[limits.rate]]` table for each. The
     /// first rule that matches a tool applies. A tool that no rule matches has no limit.
     ///
@@ -368,6 +372,18 @@ pub struct LimitsSection {
     /// tool in 20 seconds. With `fleet.url`, your rules count for all servers of the workspace
     /// together.
     pub rate: Vec<RateLimitEntry>,
+}
+
+/// Reaction of a server of a fleet to calls with a rate limit while the database of the fleet does
+/// not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FleetOutagePolicy {
+    /// Each server admits the rate divided by the number of servers.
+    #[default]
+    Share,
+    /// Each server refuses calls that have a rate limit.
+    Refuse,
 }
 
 /// Rate limit of some tools, per caller and tool.
@@ -398,6 +414,7 @@ impl Default for LimitsSection {
             programs: 16,
             wait_ms: 30_000,
             deadline_ms: 60_000,
+            away: FleetOutagePolicy::Share,
             rate: vec![RateLimitEntry { tools: "*".to_owned(), calls: 1_000_000, in_ms: 20_000 }],
         }
     }

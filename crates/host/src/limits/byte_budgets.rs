@@ -5,10 +5,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use toolgate_contract::{CallError, Caller, ToolError, ToolErrorKind, WriteRateBudget};
+
+use super::shared_bytes::SharedByteAccount;
+use super::shared_rates::SharedRates;
 
 /// Number of new callers after which buckets that are full again are removed.
 const CLEANUP_INTERVAL: usize = 1024;
@@ -29,11 +32,15 @@ pub(super) struct ByteBudgets {
     /// Participle that completes the error message, for example `written`.
     verb: &'static str,
     started: Instant,
+    /// Buckets that servers of a fleet share, if the host is part of one.
+    shared: OnceLock<Arc<SharedRates>>,
 }
 
 /// Byte budget of one caller.
 struct CallerByteBudget {
     bucket: ByteTokenBucket,
+    /// Account of the caller at all servers of a fleet together.
+    shared: Option<Arc<SharedByteAccount>>,
     started: Instant,
     /// Participle that completes the error message, for example `written`.
     verb: &'static str,
@@ -43,7 +50,15 @@ impl ByteBudgets {
     /// Creates a byte budget of the size `rate` for every caller. `verb` completes the error
     /// message.
     pub(super) fn new(rate: CallerByteRate, verb: &'static str) -> Self {
-        Self { accounts: Mutex::default(), rate, verb, started: Instant::now() }
+        let (accounts, shared) = (Mutex::default(), OnceLock::new());
+        Self { accounts, rate, verb, started: Instant::now(), shared }
+    }
+
+    /// Makes the budgets count for all servers of a fleet together. To be called before the first
+    /// call.
+    pub(super) fn share(&self, rates: Arc<SharedRates>) {
+        // A host shares them once.
+        let _ = self.shared.set(rates);
     }
 
     /// Returns the byte budget of `caller`, from which writes are deducted.
@@ -78,7 +93,11 @@ impl ByteBudgets {
             });
         }
         let bucket = ByteTokenBucket::new(self.rate);
-        let account = Arc::new(CallerByteBudget { bucket, started: self.started, verb: self.verb });
+        let shared = self.shared.get().map(|rates| {
+            Arc::new(SharedByteAccount::new(rates.clone(), self.verb, caller, self.rate))
+        });
+        let (started, verb) = (self.started, self.verb);
+        let account = Arc::new(CallerByteBudget { bucket, shared, started, verb });
         accounts.insert(caller.clone(), account.clone());
         account
     }
@@ -92,7 +111,7 @@ impl CallerByteBudget {
     /// Charges `bytes` to the caller's budget. If it is used up, returns the retry time and the
     /// message.
     fn take(&self, bytes: u64) -> Result<(), (Duration, String)> {
-        self.bucket.take(bytes, self.started.elapsed()).map_err(|wait| {
+        self.take_everywhere(bytes).map_err(|wait| {
             let CallerByteRate { at_once, per_second } = self.bucket.rate;
             let message = format!(
                 "you have {} too many bytes recently (limit: {at_once} bytes at once, then \
@@ -101,6 +120,17 @@ impl CallerByteBudget {
             );
             (wait, message)
         })
+    }
+
+    /// Charges `bytes` to the budget of this server and to that of all servers. If one of them is
+    /// used up, returns the time to wait.
+    fn take_everywhere(&self, bytes: u64) -> Result<(), Duration> {
+        let now = self.started.elapsed();
+        let Some(shared) = &self.shared else { return self.bucket.take(bytes, now) };
+        shared.check()?;
+        self.bucket.take(bytes.saturating_mul(shared.weight()), now)?;
+        shared.add(bytes);
+        Ok(())
     }
 }
 
@@ -111,7 +141,11 @@ impl WriteRateBudget for CallerByteBudget {
     }
 
     fn charge(&self, bytes: u64) {
-        self.bucket.charge(bytes, self.started.elapsed());
+        let weight = self.shared.as_ref().map_or(1, |shared| shared.weight());
+        self.bucket.charge(bytes.saturating_mul(weight), self.started.elapsed());
+        if let Some(shared) = &self.shared {
+            shared.add(bytes);
+        }
     }
 }
 

@@ -157,7 +157,7 @@ impl<C: Clock + Clone> CallRateBuckets<C> {
         let mut key = [0; 16];
         key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         let burst = self.quota.burst_size().get();
-        RateBucket { key, interval: self.quota.replenish_interval(), burst }
+        RateBucket { key, interval: self.quota.replenish_interval(), burst, at_least: 1 }
     }
 
     /// Describes the rate limit in words.
@@ -171,6 +171,16 @@ impl<C: Clock + Clone> CallRateBuckets<C> {
 pub(super) fn too_many_calls(spec: &ToolSpec, limit: &str, retry_after: Duration) -> CallError {
     let message = format!("`{}` is called too often (limit: {limit})", spec.id);
     CallError::Limited { message, retry_after }
+}
+
+/// Returns the refusal of a call that cannot be counted against a rate that servers share.
+pub(super) fn cannot_count(spec: &ToolSpec) -> CallError {
+    let message = format!(
+        "`{}` has a rate limit, which cannot be checked: the database of the fleet does not \
+         answer; try again later",
+        spec.id
+    );
+    CallError::Unavailable { message }
 }
 
 /// Rounds `wait` up to whole milliseconds, at least one.

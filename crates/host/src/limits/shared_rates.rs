@@ -1,7 +1,7 @@
 //! Counts calls against rates that the servers of a fleet share.
 //!
 //! The buckets are in a store. A server takes several calls from a bucket at once, and spends them
-//! from memory. Without the store, a server admits its share of each rate.
+//! from memory. Without the store, a server admits its share of each rate, or no call.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +33,8 @@ pub struct RateBucket {
     pub interval: Duration,
     /// Maximum number of calls in a row.
     pub burst: u32,
+    /// Number of calls to take at once, as far as the bucket has room for them.
+    pub at_least: u32,
 }
 
 /// Calls that a server took from a shared bucket.
@@ -44,6 +46,26 @@ pub struct RateGrant {
     pub retry_after: Duration,
     /// Number of the servers that share the bucket.
     pub servers: u32,
+}
+
+/// Reaction of a server to a call that it cannot count against a shared rate, because the store of
+/// shared rates is unavailable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RateOutagePolicy {
+    /// Admit the rate divided by the number of servers.
+    #[default]
+    Share,
+    /// Refuse the call.
+    Refuse,
+}
+
+/// The reason why a call is not admitted under a shared rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SharedRateDenial {
+    /// The bucket is empty, and has room for a call after this time.
+    Empty(Duration),
+    /// The store of shared rates is unavailable.
+    Unavailable,
 }
 
 /// Store of the rate limits' buckets that the servers of a fleet share.
@@ -63,6 +85,8 @@ pub(super) struct SharedRates {
     /// Time until which this server does not ask the store of shared rates.
     away_until: Mutex<Option<Instant>>,
     was_away: AtomicBool,
+    /// True if calls are refused while the store is unavailable.
+    refuses_uncounted: AtomicBool,
     /// Number of servers that share the rates, as last known.
     servers: AtomicU32,
 }
@@ -90,41 +114,66 @@ impl SharedRates {
             own_buckets: Mutex::default(),
             away_until: Mutex::default(),
             was_away: AtomicBool::new(false),
+            refuses_uncounted: AtomicBool::new(false),
             servers: AtomicU32::new(1),
         }
+    }
+
+    /// Sets the reaction to calls while the store of shared rates is unavailable.
+    pub(super) fn set_policy(&self, policy: RateOutagePolicy) {
+        let refuses = policy == RateOutagePolicy::Refuse;
+        self.refuses_uncounted.store(refuses, Ordering::Relaxed);
     }
 
     /// Takes one call from the shared bucket.
     ///
     /// # Errors
-    /// The bucket is empty. The error is the time until it has room for a call.
-    pub(super) async fn take(&self, bucket: RateBucket) -> Result<(), Duration> {
+    /// The bucket is empty, or the store is unavailable and calls are refused then.
+    pub(super) async fn take(&self, bucket: RateBucket) -> Result<(), SharedRateDenial> {
         if self.spend(bucket.key) {
             return Ok(());
         }
         if let Some(retry_after) = self.repeated_refusal(bucket.key) {
-            return Err(retry_after);
+            return Err(SharedRateDenial::Empty(retry_after));
         }
+        match self.take_slice(bucket).await {
+            Some(grant) if grant.calls == 0 => {
+                let retry_after = grant.retry_after.max(Duration::from_millis(1));
+                self.note_refusal(bucket.key, retry_after);
+                Err(SharedRateDenial::Empty(retry_after))
+            }
+            Some(grant) => {
+                self.keep(bucket.key, grant.calls - 1);
+                Ok(())
+            }
+            None if self.refuses_uncounted.load(Ordering::Relaxed) => {
+                Err(SharedRateDenial::Unavailable)
+            }
+            None => self.take_share(bucket).map_err(SharedRateDenial::Empty),
+        }
+    }
+
+    /// Takes calls from the bucket in the store. Returns `None` if the store is unavailable.
+    pub(super) async fn take_slice(&self, bucket: RateBucket) -> Option<RateGrant> {
         if self.is_away() {
-            return self.take_share(bucket);
+            return None;
         }
         match timeout(LEDGER_WAIT, self.ledger.take_calls(bucket)).await {
             Ok(Some(grant)) => {
                 self.note_answer();
                 self.servers.store(grant.servers.max(1), Ordering::Relaxed);
-                if grant.calls == 0 {
-                    let retry_after = grant.retry_after.max(Duration::from_millis(1));
-                    self.note_refusal(bucket.key, retry_after);
-                    return Err(retry_after);
-                }
-                self.keep(bucket.key, grant.calls - 1);
-                Ok(())
+                Some(grant)
             }
             Ok(None) | Err(_) => {
                 self.note_absence();
-                self.take_share(bucket)
+                None
             }
         }
+    }
+
+    /// Returns the number of servers that share the rates, as last known.
+    pub(super) fn servers(&self) -> u32 {
+        self.servers.load(Ordering::Relaxed).max(1)
     }
 
     /// Gives back one call that was taken from the bucket and not made. This server may use it for a
@@ -190,7 +239,7 @@ impl SharedRates {
     /// Takes one call from this server's own part of the rate, while the store of shared rates is
     /// unavailable.
     fn take_share(&self, bucket: RateBucket) -> Result<(), Duration> {
-        let servers = self.servers.load(Ordering::Relaxed).max(1);
+        let servers = self.servers();
         let interval = bucket.interval.saturating_mul(servers);
         let tolerance = interval.saturating_mul((bucket.burst / servers).saturating_sub(1));
         let now = Instant::now();
@@ -207,24 +256,29 @@ impl SharedRates {
         Ok(())
     }
 
-    fn is_away(&self) -> bool {
+    /// Returns true if the store of shared rates did not answer a moment ago.
+    pub(super) fn is_away(&self) -> bool {
         lock(&self.away_until).is_some_and(|until| Instant::now() < until)
     }
 
     fn note_answer(&self) {
         *lock(&self.away_until) = None;
         if self.was_away.swap(false, Ordering::Relaxed) {
-            tracing::info!("rates count for all servers again");
+            tracing::info!("rates and byte quotas count for all servers again");
         }
     }
 
     fn note_absence(&self) {
         *lock(&self.away_until) = Some(Instant::now() + AWAY_TIME);
         if !self.was_away.swap(true, Ordering::Relaxed) {
-            let servers = self.servers.load(Ordering::Relaxed);
+            let servers = self.servers();
+            let rates = match self.refuses_uncounted.load(Ordering::Relaxed) {
+                true => "refuses calls with a rate",
+                false => "admits its share of each rate",
+            };
             tracing::warn!(
-                "the database of the fleet does not answer; this server admits 1/{servers} of each \
-                 rate"
+                "the database of the fleet does not answer; this server {rates} and admits \
+                 1/{servers} of each byte quota"
             );
         }
     }
@@ -265,8 +319,12 @@ mod tests {
         (SharedRates::new(ledger.clone()), ledger)
     }
 
+    fn empty_for(millis: u64) -> Result<(), SharedRateDenial> {
+        Err(SharedRateDenial::Empty(Duration::from_millis(millis)))
+    }
+
     fn bucket() -> RateBucket {
-        RateBucket { key: [7; 16], interval: Duration::from_millis(100), burst: 4 }
+        RateBucket { key: [7; 16], interval: Duration::from_millis(100), burst: 4, at_least: 1 }
     }
 
     #[tokio::test(start_paused = true)]
@@ -280,7 +338,7 @@ mod tests {
         rates.take(bucket()).await.expect("the second slice");
         assert_eq!(asked(), 2);
         tokio::time::advance(SLICE_TIME).await;
-        assert_eq!(rates.take(bucket()).await, Err(Duration::from_millis(70)));
+        assert_eq!(rates.take(bucket()).await, empty_for(70));
         assert_eq!(asked(), 3);
     }
 
@@ -288,9 +346,9 @@ mod tests {
     async fn a_refusal_is_repeated_without_the_store_until_the_bucket_has_room() {
         let (rates, ledger) = rates(&[grant(0), grant(1)]);
         let asked = || ledger.asked.load(Ordering::Relaxed);
-        assert_eq!(rates.take(bucket()).await, Err(Duration::from_millis(70)));
+        assert_eq!(rates.take(bucket()).await, empty_for(70));
         tokio::time::advance(Duration::from_millis(30)).await;
-        assert_eq!(rates.take(bucket()).await, Err(Duration::from_millis(40)));
+        assert_eq!(rates.take(bucket()).await, empty_for(40));
         assert_eq!(asked(), 1);
         tokio::time::advance(Duration::from_millis(40)).await;
         rates.take(bucket()).await.expect("the bucket has room");
@@ -307,12 +365,25 @@ mod tests {
         for _ in 0..2 {
             rates.take(bucket()).await.expect("half of the burst");
         }
-        assert_eq!(rates.take(bucket()).await, Err(Duration::from_millis(200)));
+        assert_eq!(rates.take(bucket()).await, empty_for(200));
         assert_eq!(ledger.asked.load(Ordering::Relaxed), 2, "it is not asked for each call");
         tokio::time::advance(AWAY_TIME).await;
         rates.take(bucket()).await.expect("the share has room again");
         tokio::time::advance(AWAY_TIME).await;
         rates.take(bucket()).await.expect("the store answers");
         assert_eq!(ledger.asked.load(Ordering::Relaxed), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_store_a_server_refuses_each_call_if_the_settings_say_so() {
+        let (rates, ledger) = rates(&[grant(1), None, grant(1)]);
+        rates.set_policy(RateOutagePolicy::Refuse);
+        rates.take(bucket()).await.expect("the store answers");
+        for _ in 0..2 {
+            assert_eq!(rates.take(bucket()).await, Err(SharedRateDenial::Unavailable));
+        }
+        assert_eq!(ledger.asked.load(Ordering::Relaxed), 2, "it is not asked for each call");
+        tokio::time::advance(AWAY_TIME).await;
+        rates.take(bucket()).await.expect("the store answers again");
     }
 }

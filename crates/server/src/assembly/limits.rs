@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use toolgate_host::{
     CallLimits, CallRate, CallerByteRate, FleetServerKind, JobSettings, JobStorePlace,
+    RateOutagePolicy,
 };
 
-use crate::config::{self, Config, LimitsSection};
+use crate::config::{self, Config, FleetOutagePolicy, LimitsSection};
 
 /// Maximum number of calls that wait for a slot. They cost little, and wait no longer than
 /// `limits.wait_ms`.
@@ -64,10 +65,14 @@ pub(super) fn call_limits(config: &Config) -> anyhow::Result<CallLimits> {
     let wait = Duration::from_millis(limits.wait_ms);
     let slots = CallLimits::new(limits.calls, limits.programs, WAITING_MAX, wait)
         .with_rates(&rate_rules(&limits.rate))?;
+    let uncounted = match limits.away {
+        FleetOutagePolicy::Share => RateOutagePolicy::Share,
+        FleetOutagePolicy::Refuse => RateOutagePolicy::Refuse,
+    };
     // The default rate only stops runaway callers, for which a server needs no other one.
     let slots = match limits.rate == LimitsSection::default().rate {
         true => slots,
-        false => slots.with_shared_rates(),
+        false => slots.with_shared_rates(uncounted),
     };
     Ok(with_caller_shares(slots, config))
 }

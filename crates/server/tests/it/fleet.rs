@@ -296,6 +296,23 @@ fn a_rate_counts_for_all_servers_together() {
 }
 
 #[test]
+fn a_call_with_a_rate_is_refused_without_the_database_if_the_settings_say_so() {
+    let mut database = Database::start();
+    let limits = "[limits]\naway = \"refuse\"\n\n[[limits.rate]]\ntools = \"files.read\"\n\
+                  calls = 600\nin_ms = 60000\n";
+    let workspace = Workspace::new().file("toolgate.toml", limits).file("a.txt", "text");
+    let server = launch(&workspace, &database).served();
+    let read = || server.ask(&call(1, "files_read", json!({ "path": "a.txt" })));
+    wait_until("the server uses the database", || read()["result"]["isError"] == false);
+    database.stop();
+    wait_until("calls are refused", || {
+        read().to_string().contains("the database of the fleet does not answer")
+    });
+    let other = server.ask(&call(2, "files_tree", json!({})));
+    assert_eq!(other["result"]["isError"], false, "{other}");
+}
+
+#[test]
 fn a_worker_and_a_server_without_jobs_are_refused_without_a_database() {
     let workspace = Workspace::new();
     let started = [

@@ -24,7 +24,8 @@ pub(super) async fn take_calls(
     // `excluded` is a full bucket without the wanted calls, which shows the time.
     let sql = "WITH fleet AS (SELECT greatest(1, count(*)) AS servers FROM toolgate_fleet.servers \
                WHERE workspace = $1 AND NOT has_left AND lease_until > now()), \
-               wanted AS (SELECT servers, greatest(1, least($4, $5 / ($3 * servers))) AS calls, \
+               wanted AS (SELECT servers, \
+               greatest(1, least($4, greatest($6, $5 / ($3 * servers)))) AS calls, \
                (extract(epoch FROM now()) * 1000000000)::bigint AS at FROM fleet), \
                taken AS (INSERT INTO toolgate_fleet.rates AS rate (workspace, key, full_at, taken) \
                SELECT $1, $2, at + $3 * calls, calls FROM wanted \
@@ -38,6 +39,7 @@ pub(super) async fn take_calls(
                SELECT taken, full_at - at - $3 * ($4 - 1), servers FROM taken, wanted";
     let interval = duration_nanos(bucket.interval).max(1);
     let burst = i64::from(bucket.burst).max(1);
+    let at_least = i64::from(bucket.at_least);
     let key = bucket.key.as_slice();
     let params = [
         (&workspace as _, Type::TEXT),
@@ -45,6 +47,7 @@ pub(super) async fn take_calls(
         (&interval as _, Type::INT8),
         (&burst as _, Type::INT8),
         (&SLICE_NANOS as _, Type::INT8),
+        (&at_least as _, Type::INT8),
     ];
     let row = client.query_typed_one(sql, &params).await?;
     let (calls, wait, servers): (i64, i64, i64) =

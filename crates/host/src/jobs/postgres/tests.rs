@@ -495,7 +495,8 @@ async fn without_the_database_a_server_loses_its_trust_and_goes_on_after_a_resta
 async fn servers_take_calls_from_one_bucket_and_none_beyond_its_burst() {
     let place = DatabasePlace::start();
     let [one, two] = [place.open_long().await, place.open_long().await];
-    let slow = RateBucket { key: [7; 16], interval: Duration::from_secs(600), burst: 5 };
+    let slow =
+        RateBucket { key: [7; 16], interval: Duration::from_secs(600), burst: 5, at_least: 1 };
     let mut taken = 0;
     for store in [&one, &two].into_iter().cycle().take(8) {
         taken += store.take_calls(slow).await.expect("an answer").calls;
@@ -505,10 +506,16 @@ async fn servers_take_calls_from_one_bucket_and_none_beyond_its_burst() {
     assert_eq!((empty.calls, empty.servers), (0, 2));
     assert!(empty.retry_after <= slow.interval, "{empty:?}");
     // The calls of 50 ms for two servers.
-    let fast = RateBucket { key: [8; 16], interval: Duration::from_millis(1), burst: 1000 };
+    let fast =
+        RateBucket { key: [8; 16], interval: Duration::from_millis(1), burst: 1000, at_least: 1 };
     assert_eq!(two.take_calls(fast).await.expect("an answer").calls, 25);
+    let many = RateBucket { key: [9; 16], at_least: 4, ..slow };
+    let taken = [(&one, 4), (&two, 1), (&one, 0)];
+    for (store, calls) in taken {
+        assert_eq!(store.take_calls(many).await.expect("an answer").calls, calls);
+    }
     let left = "select count(*) from toolgate_fleet.rates";
-    assert_eq!(place.server.run(left).trim(), "2");
+    assert_eq!(place.server.run(left).trim(), "3");
     place.server.run("update toolgate_fleet.rates set full_at = 0");
     one.remove_expired(at(1), usize::MAX).await.expect("full buckets are removed");
     assert_eq!(place.server.run(left).trim(), "0");
