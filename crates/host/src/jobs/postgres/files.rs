@@ -104,13 +104,16 @@ impl SharedContent<'_> {
     }
 
     /// Returns the whole content as a file.
-    fn to_file(&self) -> io::Result<Arc<File>> {
+    async fn to_file(&self) -> io::Result<Arc<File>> {
         match self {
             Self::File(file) => Ok(file.clone()),
             Self::Bytes(all) => {
-                let file = tempfile::tempfile()?;
-                file.write_all_at(all, 0)?;
-                Ok(Arc::new(file))
+                let all = all.to_vec();
+                let written = spawn_blocking(move || {
+                    let file = tempfile::tempfile()?;
+                    file.write_all_at(&all, 0).map(|()| Arc::new(file))
+                });
+                written.await.map_err(io::Error::other).flatten()
             }
         }
     }
@@ -251,7 +254,7 @@ impl SharedContentStore {
         let refused = |why: String| {
             ContentSharingError::Refused(format!("it cannot be stored in `fleet.files`: {why}"))
         };
-        let file = content.to_file().map_err(|err| refused(err.to_string()))?;
+        let file = content.to_file().await.map_err(|err| refused(err.to_string()))?;
         let (target, stored_name) = (folder.clone(), name.clone());
         let stored = spawn_blocking(move || target.store(&stored_name, &file)).await;
         let stored = stored.map_err(io::Error::other).flatten();
