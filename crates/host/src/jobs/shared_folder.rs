@@ -68,6 +68,13 @@ impl SharedFolder {
         Ok(())
     }
 
+    /// Checks that this server can write and remove contents.
+    pub(super) fn check(&self) -> io::Result<()> {
+        const NAME: &str = "check";
+        self.store(NAME, &tempfile::tempfile()?)?;
+        self.remove(NAME)
+    }
+
     /// Returns the path of the content `name` while it is being written.
     fn part(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.part"))
@@ -111,6 +118,7 @@ mod tests {
         assert!(folder.open("one", 5).is_err(), "another length is an error");
         assert!(SharedFolder::new(base.path(), "other").open("one", 4).expect("none").is_none());
         fs::write(folder.part("two"), "te").expect("a part");
+        folder.check().expect("it can be written");
         for name in ["one", "two", "three"] {
             folder.remove(name).expect("it is removed");
         }
@@ -126,6 +134,7 @@ mod tests {
         assert!(folder.store("one", &file("text")).is_err());
         assert!(folder.open("one", 4).is_err());
         assert!(folder.remove("one").is_err());
+        assert!(folder.check().is_err());
         assert!(!missing.exists());
     }
 }

@@ -378,6 +378,17 @@ fn test_fleet(args: &DoctorFleetArgs) -> anyhow::Result<ExitCode> {
     match run_to_end(super::small_runtime()?, FleetReport::read(settings)) {
         Ok(report) => {
             print(&render_fleet(&report))?;
+            let files = config.fleet.files.unwrap_or_default();
+            match &report.folder {
+                Some(Err(why)) => {
+                    print(&format!(
+                        "FAILED  the shared folder {files} cannot be written: {why}\n"
+                    ))?;
+                    return Ok(ExitCode::FAILURE);
+                }
+                Some(Ok(())) => print(&format!("ok      shared folder {files}\n"))?,
+                None => {}
+            }
             Ok(ExitCode::SUCCESS)
         }
         Err(err) => {

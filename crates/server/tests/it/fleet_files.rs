@@ -1,12 +1,14 @@
 //! Files of jobs that every server of a fleet returns, whichever server ran the job.
 
+use std::process::Command;
+
 use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::search_engines::server::Server as Database;
 use crate::shared_jobs::{launch, wait_for_state};
-use crate::support::{HttpServer, Launch, Server, Workspace};
+use crate::support::{HttpServer, Launch, Server, Workspace, binary, path};
 
 /// Length of a file that is too large for the database.
 const LARGE: usize = 17 << 20;
@@ -82,4 +84,23 @@ fn without_a_shared_folder_only_the_worker_has_a_large_file() {
     assert_eq!(job.download("?file=small.txt"), (200, b"small".to_vec()));
     let (status, body) = job.download("?file=large.bin");
     assert_eq!(status, 404, "{}", String::from_utf8_lossy(&body));
+}
+
+#[test]
+fn the_doctor_checks_whether_the_shared_folder_can_be_written() {
+    let database = Database::start();
+    let (workspace, home, shared) =
+        (Workspace::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
+    for (folder, code, expected) in [
+        (shared.path().to_owned(), 0, "ok      shared folder "),
+        (shared.path().join("missing"), 1, "FAILED  the shared folder "),
+    ] {
+        let mut command = Command::new(binary());
+        command.args(["doctor", "fleet", "--root"]).arg(workspace.root());
+        command.env_clear().env("PATH", path()).env("HOME", home.path());
+        command.env("TOOLGATE_FLEET_URL", database.url()).env("TOOLGATE_FLEET_FILES", &folder);
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.code() == Some(code) && text.contains(expected), "{text}");
+    }
 }

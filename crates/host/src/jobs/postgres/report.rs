@@ -1,10 +1,14 @@
 //! Describes the database of a fleet, for `toolgate doctor fleet`.
 
+use std::path::Path;
+
+use tokio::task::spawn_blocking;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use toolgate_postgres::{PostgresConnectionPool, PostgresError};
 
 use super::{CONNECTIONS_MAX, JobStoreError, PostgresStoreSettings, STATEMENT_TIMEOUT, schema};
+use crate::jobs::shared_folder::SharedFolder;
 
 /// The database of a fleet, and the servers that use it.
 #[derive(Debug, Clone)]
@@ -17,6 +21,9 @@ pub struct FleetReport {
     pub durability: FleetDurability,
     /// Servers of the workspace, in order of id.
     pub servers: Vec<FleetServer>,
+    /// Whether this machine can write to the folder that all machines share, or the reason why not.
+    /// `None` if the settings name no folder.
+    pub folder: Option<Result<(), String>>,
 }
 
 /// Durability of accepted jobs if the database fails.
@@ -51,7 +58,7 @@ impl FleetReport {
     /// # Errors
     /// The database is unavailable, refuses this user, or was set up by a newer toolgate.
     pub async fn read(settings: PostgresStoreSettings) -> Result<Self, JobStoreError> {
-        let PostgresStoreSettings { address, workspace, .. } = settings;
+        let PostgresStoreSettings { address, workspace, files, .. } = settings;
         let pool = PostgresConnectionPool::new(address, CONNECTIONS_MAX, STATEMENT_TIMEOUT);
         let mut lent = pool.acquire().await?;
         let client = &mut lent.connection.client;
@@ -64,8 +71,18 @@ impl FleetReport {
         let result = pool.with_timeout(STATEMENT_TIMEOUT, work).await;
         let (server_version, durability, servers) = lent.give_back(result)?;
         let database = pool.display_name().to_owned();
-        Ok(Self { database, server_version, durability, servers })
+        let folder = match files {
+            Some(files) => Some(check_folder(&files, &workspace).await),
+            None => None,
+        };
+        Ok(Self { database, server_version, durability, servers, folder })
     }
+}
+
+async fn check_folder(files: &Path, workspace: &str) -> Result<(), String> {
+    let folder = SharedFolder::new(files, workspace);
+    let checked = spawn_blocking(move || folder.check()).await;
+    checked.map_err(std::io::Error::other).flatten().map_err(|err| err.to_string())
 }
 
 async fn configuration(client: &Client) -> Result<(String, FleetDurability), PostgresError> {
