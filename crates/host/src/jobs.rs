@@ -46,6 +46,7 @@ pub use postgres::{
     PostgresStore, PostgresStoreSettings, SettingsDigests,
 };
 pub(crate) use resources::resources;
+pub use shared_folder::{FleetFilePlace, LargeFileStore};
 pub use sqlite::SqliteStore;
 pub use store::{
     AdoptedJobs, AdoptionFilter, ClientAnswerState, JobClaim, JobEnd, JobLane, JobOwnerRequest,

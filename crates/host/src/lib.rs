@@ -59,11 +59,11 @@ pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{AuditQueueGauge, CallPoolGauge, HostLoadGauges, JobGauge};
 pub use jobs::{
     AdoptedJobs, AdoptionFilter, ClientAnswerState, FleetCredential, FleetCredentialLock,
-    FleetCredentials, FleetDurability, FleetReport, FleetServer, FleetServerKind,
+    FleetCredentials, FleetDurability, FleetFilePlace, FleetReport, FleetServer, FleetServerKind,
     FleetServerProfile, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobLane, JobOwnerRequest,
-    JobService, JobSettings, JobStore, JobStoreError, JobStorePlace, JobsHandle, NewJob,
-    OrphanedJob, PostgresStore, PostgresStoreSettings, SettingsDigests, SqliteStore, StartedJob,
-    TimedJobEvent,
+    JobService, JobSettings, JobStore, JobStoreError, JobStorePlace, JobsHandle, LargeFileStore,
+    NewJob, OrphanedJob, PostgresStore, PostgresStoreSettings, SettingsDigests, SqliteStore,
+    StartedJob, TimedJobEvent,
 };
 pub use library::{ContentLibrary, DynamicContentSources};
 pub use limits::{CallLimits, CallRate, CallerByteRate, RateBucket, RateGrant, RateOutagePolicy};

@@ -6,6 +6,7 @@
 mod sync;
 pub mod heap;
 mod owned_files;
+mod object_store;
 pub mod config;
 pub mod telemetry;
 mod identity;

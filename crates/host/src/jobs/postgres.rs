@@ -128,7 +128,7 @@ impl PostgresStore {
         let changes = StoreChangeChannel::start(&pool, &lease.server, runs.clone());
         let waiting_checked = Mutex::new(Instant::now());
         let name = &lease.server.workspace;
-        let files = Arc::new(SharedContentStore::new(pool.clone(), name, files.as_deref()));
+        let files = Arc::new(SharedContentStore::new(pool.clone(), name, files.as_ref()));
         Ok(Self { pool, lease, _renewals: renewals, changes, runs, waiting_checked, files })
     }
 

@@ -1,16 +1,70 @@
-//! Keeps contents in a folder that the machines of a fleet share, such as a network file system.
+//! Keeps large files in a place that all servers of a fleet reach, such as a folder of a network
+//! file system.
 #![allow(clippy::disallowed_methods, reason = "the folder is the host's own, outside every root")]
 
+use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+use toolgate_contract::BoxFuture;
 
 use super::artefacts::copy_all;
 
+/// A place for files that are too large for the database of a fleet. All servers of the fleet reach
+/// it.
+pub trait LargeFileStore: fmt::Debug + Send + Sync + 'static {
+    /// Stores a copy of `content` under `name`. A repeated call replaces it.
+    fn put<'a>(&'a self, name: &'a str, content: Arc<File>) -> BoxFuture<'a, io::Result<()>>;
+    /// Opens the file `name` of `bytes` bytes. Returns `None` if it was removed.
+    fn fetch<'a>(&'a self, name: &'a str, bytes: u64) -> BoxFuture<'a, io::Result<Option<File>>>;
+    /// Removes the file `name` of `bytes` bytes, even if it is incomplete. Does nothing if it does
+    /// not exist.
+    fn delete<'a>(&'a self, name: &'a str, bytes: u64) -> BoxFuture<'a, io::Result<()>>;
+}
+
+/// Place for files that are too large for the database of a fleet.
+#[derive(Debug, Clone)]
+pub enum FleetFilePlace {
+    /// Folder that all machines share. It must exist.
+    Folder(PathBuf),
+    /// Another place, such as a bucket.
+    Store(Arc<dyn LargeFileStore>),
+}
+
+impl FleetFilePlace {
+    /// Returns the store of the large files of `workspace`.
+    pub(super) fn store_of(&self, workspace: &str) -> Arc<dyn LargeFileStore> {
+        match self {
+            Self::Folder(folder) => Arc::new(SharedFolder::new(folder, workspace)),
+            Self::Store(store) => store.clone(),
+        }
+    }
+}
+
+/// Checks that this server can write, read and remove files of `store`.
+pub(super) async fn check_store(store: &dyn LargeFileStore) -> Result<(), String> {
+    const NAME: &str = "check";
+    let written = || -> io::Result<File> {
+        let mut file = tempfile::tempfile()?;
+        io::Write::write_all(&mut file, b"x")?;
+        Ok(file)
+    };
+    let checked = async {
+        store.put(NAME, Arc::new(written()?)).await?;
+        let found = store.fetch(NAME, 1).await?;
+        store.delete(NAME, 1).await?;
+        found.map(drop).ok_or_else(|| io::Error::other("a file is missing after it was written"))
+    };
+    checked.await.map_err(|err: io::Error| err.to_string())
+}
+
 /// The folder of one workspace in the folder that machines share.
 #[derive(Debug, Clone)]
-pub(super) struct SharedFolder {
+struct SharedFolder {
     /// Folder of all workspaces. It must exist, so that nothing is written below the mount point of
     /// a file system that is not mounted.
     base: PathBuf,
@@ -19,13 +73,13 @@ pub(super) struct SharedFolder {
 
 impl SharedFolder {
     /// Returns the folder of `workspace` in the folder `base`. Does not create it.
-    pub(super) fn new(base: &Path, workspace: &str) -> Self {
+    fn new(base: &Path, workspace: &str) -> Self {
         let name = blake3::hash(workspace.as_bytes()).to_hex();
         Self { base: base.to_owned(), folder: base.join(&name[..16]) }
     }
 
     /// Stores a copy of `content` under `name`. Other machines see all of it or nothing.
-    pub(super) fn store(&self, name: &str, content: &File) -> io::Result<()> {
+    fn store(&self, name: &str, content: &File) -> io::Result<()> {
         match DirBuilder::new().mode(0o700).create(&self.folder) {
             Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err),
             Ok(()) | Err(_) => {}
@@ -44,7 +98,7 @@ impl SharedFolder {
     }
 
     /// Opens the content `name` of `bytes` bytes. Returns `None` if it was removed.
-    pub(super) fn open(&self, name: &str, bytes: u64) -> io::Result<Option<File>> {
+    fn open(&self, name: &str, bytes: u64) -> io::Result<Option<File>> {
         match File::open(self.folder.join(name)) {
             Ok(file) if file.metadata()?.len() == bytes => Ok(Some(file)),
             Ok(_) => Err(io::Error::new(
@@ -57,7 +111,7 @@ impl SharedFolder {
     }
 
     /// Removes the content `name`, whether it is complete or not.
-    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+    fn remove(&self, name: &str) -> io::Result<()> {
         self.check_base()?;
         for path in [self.folder.join(name), self.part(name)] {
             match fs::remove_file(path) {
@@ -68,13 +122,6 @@ impl SharedFolder {
         Ok(())
     }
 
-    /// Checks that this server can write and remove contents.
-    pub(super) fn check(&self) -> io::Result<()> {
-        const NAME: &str = "check";
-        self.store(NAME, &tempfile::tempfile()?)?;
-        self.remove(NAME)
-    }
-
     /// Returns the path of the content `name` while it is being written.
     fn part(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.part"))
@@ -83,6 +130,32 @@ impl SharedFolder {
     /// Checks that the folder of all workspaces exists.
     fn check_base(&self) -> io::Result<()> {
         fs::metadata(&self.base).map(drop)
+    }
+}
+
+impl LargeFileStore for SharedFolder {
+    fn put<'a>(&'a self, name: &'a str, content: Arc<File>) -> BoxFuture<'a, io::Result<()>> {
+        let (folder, name) = (self.clone(), name.to_owned());
+        Box::pin(async move {
+            let stored = spawn_blocking(move || folder.store(&name, &content)).await;
+            stored.map_err(io::Error::other).flatten()
+        })
+    }
+
+    fn fetch<'a>(&'a self, name: &'a str, bytes: u64) -> BoxFuture<'a, io::Result<Option<File>>> {
+        let (folder, name) = (self.clone(), name.to_owned());
+        Box::pin(async move {
+            let opened = spawn_blocking(move || folder.open(&name, bytes)).await;
+            opened.map_err(io::Error::other).flatten()
+        })
+    }
+
+    fn delete<'a>(&'a self, name: &'a str, _bytes: u64) -> BoxFuture<'a, io::Result<()>> {
+        let (folder, name) = (self.clone(), name.to_owned());
+        Box::pin(async move {
+            let removed = spawn_blocking(move || folder.remove(&name)).await;
+            removed.map_err(io::Error::other).flatten()
+        })
     }
 }
 
@@ -105,8 +178,8 @@ mod tests {
         file
     }
 
-    #[test]
-    fn a_stored_content_is_read_until_it_is_removed_and_leaves_nothing_else() {
+    #[tokio::test]
+    async fn a_stored_content_is_read_until_it_is_removed_and_leaves_nothing_else() {
         let base = tempfile::tempdir().expect("a folder");
         let folder = SharedFolder::new(base.path(), "app");
         folder.store("one", &file("text")).expect("it is stored");
@@ -118,7 +191,7 @@ mod tests {
         assert!(folder.open("one", 5).is_err(), "another length is an error");
         assert!(SharedFolder::new(base.path(), "other").open("one", 4).expect("none").is_none());
         fs::write(folder.part("two"), "te").expect("a part");
-        folder.check().expect("it can be written");
+        check_store(&folder).await.expect("it can be written");
         for name in ["one", "two", "three"] {
             folder.remove(name).expect("it is removed");
         }
@@ -126,15 +199,15 @@ mod tests {
         assert_eq!(fs::read_dir(&folder.folder).expect("a folder").count(), 0);
     }
 
-    #[test]
-    fn a_folder_that_is_not_mounted_is_an_error_and_is_not_created() {
+    #[tokio::test]
+    async fn a_folder_that_is_not_mounted_is_an_error_and_is_not_created() {
         let base = tempfile::tempdir().expect("a folder");
         let missing = base.path().join("not-mounted");
         let folder = SharedFolder::new(&missing, "app");
         assert!(folder.store("one", &file("text")).is_err());
         assert!(folder.open("one", 4).is_err());
         assert!(folder.remove("one").is_err());
-        assert!(folder.check().is_err());
+        assert!(check_store(&folder).await.is_err());
         assert!(!missing.exists());
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn secret_paths(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
     let tls = config.server.tls_key.as_ref().map(PathBuf::from);
     let sessions = config.server.session_key.as_ref().map(PathBuf::from);
     // It has files of all callers' jobs.
-    let shared = config.fleet.files.as_ref().map(PathBuf::from);
+    let shared = config.fleet.files_folder().map(Path::to_owned);
     Ok([state_folder(), key, keys, tls, sessions, shared].into_iter().flatten().collect())
 }
 

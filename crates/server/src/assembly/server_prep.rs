@@ -84,7 +84,7 @@ impl PreparedWorkspace {
         let writable: Vec<_> = writable.collect();
         writable.iter().for_each(|folder| create_folder(folder));
         // It is not created: without it, the shared file system is not mounted.
-        let shared = config.fleet.files.as_ref().map(PathBuf::from);
+        let shared = config.fleet.files_folder().map(Path::to_owned);
         let writable = writable.into_iter().chain(shared);
         let writes = [resolve_links(&self.root), std::env::temp_dir()].into_iter().chain(writable);
 

@@ -379,14 +379,12 @@ fn test_fleet(args: &DoctorFleetArgs) -> anyhow::Result<ExitCode> {
         Ok(report) => {
             print(&render_fleet(&report))?;
             let files = config.fleet.files.unwrap_or_default();
-            match &report.folder {
+            match &report.files {
                 Some(Err(why)) => {
-                    print(&format!(
-                        "FAILED  the shared folder {files} cannot be written: {why}\n"
-                    ))?;
+                    print(&format!("FAILED  large files cannot be stored in {files}: {why}\n"))?;
                     return Ok(ExitCode::FAILURE);
                 }
-                Some(Ok(())) => print(&format!("ok      shared folder {files}\n"))?,
+                Some(Ok(())) => print(&format!("ok      large files are stored in {files}\n"))?,
                 None => {}
             }
             Ok(ExitCode::SUCCESS)

@@ -1,12 +1,21 @@
 //! Settings of jobs that servers on several machines share.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_host::{FleetServerKind, FleetServerProfile, PostgresStoreSettings, SettingsDigests};
+use toolgate_host::{
+    FleetFilePlace, FleetServerKind, FleetServerProfile, PostgresStoreSettings, SettingsDigests,
+};
+use toolgate_net::HttpUrl;
 use toolgate_postgres::{DatabasePassword, PostgresAddress};
+
+use crate::object_store::{BucketAccessKey, FileBucket, bucket_url};
+
+/// Beginning of a place for large files that is a bucket.
+const BUCKET_SCHEME: &str = "s3://";
 
 /// Jobs and used confirmations that servers on several machines share, in a PostgreSQL database.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -23,11 +32,20 @@ pub struct FleetSection {
     /// Name of the workspace in the database. By default, the name is the path of the served
     /// folder. Servers that serve the same files under different paths need the same name.
     pub workspace: Option<String>,
-    /// Folder that all machines of the fleet share, such as a network file system, as an absolute
-    /// path. The folder must exist. Servers store files of jobs and long results there that are
-    /// larger than 16 MiB. Smaller ones are in the database. By default, only the server that ran a
-    /// job has its larger files.
+    /// Place for files of jobs and long results that are larger than 16 MiB: a folder that all
+    /// machines of the fleet share, as an absolute path, or a bucket of S3, as `s3://BUCKET` or
+    /// `s3://BUCKET/PREFIX`. The folder or bucket must exist. Smaller files are in the database. By
+    /// default, only the server that ran a job has its larger files.
+    ///
+    /// The access key of a bucket is in the environment variables `AWS_ACCESS_KEY_ID`,
+    /// `AWS_SECRET_ACCESS_KEY` and, if it is temporary, `AWS_SESSION_TOKEN`.
     pub files: Option<String>,
+    /// URL of the service that has the bucket of `files`, such as `https://minio.example`. By
+    /// default, it is the service of AWS in `files_region`. With an `http` URL, files are not
+    /// encrypted on the network.
+    pub files_endpoint: Option<String>,
+    /// Region of the bucket of `files`.
+    pub files_region: String,
     /// Time in milliseconds after which other servers take over the jobs of a server that lost its
     /// connection to the database. They run its waiting jobs, and run jobs of idempotent tools
     /// again.
@@ -45,6 +63,10 @@ pub struct FleetSection {
     #[serde(skip)]
     #[schemars(skip)]
     pub password: DatabasePassword,
+    /// Access key of the bucket, once it was read from the environment.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) files_key: BucketAccessKey,
 }
 
 impl Default for FleetSection {
@@ -54,10 +76,13 @@ impl Default for FleetSection {
             password_env: "PGPASSWORD".to_owned(),
             workspace: None,
             files: None,
+            files_endpoint: None,
+            files_region: "us-east-1".to_owned(),
             lease_ms: 30_000,
             lost_ms: 300_000,
             kind: FleetServerKind::Server,
             password: DatabasePassword::default(),
+            files_key: BucketAccessKey::default(),
         }
     }
 }
@@ -78,40 +103,77 @@ impl FleetSection {
             return Err(format!("fleet.lost_ms is {lost_ms}; it must be from 0 to 86400000"));
         }
         match &self.files {
+            Some(files) if files.starts_with(BUCKET_SCHEME) => self.bucket_url(files).map(drop),
             Some(files) if !Path::new(files).is_absolute() => Err(format!(
                 "fleet.files is `{files}`; write an absolute path (a relative path would be in the \
-                 workspace, where tools can write)"
+                 workspace, where tools can write), or `s3://BUCKET`"
             )),
             Some(_) | None => Ok(()),
         }
     }
 
-    /// Reads the database password from the environment. `variable` looks up an environment
-    /// variable.
+    /// Reads the database password and the access key of the bucket from the environment. `variable`
+    /// looks up an environment variable.
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         let password = variable(&self.password_env);
         self.password = password.map(DatabasePassword::from).unwrap_or_default();
+        let text = |name: &str| variable(name).unwrap_or_default().to_owned();
+        self.files_key = BucketAccessKey {
+            id: text("AWS_ACCESS_KEY_ID"),
+            secret: text("AWS_SECRET_ACCESS_KEY"),
+            token: variable("AWS_SESSION_TOKEN").map(str::to_owned),
+        };
     }
 
     /// Returns the settings of the job store for the workspace at the resolved path `root`, or
     /// `None` if there is no database.
     ///
     /// # Errors
-    /// The URL is invalid.
+    /// The URL or the bucket is invalid, or the access key of the bucket is missing.
     pub fn job_store(&self, root: &Path) -> Result<Option<PostgresStoreSettings>, String> {
         let workspace = self.workspace.clone();
-        Ok(self.address()?.map(|address| PostgresStoreSettings {
+        let Some(address) = self.address()? else { return Ok(None) };
+        let files = self.file_place()?;
+        Ok(Some(PostgresStoreSettings {
             address,
             workspace: workspace.unwrap_or_else(|| root.to_string_lossy().into_owned()),
             lease: Duration::from_millis(self.lease_ms),
             lost_after: Duration::from_millis(self.lost_ms),
-            files: self.files.as_ref().map(PathBuf::from),
+            files,
             profile: FleetServerProfile {
                 name: machine_name(),
                 kind: self.kind,
                 settings: SettingsDigests::default(),
             },
         }))
+    }
+
+    /// Returns the folder for large files that all machines share, if the settings name one.
+    pub(crate) fn files_folder(&self) -> Option<&Path> {
+        let files = self.files.as_deref().filter(|files| !files.starts_with(BUCKET_SCHEME));
+        files.map(Path::new)
+    }
+
+    fn file_place(&self) -> Result<Option<FleetFilePlace>, String> {
+        let Some(files) = &self.files else { return Ok(None) };
+        if let Some(folder) = self.files_folder() {
+            return Ok(Some(FleetFilePlace::Folder(folder.to_owned())));
+        }
+        let url = self.bucket_url(files)?;
+        let key = self.files_key.clone();
+        if key.id.is_empty() || key.secret.is_empty() {
+            return Err(format!(
+                "fleet.files is `{files}`, which needs an access key in the environment variables \
+                 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            ));
+        }
+        let bucket = FileBucket::new(url, &self.files_region, key);
+        Ok(Some(FleetFilePlace::Store(Arc::new(bucket))))
+    }
+
+    fn bucket_url(&self, files: &str) -> Result<HttpUrl, String> {
+        let url = bucket_url(files, self.files_endpoint.as_deref(), &self.files_region);
+        url.map_err(|why| format!("fleet.files {why}"))
     }
 
     fn address(&self) -> Result<Option<PostgresAddress>, String> {
@@ -151,9 +213,28 @@ mod tests {
         check(
             "files = 'shared'",
             "fleet.files is `shared`; write an absolute path (a relative path would be in the \
-             workspace, where tools can write)",
+             workspace, where tools can write), or `s3://BUCKET`",
+        );
+        check("files = 's3://bucket/prefix'", "valid");
+        check(
+            "files = 's3://'",
+            "fleet.files is `s3://`; write `s3://BUCKET` or `s3://BUCKET/PREFIX`, with letters, \
+             digits, `.`, `_` and `-` only",
         );
         check("lost_ms = 86400001", "fleet.lost_ms is 86400001; it must be from 0 to 86400000");
+    }
+
+    #[test]
+    fn a_bucket_needs_an_access_key_which_is_never_shown() {
+        let mut settings: FleetSection =
+            toml::from_str("url = 'postgresql://u@db.example/d'\nfiles = 's3://bucket'").unwrap();
+        let refused = settings.job_store(Path::new("/srv/app")).unwrap_err();
+        assert!(refused.contains("AWS_ACCESS_KEY_ID"), "{refused}");
+        settings.take_secrets(|name| name.starts_with("AWS_").then_some("very-secret"));
+        let store = settings.job_store(Path::new("/srv/app")).unwrap().unwrap();
+        let shown = format!("{settings:?} {store:?} {}", toml::to_string(&settings).unwrap());
+        assert!(!shown.contains("very"), "{shown}");
+        assert!(matches!(store.files, Some(FleetFilePlace::Store(_))), "{shown}");
     }
 
     #[test]

@@ -92,8 +92,8 @@ fn the_doctor_checks_whether_the_shared_folder_can_be_written() {
     let (workspace, home, shared) =
         (Workspace::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
     for (folder, code, expected) in [
-        (shared.path().to_owned(), 0, "ok      shared folder "),
-        (shared.path().join("missing"), 1, "FAILED  the shared folder "),
+        (shared.path().to_owned(), 0, "ok      large files are stored in "),
+        (shared.path().join("missing"), 1, "FAILED  large files cannot be stored in "),
     ] {
         let mut command = Command::new(binary());
         command.args(["doctor", "fleet", "--root"]).arg(workspace.root());

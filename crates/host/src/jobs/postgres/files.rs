@@ -1,14 +1,13 @@
 //! Shares contents among the servers of a fleet: files of jobs, and long results.
 //!
-//! A content of up to 16 MiB is in the database, a larger one in the folder `fleet.files`. Each
-//! content has a row in the database. In the folder, a content is written between two changes of
-//! its row, so that no content lacks a row. A server marks a row before it removes the content.
+//! A content of up to 16 MiB is in the database, a larger one in the place that `fleet.files` names.
+//! Each content has a row in the database. At that place, a content is written between two changes
+//! of its row, so that no content lacks a row. A server marks a row before it removes the content.
 
 use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -23,7 +22,7 @@ use toolgate_postgres::{PostgresError, PostgresFailure, SharedPostgresPool};
 
 use super::reads::id_bytes;
 use super::results::SharedResultRow;
-use crate::jobs::shared_folder::SharedFolder;
+use crate::jobs::shared_folder::{FleetFilePlace, LargeFileStore};
 use crate::jobs::store::JobStoreError;
 
 /// Largest content that is stored in the database, in bytes.
@@ -47,8 +46,8 @@ pub(super) type SharedContentId = [u8; 16];
 pub(in crate::jobs) struct SharedContentStore {
     pub(super) pool: SharedPostgresPool,
     pub(super) workspace: String,
-    /// Folder for large contents, if the settings name one.
-    folder: Option<SharedFolder>,
+    /// Place for large contents, if the settings name one.
+    large: Option<Arc<dyn LargeFileStore>>,
     transfers: Semaphore,
     /// Number of bytes of results that this server has stored since it last removed old ones.
     pub(super) new_result_bytes: AtomicU64,
@@ -133,7 +132,7 @@ pub(super) struct SharedContentRow {
 pub(super) struct SharedContentPlace {
     pub(super) id: SharedContentId,
     pub(super) bytes: u64,
-    pub(super) in_folder: bool,
+    pub(super) is_large: bool,
 }
 
 /// Returns the id of the file `name` that the start `attempt` of `job` made.
@@ -155,19 +154,23 @@ pub(super) fn content_id(workspace: &str, parts: &[&str]) -> SharedContentId {
     id
 }
 
-/// Returns the name of the content `id` in the folder.
-fn folder_name(id: &[u8]) -> String {
+/// Returns the name of the large content `id`.
+fn large_file_name(id: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(id)
 }
 
 impl SharedContentStore {
-    /// Creates the store of contents that the servers of `workspace` share. `folder` is for large
+    /// Creates the store of contents that the servers of `workspace` share. `large` is for large
     /// contents.
-    pub(super) fn new(pool: SharedPostgresPool, workspace: &str, folder: Option<&Path>) -> Self {
+    pub(super) fn new(
+        pool: SharedPostgresPool,
+        workspace: &str,
+        large: Option<&FleetFilePlace>,
+    ) -> Self {
         Self {
             pool,
             workspace: workspace.to_owned(),
-            folder: folder.map(|folder| SharedFolder::new(folder, workspace)),
+            large: large.map(|place| place.store_of(workspace)),
             transfers: Semaphore::new(TRANSFERS_MAX),
             new_result_bytes: AtomicU64::new(0),
         }
@@ -202,8 +205,8 @@ impl SharedContentStore {
         let work = find_content(&lent.connection.client, &self.workspace, &id);
         let result = self.pool.with_timeout(self.pool.query_timeout, work).await;
         let Some(place) = lent.give_back(result)? else { return Ok(None) };
-        if place.in_folder {
-            return self.open_in_folder(&place).await;
+        if place.is_large {
+            return self.open_large(&place).await;
         }
         let _transfer = self.begin_transfer().await?;
         let file = Arc::new(tempfile::tempfile().map_err(|err| io_error(&err))?);
@@ -228,7 +231,7 @@ impl SharedContentStore {
     ) -> Result<(), ContentSharingError> {
         let _transfer = self.begin_transfer().await.map_err(ContentSharingError::Unavailable)?;
         if row.bytes > DATABASE_BYTES_MAX {
-            return self.store_in_folder(row, content).await;
+            return self.store_large(row, content).await;
         }
         let mut lent = self.pool.acquire().await?;
         let client = &mut lent.connection.client;
@@ -237,12 +240,12 @@ impl SharedContentStore {
         Ok(lent.give_back(result)?)
     }
 
-    async fn store_in_folder(
+    async fn store_large(
         &self,
         row: &SharedContentRow,
         content: &SharedContent<'_>,
     ) -> Result<(), ContentSharingError> {
-        let Some(folder) = self.folder.clone() else {
+        let Some(large) = &self.large else {
             let why = "it is larger than 16 MiB, and `fleet.files` is not set";
             return Err(ContentSharingError::Refused(why.to_owned()));
         };
@@ -250,14 +253,12 @@ impl SharedContentStore {
         let work = announce_content(&mut lent.connection.client, &self.workspace, row);
         let result = self.pool.with_timeout(self.pool.query_timeout, work).await;
         lent.give_back(result)?;
-        let name = folder_name(&row.id);
+        let name = large_file_name(&row.id);
         let refused = |why: String| {
             ContentSharingError::Refused(format!("it cannot be stored in `fleet.files`: {why}"))
         };
         let file = content.to_file().await.map_err(|err| refused(err.to_string()))?;
-        let (target, stored_name) = (folder.clone(), name.clone());
-        let stored = spawn_blocking(move || target.store(&stored_name, &file)).await;
-        let stored = stored.map_err(io::Error::other).flatten();
+        let stored = large.put(&name, file).await;
         stored.map_err(|err| refused(err.to_string()))?;
         let lent = self.pool.acquire().await?;
         let work = complete_content(&lent.connection.client, &row.id);
@@ -266,7 +267,7 @@ impl SharedContentStore {
             return Ok(());
         }
         // Its row was removed meanwhile, so no server would remove the content.
-        let _ = spawn_blocking(move || folder.remove(&name)).await;
+        let _ = large.delete(&name, row.bytes).await;
         Err(refused("its job was removed meanwhile".to_owned()))
     }
 
@@ -275,8 +276,8 @@ impl SharedContentStore {
         &self,
         place: &SharedContentPlace,
     ) -> Result<Option<Vec<u8>>, JobStoreError> {
-        if place.in_folder {
-            let Some(file) = self.open_in_folder(place).await? else { return Ok(None) };
+        if place.is_large {
+            let Some(file) = self.open_large(place).await? else { return Ok(None) };
             let bytes = usize::try_from(place.bytes).unwrap_or(usize::MAX);
             let read = spawn_blocking(move || {
                 let mut content = vec![0; bytes];
@@ -294,20 +295,14 @@ impl SharedContentStore {
         Ok(chunks.is_complete().then_some(content))
     }
 
-    async fn open_in_folder(
-        &self,
-        place: &SharedContentPlace,
-    ) -> Result<Option<File>, JobStoreError> {
-        let Some(folder) = self.folder.clone() else {
-            return Err(JobStoreError(
-                "the file is in the shared folder of another server, and `fleet.files` is not set \
-                 here"
-                    .to_owned(),
-            ));
+    async fn open_large(&self, place: &SharedContentPlace) -> Result<Option<File>, JobStoreError> {
+        let Some(large) = &self.large else {
+            let why = "another server has stored the file in `fleet.files`, which is not set here";
+            return Err(JobStoreError(why.to_owned()));
         };
-        let (name, bytes) = (folder_name(&place.id), place.bytes);
-        let opened = spawn_blocking(move || folder.open(&name, bytes)).await;
-        opened.map_err(io::Error::other).flatten().map_err(|err| io_error(&err))
+        let _transfer = self.begin_transfer().await?;
+        let opened = large.fetch(&large_file_name(&place.id), place.bytes).await;
+        opened.map_err(|err| io_error(&err))
     }
 
     /// Waits until few enough contents are read or written.
@@ -345,9 +340,9 @@ impl SharedContentStore {
             let due = self.mark_expired().await?;
             let count = due.len();
             let mut removed = Vec::new();
-            for (id, in_folder) in due {
-                if !in_folder || self.remove_from_folder(&id).await {
-                    removed.push(id);
+            for content in due {
+                if !content.is_large || self.delete_large(&content).await {
+                    removed.push(content.id);
                 }
             }
             let is_stuck = removed.is_empty();
@@ -363,22 +358,20 @@ impl SharedContentStore {
         }
     }
 
-    /// Returns expired contents that this server has to remove, and whether they are in the folder.
-    async fn mark_expired(&self) -> Result<Vec<(Vec<u8>, bool)>, JobStoreError> {
+    /// Returns expired contents that this server has to remove.
+    async fn mark_expired(&self) -> Result<Vec<ExpiredContent>, JobStoreError> {
         let lent = self.pool.acquire().await?;
         let client = &lent.connection.client;
-        let work = mark_expired_contents(client, &self.workspace, self.folder.is_some());
+        let work = mark_expired_contents(client, &self.workspace, self.large.is_some());
         let result = self.pool.with_timeout(self.pool.query_timeout, work).await;
         Ok(lent.give_back(result)?)
     }
 
-    /// Removes a content from the folder. Returns false if that fails, so that its row stays and a
-    /// server tries again later.
-    async fn remove_from_folder(&self, id: &[u8]) -> bool {
-        let Some(folder) = self.folder.clone() else { return false };
-        let name = folder_name(id);
-        let removed = spawn_blocking(move || folder.remove(&name)).await;
-        let removed = removed.map_err(io::Error::other).flatten();
+    /// Removes a large content. Returns false if that fails, so that its row stays and a server
+    /// tries again later.
+    async fn delete_large(&self, content: &ExpiredContent) -> bool {
+        let Some(large) = &self.large else { return false };
+        let removed = large.delete(&large_file_name(&content.id), content.bytes).await;
         if let Err(err) = &removed {
             tracing::warn!("an expired file cannot be removed from `fleet.files`: {err}");
         }
@@ -393,6 +386,13 @@ impl SharedContentStore {
         let result = self.pool.with_timeout(self.pool.query_timeout, work).await;
         Ok(lent.give_back(result)?)
     }
+}
+
+/// An expired content that this server has to remove.
+struct ExpiredContent {
+    id: Vec<u8>,
+    bytes: u64,
+    is_large: bool,
 }
 
 /// Position in a content that is read from the database.
@@ -445,7 +445,7 @@ async fn write_in_database(
     Ok(work.commit().await?)
 }
 
-/// Inserts the row of a content that is about to be written to the folder.
+/// Inserts the row of a content that is about to be written to the place of large contents.
 async fn announce_content(
     client: &mut Client,
     workspace: &str,
@@ -462,10 +462,10 @@ async fn insert_content(
     client: &impl GenericClient,
     workspace: &str,
     row: &SharedContentRow,
-    in_folder: bool,
+    is_large: bool,
 ) -> Result<bool, PostgresError> {
     let sql = "INSERT INTO toolgate_fleet.files \
-               (id, workspace, job, bytes, in_folder, is_complete, until) \
+               (id, workspace, job, bytes, is_large, is_complete, until) \
                VALUES ($1, $2, $3, $4, $5, NOT $5, now() + make_interval(secs => $6)) \
                ON CONFLICT (id) DO NOTHING";
     let id = row.id.as_slice();
@@ -476,7 +476,7 @@ async fn insert_content(
         (&workspace as _, Type::TEXT),
         (&row.job as _, Type::BYTEA),
         (&bytes as _, Type::INT8),
-        (&in_folder as _, Type::BOOL),
+        (&is_large as _, Type::BOOL),
         (&keep as _, Type::FLOAT8),
     ];
     let is_new = client.execute_typed(sql, &params).await? == 1;
@@ -486,7 +486,7 @@ async fn insert_content(
     Ok(is_new)
 }
 
-/// Marks a content in the folder as complete. Returns false if its row is missing or has expired.
+/// Marks a large content as complete. Returns false if its row is missing or has expired.
 async fn complete_content(client: &Client, id: &SharedContentId) -> Result<bool, PostgresError> {
     let sql = "UPDATE toolgate_fleet.files SET is_complete = true \
                WHERE id = $1 AND (until IS NULL OR until > now())";
@@ -500,13 +500,13 @@ async fn find_content(
     workspace: &str,
     id: &SharedContentId,
 ) -> Result<Option<SharedContentPlace>, PostgresError> {
-    let sql = "SELECT bytes, in_folder FROM toolgate_fleet.files WHERE id = $1 \
+    let sql = "SELECT bytes, is_large FROM toolgate_fleet.files WHERE id = $1 \
                AND workspace = $2 AND is_complete AND (until IS NULL OR until > now())";
     let key = id.as_slice();
     let params = [(&key as _, Type::BYTEA), (&workspace as _, Type::TEXT)];
     let Some(row) = client.query_typed_opt(sql, &params).await? else { return Ok(None) };
-    let (bytes, in_folder): (i64, bool) = (row.try_get(0)?, row.try_get(1)?);
-    Ok(Some(SharedContentPlace { id: *id, bytes: bytes.unsigned_abs(), in_folder }))
+    let (bytes, is_large): (i64, bool) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(Some(SharedContentPlace { id: *id, bytes: bytes.unsigned_abs(), is_large }))
 }
 
 async fn read_chunk(
@@ -523,29 +523,31 @@ async fn read_chunk(
     Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
 }
 
-/// Marks expired contents, so that for a minute no other server removes them. Returns their ids, and
-/// whether they are in the folder.
+/// Marks expired contents, so that for 5 minutes no other server removes them. Returns them.
 async fn mark_expired_contents(
     client: &Client,
     workspace: &str,
-    has_folder: bool,
-) -> Result<Vec<(Vec<u8>, bool)>, PostgresError> {
+    removes_large: bool,
+) -> Result<Vec<ExpiredContent>, PostgresError> {
     let sql = "WITH due AS (SELECT id FROM toolgate_fleet.files WHERE workspace = $1 \
                AND until <= now() AND (removal_until IS NULL OR removal_until < now()) \
-               AND ($2 OR NOT in_folder) ORDER BY until LIMIT $3 FOR UPDATE SKIP LOCKED) \
+               AND ($2 OR NOT is_large) ORDER BY until LIMIT $3 FOR UPDATE SKIP LOCKED) \
                UPDATE toolgate_fleet.files AS file \
-               SET removal_until = now() + interval '1 minute' FROM due \
-               WHERE file.id = due.id RETURNING file.id, file.in_folder";
+               SET removal_until = now() + interval '5 minutes' FROM due \
+               WHERE file.id = due.id RETURNING file.id, file.bytes, file.is_large";
     let params = [
         (&workspace as _, Type::TEXT),
-        (&has_folder as _, Type::BOOL),
+        (&removes_large as _, Type::BOOL),
         (&REMOVE_STEP as _, Type::INT8),
     ];
     let rows = client.query_typed(sql, &params).await?;
-    let marked = rows.iter().map(|row| -> Result<(Vec<u8>, bool), PostgresError> {
-        Ok((row.try_get(0)?, row.try_get(1)?))
-    });
-    marked.collect()
+    let mut marked = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let bytes: i64 = row.try_get(1)?;
+        let (id, is_large) = (row.try_get(0)?, row.try_get(2)?);
+        marked.push(ExpiredContent { id, bytes: bytes.unsigned_abs(), is_large });
+    }
+    Ok(marked)
 }
 
 async fn delete_contents(client: &Client, ids: &[Vec<u8>]) -> Result<(), PostgresError> {

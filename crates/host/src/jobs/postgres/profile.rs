@@ -1,13 +1,13 @@
 //! Settings of the job store in PostgreSQL, and the description of a server for people: its name, its
 //! kind and the digests of its settings.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use toolgate_postgres::PostgresAddress;
 
 use super::lease;
+use crate::jobs::shared_folder::FleetFilePlace;
 
 /// Settings of a job store in PostgreSQL.
 #[derive(Debug, Clone)]
@@ -21,8 +21,8 @@ pub struct PostgresStoreSettings {
     pub lease: Duration,
     /// Time after the end of a lease from which jobs that may not run twice count as interrupted.
     pub lost_after: Duration,
-    /// Folder that all machines share, for files and results that are too large for the database.
-    pub files: Option<PathBuf>,
+    /// Place for files and results that are too large for the database, if there is one.
+    pub files: Option<FleetFilePlace>,
     /// Name and kind of this server, and digests of its settings.
     pub profile: FleetServerProfile,
 }

@@ -1,14 +1,11 @@
 //! Describes the database of a fleet, for `toolgate doctor fleet`.
 
-use std::path::Path;
-
-use tokio::task::spawn_blocking;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use toolgate_postgres::{PostgresConnectionPool, PostgresError};
 
 use super::{CONNECTIONS_MAX, JobStoreError, PostgresStoreSettings, STATEMENT_TIMEOUT, schema};
-use crate::jobs::shared_folder::SharedFolder;
+use crate::jobs::shared_folder::check_store;
 
 /// The database of a fleet, and the servers that use it.
 #[derive(Debug, Clone)]
@@ -21,9 +18,9 @@ pub struct FleetReport {
     pub durability: FleetDurability,
     /// Servers of the workspace, in order of id.
     pub servers: Vec<FleetServer>,
-    /// Whether this machine can write to the folder that all machines share, or the reason why not.
-    /// `None` if the settings name no folder.
-    pub folder: Option<Result<(), String>>,
+    /// Whether this machine can write to the place for large files, or the reason why not. `None` if
+    /// the settings name no place.
+    pub files: Option<Result<(), String>>,
 }
 
 /// Durability of accepted jobs if the database fails.
@@ -71,18 +68,12 @@ impl FleetReport {
         let result = pool.with_timeout(STATEMENT_TIMEOUT, work).await;
         let (server_version, durability, servers) = lent.give_back(result)?;
         let database = pool.display_name().to_owned();
-        let folder = match files {
-            Some(files) => Some(check_folder(&files, &workspace).await),
+        let files = match files {
+            Some(place) => Some(check_store(&*place.store_of(&workspace)).await),
             None => None,
         };
-        Ok(Self { database, server_version, durability, servers, folder })
+        Ok(Self { database, server_version, durability, servers, files })
     }
-}
-
-async fn check_folder(files: &Path, workspace: &str) -> Result<(), String> {
-    let folder = SharedFolder::new(files, workspace);
-    let checked = spawn_blocking(move || folder.check()).await;
-    checked.map_err(std::io::Error::other).flatten().map_err(|err| err.to_string())
 }
 
 async fn configuration(client: &Client) -> Result<(String, FleetDurability), PostgresError> {

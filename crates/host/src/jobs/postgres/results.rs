@@ -138,7 +138,7 @@ async fn find_result(
     caller: &str,
     id: SharedContentId,
 ) -> Result<Option<FoundResult>, PostgresError> {
-    let sql = "SELECT file.bytes, file.in_folder, result.entry, result.is_text, \
+    let sql = "SELECT file.bytes, file.is_large, result.entry, result.is_text, \
                extract(epoch FROM file.until - now())::float8 \
                FROM toolgate_fleet.files AS file \
                JOIN toolgate_fleet.results AS result ON result.file = file.id \
@@ -149,7 +149,7 @@ async fn find_result(
         [(&key as _, Type::BYTEA), (&workspace as _, Type::TEXT), (&caller as _, Type::TEXT)];
     let Some(row) = client.query_typed_opt(sql, &params).await? else { return Ok(None) };
     let bytes: i64 = row.try_get(0)?;
-    let place = SharedContentPlace { id, bytes: bytes.unsigned_abs(), in_folder: row.try_get(1)? };
+    let place = SharedContentPlace { id, bytes: bytes.unsigned_abs(), is_large: row.try_get(1)? };
     let (entry, is_text, left) = (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
     Ok(Some(FoundResult { place, entry, is_text, left }))
 }

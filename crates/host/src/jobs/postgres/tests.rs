@@ -13,6 +13,7 @@ use toolgate_postgres::{DatabasePassword, PostgresAddress};
 
 use super::*;
 use crate::database_server::Server;
+use crate::jobs::shared_folder::FleetFilePlace;
 use crate::jobs::store::JobLane;
 use crate::jobs::store_tests::{StorePlace, adopt_all, at, end, id, job, job_store_tests, printed};
 
@@ -59,7 +60,7 @@ impl DatabasePlace {
         let address = address.expect("an address");
         let workspace = self.workspace.clone();
         let profile = FleetServerProfile::default();
-        let files = self.files.clone();
+        let files = self.files.clone().map(FleetFilePlace::Folder);
         let settings =
             PostgresStoreSettings { address, workspace, lease, lost_after, files, profile };
         PostgresStore::open(settings, 7).await

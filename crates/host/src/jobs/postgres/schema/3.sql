@@ -5,7 +5,7 @@ CREATE TABLE toolgate_fleet.files (
     workspace text NOT NULL,
     job bytea,                          -- the job that made it; NULL for a long result
     bytes bigint NOT NULL,
-    in_folder boolean NOT NULL,         -- whether the content is in the folder `fleet.files`
+    is_large boolean NOT NULL,         -- whether the content is in `fleet.files`
     is_complete boolean NOT NULL,       -- false as long as the content is being written
     until timestamptz,                  -- NULL as long as its job is kept
     removal_until timestamptz           -- until then, one server removes the content
@@ -13,7 +13,7 @@ CREATE TABLE toolgate_fleet.files (
 CREATE INDEX files_of_job ON toolgate_fleet.files (job) WHERE job IS NOT NULL;
 CREATE INDEX files_by_until ON toolgate_fleet.files (workspace, until) WHERE until IS NOT NULL;
 
--- Contents of files that are not in the folder, in pieces of 1 MiB.
+-- Contents of files that are not large, in pieces of 1 MiB.
 CREATE TABLE toolgate_fleet.file_chunks (
     file bytea NOT NULL REFERENCES toolgate_fleet.files ON DELETE CASCADE,
     number int NOT NULL,
