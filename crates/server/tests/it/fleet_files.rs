@@ -7,8 +7,11 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::search_engines::server::Server as Database;
-use crate::shared_jobs::{launch, wait_for_state};
-use crate::support::{HttpServer, Launch, Server, Workspace, binary, path};
+use crate::shared_jobs::{TAKEOVER, launch, wait_for_state};
+use crate::support::{
+    HttpServer, Launch, Server, Workspace, binary, let_continue, path, wait_long_for, wait_until,
+    wait_until_began,
+};
 
 /// Length of a file that is too large for the database.
 const LARGE: usize = 17 << 20;
@@ -19,6 +22,16 @@ about = "Leaves a small file and a large one."
 program = "sh"
 argv = ["-c", "mkdir -p out; printf small > out/small.txt; head -c 17825792 /dev/zero > out/large.bin"]
 artefacts = ["out/**"]
+"#;
+
+/// A command that leaves a file once it may continue.
+const LATE_DRAWING: &str = r#"
+[command."draw.late"]
+about = "Waits for the file `go` and leaves a file."
+program = "sh"
+argv = ["-c", "echo late >> ran; until [ -e go ]; do sleep 0.02; done; mkdir -p out; printf late > out/late.txt"]
+artefacts = ["out/**"]
+idempotent = true
 "#;
 
 /// A server that accepts jobs, a worker that runs them, and a job that has ended there.
@@ -84,6 +97,27 @@ fn without_a_shared_folder_only_the_worker_has_a_large_file() {
     assert_eq!(job.download("?file=small.txt"), (200, b"small".to_vec()));
     let (status, body) = job.download("?file=large.bin");
     assert_eq!(status, 404, "{}", String::from_utf8_lossy(&body));
+}
+
+#[test]
+fn a_file_of_a_job_that_ends_without_the_database_is_shared_once_it_is_back() {
+    let mut database = Database::start();
+    let workspace = Workspace::new().file("toolgate.toml", LATE_DRAWING);
+    // The servers must not doubt their leases meanwhile.
+    let start = || launch(&workspace, &database).set("fleet_lease_ms", 60_000).served();
+    let [first, second] = [start(), start()];
+    let id = first.start_job("draw-late", json!({}));
+    wait_until_began(&workspace, "late");
+    database.stop();
+    let_continue(&workspace);
+    wait_until("the file is written", || workspace.path("out/late.txt").exists());
+    database.again();
+    wait_long_for(TAKEOVER, "the job ends", || {
+        let job = second.get(&format!("/jobs/{id}"));
+        (job.status == 200 && job.json()["status"] == "succeeded").then_some(())
+    });
+    let file = second.get(&format!("/jobs/{id}/download"));
+    assert_eq!((file.status, &*file.body), (200, &b"late"[..]));
 }
 
 #[test]
