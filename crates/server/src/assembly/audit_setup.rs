@@ -33,8 +33,8 @@ pub(crate) fn audit_paths(config: &config::AuditSection) -> anyhow::Result<Vec<P
     Ok(rotated.chain([path.clone(), key]).collect())
 }
 
-/// Returns the paths that no tool may read: the state folder, and the keys of the audit log,
-/// callers, TLS and session ids.
+/// Returns the paths that no tool may read: the state folder, the folder for large files of a fleet,
+/// and the keys of the audit log, callers, TLS and session ids.
 pub(crate) fn secret_paths(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
     let key = audit_file(&config.audit)?.map(|file| file.key);
     let keys = key_file::path(&config.server)?;
