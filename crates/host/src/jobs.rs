@@ -201,8 +201,9 @@ impl JobService {
         }))
     }
 
-    /// Takes over orphaned jobs, removes expired ones, fulfils requests of other servers about jobs
-    /// of this one, and claims jobs that wait at other servers, until [`JobService::stop`].
+    /// Takes over orphaned jobs, removes expired ones and their files, fulfils requests of other
+    /// servers about jobs of this one, and claims jobs that wait at other servers, until
+    /// [`JobService::stop`].
     pub async fn maintain(&self) {
         let jobs = &self.0;
         tokio::join!(
@@ -210,6 +211,7 @@ impl JobService {
             jobs.fulfil_requests(),
             jobs.claim_jobs(),
             jobs.report_alive(),
+            jobs.remove_expired_contents(),
         );
     }
 

@@ -358,10 +358,6 @@ impl PostgresStore {
                 Err(_) => return Ok(removed),
             }
         }
-        self.files.remove_expired().await.or_else(|err| match removed.is_empty() {
-            true => Err(err),
-            false => Ok(()),
-        })?;
         Ok(removed)
     }
 }

@@ -21,6 +21,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Maximum number of tries to share a file while the server stops. After that, the file stays at
 /// this server.
 const LAST_TRIES_MAX: u32 = 3;
+/// Interval between two searches for expired contents.
+const EXPIRED_INTERVAL: Duration = Duration::from_secs(15);
 /// Longest time for which the answer to a call waits until its long result is shared.
 const SHARE_WAIT: Duration = Duration::from_secs(5);
 /// Time for which results are not shared after the database did not answer.
@@ -129,6 +131,26 @@ impl JobServiceState {
             }
         }
         Ok(fetched)
+    }
+
+    /// Removes expired contents, now and periodically, until the server stops. This is a task of its
+    /// own, so that a slow place for large files delays no takeover of jobs.
+    pub(super) async fn remove_expired_contents(&self) {
+        if !self.is_shared() {
+            return;
+        }
+        while !self.stopping.is_cancelled() {
+            if let Some(contents) = self.contents.get() {
+                let removed = tokio::select! {
+                    () = self.stopping.cancelled() => return,
+                    removed = contents.remove_expired() => removed,
+                };
+                if let Err(err) = removed {
+                    tracing::warn!("{err}; expired files and results are removed later");
+                }
+            }
+            self.wait_for_stop(EXPIRED_INTERVAL).await;
+        }
     }
 
     /// Lets shared contents of jobs expire that a server of an older version has removed.

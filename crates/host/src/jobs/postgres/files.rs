@@ -29,13 +29,17 @@ use crate::jobs::store::JobStoreError;
 const DATABASE_BYTES_MAX: u64 = 16 << 20;
 /// Number of bytes of a content that are stored in one row.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Maximum number of contents that are read or written at once, so that they leave connections for
-/// the jobs.
+/// Maximum number of contents that are read from and written to the database at once, so that they
+/// leave connections for the jobs.
 const TRANSFERS_MAX: usize = 2;
+/// Maximum number of large contents that are read or written at once.
+const LARGE_TRANSFERS_MAX: usize = 4;
 /// Longest wait until fewer contents are read or written.
 const TRANSFER_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Longest time in which a content is written to the database.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time in which a large content is read, written or removed.
+const LARGE_TIMEOUT: Duration = Duration::from_secs(1800);
 /// Maximum number of expired contents that are removed in one statement, so that it ends in time.
 const REMOVE_STEP: i64 = 20;
 
@@ -49,6 +53,7 @@ pub(in crate::jobs) struct SharedContentStore {
     /// Place for large contents, if the settings name one.
     large: Option<Arc<dyn LargeFileStore>>,
     transfers: Semaphore,
+    large_transfers: Semaphore,
     /// Number of bytes of results that this server has stored since it last removed old ones.
     pub(super) new_result_bytes: AtomicU64,
 }
@@ -172,6 +177,7 @@ impl SharedContentStore {
             workspace: workspace.to_owned(),
             large: large.map(|place| place.store_of(workspace)),
             transfers: Semaphore::new(TRANSFERS_MAX),
+            large_transfers: Semaphore::new(LARGE_TRANSFERS_MAX),
             new_result_bytes: AtomicU64::new(0),
         }
     }
@@ -208,7 +214,7 @@ impl SharedContentStore {
         if place.is_large {
             return self.open_large(&place).await;
         }
-        let _transfer = self.begin_transfer().await?;
+        let _transfer = begin_transfer(&self.transfers).await?;
         let file = Arc::new(tempfile::tempfile().map_err(|err| io_error(&err))?);
         let mut chunks = ChunkReader::new(&place);
         while let Some((at, chunk)) = self.next_chunk(&mut chunks).await? {
@@ -229,8 +235,11 @@ impl SharedContentStore {
         row: &SharedContentRow,
         content: &SharedContent<'_>,
     ) -> Result<(), ContentSharingError> {
-        let _transfer = self.begin_transfer().await.map_err(ContentSharingError::Unavailable)?;
-        if row.bytes > DATABASE_BYTES_MAX {
+        let is_large = row.bytes > DATABASE_BYTES_MAX;
+        let transfer =
+            begin_transfer(if is_large { &self.large_transfers } else { &self.transfers });
+        let _transfer = transfer.await.map_err(ContentSharingError::Unavailable)?;
+        if is_large {
             return self.store_large(row, content).await;
         }
         let mut lent = self.pool.acquire().await?;
@@ -258,7 +267,7 @@ impl SharedContentStore {
             ContentSharingError::Refused(format!("it cannot be stored in `fleet.files`: {why}"))
         };
         let file = content.to_file().await.map_err(|err| refused(err.to_string()))?;
-        let stored = large.put(&name, file).await;
+        let stored = in_time(large.put(&name, file)).await;
         stored.map_err(|err| refused(err.to_string()))?;
         let lent = self.pool.acquire().await?;
         let work = complete_content(&lent.connection.client, &row.id);
@@ -267,7 +276,7 @@ impl SharedContentStore {
             return Ok(());
         }
         // Its row was removed meanwhile, so no server would remove the content.
-        let _ = large.delete(&name, row.bytes).await;
+        let _ = in_time(large.delete(&name, row.bytes)).await;
         Err(refused("its job was removed meanwhile".to_owned()))
     }
 
@@ -286,7 +295,7 @@ impl SharedContentStore {
             let content = read.await.map_err(io::Error::other).flatten();
             return Ok(Some(content.map_err(|err| io_error(&err))?));
         }
-        let _transfer = self.begin_transfer().await?;
+        let _transfer = begin_transfer(&self.transfers).await?;
         let mut content = Vec::new();
         let mut chunks = ChunkReader::new(place);
         while let Some((_, chunk)) = self.next_chunk(&mut chunks).await? {
@@ -300,20 +309,9 @@ impl SharedContentStore {
             let why = "another server has stored the file in `fleet.files`, which is not set here";
             return Err(JobStoreError(why.to_owned()));
         };
-        let _transfer = self.begin_transfer().await?;
-        let opened = large.fetch(&large_file_name(&place.id), place.bytes).await;
+        let _transfer = begin_transfer(&self.large_transfers).await?;
+        let opened = in_time(large.fetch(&large_file_name(&place.id), place.bytes)).await;
         opened.map_err(|err| io_error(&err))
-    }
-
-    /// Waits until few enough contents are read or written.
-    async fn begin_transfer(&self) -> Result<SemaphorePermit<'_>, JobStoreError> {
-        match timeout(TRANSFER_WAIT_MAX, self.transfers.acquire()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) | Err(_) => Err(JobStoreError(format!(
-                "too many files are read from and written to {} at once; try again",
-                self.pool.display_name()
-            ))),
-        }
     }
 
     /// Returns the next piece of a content in the database, and the position of its first byte.
@@ -335,7 +333,7 @@ impl SharedContentStore {
     }
 
     /// Removes expired contents. No two servers remove the same one.
-    pub(super) async fn remove_expired(&self) -> Result<(), JobStoreError> {
+    pub(in crate::jobs) async fn remove_expired(&self) -> Result<(), JobStoreError> {
         loop {
             let due = self.mark_expired().await?;
             let count = due.len();
@@ -371,7 +369,7 @@ impl SharedContentStore {
     /// tries again later.
     async fn delete_large(&self, content: &ExpiredContent) -> bool {
         let Some(large) = &self.large else { return false };
-        let removed = large.delete(&large_file_name(&content.id), content.bytes).await;
+        let removed = in_time(large.delete(&large_file_name(&content.id), content.bytes)).await;
         if let Err(err) = &removed {
             tracing::warn!("an expired file cannot be removed from `fleet.files`: {err}");
         }
@@ -386,6 +384,23 @@ impl SharedContentStore {
         let result = self.pool.with_timeout(self.pool.query_timeout, work).await;
         Ok(lent.give_back(result)?)
     }
+}
+
+/// Waits until few enough contents are read or written.
+async fn begin_transfer(permits: &Semaphore) -> Result<SemaphorePermit<'_>, JobStoreError> {
+    match timeout(TRANSFER_WAIT_MAX, permits.acquire()).await {
+        Ok(Ok(permit)) => Ok(permit),
+        Ok(Err(_)) | Err(_) => {
+            let why = "this server reads and writes too many shared files at once; try again";
+            Err(JobStoreError(why.to_owned()))
+        }
+    }
+}
+
+/// Waits for the end of `work` at the place of large contents, for a bounded time.
+async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let ended = timeout(LARGE_TIMEOUT, work).await;
+    ended.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// An expired content that this server has to remove.

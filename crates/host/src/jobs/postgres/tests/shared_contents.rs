@@ -49,7 +49,7 @@ async fn end_and_expire(store: &PostgresStore) {
     store.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
     store.finish(id(1), end(2, vec![])).await.expect("an answer").expect("it ends");
     assert_eq!(store.remove_expired(at(100), 99).await.expect("an answer"), [id(1)]);
-    store.remove_expired(at(100), 99).await.expect("an answer");
+    store.files.remove_expired().await.expect("an answer");
 }
 
 fn rows_of(place: &DatabasePlace, table: &str) -> String {
@@ -130,7 +130,7 @@ async fn a_folder_that_is_not_mounted_refuses_a_large_file_and_keeps_rows_of_exp
     assert_eq!(rows_of(&place, "files"), "2");
     fs::rename(&away, &share).expect("it is renamed");
     place.server.run("update toolgate_fleet.files set removal_until = now()");
-    one.remove_expired(at(100), 99).await.expect("an answer");
+    one.files.remove_expired().await.expect("an answer");
     assert_eq!((rows_of(&place, "files").as_str(), files_in(&share)), ("0", 0));
 }
 
@@ -144,11 +144,11 @@ async fn an_expired_file_is_removed_by_one_server() {
     place.server.run("delete from toolgate_fleet.jobs");
     one.files.expire_unknown().await.expect("an answer");
     place.server.run("update toolgate_fleet.files set removal_until = now() + interval '1 minute'");
-    two.remove_expired(at(1), 99).await.expect("an answer");
+    two.files.remove_expired().await.expect("an answer");
     assert_eq!(rows_of(&place, "files"), "2", "the other server removes them");
     // As if the other server had stopped meanwhile.
     place.server.run("update toolgate_fleet.files set removal_until = now()");
-    two.remove_expired(at(1), 99).await.expect("an answer");
+    two.files.remove_expired().await.expect("an answer");
     assert_eq!(rows_of(&place, "files"), "0");
 }
 
@@ -169,7 +169,7 @@ async fn a_long_result_is_read_at_another_server_by_its_caller_until_it_expires(
     assert!(two.files.list_results(&bob).await.expect("a list").is_empty());
     place.server.run("update toolgate_fleet.files set until = now()");
     assert!(two.files.find_result(&ada, "result://1").await.expect("an answer").is_none());
-    two.remove_expired(at(1), 99).await.expect("an answer");
+    two.files.remove_expired().await.expect("an answer");
     assert_eq!([rows_of(&place, "results"), rows_of(&place, "files")], ["0", "0"]);
 }
 
@@ -188,7 +188,7 @@ async fn the_oldest_results_expire_if_all_together_have_too_many_bytes() {
     let left = one.files.list_results(&ada).await.expect("a list");
     let left: Vec<_> = left.into_iter().map(|entry| entry.uri).collect();
     assert_eq!(left, ["result://2", "result://1"]);
-    one.remove_expired(at(1), 99).await.expect("an answer");
+    one.files.remove_expired().await.expect("an answer");
     assert_eq!(rows_of(&place, "files"), "3", "files of jobs stay");
 }
 
