@@ -331,9 +331,17 @@ impl Sandbox {
         }
     }
 
-    /// Ends the idle helper processes of the sandbox.
+    /// Ends the idle helper processes of the sandbox, and removes the placeholders that it keeps for
+    /// the next program.
     pub(super) fn close(&self) {
         self.0.idle.close();
+        self.release_names();
+    }
+
+    /// Removes the placeholder folders that are only kept for the next confined program. Call this
+    /// before a program starts that may create the protected names.
+    pub(super) fn release_names(&self) {
+        self.0.reserved.remove_unused();
     }
 
     /// Returns the placeholder folders that killed servers may have left in the folder `workspace`.

@@ -149,6 +149,7 @@ impl ProgramSpawner {
             });
             return confined.await.map_err(io::Error::other)?;
         }
+        house.sandbox().release_names();
         let ProgramStartRequest { program, args, cwd, env, stdin, bounds: _, confinement: _ } =
             start;
         let image = PreparedProgram::new(program.path, program.name, args, env, stdin.is_some())?;

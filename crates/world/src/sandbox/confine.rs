@@ -154,11 +154,16 @@ impl Sandbox {
         let (birth, their_birth) = pipe_with(PipeFlags::CLOEXEC)?;
         let (end, their_end) = ExitPipe::new()?;
         let workspace = folder.workspace.try_clone()?;
-        let reserved = match capabilities.machine_view.needs_reservation(&wanted)
+        let reserved = if capabilities.machine_view.needs_reservation(&wanted)
             && capabilities.layers.namespaces.is_some()
         {
-            true => Some(self.reserve(capabilities, &folder)?),
-            false => None,
+            Some(self.reserve(capabilities, &folder)?)
+        } else {
+            if inside.may_write() {
+                // Git may check out one of the names.
+                self.release_names();
+            }
+            None
         };
         let is_fed = start.is_fed;
         let request = SpawnRequest {

@@ -1,16 +1,19 @@
 //! Reserves names in a workspace that no program may create.
 //!
 //! A mount needs a mount point. While programs run, each reserved name therefore has a placeholder:
-//! an empty, read-only folder, which git ignores. Each program holds a shared lock on it, also
-//! programs of other servers. The last one removes the folder.
+//! an empty, read-only folder, which git ignores. Each server with such programs holds a shared lock
+//! on it. The last one removes the folder.
+//!
+//! Creating and removing a folder changes the file system's journal. If programs follow each other
+//! in a burst, their server therefore keeps the placeholders between them, for [`KEEP_TIME`].
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, poll};
 use rustix::fs::{
@@ -18,6 +21,8 @@ use rustix::fs::{
     openat, statat, unlinkat,
 };
 use rustix::io::Errno;
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
 
 use super::plan::FileIdentity;
 use crate::root::{PLACEHOLDER_MODE, is_placeholder, open_folder};
@@ -25,23 +30,46 @@ use crate::root::{PLACEHOLDER_MODE, is_placeholder, open_folder};
 /// The maximum number of tries to lock a placeholder that another server removes meanwhile.
 const TRIES: usize = 10;
 
+/// The longest pause between two programs of a burst.
+const BURST_PAUSE_MAX: Duration = Duration::from_millis(50);
+/// The time for which placeholders stay after a program of a burst.
+const KEEP_TIME: Duration = Duration::from_millis(50);
+
 /// The names that programs cannot create: placeholder folders by workspace and name.
 #[derive(Clone, Default)]
-pub(super) struct ReservedNames(Arc<Mutex<HashMap<ReservedNameKey, NamePlaceholder>>>);
+pub(super) struct ReservedNames(Arc<Mutex<ReservedNamesState>>);
+
+#[derive(Default)]
+struct ReservedNamesState {
+    placeholders: HashMap<ReservedNameKey, NamePlaceholder>,
+    /// The number of reservations that have not been dropped.
+    reservation_count: usize,
+    /// The time at which the last reservation was dropped.
+    last_drop: Option<Instant>,
+    /// `true` if the first of the current reservations followed the one before it without a long
+    /// pause.
+    is_burst: bool,
+    /// `true` if a task removes the placeholders that are no longer needed.
+    is_watched: bool,
+}
 
 type ReservedNameKey = (FileIdentity, String);
 
 struct NamePlaceholder {
     /// The number of running programs that need the placeholder.
     count: usize,
-    /// The open placeholder folder, with a shared lock.
+    /// The time since which no program needs the placeholder. `None` while a program does.
+    unused_since: Option<Instant>,
+    /// The open placeholder folder, with a shared lock. While it is open, no other file can get its
+    /// identity.
     folder: OwnedFd,
+    identity: FileIdentity,
+    workspace: Arc<OwnedFd>,
 }
 
 /// Names that programs cannot create until this value is dropped.
 pub(super) struct NameReservation {
     registry: ReservedNames,
-    workspace: OwnedFd,
     names: Vec<ReservedNameKey>,
 }
 
@@ -54,33 +82,144 @@ impl ReservedNames {
         identity: FileIdentity,
         names: impl IntoIterator<Item = &'n str>,
     ) -> NameReservation {
+        let workspace = Arc::new(workspace);
         let mut reserved = Vec::new();
-        let mut all = self.lock_all();
+        let mut state = self.lock_state();
+        state.begin_reservation();
         for name in names {
-            let Some(folder) = lock_placeholder(workspace.as_fd(), name) else { continue };
             let key = (identity, name.to_owned());
-            match all.entry(key.clone()) {
-                Entry::Vacant(place) => _ = place.insert(NamePlaceholder { count: 1, folder }),
-                Entry::Occupied(mut standing) => {
-                    let standing = standing.get_mut();
-                    // It may be a new folder if somebody removed the first.
-                    (standing.count, standing.folder) = (standing.count + 1, folder);
-                }
+            if state.reserve_name(&workspace, &key) {
+                reserved.push(key);
             }
-            reserved.push(key);
         }
-        drop(all);
-        NameReservation { registry: self.clone(), workspace, names: reserved }
+        drop(state);
+        NameReservation { registry: self.clone(), names: reserved }
     }
 
-    fn lock_all(&self) -> MutexGuard<'_, HashMap<ReservedNameKey, NamePlaceholder>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Removes the placeholders that no program of this server needs, so that their names are free.
+    pub(super) fn remove_unused(&self) {
+        self.lock_state().remove_unused(Duration::ZERO);
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, ReservedNamesState> {
+        lock_names(&self.0)
     }
 }
 
-/// Creates or opens the placeholder `name` and takes a shared lock on it. `None` if another entry
-/// has this name.
-fn lock_placeholder(workspace: BorrowedFd<'_>, name: &str) -> Option<OwnedFd> {
+impl ReservedNamesState {
+    fn begin_reservation(&mut self) {
+        if self.reservation_count == 0 {
+            let pause = self.last_drop.map(|at| at.elapsed());
+            self.is_burst = pause.is_some_and(|pause| pause < BURST_PAUSE_MAX);
+        }
+        self.reservation_count += 1;
+    }
+
+    /// Reserves one name in `workspace`. Returns `false` if another entry has this name.
+    fn reserve_name(&mut self, workspace: &Arc<OwnedFd>, key: &ReservedNameKey) -> bool {
+        let name = &*key.1;
+        let before = self.placeholders.get_mut(key);
+        let count = before.as_ref().map_or(0, |placeholder| placeholder.count);
+        if let Some(placeholder) = before
+            && placeholder.is_at(name)
+        {
+            placeholder.count += 1;
+            placeholder.unused_since = None;
+            return true;
+        }
+        let Some((folder, identity)) = lock_placeholder(workspace.as_fd(), name) else {
+            return false;
+        };
+        // It is a new folder if somebody removed the first.
+        let placeholder = NamePlaceholder {
+            count: count + 1,
+            unused_since: None,
+            folder,
+            identity,
+            workspace: workspace.clone(),
+        };
+        self.placeholders.insert(key.clone(), placeholder);
+        true
+    }
+
+    /// Ends one reservation of `names`. With `keeps`, leaves the placeholders that are no longer
+    /// needed in their place.
+    fn end_reservation(&mut self, names: &[ReservedNameKey], keeps: bool) {
+        self.reservation_count -= 1;
+        let now = Instant::now();
+        self.last_drop = Some(now);
+        for key in names {
+            let Some(placeholder) = self.placeholders.get_mut(key) else { continue };
+            placeholder.count -= 1;
+            if placeholder.count > 0 {
+                continue;
+            }
+            placeholder.unused_since = Some(now);
+            if !keeps && let Some(placeholder) = self.placeholders.remove(key) {
+                placeholder.remove(&key.1);
+            }
+        }
+    }
+
+    /// Removes the placeholders that no program has needed for `min_age`. Returns `true` if others
+    /// that no program needs are left.
+    fn remove_unused(&mut self, min_age: Duration) -> bool {
+        let is_over = |since: Instant| since.elapsed() >= min_age;
+        let ended = self.placeholders.extract_if(|_, it| it.unused_since.is_some_and(is_over));
+        for ((_, name), placeholder) in ended {
+            placeholder.remove(&name);
+        }
+        self.placeholders.values().any(|it| it.unused_since.is_some())
+    }
+}
+
+impl Drop for ReservedNamesState {
+    fn drop(&mut self) {
+        // Every reservation holds this value, so no program needs a placeholder any longer.
+        self.remove_unused(Duration::ZERO);
+    }
+}
+
+impl NamePlaceholder {
+    /// Returns `true` if the placeholder is still the entry with the name `name`, unchanged.
+    fn is_at(&self, name: &str) -> bool {
+        let there = statat(&*self.workspace, name, AtFlags::SYMLINK_NOFOLLOW);
+        there.is_ok_and(|there| identity_of(&there) == self.identity && is_placeholder(&there))
+    }
+
+    fn remove(&self, name: &str) {
+        remove_placeholder(self.workspace.as_fd(), name, &self.folder);
+    }
+}
+
+fn lock_names(state: &Mutex<ReservedNamesState>) -> MutexGuard<'_, ReservedNamesState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn identity_of(stat: &Stat) -> FileIdentity {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Removes the placeholders that no program has needed for [`KEEP_TIME`]. Returns when all others
+/// are needed.
+async fn remove_unused_in_time(names: Weak<Mutex<ReservedNamesState>>) {
+    loop {
+        tokio::time::sleep(KEEP_TIME).await;
+        let Some(names) = names.upgrade() else { return };
+        let is_done = spawn_blocking(move || {
+            let mut state = lock_names(&names);
+            state.is_watched = state.remove_unused(KEEP_TIME);
+            !state.is_watched
+        });
+        if is_done.await.unwrap_or(true) {
+            return;
+        }
+    }
+}
+
+/// Creates or opens the placeholder `name` and takes a shared lock on it. Returns its identity, too.
+/// `None` if another entry has this name.
+fn lock_placeholder(workspace: BorrowedFd<'_>, name: &str) -> Option<(OwnedFd, FileIdentity)> {
     for _ in 0..TRIES {
         let is_new = match mkdirat(workspace, name, PLACEHOLDER_MODE) {
             Ok(()) => true,
@@ -112,7 +251,7 @@ fn lock_placeholder(workspace: BorrowedFd<'_>, name: &str) -> Option<OwnedFd> {
             continue;
         }
         if is_entry(workspace, name, &own) {
-            return Some(folder);
+            return Some((folder, identity_of(&own)));
         }
     }
     None
@@ -126,7 +265,7 @@ fn pause() {
 /// Returns `true` if `name` is the entry that `stat` describes.
 fn is_entry(workspace: BorrowedFd<'_>, name: impl rustix::path::Arg, stat: &Stat) -> bool {
     let there = statat(workspace, name, AtFlags::SYMLINK_NOFOLLOW);
-    there.is_ok_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino))
+    there.is_ok_and(|there| identity_of(&there) == identity_of(stat))
 }
 
 /// Returns `true` if `stat` describes a folder that another server is about to make a placeholder:
@@ -156,15 +295,15 @@ fn remove_placeholder(
 
 impl Drop for NameReservation {
     fn drop(&mut self) {
-        let mut all = self.registry.lock_all();
-        for key in &self.names {
-            let Some(standing) = all.get_mut(key) else { continue };
-            standing.count -= 1;
-            if standing.count == 0
-                && let Some(standing) = all.remove(key)
-            {
-                remove_placeholder(self.workspace.as_fd(), &*key.1, &standing.folder);
-            }
+        let mut state = self.registry.lock_state();
+        // Without a runtime, nothing would remove the placeholders later.
+        let runtime = if state.is_burst { Handle::try_current().ok() } else { None };
+        state.end_reservation(&self.names, runtime.is_some());
+        if let Some(runtime) = runtime
+            && !state.is_watched
+        {
+            state.is_watched = true;
+            runtime.spawn(remove_unused_in_time(Arc::downgrade(&self.registry.0)));
         }
     }
 }
@@ -261,5 +400,57 @@ mod tests {
         fs::create_dir(at.join(".vscode")).expect("the folder was created");
         leftovers.remove();
         assert!(!at.join(".git").exists() && at.join(".vscode").exists());
+    }
+
+    /// Reserves the names in `at` again and again until `names` keeps them.
+    fn reserve_until_kept(names: &ReservedNames, at: &Path) {
+        let is_kept = || {
+            drop(reserve_at(names, at));
+            entry_count(at) == NAMES.len()
+        };
+        assert!((0..1000).any(|_| is_kept()), "the names are never kept");
+    }
+
+    #[tokio::test]
+    async fn names_are_kept_between_the_programs_of_a_burst_and_removed_after_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path();
+        let names = ReservedNames::default();
+        drop(reserve_at(&names, at));
+        assert_eq!(entry_count(at), 0, "a single program is no burst");
+        reserve_until_kept(&names, at);
+        let needed = reserve_at(&names, at);
+        names.remove_unused();
+        assert_eq!(entry_count(at), 2, "a program needs them");
+        drop(needed);
+        for _ in 0..1000 {
+            if entry_count(at) == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the names were never removed");
+    }
+
+    #[tokio::test]
+    async fn kept_names_are_removed_on_request_but_not_what_replaced_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path();
+        let names = ReservedNames::default();
+        reserve_until_kept(&names, at);
+        fs::remove_dir(at.join(".vscode")).expect("the placeholder is empty");
+        fs::create_dir(at.join(".vscode")).expect("the name is free");
+        drop(reserve_at(&names, at));
+        names.remove_unused();
+        assert!(!at.join(".git").exists() && at.join(".vscode").exists());
+    }
+
+    #[tokio::test]
+    async fn kept_names_are_removed_when_the_server_drops_their_list() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let names = ReservedNames::default();
+        reserve_until_kept(&names, folder.path());
+        drop(names);
+        assert_eq!(entry_count(folder.path()), 0);
     }
 }
