@@ -1,5 +1,7 @@
 //! Builds toolgate and packs it for the people who install it.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{Context, bail};
@@ -112,7 +114,8 @@ fn build_dev() -> anyhow::Result<PathBuf> {
     Ok(target_folder().join("debug/toolgate"))
 }
 
-/// Builds toolgate as it is shipped, linked by zig for an old glibc. Returns the binary.
+/// Builds toolgate as it is shipped, linked by zig for an old glibc, with the program of its sandbox
+/// helpers in the same file. Returns the binary.
 fn build_shipped(target: &str) -> anyhow::Result<PathBuf> {
     eprintln!("building toolgate for {target} with glibc {GLIBC} takes about half an hour");
     let zig = setup::zig()?;
@@ -135,9 +138,27 @@ fn build_shipped(target: &str) -> anyhow::Result<PathBuf> {
     ];
     let platform = format!("{target}.{GLIBC}");
     let build = ["zigbuild", "--locked", "--profile", "dist", "--package", "toolgate"];
-    let args = [&build[..], &["--bin", "toolgate", "--target", &platform]].concat();
+    let programs = ["--bin", "toolgate", "--bin", "toolgate-sandbox"];
+    let args = [&build[..], &programs, &["--target", &platform]].concat();
     run_with(&cargo_zigbuild, &args, &env)?;
-    Ok(target_folder().join(target).join("dist/toolgate"))
+    append_sandbox(&target_folder().join(target).join("dist"))
+}
+
+/// Appends `toolgate-sandbox` to a copy of `toolgate`, both from the folder `built`. Returns the
+/// copy. The server looks for the end that this function writes (world
+/// `sandbox/helper_executable.rs: APPENDED_MARK`).
+fn append_sandbox(built: &Path) -> anyhow::Result<PathBuf> {
+    let sandbox = std::fs::read(built.join("toolgate-sandbox"))?;
+    let length = u64::try_from(sandbox.len())?.to_le_bytes();
+    let folder = built.join("packed");
+    std::fs::create_dir_all(&folder)?;
+    let packed = folder.join("toolgate");
+    std::fs::copy(built.join("toolgate"), &packed)?;
+    let mut file = OpenOptions::new().append(true).open(&packed)?;
+    for part in [&sandbox[..], &length, b"toolgate-sandbox"] {
+        file.write_all(part)?;
+    }
+    Ok(packed)
 }
 
 /// Returns the time of the packed commit, in seconds since 1970.

@@ -7,8 +7,8 @@ mod image;
 mod mark;
 
 pub(crate) use image::{
-    ChildProcess, EXTRA_FD, HELPER_NAME, PreparedProgram, SERVER_FILE, StandardStreams,
-    kill_and_wait,
+    ChildProcess, EXTRA_FD, EXTRA_FD_SOURCE_MIN, HELPER_NAME, PreparedProgram, SERVER_FILE,
+    StandardStreams, kill_and_wait,
 };
 pub use mark::ServerProcessMark;
 pub(crate) use mark::{ProgramRunTag, RunTagLimits};

@@ -1,10 +1,10 @@
 //! Confines the programs that tools start: limits the files, processes and networks that they can
 //! reach.
 //!
-//! The server does not start a confined program directly. It starts its own executable under
-//! another name, as a [helper](run_helper_if_asked). The helper sets up the namespaces and mounts,
-//! drops privileges, and then executes the program. The file tree that a confined program sees is
-//! called its view.
+//! The server does not start a confined program directly. It starts a
+//! [helper](run_helper_if_asked): a small program, or its own executable under another name. The
+//! helper sets up the namespaces and mounts, drops privileges, and then executes the program. The
+//! file tree that a confined program sees is called its view.
 //!
 //! A [worker](run_worker_if_asked) is the server's own code in a process that gives up its rights.
 
@@ -20,6 +20,7 @@ mod guarded_paths;
 mod reserved_names;
 mod helper_messages;
 mod exit_pipe;
+mod helper_executable;
 mod standby;
 mod layers;
 mod cgroups;
@@ -199,6 +200,7 @@ impl Sandbox {
     /// The settings are invalid, or no thread can be started.
     pub fn new(settings: &SandboxSettings, paths: SandboxPaths) -> Result<Self, String> {
         let rules = compile_rules(settings)?;
+        helper_executable::find_small();
         let outside = UnconfinedThread::start().map_err(|err| err.to_string())?;
         let outside = Some(Arc::new(outside));
         Ok(Self::from_parts(settings.clone(), paths, rules, outside, ReservedNames::default()))
@@ -412,6 +414,7 @@ fn compile_rules(settings: &SandboxSettings) -> Result<CompiledSandboxRules, Str
 /// Call this first in `main`.
 pub fn run_helper_if_asked() {
     if std::env::args_os().next().is_some_and(|name| name == HELPER_NAME) {
+        helper_executable::keep_build_mark();
         helper::run_helper();
     }
 }

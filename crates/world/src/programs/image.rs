@@ -27,7 +27,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// The stack size of the code between clone and exec, in bytes.
 const STACK_BYTES: usize = 64 << 10;
-/// The executable of the server itself, which is also that of its helpers and workers.
+/// The executable of the server itself, which is also that of its workers.
 pub(crate) const SERVER_FILE: &str = "/proc/self/exe";
 /// The name (`argv[0]`) under which the server starts its sandbox helper.
 pub(crate) const HELPER_NAME: &str = "toolgate-sandbox";
@@ -35,7 +35,7 @@ pub(crate) const HELPER_NAME: &str = "toolgate-sandbox";
 pub(crate) const EXTRA_FD: RawFd = 3;
 /// The lowest number of an extra descriptor in the server, before it becomes [`EXTRA_FD`] in the
 /// process.
-const EXTRA_FD_SOURCE_MIN: RawFd = 16;
+pub(crate) const EXTRA_FD_SOURCE_MIN: RawFd = 16;
 /// The highest number of a signal.
 const SIGNAL_MAX: c_int = 64;
 

@@ -12,6 +12,7 @@ use rustix::fs::fstat;
 use super::SandboxPaths;
 use super::cgroups::{CgroupLimits, CgroupParents, RunCgroups};
 use super::coverage::{MissingSandboxLayer, SandboxCoverage, SandboxLayer};
+use super::helper_executable;
 use super::layers::{self, AvailableSandboxLayers};
 use super::plan::{
     FileIdentity, LandlockConfig, OsStringBytes, SandboxNamespaces, SandboxPlan, SeccompFilters,
@@ -74,12 +75,19 @@ impl SandboxCapabilities {
             build_filters(SocketFamilies { internet: true, unix })?,
             build_filters(SocketFamilies { internet: false, unix })?,
         ];
-        let layers = layers.try_out(|layers| {
+        let attempt = |layers: &AvailableSandboxLayers| {
             let folder = ProgramStartFolder::at_workspace(workspace)?;
             let handle = folder.workspace.try_clone()?;
             let request = folder.empty_request();
             let plan = capabilities.plan(layers, &SandboxViewRequest::LARGEST, folder);
             layers::attempt(capabilities.create_groups(layers)?, plan, &request, handle)
+        };
+        let layers = layers.try_out(|layers| match attempt(layers) {
+            Err(err) if helper_executable::give_up_small() => {
+                tracing::debug!("the small program of the sandbox does not work: {err}");
+                attempt(layers)
+            }
+            attempted => attempted,
         })?;
         capabilities.limits = resource_limits(&layers, room);
         capabilities.layers = layers;

@@ -20,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
 use super::cgroups::RunCgroups;
+use super::helper_executable;
 use super::helper_messages::{SandboxHelperAnswer, SandboxHelperOrder, message_pair};
 use super::layers::NO_WAIT;
 use super::plan::{SandboxMount, SandboxPlan, seal};
@@ -101,14 +102,20 @@ impl StandbySandboxHelper {
         mounts: u64,
         mut plan: SandboxPlan,
         task: &SandboxHelperTask,
-        start: impl FnOnce(PreparedProgram) -> io::Result<ChildProcess>,
+        start: impl Fn(PreparedProgram) -> io::Result<ChildProcess>,
     ) -> io::Result<Self> {
         let (line, theirs) = message_pair()?;
         plan.groups = groups.as_ref().map(RunCgroups::join_files).unwrap_or_default();
-        let image = PreparedProgram::helper(SERVER_FILE.into(), &theirs)?;
         let streams = StandardStreams::new(false)?;
         task.send(&line, seal(&plan)?.as_fd(), streams.program_ends.each_ref().map(AsFd::as_fd))?;
-        let helper = start(image)?;
+        let begin = |executable| start(PreparedProgram::helper(executable, &theirs)?);
+        let helper = match begin(helper_executable::current_path()) {
+            // The system may not execute files in memory.
+            Err(err) if is_exec_refusal(&err) && helper_executable::give_up_small() => {
+                begin(SERVER_FILE.into())?
+            }
+            started => started?,
+        };
         let next = None;
         let last = None;
         Ok(Self {
@@ -239,6 +246,12 @@ impl SandboxHelperTask {
         SandboxHelperOrder { streams, message, failure_pipe: birth, exit_pipe: end, workspace }
             .send(line)
     }
+}
+
+/// Returns `true` if `err` means that a file cannot be executed.
+fn is_exec_refusal(err: &io::Error) -> bool {
+    use io::ErrorKind::{NotFound, PermissionDenied};
+    matches!(err.kind(), NotFound | PermissionDenied) || err.raw_os_error() == Some(libc::ENOEXEC)
 }
 
 /// Returns `true` if `err` means that the sandbox helper has ended.

@@ -9,7 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::*;
-use crate::support::{ClientTransport, Stdio, wait_until};
+use crate::support::{ClientTransport, Stdio, binary, wait_until};
 
 /// Returns the process ids of the helpers of the server with the id `server`, including those that
 /// wait for the next program.
@@ -23,6 +23,12 @@ fn helpers(server: u32) -> Vec<i32> {
     let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
     let pids = names.filter_map(|name| name.to_str()?.parse().ok());
     pids.filter(|pid| is_helper(*pid)).collect()
+}
+
+/// Returns the executables of the helpers of the server with the id `server`.
+fn helper_executables(server: u32) -> Vec<PathBuf> {
+    let links = helpers(server).into_iter().map(|pid| fs::read_link(format!("/proc/{pid}/exe")));
+    links.flatten().collect()
 }
 
 /// Returns the connection of a client that started its own server.
@@ -92,6 +98,49 @@ fn a_killed_helper_is_replaced_and_none_outlives_the_server() {
     wait_until("no helper is left", || {
         second.iter().all(|pid| !fs::exists(format!("/proc/{pid}")).unwrap())
     });
+}
+
+#[test]
+fn helpers_run_the_small_program_beside_the_server() {
+    let refused = fs::read_to_string("/proc/sys/vm/memfd_noexec").is_ok_and(|it| it.trim() == "2");
+    if refused {
+        return eprintln!("NOT TRIED: this system executes no files in memory");
+    }
+    let small = env!("CARGO_BIN_EXE_toolgate-sandbox");
+    assert_eq!(binary().with_file_name("toolgate-sandbox"), PathBuf::from(small));
+    let workspace = Workspace::new();
+    let mut client = confined_client(&workspace, "workspace");
+    assert_eq!(sh(&mut client, "echo one").stdout, "one\n");
+    let server = stdio(&mut client).take_child(|child| child.id());
+    let found = helper_executables(server);
+    let is_small = |it: &PathBuf| it.to_string_lossy().starts_with("/memfd:toolgate-sandbox");
+    assert!(!found.is_empty() && found.iter().all(is_small), "{found:?}");
+    // A person who starts it gets nothing.
+    let status = Command::new(small).status().unwrap();
+    assert_eq!(status.code(), Some(127));
+}
+
+#[test]
+fn helpers_run_the_server_itself_if_the_small_program_is_missing_or_invalid() {
+    let other_build = fs::read("/bin/true").unwrap();
+    for small in [None, Some(&b"#!/bin/sh\nexit 0\n"[..]), Some(&other_build[..])] {
+        let folder = env!("CARGO_TARGET_TMPDIR");
+        fs::create_dir_all(folder).unwrap();
+        let folder = TempDir::with_prefix_in("toolgate-it-", folder).unwrap();
+        let server = folder.path().join("toolgate");
+        fs::hard_link(binary(), &server).unwrap();
+        if let Some(small) = small {
+            let at = folder.path().join("toolgate-sandbox");
+            fs::write(&at, small).unwrap();
+            fs::set_permissions(&at, fs::metadata(&server).unwrap().permissions()).unwrap();
+        }
+        let workspace = Workspace::new();
+        let mut client = Client::stdio(Launch::over(&workspace).copy(&server), MODERN);
+        assert_eq!(sh(&mut client, "echo one").stdout, "one\n");
+        let id = stdio(&mut client).take_child(|child| child.id());
+        let found = helper_executables(id);
+        assert!(!found.is_empty() && found.iter().all(|it| *it == server), "{found:?}");
+    }
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub(crate) struct Launch {
     wrapper: Vec<OsString>,
     /// The example server to start instead of the binary.
     example: Option<PathBuf>,
+    /// The copy of the binary to start.
+    copy: Option<PathBuf>,
 }
 
 impl Launch {
@@ -40,7 +42,14 @@ impl Launch {
             args: Vec::new(),
             wrapper: Vec::new(),
             example: None,
+            copy: None,
         }
+    }
+
+    /// Starts `copy`, a copy of the binary.
+    pub(crate) fn copy(mut self, copy: &Path) -> Self {
+        self.copy = Some(copy.to_owned());
+        self
     }
 
     /// `example-everything`, which has tools of every kind and no settings.
@@ -120,7 +129,8 @@ impl Launch {
                 command_line.extend([example.into(), more.last().unwrap_or(&word).into()]);
             }
             None => {
-                command_line.extend([binary().into(), word.into(), self.root.clone().into()]);
+                let program = self.copy.as_deref().unwrap_or(binary());
+                command_line.extend([program.into(), word.into(), self.root.clone().into()]);
                 command_line.extend(more.iter().map(OsString::from));
             }
         }

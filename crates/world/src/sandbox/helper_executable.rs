@@ -1,0 +1,323 @@
+//! The executable of sandbox helpers: a small program, or the server's own executable.
+//!
+//! A helper creates a process for each program, and each of these processes copies and faults in a
+//! part of the helper's memory. The small program contains the code of a helper and little else. It
+//! is appended to the server's executable, or lies beside it under the name [`HELPER_NAME`]. If it
+//! is missing or from another build, helpers run the server's own executable.
+//!
+//! A program may be able to write that file, for example in a workspace in which toolgate is built.
+//! The server therefore opens it at its start, copies it to sealed memory before the first program
+//! runs, and does not use it if it changed in between.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use memchr::memmem;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+
+use crate::programs::{EXTRA_FD_SOURCE_MIN, HELPER_NAME, SERVER_FILE};
+
+/// A text that is only in executables with the helper of this build.
+const BUILD_MARK: &str = concat!("toolgate-sandbox of ", env!("TOOLGATE_WORLD_SOURCES"));
+/// The end of an executable to which the small program was appended. The length of the small
+/// program comes before it, in [`LENGTH_BYTES`] bytes. `cargo xtask dist` writes both.
+const APPENDED_MARK: &[u8; 16] = b"toolgate-sandbox";
+const LENGTH_BYTES: usize = 8;
+/// The largest small program, in bytes. A debug build has several megabytes.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// The number by which an executable names the processor of this machine. `None` for those that are
+/// unknown here, which never run the small program.
+const MACHINE: Option<usize> = if cfg!(target_arch = "x86_64") {
+    Some(62)
+} else if cfg!(target_arch = "aarch64") {
+    Some(183)
+} else {
+    None
+};
+
+/// The file with the small program, until the first helper starts.
+static FOUND: Mutex<Option<SmallHelperFile>> = Mutex::new(None);
+/// The small program in sealed memory. `None` if it cannot be used.
+static LOADED: OnceLock<Option<OwnedFd>> = OnceLock::new();
+/// `true` if the small program was loaded, but does not work here.
+static IS_BROKEN: AtomicBool = AtomicBool::new(false);
+
+/// A file with the small program.
+struct SmallHelperFile {
+    file: File,
+    /// The state of the file when the server opened it.
+    stamp: FileChangeStamp,
+    /// The position of the small program in the file.
+    start: u64,
+    length: u64,
+}
+
+/// The properties of a file that change with its content.
+#[derive(PartialEq, Eq)]
+struct FileChangeStamp {
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// Opens the file with the small program, if there is one. Call this before the server confines
+/// itself and before any program runs.
+pub(super) fn find_small() {
+    if LOADED.get().is_none() {
+        *lock_found() = open_small().ok();
+    }
+}
+
+/// Returns the path of the executable for the next helper. The first call loads the small program.
+pub(super) fn current_path() -> PathBuf {
+    if !IS_BROKEN.load(Ordering::Acquire)
+        && let Some(memory) = LOADED.get_or_init(load)
+    {
+        return format!("/proc/self/fd/{}", memory.as_raw_fd()).into();
+    }
+    SERVER_FILE.into()
+}
+
+/// Makes all later helpers run the server's own executable. Returns `false` if they do so already.
+pub(super) fn give_up_small() -> bool {
+    LOADED.get().is_some_and(Option::is_some) && !IS_BROKEN.swap(true, Ordering::AcqRel)
+}
+
+/// Keeps the mark of this build in each executable that can run a helper.
+pub(super) fn keep_build_mark() {
+    black_box(BUILD_MARK);
+}
+
+fn lock_found() -> MutexGuard<'static, Option<SmallHelperFile>> {
+    FOUND.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open_small() -> io::Result<SmallHelperFile> {
+    let server = File::open(SERVER_FILE)?;
+    let server_meta = server.metadata()?;
+    if let Some((start, length)) = find_appended(&server, server_meta.len()) {
+        let stamp = FileChangeStamp::new(&server_meta);
+        return Ok(SmallHelperFile { file: server, stamp, start, length });
+    }
+    let beside = fs::read_link(SERVER_FILE)?.with_file_name(HELPER_NAME);
+    open_beside(&beside, &server_meta)
+}
+
+/// Opens the small program at `path`. Fails if it is not a file that the same users can write as the
+/// server's executable, which has the metadata `server`.
+fn open_beside(path: &Path, server: &Metadata) -> io::Result<SmallHelperFile> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let meta = file.metadata()?;
+    let writers = |meta: &Metadata| (meta.uid(), meta.gid(), meta.mode() & 0o022);
+    if !meta.is_file() || writers(&meta) != writers(server) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(SmallHelperFile { stamp: FileChangeStamp::new(&meta), start: 0, length: meta.len(), file })
+}
+
+/// Returns the position and the length of the small program at the end of `file`, which has
+/// `file_length` bytes.
+fn find_appended(file: &File, file_length: u64) -> Option<(u64, u64)> {
+    let mut end = [0; LENGTH_BYTES + APPENDED_MARK.len()];
+    let rest = file_length.checked_sub(end.len() as u64)?;
+    file.read_exact_at(&mut end, rest).ok()?;
+    let (length, mark) = end.split_first_chunk::<LENGTH_BYTES>()?;
+    let length = u64::from_le_bytes(*length);
+    if mark != APPENDED_MARK {
+        return None;
+    }
+    Some((rest.checked_sub(length)?, length))
+}
+
+/// Loads the small program. `None` if there is none, or if it cannot be used.
+fn load() -> Option<OwnedFd> {
+    let found = lock_found().take()?;
+    let loaded = copy_to_memory(&found);
+    if let Err(err) = &loaded {
+        tracing::debug!("the small program of the sandbox is not used: {err}");
+    }
+    loaded.ok()
+}
+
+/// Copies the small program to sealed memory.
+fn copy_to_memory(found: &SmallHelperFile) -> io::Result<OwnedFd> {
+    if found.length > FILE_BYTES_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut bytes = vec![0; usize::try_from(found.length).map_err(io::Error::other)?];
+    found.file.read_exact_at(&mut bytes, found.start)?;
+    if FileChangeStamp::new(&found.file.metadata()?) != found.stamp {
+        return Err(io::Error::other("it has changed since the server started"));
+    }
+    let image = loaded_part(&bytes).ok_or_else(|| io::Error::other("it is not an executable"))?;
+    if memmem::find(image, BUILD_MARK.as_bytes()).is_none() {
+        return Err(io::Error::other("it is from another build"));
+    }
+    let mut memory = File::from(create_memory()?);
+    memory.write_all(image)?;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(&memory, seals)?;
+    // A new process replaces descriptors with low numbers before it executes the program.
+    Ok(fcntl_dupfd_cloexec(&memory, EXTRA_FD_SOURCE_MIN)?)
+}
+
+/// Creates an empty file in memory that can be executed.
+fn create_memory() -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create(HELPER_NAME, flags | MemfdFlags::EXEC) {
+        // Linux before 6.3 lacks this flag, and can execute all files in memory.
+        Err(Errno::INVAL) => Ok(memfd_create(HELPER_NAME, flags)?),
+        created => Ok(created?),
+    }
+}
+
+/// Returns the part of the executable `elf` that is loaded to run it, without symbols. `None` if
+/// `elf` is not a 64-bit executable for this machine.
+fn loaded_part(elf: &[u8]) -> Option<&[u8]> {
+    const IDENTITY: [u8; 6] = *b"\x7fELF\x02\x01";
+    const LOADED_SEGMENT: usize = 1;
+    if !elf.starts_with(&IDENTITY) || number_at(elf, 18, 2) != MACHINE {
+        return None;
+    }
+    let first = number_at(elf, 32, 8)?;
+    let size = number_at(elf, 54, 2)?;
+    let count = number_at(elf, 56, 2)?;
+    let mut end = 0;
+    for index in 0..count {
+        let at = first.checked_add(size * index)?;
+        if number_at(elf, at, 4)? == LOADED_SEGMENT {
+            let offset = number_at(elf, at.checked_add(8)?, 8)?;
+            let length = number_at(elf, at.checked_add(32)?, 8)?;
+            end = end.max(offset.checked_add(length)?);
+        }
+    }
+    elf.get(..end).filter(|loaded| !loaded.is_empty())
+}
+
+/// Reads the little-endian number of `size` bytes at `at`.
+fn number_at(elf: &[u8], at: usize, size: usize) -> Option<usize> {
+    let bytes = elf.get(at..at.checked_add(size)?)?;
+    let number = bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    usize::try_from(number).ok()
+}
+
+impl FileChangeStamp {
+    fn new(meta: &Metadata) -> Self {
+        Self {
+            length: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Creates the file `at` with `bytes`.
+    fn put(at: &Path, bytes: &[u8]) {
+        fs::write(at, bytes).unwrap();
+        fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Returns an executable with the mark of this build behind its loaded part.
+    fn marked_program() -> Vec<u8> {
+        let mut program = fs::read("/bin/true").unwrap();
+        program.extend_from_slice(BUILD_MARK.as_bytes());
+        program
+    }
+
+    #[test]
+    fn the_loaded_part_of_an_executable_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = fs::read("/bin/true").unwrap();
+        let loaded = loaded_part(&program).unwrap();
+        assert!(loaded.len() < program.len());
+        let at = folder.path().join("program");
+        put(&at, loaded);
+        assert!(Command::new(&at).status().unwrap().success());
+        let cut = loaded.get(..loaded.len() - 1).unwrap();
+        let mut foreign = program.clone();
+        foreign[18] ^= 1;
+        for bytes in [&b""[..], b"#!/bin/sh\n", &program[..60], cut, &foreign] {
+            assert_eq!(loaded_part(bytes), None);
+        }
+    }
+
+    #[test]
+    fn a_program_without_the_mark_of_this_build_in_its_loaded_part_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("program");
+        put(&at, &marked_program());
+        let found = open_beside(&at, &fs::metadata(&at).unwrap()).unwrap();
+        let refused = copy_to_memory(&found).unwrap_err();
+        assert_eq!(refused.to_string(), "it is from another build");
+        // This test program contains the mark.
+        let own = fs::read(SERVER_FILE).unwrap();
+        put(&at, &own);
+        keep_build_mark();
+        let found = open_beside(&at, &fs::metadata(&at).unwrap()).unwrap();
+        let memory = copy_to_memory(&found).unwrap();
+        assert!(memory.as_raw_fd() >= EXTRA_FD_SOURCE_MIN);
+        let length = rustix::fs::fstat(&memory).unwrap().st_size;
+        assert_eq!(length, i64::try_from(loaded_part(&own).unwrap().len()).unwrap());
+    }
+
+    #[test]
+    fn a_program_that_changed_after_it_was_opened_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("program");
+        put(&at, &marked_program());
+        let mut found = open_beside(&at, &fs::metadata(&at).unwrap()).unwrap();
+        found.stamp.changed.1 -= 1;
+        let refused = copy_to_memory(&found).unwrap_err();
+        assert_eq!(refused.to_string(), "it has changed since the server started");
+    }
+
+    #[test]
+    fn a_program_that_more_users_can_write_than_the_server_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let [server, small] = ["server", "small"].map(|name| folder.path().join(name));
+        put(&server, b"");
+        put(&small, b"");
+        let meta = fs::metadata(&server).unwrap();
+        assert!(open_beside(&small, &meta).is_ok());
+        fs::set_permissions(&small, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(open_beside(&small, &meta).is_err());
+        fs::remove_file(&small).unwrap();
+        std::os::unix::fs::symlink(&server, &small).unwrap();
+        assert!(open_beside(&small, &meta).is_err());
+    }
+
+    #[test]
+    fn an_appended_program_is_found_and_an_impossible_length_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("server");
+        let found = |length: u64| {
+            let end = [b"server small".to_vec(), length.to_le_bytes().to_vec()].concat();
+            put(&at, &[end, APPENDED_MARK.to_vec()].concat());
+            let file = File::open(&at).unwrap();
+            let length = file.metadata().unwrap().len();
+            find_appended(&file, length)
+        };
+        assert_eq!(found(5), Some((7, 5)));
+        assert_eq!(found(13), None);
+        assert_eq!(found(u64::MAX), None);
+        put(&at, b"server");
+        let file = File::open(&at).unwrap();
+        assert_eq!(find_appended(&file, 6), None);
+    }
+}
