@@ -148,14 +148,9 @@ pub(super) fn prctl(what: libc::c_int, one: libc::c_ulong, two: libc::c_ulong) -
     check_result(unsafe { libc::prctl(what, one, two, 0, 0) }.into()).map(drop)
 }
 
-/// Drops all capabilities of this process permanently.
-pub(super) fn drop_capabilities() -> io::Result<()> {
-    #[repr(C)]
-    struct CapabilityHeader {
-        version: u32,
-        pid: i32,
-    }
-    const VERSION_3: u32 = 0x2008_0522;
+/// Drops all capabilities from the set to which executing a file, as root or with file capabilities,
+/// limits its capabilities. New processes inherit that set. This process keeps its capabilities.
+pub(super) fn drop_bounding_set() -> io::Result<()> {
     for capability in 0..64 {
         match prctl(libc::PR_CAPBSET_DROP, capability, 0) {
             // The kernel has no higher capability.
@@ -166,6 +161,17 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
             dropped => dropped?,
         }
     }
+    Ok(())
+}
+
+/// Drops all capabilities of this process permanently. Call [`drop_bounding_set`] first.
+pub(super) fn drop_capabilities() -> io::Result<()> {
+    #[repr(C)]
+    struct CapabilityHeader {
+        version: u32,
+        pid: i32,
+    }
+    const VERSION_3: u32 = 0x2008_0522;
     let header = CapabilityHeader { version: VERSION_3, pid: 0 };
     let none = [0_u32; 6];
     // SAFETY: the struct and the sets have the layout of this version.

@@ -154,10 +154,7 @@ pub(super) fn build_filters(sockets: SocketFamilies) -> io::Result<SeccompFilter
         compile_filter(unconditional_rules(MISSING), libc::ENOSYS)?,
         compile_filter(socket_rules(sockets)?, libc::EAFNOSUPPORT)?,
     ];
-    let last = [
-        compile_filter(refused_last_rules()?, libc::EPERM)?,
-        compile_filter(unconditional_rules(MISSING_LAST), libc::ENOSYS)?,
-    ];
+    let last = [add_missing(MISSING_LAST, compile_filter(refused_last_rules()?, libc::EPERM)?)?];
     let packed = |made: &[BpfProgram]| {
         made.iter().map(|filter| filter.iter().map(encode_instruction).collect()).collect()
     };
@@ -333,17 +330,69 @@ fn compile_filter(rules: SyscallRules, errno: libc::c_int) -> io::Result<BpfProg
         .map_err(io::Error::other)
 }
 
+/// The codes of filter instructions.
+const LOAD: u16 = 0x20;
+const IS_EQUAL: u16 = 0x15;
+const IS_AT_LEAST: u16 = 0x35;
+const RETURN: u16 = 0x06;
+
+/// Returns `filter` with instructions that report the system calls `missing` as missing. Each filter
+/// that a process applies takes time, so these calls get no filter of their own.
+///
+/// The instructions do not check the architecture. Filters that do apply to the same process.
+fn add_missing(missing: &[i64], filter: BpfProgram) -> io::Result<BpfProgram> {
+    let mut lines = vec![filter_line(LOAD, 0, 0, 0)];
+    for &call in missing {
+        let call = u32::try_from(call).map_err(io::Error::other)?;
+        let report = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
+        lines.extend([filter_line(IS_EQUAL, 0, 1, call), filter_line(RETURN, 0, 0, report)]);
+    }
+    // All jumps are relative.
+    lines.extend(filter);
+    Ok(lines)
+}
+
 /// Builds a filter that refuses all x32 calls. The filter is written by hand, because a rule covers
 /// only a single call number.
 fn x32_filter() -> BpfProgram {
-    const LOAD: u16 = 0x20;
-    const IS_AT_LEAST: u16 = 0x35;
-    const RETURN: u16 = 0x06;
-    let line = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     vec![
-        line(LOAD, 0, 0, 0),
-        line(IS_AT_LEAST, 0, 1, X32_CALLS_MIN),
-        line(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
-        line(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+        filter_line(LOAD, 0, 0, 0),
+        filter_line(IS_AT_LEAST, 0, 1, X32_CALLS_MIN),
+        filter_line(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
+        filter_line(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
     ]
+}
+
+fn filter_line(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
+    sock_filter { code, jt, jf, k }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::thread;
+
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+    use rustix::io::Errno;
+    use rustix::mount::{MountPropagationFlags, mount_change};
+
+    use super::*;
+
+    #[test]
+    fn the_last_filters_refuse_mounts_and_report_openat2_as_missing() {
+        let done = thread::spawn(|| {
+            let filters = build_filters(SocketFamilies { internet: true, unix: false }).unwrap();
+            for filter in &filters.last {
+                if let Err(why) = seccompiler::apply_filter(&decode_filter(filter)) {
+                    return eprintln!("NOT TRIED: {why}");
+                }
+            }
+            let (flags, mode, resolve) = (OFlags::PATH, Mode::empty(), ResolveFlags::empty());
+            assert_eq!(openat2(CWD, "/", flags, mode, resolve).unwrap_err(), Errno::NOSYS);
+            let change = mount_change("/", MountPropagationFlags::PRIVATE);
+            assert_eq!(change.unwrap_err(), Errno::PERM);
+            assert!(fs::exists("/dev/null").unwrap());
+        });
+        done.join().unwrap();
+    }
 }

@@ -86,6 +86,7 @@ fn run_worker(limits: WorkerProcessLimits, answer: impl Fn(&[u8]) -> Vec<u8>) ->
 fn seal_process(memory_bytes: u64) -> io::Result<()> {
     let memory_max = address_space().unwrap_or(START_BYTES).saturating_add(memory_bytes);
     kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0)?;
+    kernel::drop_bounding_set()?;
     helper::drop_privileges()?;
     // On some kernels, dropping privileges clears this setting.
     set_parent_process_death_signal(Some(Signal::KILL))?;

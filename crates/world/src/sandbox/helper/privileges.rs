@@ -43,6 +43,7 @@ const NO_ROOT_SECUREBITS: libc::c_ulong = 0b1111;
 /// Drops the rights that neither the sandbox helper nor its processes need any longer.
 pub(super) fn drop_early(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
     SandboxSetupStep::Rights.check(kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0))?;
+    SandboxSetupStep::Rights.check(kernel::drop_bounding_set())?;
     apply_filters(&plan.filters.ahead)
 }
 
@@ -87,7 +88,7 @@ fn set_limit(resource: u32, limit: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Drops all capabilities, and the ways to gain others.
+/// Drops all capabilities, and the ways to gain others. Call [`kernel::drop_bounding_set`] first.
 pub(in crate::sandbox) fn drop_privileges() -> io::Result<()> {
     match kernel::prctl(libc::PR_SET_SECUREBITS, NO_ROOT_SECUREBITS, 0) {
         // A process that may not change this has no root privileges to lose.
