@@ -375,8 +375,12 @@ impl Catalog {
     /// Returns true if there is a tool with the name `name` in any spelling that the filter `shown`
     /// accepts.
     pub(crate) fn has_visible(&self, name: &str, shown: impl Fn(&ToolSpec) -> bool) -> bool {
-        let found = self.by_folded_name.get(&*fold_name(name));
-        found.is_some_and(|&at| shown(self.entries[at].spec()))
+        self.find_named(name).is_some_and(|entry| shown(entry.spec()))
+    }
+
+    /// Returns the tool with the name `name` in any spelling, whoever may see it.
+    pub(crate) fn find_named(&self, name: &str) -> Option<&Arc<CatalogToolEntry>> {
+        self.by_folded_name.get(&*fold_name(name)).map(|&at| &self.entries[at])
     }
 
     /// Returns the tool whose name in any spelling is `name`, if the caller may see it. A hidden
@@ -386,8 +390,8 @@ impl Catalog {
         name: &str,
         visibility: impl Fn(&ToolSpec) -> ToolVisibility,
     ) -> Result<Arc<CatalogToolEntry>, CallError> {
-        let found = self.by_folded_name.get(&*fold_name(name)).map(|&at| &self.entries[at]);
-        let unavailable = match found.map(|entry| (entry, visibility(entry.spec()))) {
+        let found = self.find_named(name).map(|entry| (entry, visibility(entry.spec())));
+        let unavailable = match found {
             Some((entry, ToolVisibility::Shown)) => return Ok(entry.clone()),
             Some((_, ToolVisibility::Unavailable(why))) => Some(why),
             Some((_, ToolVisibility::Hidden)) | None => None,
