@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusty_s3::Credentials;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_host::{
     FleetFilePlace, FleetServerKind, FleetServerProfile, PostgresStoreSettings, SettingsDigests,
 };
-use toolgate_net::HttpUrl;
 use toolgate_postgres::{DatabasePassword, PostgresAddress};
 
-use crate::object_store::{BucketAccessKey, FileBucket, bucket_url};
+use crate::object_store::{BucketPlace, FileBucket};
 
 /// Beginning of a place for large files that is a bucket.
 const BUCKET_SCHEME: &str = "s3://";
@@ -41,8 +41,8 @@ pub struct FleetSection {
     /// `AWS_SECRET_ACCESS_KEY` and, if it is temporary, `AWS_SESSION_TOKEN`.
     pub files: Option<String>,
     /// URL of the service that has the bucket of `files`, such as `https://minio.example`. By
-    /// default, it is the service of AWS in `files_region`. With an `http` URL, files are not
-    /// encrypted on the network.
+    /// default, it is the service of AWS in `files_region`. With an `http` URL, files are
+    /// neither encrypted on the network nor protected from changes.
     pub files_endpoint: Option<String>,
     /// Region of the bucket of `files`.
     pub files_region: String,
@@ -63,10 +63,10 @@ pub struct FleetSection {
     #[serde(skip)]
     #[schemars(skip)]
     pub password: DatabasePassword,
-    /// Access key of the bucket, once it was read from the environment.
+    /// Access key of the bucket, once it was read from the environment. `Debug` prints only its id.
     #[serde(skip)]
     #[schemars(skip)]
-    pub(crate) files_key: BucketAccessKey,
+    pub(crate) files_key: Option<Credentials>,
 }
 
 impl Default for FleetSection {
@@ -82,7 +82,7 @@ impl Default for FleetSection {
             lost_ms: 300_000,
             kind: FleetServerKind::Server,
             password: DatabasePassword::default(),
-            files_key: BucketAccessKey::default(),
+            files_key: None,
         }
     }
 }
@@ -103,7 +103,7 @@ impl FleetSection {
             return Err(format!("fleet.lost_ms is {lost_ms}; it must be from 0 to 86400000"));
         }
         match &self.files {
-            Some(files) if files.starts_with(BUCKET_SCHEME) => self.bucket_url(files).map(drop),
+            Some(files) if files.starts_with(BUCKET_SCHEME) => self.bucket_place(files).map(drop),
             Some(files) if !Path::new(files).is_absolute() => Err(format!(
                 "fleet.files is `{files}`; write an absolute path (a relative path would be in the \
                  workspace, where tools can write), or `s3://BUCKET`"
@@ -117,12 +117,12 @@ impl FleetSection {
     pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
         let password = variable(&self.password_env);
         self.password = password.map(DatabasePassword::from).unwrap_or_default();
-        let text = |name: &str| variable(name).unwrap_or_default().to_owned();
-        self.files_key = BucketAccessKey {
-            id: text("AWS_ACCESS_KEY_ID"),
-            secret: text("AWS_SECRET_ACCESS_KEY"),
-            token: variable("AWS_SESSION_TOKEN").map(str::to_owned),
-        };
+        let text = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let key = text("AWS_ACCESS_KEY_ID").zip(text("AWS_SECRET_ACCESS_KEY"));
+        self.files_key = key.map(|(id, secret)| match text("AWS_SESSION_TOKEN") {
+            Some(token) => Credentials::new_with_token(id, secret, token),
+            None => Credentials::new(id, secret),
+        });
     }
 
     /// Returns the settings of the job store for the workspace at the resolved path `root`, or
@@ -159,21 +159,20 @@ impl FleetSection {
         if let Some(folder) = self.files_folder() {
             return Ok(Some(FleetFilePlace::Folder(folder.to_owned())));
         }
-        let url = self.bucket_url(files)?;
-        let key = self.files_key.clone();
-        if key.id.is_empty() || key.secret.is_empty() {
+        let place = self.bucket_place(files)?;
+        let Some(key) = self.files_key.clone() else {
             return Err(format!(
                 "fleet.files is `{files}`, which needs an access key in the environment variables \
                  AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             ));
-        }
-        let bucket = FileBucket::new(url, &self.files_region, key);
+        };
+        let bucket = FileBucket::new(place, key);
         Ok(Some(FleetFilePlace::Store(Arc::new(bucket))))
     }
 
-    fn bucket_url(&self, files: &str) -> Result<HttpUrl, String> {
-        let url = bucket_url(files, self.files_endpoint.as_deref(), &self.files_region);
-        url.map_err(|why| format!("fleet.files {why}"))
+    fn bucket_place(&self, files: &str) -> Result<BucketPlace, String> {
+        let place = BucketPlace::parse(files, self.files_endpoint.as_deref(), &self.files_region);
+        place.map_err(|why| format!("fleet.files {why}"))
     }
 
     fn address(&self) -> Result<Option<PostgresAddress>, String> {
@@ -225,12 +224,15 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_needs_an_access_key_which_is_never_shown() {
+    fn a_bucket_needs_an_access_key_whose_secret_is_never_shown() {
         let mut settings: FleetSection =
             toml::from_str("url = 'postgresql://u@db.example/d'\nfiles = 's3://bucket'").unwrap();
         let refused = settings.job_store(Path::new("/srv/app")).unwrap_err();
         assert!(refused.contains("AWS_ACCESS_KEY_ID"), "{refused}");
-        settings.take_secrets(|name| name.starts_with("AWS_").then_some("very-secret"));
+        settings.take_secrets(|name| match name {
+            "AWS_ACCESS_KEY_ID" => Some("AKIDTEST"),
+            _ => name.starts_with("AWS_").then_some("very-secret"),
+        });
         let store = settings.job_store(Path::new("/srv/app")).unwrap().unwrap();
         let shown = format!("{settings:?} {store:?} {}", toml::to_string(&settings).unwrap());
         assert!(!shown.contains("very"), "{shown}");
