@@ -36,6 +36,7 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     ripgrep()?;
     minilm()?;
     postgres()?;
+    seaweedfs()?;
     haproxy()?;
     zyra()?;
     node()?;
@@ -128,6 +129,12 @@ fn oauth() -> anyhow::Result<()> {
 pub(crate) fn postgres() -> anyhow::Result<()> {
     let requirements = checkout().join("tests/postgres/requirements.txt");
     environment("postgres", &requirements, "PostgreSQL with pgvector")
+}
+
+/// Installs SeaweedFS, whose bucket of S3 stores large files of fleets in tests (150 MB).
+fn seaweedfs() -> anyhow::Result<()> {
+    let requirements = checkout().join("tests/seaweedfs/requirements.txt");
+    environment("seaweedfs", &requirements, "SeaweedFS")
 }
 
 /// Installs Debian's HAProxy, behind which servers are tested.

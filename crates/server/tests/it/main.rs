@@ -27,6 +27,7 @@ mod jobs;
 mod shared_jobs;
 mod fleet;
 mod fleet_files;
+mod fleet_bucket;
 mod zyra;
 mod commands;
 mod sandbox;
