@@ -62,8 +62,8 @@ another.
 and returns the first fifty. ripgrep counts the matches, and starts again for each pattern.
 
 All servers are measured in turn, in one run. Each figure is the median of the rounds, and every \
-answer is checked. Figures depend on the machine and the time of the run; ratios hardly do. \
-toolgate \
+answer is checked. Figures depend on the machine and the time of the run; ratios depend on \
+them much less. toolgate \
 runs all its checks: validation of input and output, policy, limits and audit log. The searches \
 read the sources of \
 the crates that this workspace uses. These sources are the same in every run, and the system \
@@ -91,8 +91,8 @@ The figures are in [performance.json](performance.json). For the limits behind e
 const OTHERS: &str = "\
 ## Compared with other servers
 
-Other servers with the same tool, unmodified from their registries. The server of rmcp is \
-[bench/peers/rmcp](../../bench/peers/rmcp). Those of Python's SDK and of FastMCP are short \
+These servers have the same tool, and come unmodified from their registries. The server of rmcp is \
+[bench/peers/rmcp](../../bench/peers/rmcp). The servers of Python's SDK and of FastMCP are short \
 scripts in \
 [bench/peers](../../bench/peers). In brackets, (× 2.0) means that toolgate is twice as good.
 ";
@@ -100,9 +100,9 @@ scripts in \
 const MANY: &str = "\
 ## Scale
 
-The plots show memory and the 99th percentile of latency. They depend on the number of tools, \
-sessions, streams, WebSockets and calls in flight. Latency was measured at 2,000 calls per second \
-over 16 connections.
+The plots show memory and the 99th percentile of latency. Both values depend on the number \
+of tools, sessions, streams, WebSockets and calls in flight. Latency was measured at 2,000 calls \
+per second over 16 connections.
 ";
 
 /// Returns a line about the machine: cores, processor, kernel and compiler.

@@ -33,9 +33,9 @@ Packages are fetched by name and version and verified by checksum. Each is in on
 
 A question is used if all of these hold:
 
-- It is an ASCII sentence of 5 to 40 words.
+- The question is an ASCII sentence of 5 to 40 words.
 - No other function of the package has the same sentence.
-- Its function has at least 4 lines, a unique body and a meaningful name.
+- The function has at least 4 lines, a unique body and a meaningful name.
 
 At most 80 questions of each package are used, chosen by hash, and at most 150 of each of the
 nine packages that measure vectors. The *overlap* of a question is the share of the words in the
@@ -50,8 +50,8 @@ contains. If the overlap is below 0.34, names do not help.
   best of five pairs on the tuning packages.
 - *MiniLM*: the embedding model all-MiniLM-L6-v2 alone, over the first 128 tokens of the unchanged
   function. Functions are ranked by cosine similarity.
-- *convex .5/.5 of both*: the mean of two scores, *BM25 with symbol and path* and *MiniLM*. Each is
-  first scaled from 0 (its minimum) to 1 (its maximum).
+- *convex .5/.5 of both*: the mean of two scores, *BM25 with symbol and path* and *MiniLM*. Each
+  score is first scaled from 0 (its minimum) to 1 (its maximum).
 - *ours*: toolgate's search index, with one chunk for each function. *words* is BM25 over fields,
   *static* is the built-in word vectors, and *rerank* is the reranking network.
 

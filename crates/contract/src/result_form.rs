@@ -10,10 +10,10 @@ pub enum ToolResultForm {
     /// One text, written for a model.
     #[default]
     Text,
-    /// The structured value, for programs. Results without one are text.
+    /// The structured value, for programs. A result without a structured value is text.
     Structured,
-    /// The text and the structured value. Notes about the text, such as its etag, are a text of
-    /// their own.
+    /// The text and the structured value. Notes about the text, such as its etag, are in a separate
+    /// text block.
     Both,
 }
 

@@ -370,7 +370,7 @@ pub trait AnswerEncoder: Send + Sync + 'static {
         _question: &ClientQuestion,
         _response: &ClientResponse,
     ) -> Result<ClientAnswer, String> {
-        Err("this dialect has no questions".to_owned())
+        Err("this dialect does not support questions".to_owned())
     }
     /// Returns an encoder for the events of `job`, if the answer to the request was this job and
     /// the client wants its events on the same connection.

@@ -57,23 +57,23 @@ pub struct Config {
     /// Additional addresses to listen on, with one `[[listen]]` table for each. Each address serves
     /// a single dialect at the root path.
     pub listen: Vec<ListenAddressEntry>,
-    /// API keys of callers over HTTP, in addition to those of `server.keys_file`. One `[[keys]]`
-    /// table each.
+    /// API keys of callers over HTTP, in addition to the keys in `server.keys_file`, with one
+    /// `[[keys]]` table for each.
     ///
     /// As soon as one key exists, every request needs a credential. Without any key or issuer,
     /// anyone who reaches the address may call tools. Create a key with `toolgate key new NAME`.
     #[serde(deserialize_with = "keys::configured_keys")]
     pub keys: Vec<ApiKey>,
-    /// OAuth 2.1 issuers whose tokens are accepted from callers over HTTP. One `[[oauth]]` table
-    /// each.
+    /// OAuth 2.1 issuers whose tokens are accepted from callers over HTTP, with one `[[oauth]]`
+    /// table for each.
     ///
     /// As soon as one issuer exists, every request needs a token or an API key.
     pub oauth: Vec<oauth::OAuthIssuerEntry>,
-    /// Tools that each scope of a token allows. One `[[scopes]]` table each.
+    /// Tools that each scope of a token allows, with one `[[scopes]]` table for each scope.
     ///
     /// If you list a scope, a caller with a token may use only the tools that the scopes of its
-    /// token allow. If you list no scope, the scopes of tokens are ignored. Clients without a token
-    /// are asked to request the first scope.
+    /// token allow. If you list no scope, the scopes of tokens are ignored. toolgate asks clients
+    /// without a token to request the first scope in the list.
     pub scopes: Vec<oauth::OAuthScopeEntry>,
     /// Selection of the available tools.
     pub tools: ToolsSection,
@@ -115,7 +115,7 @@ pub struct Config {
     pub upstream: toolgate_upstream::UpstreamTables,
     /// Approval of upstream tools.
     pub pins: toolgate_upstream::pins::PinSettings,
-    /// Jobs: calls whose results are collected later.
+    /// Jobs: calls whose results clients fetch later.
     pub jobs: JobsSection,
     /// Jobs and used confirmations that servers on several machines share.
     pub fleet: FleetSection,
@@ -130,7 +130,8 @@ pub struct Config {
     /// Values of the contracts' environment variables that are not settings.
     #[serde(skip)]
     pub contracts: ContractEnvironment,
-    /// Settings file, so that an error in a command can name its line.
+    /// Path and text of the settings file, so that an error in a declared command can name its
+    /// line.
     #[serde(skip)]
     pub source: Option<commands::CommandDeclarationSource>,
 }
@@ -182,15 +183,16 @@ pub struct ServerSection {
     ///
     /// Set an absolute path, `off`, or `state` for `toolgate/keys.toml` in the user's state folder.
     pub keys_file: String,
-    /// PEM file with the server's TLS certificate and its intermediate certificates. If set, the
-    /// server accepts only TLS. The server reads the file again when the file changes.
+    /// PEM file with the server's TLS certificate and its intermediate certificates. With this
+    /// setting, the server accepts only TLS. The server reads the file again when the file changes.
     pub tls_certificate: Option<String>,
     /// PEM file with the private key of the TLS certificate. The server reads the file again when
     /// the file changes.
     pub tls_key: Option<String>,
-    /// File with a key of at least 32 bytes that seals session ids and request states. Servers that
-    /// share the key resume each other's sessions (MCP before 2026-07-28) and accept the answers to
-    /// each other's questions (2026-07-28). Without the file, each process has a random key.
+    /// File with a key of at least 32 bytes that protects session ids and request states against
+    /// changes. Servers that share the key resume each other's sessions (MCP before 2026-07-28) and
+    /// accept the answers to each other's questions (2026-07-28). Without the file, each process
+    /// has a random key.
     ///
     /// Give the same key only to servers that have the same settings and serve the same workspace.
     pub session_key: Option<String>,
@@ -211,25 +213,27 @@ pub struct ServerSection {
     /// Maximum number of connections. At the limit, a new connection closes the connection that has
     /// been idle longest. If all connections are busy, the new connection waits.
     ///
-    /// Event streams and WebSockets may use up to half of the connections, and those of one
-    /// authenticated caller up to a quarter. The server keeps up to four times as many MCP sessions
-    /// (revisions before 2026-07-28).
+    /// Event streams and WebSockets may use up to half of the connections, and streams and
+    /// WebSockets of one authenticated caller up to a quarter. The server keeps up to four times as
+    /// many MCP sessions (revisions before 2026-07-28).
     pub connections_max: usize,
     /// Time for calls in flight to finish after shutdown starts, in milliseconds.
     pub drain_ms: u64,
     /// Service for clients of MCP 2024-11-05 over HTTP, at `/sse` and `/messages`.
     pub http_sse: bool,
     /// Format of the results of this server's own tools for MCP clients. A request can select
-    /// another format in `_meta`, as `io.toolgate/results`. Results of upstreams do not change.
+    /// another format with `io.toolgate/results` in `_meta`. The setting does not change results of
+    /// upstreams.
     ///
-    /// `text` is one text, written for a model. `structured` is the structured value, and `both`
-    /// contains both. With `structured` and `both`, the list of tools has output schemas.
+    /// `text` is one text, written for a model. `structured` is a structured value for programs.
+    /// `both` contains the text and the value. With `structured` and `both`, the list of tools has
+    /// output schemas.
     pub results: ToolResultForm,
     /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set this URL if clients
     /// reach the server through a proxy.
     ///
-    /// If its host is a domain, the server also describes itself at `/mcp/server-card` and
-    /// `/.well-known/ai-catalog.json`.
+    /// If the URL's host is a domain, the server also publishes a description of itself at
+    /// `/mcp/server-card` and `/.well-known/ai-catalog.json`.
     pub url: Option<String>,
     /// Pages at `/` for the person who runs the server: `on` or `off`.
     pub console: ConsoleMode,
@@ -305,14 +309,14 @@ fn written_address<'de, D: Deserializer<'de>>(text: D) -> Result<SocketAddr, D::
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolsSection {
-    /// Tools to allow. Use a list: patterns (`files.*` or `files_*`); toolset names (`files`);
-    /// `core`, the most important tools; `all`. A tool is available only if one of the entries
-    /// matches.
+    /// Tools to allow. An entry is a pattern (`files.*` or `files_*`), the name of a toolset
+    /// (`files`), `core` for the most important tools, or `all`. A tool is available only if an
+    /// entry matches it.
     pub allow: Vec<String>,
-    /// Patterns of tools to deny, such as `exec.*` (or `exec_*`). They override `allow`.
+    /// Patterns of tools to deny, such as `exec.*` (or `exec_*`). `deny` overrides `allow`.
     pub deny: Vec<String>,
     /// Patterns of tools. A person must confirm each call of a matching tool. If the client cannot
-    /// ask a person, the call is refused.
+    /// ask a person, toolgate refuses the call.
     pub confirm: Vec<String>,
     /// Highest effect that an available tool may have: `reads`, `adds`, `changes` or `runs`
     /// (programs).
@@ -350,12 +354,13 @@ pub enum EffectLimit {
 pub struct LimitsSection {
     /// Maximum size of a message, in bytes. A larger message is refused before it is parsed.
     pub message_bytes: usize,
-    /// Maximum number of concurrent calls, without those that run programs. If callers need a
-    /// credential, each caller may have three quarters of these calls. Further calls wait. Each
-    /// caller has its own queue.
+    /// Maximum number of concurrent calls. Calls that run programs are not counted. If callers need
+    /// a credential, each caller may have three quarters of these calls. Further calls wait, in a
+    /// separate queue for each caller.
     pub calls: usize,
-    /// Maximum number of concurrent calls that run programs. At most half as many jobs run at once.
-    /// If callers need a credential, each caller may have three quarters of these calls and jobs.
+    /// Maximum number of concurrent calls that run programs. The maximum number of running jobs is
+    /// half of this number. If callers need a credential, each caller may have three quarters of
+    /// these calls and jobs.
     pub programs: usize,
     /// Time for which a call waits for a slot, in milliseconds.
     pub wait_ms: u64,
@@ -443,8 +448,8 @@ pub struct EnvelopeSection {
     /// Folder for a log of the envelopes of all calls (`--log-dir`).
     #[serde(skip)]
     pub log_dir: Option<PathBuf>,
-    /// Workspace folders whose `*.schema.json` files are read at start. These schemas apply in
-    /// addition to the built-in schemas of envelopes and tool IO, and to the tools' own schemas.
+    /// Workspace folders whose `*.schema.json` files the server reads at start. These schemas apply
+    /// in addition to the built-in schemas of envelopes and tool IO, and to the tools' own schemas.
     /// Files in the default folders apply only after `toolgate trust`.
     pub schemas: Vec<String>,
 }
@@ -462,18 +467,18 @@ impl Default for EnvelopeSection {
     }
 }
 
-/// Jobs: calls whose results are collected later.
+/// Jobs: calls whose results clients fetch later.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsSection {
     /// Folder in which jobs are stored, with a subfolder for each workspace: an absolute path,
-    /// `off`, or `state` for the user's state folder. With `fleet.url`, only the files of jobs are
-    /// stored there.
+    /// `off`, or `state` for the user's state folder. With `fleet.url`, this folder contains only
+    /// the files of jobs.
     pub to: String,
     /// Time in milliseconds for which running jobs may continue when a server of a fleet drains:
-    /// after
-    /// `toolgate fleet drain`, or after the signal that stops `toolgate work`. After that, they are
-    /// stopped: jobs of idempotent tools run again at another server, others fail as interrupted.
+    /// after `toolgate fleet drain`, or after the signal that stops `toolgate work`. When the time
+    /// is over, toolgate stops the jobs. Jobs of idempotent tools run again at another server, and
+    /// other jobs fail as interrupted.
     #[schemars(range(min = 0, max = 86_400_000))]
     pub drain_ms: u64,
 }
@@ -528,7 +533,8 @@ pub struct LogSection {
     /// `info,toolgate_host=debug`.
     pub level: String,
     /// Lines about calls that `toolgate serve` prints: `calls` (one line for each call), `json`
-    /// (its audit record) or `quiet` (none). At most 100 lines are printed per second.
+    /// (the audit record of each call) or `quiet` (no lines). toolgate prints at most 100 lines per
+    /// second.
     pub calls: CallLogLines,
 }
 

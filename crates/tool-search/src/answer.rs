@@ -46,9 +46,9 @@ pub fn write_findings(queries: &[QueryResults<'_>], left_out: usize) -> String {
             _ = writeln!(text, "{}", query.split_whitespace().collect::<Vec<_>>().join(" "));
         }
         match (coverage, tools.is_empty()) {
-            (_, true) => text.push_str("  nothing here does that\n"),
+            (_, true) => text.push_str("  no tool for this\n"),
             (BestToolFit::NearestOnly, false) => {
-                text.push_str("  nothing here does that; nearest by words:\n");
+                text.push_str("  no tool for this; nearest by words:\n");
             }
             (BestToolFit::Fits, false) => {}
         }

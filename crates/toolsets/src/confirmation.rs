@@ -32,7 +32,7 @@ pub(crate) async fn ask_confirmation(
         Err(err) if matches!(err.fault, ToolErrorKind::CannotAsk(_)) => {
             let message = format!(
                 "{action} must be confirmed by a person each time (`{setting}`), and this client \
-                 offers no way to ask one"
+                 cannot ask anyone"
             );
             match ctx.asker.repeats_calls() {
                 true => Err(ToolError { message, ..err }),

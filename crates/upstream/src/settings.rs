@@ -34,17 +34,18 @@ pub struct UpstreamSettings {
     /// Environment variables of the program, in addition to `keep_env`.
     pub env: BTreeMap<String, String>,
     /// Environment variables of the server that the program inherits. By default, these are `PATH`,
-    /// `HOME` and similar ones, and those for proxies and certificate authorities.
+    /// `HOME` and similar variables, and the variables for proxies and certificate authorities.
     pub keep_env: Vec<String>,
-    /// Folder in which the program starts, relative to the workspace, e.g. `.`. By default, an
-    /// empty folder. Do not choose a folder that others can write to: `npx`, `python -m` and
-    /// similar programs look in that folder first, so other users could replace the program.
+    /// Folder in which the program starts, relative to the workspace, e.g. `.`. By default, the
+    /// program starts in an empty folder. Do not choose a folder that others can write to: `npx`,
+    /// `python -m` and similar programs look in that folder first, so other users could replace the
+    /// program.
     pub cwd: Option<String>,
     /// Sandbox profile of the program, as in `sandbox.profile`: `read-only`, `workspace`, `network`
     /// or `off` (the default).
     pub sandbox: String,
-    /// Hosts that the program may reach, as in `sandbox.hosts`. This needs `sandbox = "read-only"`
-    /// or `"workspace"`.
+    /// Hosts that the program may reach, as in `sandbox.hosts`. To use `hosts`, set `sandbox` to
+    /// `read-only` or `workspace`.
     pub hosts: Vec<String>,
     /// URL of the server, e.g. `https://mcp.example/mcp`.
     pub url: Option<String>,
@@ -56,39 +57,41 @@ pub struct UpstreamSettings {
     pub headers: BTreeMap<String, String>,
     /// OAuth settings, if the server at `url` requires OAuth.
     pub oauth: Option<OAuthSettings>,
-    /// `true` allows `url` to resolve to a private network address. `false` by default. Loopback
-    /// addresses are always allowed.
+    /// `true` allows `url` to resolve to a private network address. The default is `false`.
+    /// Loopback addresses are always allowed.
     pub private_network: bool,
     /// MCP revision to use, e.g. `2025-06-18`. By default, toolgate and the server negotiate the
     /// revision.
     pub revision: Option<String>,
-    /// Prefix of the upstream's tools and prompts. By default, the upstream's name. With an empty
-    /// prefix, tools keep the upstream's own names. A prefix consists of letters, digits, `_` and
-    /// `-`, in parts separated by dots.
+    /// Prefix of the upstream's tools and prompts. The default is the upstream's name. With an
+    /// empty prefix, tools keep the upstream's own names. A prefix consists of letters, digits, `_`
+    /// and `-`, in parts separated by dots.
     pub prefix: Option<String>,
-    /// Tools to serve, by the upstream's own names. `*` matches any text. By default, all tools.
+    /// Tools to serve, by the upstream's own names. `*` matches any text. By default, toolgate
+    /// serves all tools.
     ///
-    /// An entry such as `!delete_*` leaves tools out, even if other entries match them. If the list
-    /// contains only such entries, all other tools are served.
+    /// An entry such as `!delete_*` leaves tools out, even if other entries match them. If all
+    /// entries start with `!`, toolgate serves all other tools.
     pub tools: Vec<String>,
     /// Parts of the upstream to serve besides its tools: `resources`, `prompts` and `instructions`.
-    /// All by default. Clients get up to 4 KiB of the instructions, after the server's own.
+    /// By default, toolgate serves all parts. Clients get up to 4 KiB of the upstream's
+    /// instructions, after toolgate's own.
     pub parts: Vec<ServedUpstreamPart>,
     /// Folders to send as roots, as absolute paths. By default, an upstream that asks for roots
-    /// during a call gets those of the calling client.
+    /// during a call gets the roots of the calling client.
     pub roots: Vec<String>,
-    /// Maximum time to start and answer, in milliseconds. 30000 by default.
+    /// Maximum time for the upstream to start and answer, in milliseconds. The default is 30000.
     pub start_ms: u64,
-    /// Sharing of a connection or program: `all` (the default) uses one for all callers, `caller`
-    /// one for each caller, and `session` one for each session. Use `caller` or `session` for a
-    /// server that keeps state per client. For clients without sessions (2026-07-28), `session`
-    /// means `caller`. At most 256 connections are kept. A connection ends with its session, or
-    /// after it has been idle for five minutes.
+    /// Sharing of the upstream's connection or program. `all` (the default) uses one for all
+    /// callers, `caller` uses one for each caller, and `session` uses one for each session. Use
+    /// `caller` or `session` for a server that keeps state per client. For clients without sessions
+    /// (2026-07-28), `session` means `caller`. toolgate keeps at most 256 connections. A connection
+    /// ends with its session, or after it has been idle for five minutes.
     pub shared_by: ConnectionSharing,
-    /// Timeout of a tool call, in milliseconds. By default, the server's general timeout.
+    /// Timeout of a tool call, in milliseconds. The default is `limits.deadline_ms`.
     pub deadline_ms: Option<u64>,
-    /// Maximum number of concurrent calls, 64 by default. They do not count in `limits.calls`.
-    /// Further calls wait for up to `limits.wait_ms`.
+    /// Maximum number of concurrent calls of the upstream's tools, 64 by default. `limits.calls`
+    /// does not count these calls. Further calls wait for up to `limits.wait_ms`.
     pub at_once: usize,
     /// Limits of the upstream's connections and results, which a settings file cannot change.
     #[serde(skip)]

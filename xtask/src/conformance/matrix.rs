@@ -32,18 +32,19 @@ fn page(pairs: &[PairOutcome]) -> String {
          <!-- Written by `cargo xtask conformance --through`. -->\n\n\
          The client is MCP's own conformance suite. The upstream is \
          [a server that offers everything](../../examples/everything/src/main.rs). toolgate is between \
-         them. There is one table for each transport of the client. A column is the client's revision. A \
-         row is the upstream's revision and transport. A cell counts the checks that passed and failed. \
-         It also counts the scenarios that were left out, because the upstream's revision has no \
-         messages for them: audio \
+         the suite and this server. There is one table for each transport of the client. A column \
+         is the client's revision. A row is the upstream's revision and transport. A cell counts \
+         the checks that passed and failed. A cell also counts the scenarios that were left out, \
+         because the upstream's revision has no messages for them: audio \
          before 2025-03-26, forms before 2025-06-18, multiple choices in a form and task-only tools \
          before 2025-11-25, and skills before 2026-07-28. No revision defines WebSockets; their \
          messages are those of stdio.\n\n\
          The suite speaks Streamable HTTP. If the client uses another transport, a second toolgate \
-         acts as the client. It forwards the suite's requests in the revision of that column.\n\n\
+         acts as the client. This second toolgate forwards the suite's requests in the \
+         revision of the column.\n\n\
          The suite's client requests 2025-11-25, or speaks 2026-07-28. For older columns, a relay \
-         replaces the revision in its requests. These columns include the scenarios that exist in \
-         2025-06-18 and that the client's own revision supports.\n\n",
+         replaces the revision in the suite's requests. These columns include the scenarios that \
+         exist in 2025-06-18 and that the client's own revision supports.\n\n",
     );
     for transport in [Transport::Http, Transport::Stdio, Transport::HttpSse] {
         let _ = writeln!(page, "## Clients over {transport}\n");

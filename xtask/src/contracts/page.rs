@@ -11,9 +11,9 @@ pub(super) fn render(tested_rows: &[TestedRow]) -> String {
         "# The five contracts, requirement by requirement\n\n\
          <!-- Written by `cargo xtask contracts`; edit tests/contracts/rows.tsv or the tests. -->\n\n\
          Each row is a requirement of one of the five contracts, each of which has its own dialect. \
-         M means must, S should and O may. N names a tool of another language, and its replacement \
-         here. The tests run against the real binary. This page is written only when all of them \
-         pass.\n",
+         M means must, S should and O may. N marks a tool of another language, and names its \
+         replacement here. The tests run against the real binary. This page is written \
+         only when all these tests pass.\n",
     );
     for seed in RowContract::ALL {
         let rows: Vec<&TestedRow> =

@@ -27,7 +27,7 @@ pub(super) fn document() -> Value {
                 "get": operation(
                     "watchJob",
                     "Streams the events of a job as server-sent events, from its start to its end. \
-                     Each has one JSON object as its data.",
+                     Each event has one JSON object as its data.",
                     json!({ "200": {
                         "description": "The events.",
                         "content": { "text/event-stream": { "schema": { "type": "string" } } },
@@ -167,8 +167,8 @@ fn schemas() -> Value {
     json!({
         "Job": {
             "type": "object",
-            "description": "A job. If the Zyra contract is served, `/v1/jobs/{job_id}` has the \
-                            members of Zyra instead; `job_id` and `status` are the same.",
+            "description": "A job. If the server also serves Zyra, `/v1/jobs/{job_id}` returns \
+                            Zyra's members instead. Both have the same `job_id` and `status`.",
             "required": ["job_id", "status"],
             "properties": {
                 "job_id": { "type": "string" },

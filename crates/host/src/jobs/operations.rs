@@ -441,7 +441,7 @@ impl JobService {
     /// Returns the job `id`, which must exist.
     pub(super) async fn get_existing(&self, id: JobId) -> Result<JobSnapshot, CallError> {
         let job = self.0.store().await?.job(id).await?.map(|job| self.with_questions(job));
-        job.ok_or_else(|| CallError::NotFound { message: format!("job {id} is no longer kept") })
+        job.ok_or_else(|| CallError::NotFound { message: format!("job {id} is no longer stored") })
     }
 
     /// Replaces the stored open questions of the job by the current ones, if this server runs it.

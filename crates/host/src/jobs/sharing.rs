@@ -31,7 +31,7 @@ impl JobServiceState {
                 continue;
             };
             if store.is_draining() {
-                tracing::info!("this server drains: it runs no further jobs");
+                tracing::info!("this server drains: it starts no more jobs");
                 return self.drain().await;
             }
             match self.claim_waiting(store).await {
@@ -127,7 +127,10 @@ impl JobServiceState {
             let live: Vec<_> = self.lock_live().values().cloned().collect();
             let waiting = self.lock_queue().waiting();
             for job in live.iter().filter(|job| !waiting.contains(&job.id)) {
-                tracing::warn!(job = %job.id, "the job is stopped, because this server drains");
+                tracing::warn!(
+                    job = %job.id,
+                    "the job is stopped, because this server is draining"
+                );
                 job.stop_here();
             }
         }

@@ -44,8 +44,8 @@ async fn ask_confirmation(
         && !call.asker.answers().contains_key(CONFIRM_KEY)
     {
         let message = format!(
-            "`{id}` must be confirmed by a person each time (`{rule}`), and this client offers \
-             no way to ask one"
+            "`{id}` must be confirmed by a person each time (`{rule}`), and this client cannot \
+             ask anyone"
         );
         // Each wire has its own error for a missing client capability.
         return Err(match call.asker.repeats_calls() {

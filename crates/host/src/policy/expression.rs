@@ -192,7 +192,7 @@ impl PolicyCondition {
         let result = Value::resolve_val(self.program.expression(), &context);
         match result.map_err(|err| describe_error(&err))?.downcast_ref::<CelBool>() {
             Some(is) => Ok(*is.inner()),
-            None => Err("`when` is neither true nor false".to_owned()),
+            None => Err("the result of `when` is neither true nor false".to_owned()),
         }
     }
 }

@@ -23,11 +23,11 @@ pub struct PolicyRule {
     pub effect: PolicyEffect,
     /// Patterns for caller names. At least one must match the caller's name.
     pub callers: Vec<String>,
-    /// Patterns for roles. At least one must match one of the caller's roles.
+    /// Patterns for roles. At least one pattern must match one of the caller's roles.
     pub roles: Vec<String>,
     /// Patterns for tool ids. At least one must match the tool's id.
     pub tools: Vec<String>,
-    /// Effects of tools. The tool must have one of them.
+    /// Effects of tools. The tool must have one of these effects.
     pub effects: Vec<Effects>,
     /// CEL expression about the call that must be true.
     pub when: Option<String>,

@@ -23,7 +23,7 @@ use super::{WorkspaceFolderArgs, complain, print, remote, run_to_end, small_runt
 /// MCP name of the tool that starts jobs.
 const JOBS_START: &str = "jobs_start";
 /// End of the error message of a call whose client cannot ask its user.
-const CANNOT_ASK: &str = "this client offers no way to ask one";
+const CANNOT_ASK: &str = "this client cannot ask anyone";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -211,7 +211,7 @@ fn show(args: &CallArgs, output: &ToolOutput) -> anyhow::Result<ExitCode> {
                     print(&format!("{text}{end}"))?;
                 }
                 ContentBody::Image(_) | ContentBody::Audio(_) | ContentBody::Resource(_) => {
-                    complain(&format!("not shown: {text}; --json prints it"));
+                    complain(&format!("not shown: {text}; use --json to print it"));
                 }
                 ContentBody::Link(_) => complain(&format!("link: {text}")),
             }

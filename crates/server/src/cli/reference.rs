@@ -83,7 +83,8 @@ fn tool_pages() -> anyhow::Result<String> {
             page += &format!("\nOther names of `{name}`: {}.\n", aliases.join(", "));
         }
         if !spec.listed {
-            page += "\nTool lists for models leave this tool out. Clients can still call it.\n";
+            page +=
+                "\nTool lists for models leave this tool out. Clients can still call the tool.\n";
         } else if !spec.rare_arguments.is_empty() {
             let names: Vec<_> =
                 spec.rare_arguments.iter().map(|name| format!("`{name}`")).collect();

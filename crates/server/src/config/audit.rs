@@ -14,8 +14,9 @@ pub struct AuditSection {
     /// Writes each record to disk before the server answers the call. After a power cut, no record
     /// of an answered call is missing, but every answer waits for the disk.
     pub strict: bool,
-    /// Key file that seals the log: an absolute path, or `state` for `toolgate/audit.key` in the
-    /// user's state folder. A missing key is created.
+    /// File with the key that protects the log against changes: an absolute path, or `state` for
+    /// `toolgate/audit.key` in the user's state folder. If the file is missing, toolgate creates
+    /// it.
     pub key: String,
     /// Number of rotated log files to keep. The log file is rotated at 32 MiB.
     pub keep: u32,

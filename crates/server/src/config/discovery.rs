@@ -9,25 +9,28 @@ use serde::{Deserialize, Serialize};
 pub struct DiscoverySection {
     /// Tools in the list of an MCP client. `off` lists all tools. `on` lists the favourites, and
     /// the tools that find and call all others: `tools_search`, `tools_call`, `tools_read`. `auto`
-    /// lists all tools if those of upstreams have at most `budget_tokens`. Otherwise clients find
-    /// them by search. Claude Code, VS Code and Windsurf have their own limits.
+    /// lists all tools if the tools of upstreams have at most `budget_tokens`. Otherwise, clients
+    /// find the tools of upstreams by search. Claude Code, VS Code and Windsurf have their own
+    /// limits.
     pub mode: ToolDiscoveryMode,
-    /// Maximum number of tokens for the tools of all upstreams. If `mode = "auto"` and they need
-    /// more, clients get tool search instead of the whole list. The name, description and arguments
-    /// of each tool count. toolgate estimates the tokens from the number of characters. After that,
-    /// a caller gets the whole list again only if they need at most 70 % of this number.
+    /// Maximum number of tokens for the tools of all upstreams. If `mode = "auto"` and the tools
+    /// need more, clients get tool search instead of the whole list. The name, description and
+    /// arguments of each tool count. toolgate estimates the tokens from the number of characters.
+    /// Once a caller has got tool search, the caller gets the whole list again only if the tools
+    /// need at most 70 % of this number.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub budget_tokens: u32,
     /// Patterns of tools that every list contains, such as `github.create_issue` or `files.*`.
     pub favourites: Vec<String>,
     /// Presence of `tools_read` in the short list. `tools_read` calls only tools that read, so a
-    /// client can always allow it. Without it, agents call all tools with `tools_call`.
+    /// client can allow `tools_read` without asking a person. Without `tools_read`, agents call all
+    /// tools with `tools_call`.
     pub read_tool: bool,
     /// Memory of search queries that led to a successful call. In later searches with similar
-    /// words, the called tool ranks higher. `session` keeps the queries until the session ends,
-    /// `caller` until the server stops, and `off` keeps none. With `shared`, queries of each caller
-    /// affect the results of all others, so use it only if you trust all callers. Nothing is
-    /// written to disk.
+    /// words, the called tool ranks higher. `session` keeps the queries until the session ends.
+    /// `caller` keeps the queries until the server stops, and `off` keeps no queries. With
+    /// `shared`, queries of each caller affect the results of all others, so use `shared` only if
+    /// you trust all callers. Nothing is written to disk.
     pub memory: ToolDiscoveryMemory,
 }
 

@@ -47,12 +47,13 @@ pub struct FleetSection {
     /// Region of the bucket of `files`.
     pub files_region: String,
     /// Time in milliseconds after which other servers take over the jobs of a server that lost its
-    /// connection to the database. They run its waiting jobs, and run jobs of idempotent tools
-    /// again.
+    /// connection to the database. The other servers run its waiting jobs, and run its jobs of
+    /// idempotent tools again.
     #[schemars(range(min = 1000, max = 600_000))]
     pub lease_ms: u64,
-    /// Additional time in milliseconds to wait after `lease_ms`. After that, the other running jobs
-    /// of that server fail as interrupted.
+    /// Time in milliseconds that servers wait, in addition to `lease_ms`, for a server that lost
+    /// its connection to the database. After that, running jobs of the lost server that may not run
+    /// twice fail as interrupted.
     #[schemars(range(min = 0, max = 86_400_000))]
     pub lost_ms: u64,
     /// Kind of this server in the fleet: the command and its options decide it.

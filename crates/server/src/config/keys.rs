@@ -38,7 +38,7 @@ pub struct ApiKey {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
     pub made: Option<Timestamp>,
-    /// End of validity. By default, the key is valid until it is revoked.
+    /// Time at which the key expires. By default, the key is valid until you revoke it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub expires: Option<Timestamp>,

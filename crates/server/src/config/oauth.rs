@@ -14,8 +14,8 @@ use super::{Config, EffectLimit};
 pub struct OAuthIssuerEntry {
     /// URL of the issuer, exactly as in the `iss` claim of its tokens.
     pub issuer: String,
-    /// Accepted values of the tokens' `aud` claim. At least one must match exactly. The default is
-    /// `server.url`.
+    /// Accepted values of the tokens' `aud` claim. At least one value must match exactly. The
+    /// default is `server.url`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audience: Vec<String>,
     /// Prefix of callers' names. A caller's name is this prefix, a colon and the token's `sub`. The
@@ -37,8 +37,8 @@ pub struct OAuthIssuerEntry {
 pub struct OAuthScopeEntry {
     /// Name of the scope in tokens, such as `files:read`.
     pub name: String,
-    /// Patterns of tools that the scope allows, such as `files.*` (or `files_*`). By default, all
-    /// tools.
+    /// Patterns of tools that the scope allows, such as `files.*` (or `files_*`). By default, the
+    /// scope allows all tools.
     #[serde(default = "all_tools")]
     pub tools: Vec<String>,
     /// Highest effect of the tools that the scope allows: `reads`, `adds`, `changes` or `runs`.

@@ -34,22 +34,22 @@ pub struct PolicyRuleEntry {
     pub name: String,
     /// Decision: `allow`, `deny`, or `confirm` to ask a person first.
     pub effect: PolicyRuleEffect,
-    /// Patterns for callers' names, such as `ci` or `okta:*`. At least one must match the caller's
-    /// name. `*` matches any text and `?` one character.
+    /// Patterns for callers' names, such as `ci` or `okta:*`. At least one pattern must match the
+    /// caller's name. `*` matches any text, and `?` matches one character.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<String>,
-    /// Patterns for roles. At least one must match one of the caller's roles.
+    /// Patterns for roles. At least one pattern must match one of the caller's roles.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
-    /// Patterns for tools, such as `files.*` (or `files_*`). At least one must match the tool's
-    /// name.
+    /// Patterns for tools, such as `files.*` (or `files_*`). At least one pattern must match the
+    /// tool's name.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// Effects: `reads`, `adds`, `changes`, `runs`. The tool must have one of them.
+    /// Effects: `reads`, `adds`, `changes`, `runs`. The tool must have one of these effects.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<EffectLimit>,
-    /// CEL expression that must be true, such as `under(input.path, "infra")`. It can use `caller`,
-    /// `tool` and `input`.
+    /// CEL expression that must be true, such as `under(input.path, "infra")`. The expression can
+    /// use `caller`, `tool` and `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
     /// Message that the caller gets if this rule denies a call.

@@ -28,8 +28,8 @@ pub struct SecretsSection {
     pub values_from: Vec<String>,
     /// Absolute paths of files with one secret per line, such as `/run/secrets/deploy`.
     pub files: Vec<String>,
-    /// Additional names of secrets, such as `pin` or `session_id`. Values with these names are
-    /// redacted from refusals, audit records, envelopes and the log, like values named `token` or
+    /// Additional names of secrets, such as `pin` or `session_id`. toolgate redacts values with
+    /// these names from refusals, audit records, envelopes and the log, as it does for `token` or
     /// `password`. Case and separators do not matter.
     pub names: Vec<String>,
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValidationSection {
-    /// Tools, as patterns such as `github.*` (or `github_*`), that may return output that does not
-    /// match their schema. toolgate sends it and logs a warning. Such output from other tools is
-    /// refused.
+    /// Patterns of tools, such as `github.*` (or `github_*`), whose output need not match their
+    /// schema. If the output does not match, toolgate sends the output and logs a warning. If the
+    /// output of another tool does not match its schema, toolgate refuses the output.
     pub shadow: Vec<String>,
 }

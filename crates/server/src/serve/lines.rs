@@ -66,7 +66,7 @@ pub async fn serve_lines(
         }
     });
     let (ended, grace, why) = tokio::select! {
-        ended = reading => (ended, bounds.eof_grace, "the client has closed its end"),
+        ended = reading => (ended, bounds.eof_grace, "the client has closed the connection"),
         () = shutdown.cancelled() => (Ok(()), bounds.drain, "the server is stopping"),
         // The client no longer reads, so no answer can be delivered.
         written = &mut writing => {

@@ -224,8 +224,8 @@ fn registry_question(project: &Project, named: &str, of_project: &[ProjectHost])
     let folder = quoted_path(&project.folder);
     let mut question = format!(
         "Fetch the dependencies of the {kind} project in {folder} from `{named}`? Your own \
-         settings of the package manager name this. The package manager and the scripts that it runs \
-         can reach it, and no other host."
+         settings of the package manager name this registry. The package manager and the scripts \
+         that it runs can reach this registry, and no other host."
     );
     if !of_project.is_empty() {
         let hosts = of_project.iter().map(|host| format!("`{}` (`{}`)", host.rule, host.file));

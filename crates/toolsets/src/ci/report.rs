@@ -60,7 +60,7 @@ pub(super) struct CiReport {
     pub(super) is_output_wanted: bool,
     /// Sandbox of the program: the profile's name, with missing layers if any.
     pub(super) sandbox: SandboxStatus,
-    /// Refused hosts that the program tried to reach; left out if none.
+    /// Refused hosts that the program tried to reach, if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) refused_hosts: Vec<RefusedHost>,
     /// Note about a network error in the output.

@@ -16,8 +16,9 @@ pub struct CommandSettings {
     /// Packs: files that declare commands, or folders of such files (`*.toml`). Relative paths
     /// start from the configuration file's folder.
     pub packs: Vec<PathBuf>,
-    /// Locations of the programs that commands name, such as `zyra = "/opt/zyra/bin/zyra"`. A name
-    /// is looked up in PATH. A relative path starts from the configuration file's folder.
+    /// Locations of the programs that commands name, such as `zyra = "/opt/zyra/bin/zyra"`.
+    /// toolgate looks up a plain name in PATH. A relative path starts from the configuration file's
+    /// folder.
     pub programs: BTreeMap<String, String>,
 }
 

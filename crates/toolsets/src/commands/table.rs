@@ -39,16 +39,19 @@ pub(super) struct CommandDeclarationTable {
     /// Description for the agent.
     #[schemars(with = "Option<String>")]
     pub(super) about: Option<Spanned<String>>,
-    /// Program: a name in PATH, or a path, relative to the file that declares it.
+    /// Program to run: a name in PATH, or a path. A relative path starts from the folder of the
+    /// file that declares the command.
     #[schemars(with = "Option<String>")]
     pub(super) program: Option<Spanned<String>>,
     /// Environment variable of the server that overrides the program's path.
     pub(super) program_env: Option<String>,
     /// Arguments of the program, one string for each: text, `{name}`, `{name?}`, `{name...}`,
-    /// `{--name}`, `{options}`. If an argument in a nested array is absent, the array is left out.
+    /// `{--name}`, `{options}`. If a call leaves out an argument of a nested array, toolgate leaves
+    /// out the array.
     #[schemars(with = "Option<Vec<Value>>")]
     pub(super) argv: Option<Spanned<Vec<Spanned<DeclaredArgvElement>>>>,
-    /// Arguments of the tool. Each is a type note such as `"string!"`, or a table.
+    /// Arguments of the tool, with the type of each. A type is a note such as `"string!"`, or a
+    /// table.
     #[schemars(with = "BTreeMap<String, Value>")]
     pub(super) args: OrderedTableEntries<Spanned<ArgumentDeclaration>>,
     /// Directory to start in, inside the workspace. Default: the workspace root.
@@ -59,7 +62,7 @@ pub(super) struct CommandDeclarationTable {
     /// Server environment variables to pass on, in addition to `exec.env_keep`.
     pub(super) env_keep: Vec<String>,
     /// Hosts that the program may reach, as in `sandbox.hosts`. With this setting, the program
-    /// reaches no other hosts, even with the sandbox profile `network`.
+    /// reaches no other hosts, even if its sandbox profile is `network`.
     #[schemars(with = "Option<Vec<String>>")]
     pub(super) hosts: Option<Spanned<Vec<String>>>,
     /// Argument that is passed to the program on standard input.
@@ -74,8 +77,8 @@ pub(super) struct CommandDeclarationTable {
     /// argument.
     #[schemars(with = "Option<Vec<String>>")]
     pub(super) artefacts: Option<Vec<Spanned<String>>>,
-    /// Allows this command to replace a built-in tool that has the same id. If false (the default),
-    /// an id that a built-in tool has is refused.
+    /// Allows this command to replace the built-in tool that has the same id. If false (the
+    /// default), toolgate refuses a command with the id of a built-in tool.
     pub(super) replaces: Option<bool>,
     /// True if the command may safely run again, for example after a crash. Default: false.
     pub(super) idempotent: Option<bool>,

@@ -74,7 +74,7 @@ impl RenderMarkdown {
 impl Tool for RenderMarkdown {
     const NAME: &'static str = "docs.render";
     const TITLE: &'static str = "Render Markdown";
-    const DESCRIPTION: &'static str = "Fill in the names of a template, such as `{{ title }}`, \
+    const DESCRIPTION: &'static str = "Fill in a template's variables, such as `{{ title }}`, \
         `{{ body }}` or `{{ metadata.name }}`. Writes no file.";
     const EFFECTS: Effects = Effects::Reads;
     const RARE_ARGUMENTS: &'static [&'static str] = &["frontMatter"];

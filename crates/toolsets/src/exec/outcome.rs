@@ -64,7 +64,7 @@ pub(crate) struct ProgramRunResult {
     pub(crate) output_id: Option<String>,
     /// Sandbox of the program: the profile's name, with missing layers if any.
     pub(crate) sandbox: SandboxStatus,
-    /// Refused hosts that the program tried to reach; left out if none.
+    /// Refused hosts that the program tried to reach, if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) refused_hosts: Vec<RefusedHost>,
     /// True if the program could reach chosen hosts.

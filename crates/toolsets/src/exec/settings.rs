@@ -14,10 +14,10 @@ pub struct ExecSettings {
     /// Programs that `exec_run` runs only after a person confirms, each time. Give a name or an
     /// absolute path, optionally with first arguments: `rm`, `git push`. Empty by default.
     ///
-    /// Symlinks are resolved as well. Only the started program and its first arguments are matched.
-    /// For example, `git -C x push` does not match `git push`, and commands inside a script are not
-    /// checked. List `git` or `sh` itself to confirm those. If the client cannot ask a person, the
-    /// program is not run.
+    /// A symlink counts as the program that it leads to. toolgate compares only the started program
+    /// and its first arguments. For example, `git -C x push` does not match `git push`, and
+    /// commands inside a script are not checked. To confirm such commands, list `git` or `sh`
+    /// itself. If the client cannot ask a person, the program is not run.
     pub confirm: Vec<String>,
     /// Names of the server's environment variables that are passed to programs. Default: `HOME`,
     /// `LANG`, `TERM`, `TMPDIR` and `USER`.

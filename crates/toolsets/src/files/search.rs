@@ -87,9 +87,9 @@ struct FileLineMatch {
     column: u64,
     /// The line; if very long, the part around the match, with `…` for the rest.
     text: String,
-    /// The lines before.
+    /// Preceding lines.
     before: Vec<String>,
-    /// The lines after.
+    /// Following lines.
     after: Vec<String>,
 }
 

@@ -20,12 +20,15 @@ pub struct FileSettings {
     /// `toolgate.lock`, `toolgate.toml`, `.vs`, `.vscode`, `.windsurf` and `.zed`. Patterns are not
     /// supported. The comparison ignores case, invisible characters, and trailing dots or spaces. A
     /// folder that contains `.git` or a name from this setting cannot be deleted, copied or moved.
-    /// A folder that contains only other default names can, and they go with it.
+    /// A folder that contains only other default names can be deleted, copied or moved with
+    /// everything in it.
     ///
     /// An entry such as `!.vscode` removes a default name from this protection, unless the list
     /// also contains that name.
     pub protected: Vec<String>,
     /// Confirmation by a person before `files_delete` deletes a folder and everything in it.
+    /// `when_able` asks if the client can ask a person, and otherwise deletes. `always` refuses to
+    /// delete if the client cannot ask. `never` deletes without asking.
     pub confirm_folders: FolderDeleteConfirmation,
     /// Paths that are protected even if `protected` removes them from the list. A settings file
     /// cannot change them.

@@ -33,7 +33,7 @@ pub(super) struct GitLogInput {
     /// Start, or a range: `main..feature`.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
-    /// Only commits that change it.
+    /// Only changes of this path.
     #[serde(default)]
     path: Option<String>,
     /// Name or email.

@@ -10,16 +10,17 @@ pub struct GitSettings {
     /// Kinds of programs that git may run. None by default.
     ///
     /// `hooks` are programs that a repository contains, such as `pre-commit`. `filters` are
-    /// programs that convert files, such as Git LFS. They are in the user's or the repository's
-    /// configuration. Without `filters`, a file that needs a filter cannot be added.
+    /// programs that convert files, such as Git LFS. The git configuration of the user or the
+    /// repository names the filters. Without `filters`, a file that needs a filter cannot be added.
     pub programs: Vec<GitProgram>,
     /// Access to a repository outside the workspace, if the workspace is a linked worktree, a
     /// submodule or a subfolder of it.
     ///
-    /// `none` refuses access. With `read`, only the tools that read work. In a subfolder, they show
-    /// only the files of that folder, but all branches and commit messages. With `write`, the other
-    /// tools also work in a linked worktree or a submodule, unless `programs` is set. They never
-    /// change `config`, `hooks` or `info` of the repository, or the state of other worktrees.
+    /// `none` refuses access. With `read`, only git tools that read work. In a subfolder, these
+    /// tools show only the files of that folder, but all branches and commit messages. With
+    /// `write`, all git tools work in a linked worktree or a submodule, unless `programs` is set.
+    /// The git tools never change `config`, `hooks` or `info` of the repository, or the state of
+    /// other worktrees.
     pub outside: OutsideRepositoryAccess,
 }
 

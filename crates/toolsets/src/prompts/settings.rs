@@ -9,13 +9,13 @@ use crate::uri_paths;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PromptSettings {
-    /// Folder of prompts, relative to the workspace, with one `NAME.md` for each prompt. It need
-    /// not exist. A prompt there replaces the built-in prompt with the same name. `off` turns off
-    /// all prompts, including the built-in ones. Default: `.toolgate/prompts`.
+    /// Folder of prompts, relative to the workspace, with one `NAME.md` for each prompt. The folder
+    /// need not exist. A prompt in this folder replaces the built-in prompt with the same name.
+    /// `off` turns off all prompts, including the built-in ones. Default: `.toolgate/prompts`.
     pub folder: String,
-    /// Permission for tools and programs to write in the folder of prompts. By default, they may
-    /// not; only git checks out committed prompts. A folder in `.toolgate` stays protected until
-    /// `files.protected` releases that name, too.
+    /// Permission for tools and programs to write in the folder of prompts. By default, only git
+    /// may write in this folder, when it checks out committed prompts. A folder in `.toolgate`
+    /// stays protected until `files.protected` releases that name, too.
     pub writable: bool,
 }
 

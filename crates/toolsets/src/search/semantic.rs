@@ -43,7 +43,7 @@ pub struct SearchSemanticInput {
     /// Return the vector of each match.
     #[serde(default)]
     include_vectors: bool,
-    /// Rerank matches by names and paths, tests last.
+    /// Rerank by names and paths. Tests come last.
     #[serde(default = "yes")]
     rerank: bool,
     /// Return each file once, with its best passage. Otherwise each passage is a match, and `limit`

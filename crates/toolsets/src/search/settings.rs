@@ -25,8 +25,8 @@ pub struct SearchSettings {
     /// workspace, which only the search tools read.
     pub namespaces: BTreeMap<String, String>,
     /// Location of the indexes: `user` (a folder for each workspace in this user's cache folder),
-    /// an absolute folder, or `memory`. You can delete the indexes at any time: toolgate builds
-    /// them again.
+    /// an absolute folder, or `memory`. You can delete the indexes at any time, because toolgate
+    /// builds missing indexes again.
     pub cache: String,
     /// Maximum time in milliseconds that a search waits for its index: up to 60000, but at most
     /// half of the call's time limit. After that, the search uses the files that are indexed so
@@ -35,7 +35,7 @@ pub struct SearchSettings {
     /// Location of the search index: `embedded` for this process, or a table `engine.postgres` for
     /// a PostgreSQL server.
     pub engine: EngineSettings,
-    /// Embedding model to use in addition to the built-in one.
+    /// Embedding model to use in addition to the built-in model.
     pub embedder: EmbedderSettings,
     /// Limits of the indexes, which a settings file cannot change.
     #[serde(skip)]

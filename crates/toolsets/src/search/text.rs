@@ -136,10 +136,10 @@ struct TextMatch {
     /// The enclosing definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     symbol: Option<EnclosingSymbol>,
-    /// The lines before.
+    /// Preceding lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     before: Vec<String>,
-    /// The lines after.
+    /// Following lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     after: Vec<String>,
 }

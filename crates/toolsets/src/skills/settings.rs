@@ -16,9 +16,9 @@ pub struct SkillSettings {
     /// `.toolgate/skills`.
     pub folders: Vec<String>,
     /// Permission for tools and programs to write in the folders of skills at the top of the
-    /// workspace. By default, they may not, because agents of all callers follow these texts; only
-    /// git checks out committed skills. The folders in `.claude`, `.agents` and `.toolgate` stay
-    /// protected until `files.protected` releases those names, too.
+    /// workspace. By default, only git may write in these folders, when it checks out committed
+    /// skills, because agents of all callers follow skills. The folders in `.claude`, `.agents` and
+    /// `.toolgate` stay protected until `files.protected` releases those names, too.
     pub writable: bool,
 }
 

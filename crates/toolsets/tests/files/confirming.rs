@@ -95,7 +95,7 @@ async fn the_setting_decides_if_nobody_can_be_asked() {
     assert_eq!(check(FolderDeleteConfirmation::Never, None, "folder").await.0, Ok(()));
     let (deleted, _) = check(FolderDeleteConfirmation::Always, None, "folder").await;
     let message = deleted.unwrap_err();
-    assert!(message.contains("files.confirm_folders") && message.contains("no way to ask"));
+    assert!(message.contains("files.confirm_folders") && message.contains("cannot ask anyone"));
 }
 
 #[tokio::test]

@@ -137,7 +137,7 @@ impl UpstreamOAuthAccess {
             };
             state.server = Some(found);
             if credentials.settings.grant == OAuthGrant::TokenExchange {
-                let note = "exchanged during each call; this checks the server's own token";
+                let note = "exchanged during each call; this step checks the server's own token";
                 steps.report("callers' tokens", &Ok(note.to_owned()));
             }
             credentials.request_token(&mut state, steps).await?;

@@ -30,8 +30,10 @@ pub enum PinMismatchReaction {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PinSettings {
-    /// Effect of a change to the tools or instructions of a pinned upstream: `allow`, `shadow` or
-    /// `block`. Upstreams without pins are served without a check.
+    /// Effect of a change to the tools or instructions of a pinned upstream. `block` refuses calls
+    /// of changed tools, and hides new tools and changed instructions. `shadow` serves the current
+    /// version and logs the differences. `allow` serves the current version without a check.
+    /// toolgate does not check upstreams without pins.
     pub on_change: PinMismatchReaction,
 }
 

@@ -47,7 +47,7 @@ pub(super) struct ReadStoredResultInput {
 /// Part of a stored result.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct StoredResultPart {
-    /// Size of the whole, or of the picked fields, in bytes.
+    /// Size of the result or the picked fields, in bytes.
     pub(super) total: usize,
     /// The requested part of the result.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,7 +147,7 @@ static PARSING: Semaphore = Semaphore::const_new(1);
 async fn pick(text: Arc<str>, fields: Vec<String>) -> Result<Arc<str>, ToolError> {
     let permit = PARSING.acquire().await;
     let permit =
-        permit.map_err(|err| ToolError::with_cause("the picking was not possible", err))?;
+        permit.map_err(|err| ToolError::with_cause("the fields could not be picked", err))?;
     // The thread keeps the permit even if the call is cancelled.
     let picked = spawn_blocking(move || {
         let picked = pick_fields(&text, &fields);
@@ -155,7 +155,8 @@ async fn pick(text: Arc<str>, fields: Vec<String>) -> Result<Arc<str>, ToolError
         picked
     });
     let picked = picked.await;
-    let picked = picked.map_err(|err| ToolError::with_cause("the picking was aborted", err))?;
+    let picked =
+        picked.map_err(|err| ToolError::with_cause("picking the fields was aborted", err))?;
     Ok(picked?.into())
 }
 

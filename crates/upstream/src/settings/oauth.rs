@@ -14,7 +14,7 @@ pub struct OAuthSettings {
     /// For requests without a caller, toolgate uses this server's own token.
     pub grant: OAuthGrant,
     /// Client id of toolgate at the authorization server: an id, or the `https:` URL of a client
-    /// metadata document. By default, toolgate registers itself if the server allows that.
+    /// metadata document. By default, toolgate registers itself if the server allows registration.
     pub client_id: Option<String>,
     /// Client secret, e.g. `${CRM_SECRET}`.
     pub client_secret: Option<String>,
@@ -25,21 +25,22 @@ pub struct OAuthSettings {
     pub client_key: Option<String>,
     /// Key id (`kid`) of `client_key`, if the authorization server needs one.
     pub client_key_id: Option<String>,
-    /// Scopes to request. By default, the scopes that the upstream asks for.
+    /// Scopes to request. By default, toolgate requests the scopes that the upstream asks for.
     pub scopes: Vec<String>,
     /// Issuer URL of the authorization server, e.g. `https://login.example`. toolgate uses no other
     /// authorization server. By default, toolgate uses the server that the upstream names. `issuer`
     /// is required with `client_secret` and for every grant except `authorization_code`, because
     /// toolgate sends secrets to this server.
     pub issuer: Option<String>,
-    /// Audience of an exchanged token. Set it if the authorization server needs an audience in
+    /// Audience of an exchanged token. Set an audience if the authorization server needs one in
     /// addition to the upstream's URL.
     pub audience: Option<String>,
-    /// Local port for the redirect after sign-in. 0 picks any free port.
+    /// Local port for the redirect after sign-in. With 0, toolgate uses any free port.
     pub redirect_port: u16,
     /// `true` signs in with PKCE (S256) even if the metadata of the authorization server lacks
-    /// `code_challenge_methods_supported`. Microsoft Entra and Amazon Cognito leave it out. By
-    /// default, toolgate refuses such a sign-in, because PKCE protects it.
+    /// `code_challenge_methods_supported`. Microsoft Entra and Amazon Cognito leave out this field.
+    /// By default, toolgate refuses a sign-in without declared PKCE, because PKCE protects the
+    /// sign-in against stolen codes.
     pub assume_pkce: bool,
 }
 

@@ -12,10 +12,13 @@ use crate::forwarder::{HostAccess, HostCredential};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxSettings {
-    /// Access of programs to files and the network. A `[[sandbox.for]]` table overrides this
-    /// profile for some tools.
+    /// Access of programs to files and the network. With `read-only`, programs read the workspace
+    /// and the system's programs. With `workspace`, programs can also write the workspace. With
+    /// `network`, programs also use the machine's network. `off` runs programs without a sandbox. A
+    /// `[[sandbox.for]]` table overrides this profile for some tools.
     pub profile: SandboxProfile,
-    /// Effect if the system does not support a layer of the profile.
+    /// Effect if the system does not support a layer of the profile: `best` runs programs without
+    /// this layer, and `strict` refuses to run programs.
     pub require: SandboxRequirement,
     /// Additional files and folders that programs may read, for example a toolchain or a cache.
     /// Each path is absolute or starts with `~/`.
@@ -31,21 +34,24 @@ pub struct SandboxSettings {
     /// ports 443 and 80 are allowed. A host that is named exactly may be in a private network.
     /// `git.example.com/acme/*` allows only the paths below `/acme/`.
     ///
-    /// A preset stands for the hosts that your own settings of a package manager name, and gives
-    /// programs a package cache in toolgate's cache folder: `@npm`, `@pypi`, `@cargo`, `@go`,
-    /// `@maven`, `@nuget`, `@debian` (without a cache), and `@git` for the remotes of the
-    /// workspace's repository.
+    /// A preset stands for the hosts that your own settings of a package manager name. A preset
+    /// also gives programs a package cache in toolgate's cache folder. The presets are `@npm`,
+    /// `@pypi`, `@cargo`, `@go`, `@maven`, `@nuget`, `@debian` (without a cache), and `@git` for
+    /// the remotes of the workspace's repository.
     pub hosts: Vec<String>,
     /// Credentials that programs use but never see, with one `[[sandbox.credentials]]` table for
-    /// each. toolgate adds them to the requests of all programs whose `hosts` allow the host.
+    /// each. toolgate adds the credentials to the requests of all programs whose `hosts` allow the
+    /// host.
     pub credentials: Vec<SandboxCredential>,
-    /// Access of `ci.restore` to the package registry in your own settings for the package manager.
-    /// This setting applies if programs have the profile `workspace` and no `[[sandbox.for]]` table
-    /// matches `ci.restore`.
+    /// Access of `ci.restore` to the package registry that your own settings for the package
+    /// manager name. `allow` allows the registry. `confirm` asks a person first, and allows the
+    /// registry if nobody can be asked. `deny` allows only the hosts in `hosts`. This setting
+    /// applies if programs have the profile `workspace` and no `[[sandbox.for]]` table matches
+    /// `ci.restore`.
     pub restore: RegistryRestoreAccess,
     /// Access of programs to the workspace's `.git` folder. A program that can write this folder
     /// can make git run other programs later, outside the sandbox. The git tools may always write
-    /// it.
+    /// the `.git` folder.
     pub git: GitFolderAccess,
     /// Memory limit for each run, in bytes. 0 means half of the machine's memory.
     pub memory_bytes: u64,
@@ -78,14 +84,15 @@ pub struct SandboxProfileRule {
 #[serde(deny_unknown_fields)]
 pub struct SandboxCredential {
     /// Host that gets the header, written as in `sandbox.hosts`, for example
-    /// `git.example.com/acme/*`. `hosts` must allow it, too.
+    /// `git.example.com/acme/*`. `hosts` must allow the host, too.
     pub host: String,
-    /// Name of the header. Default: `Authorization`. A program's own value is replaced.
+    /// Name of the header. Default: `Authorization`. toolgate replaces the value that a program
+    /// sends.
     #[serde(default = "default_header")]
     pub header: String,
     /// Value of the header, with `${NAME}` for the server's environment variable `NAME`, for
-    /// example `Bearer ${REGISTRY_TOKEN}`. The variable's value must have at least 8 bytes. It is
-    /// redacted from results.
+    /// example `Bearer ${REGISTRY_TOKEN}`. The variable's value must have at least 8 bytes.
+    /// toolgate redacts the value from results.
     pub value: String,
 }
 

@@ -128,8 +128,8 @@ pub(super) async fn begin(
     let work = client.transaction().await?;
     lock_live_server(&work, lease).await?;
     if runs_once && lease.is_unsettled() {
-        let why = "was restarted or replaced: jobs that may not run twice begin once all servers have \
-                   reported what they run";
+        let why = "was restarted or replaced: jobs that may not run twice start after all \
+                   servers have reported which jobs they run";
         return Err(PostgresError::Unusable(why.to_owned()));
     }
     let owner = lease.server.id;

@@ -69,7 +69,10 @@ pub(super) fn run(args: &AuditStatsArgs, log: &Path) -> anyhow::Result<ExitCode>
     };
     let statistics = read().with_context(|| {
         let path = AuditIndex::path(log);
-        format!("cannot update the index {} of the audit log; it may be deleted", path.display())
+        format!(
+            "cannot update the index {} of the audit log; you can delete the index",
+            path.display()
+        )
     })?;
     let names: Vec<_> = args.by.iter().map(|by| by.name()).collect();
     match args.json {

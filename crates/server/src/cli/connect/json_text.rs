@@ -72,7 +72,10 @@ pub(super) fn remove(text: &str, table: &str, name: &str) -> anyhow::Result<Stri
 
 fn parse_tree(text: &str) -> anyhow::Result<CstRootNode> {
     let root = CstRootNode::parse(text, &OPTIONS).map_err(|err| syntax_error(&err))?;
-    ensure!(root.to_string() == text, "the file cannot be edited without other changes");
+    ensure!(
+        root.to_string() == text,
+        "the file cannot be edited without changing other parts of it"
+    );
     Ok(root)
 }
 

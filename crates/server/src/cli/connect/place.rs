@@ -141,7 +141,7 @@ impl ServerEntryLocation<'_> {
 }
 
 /// Reason to refuse an edit that would not only change the server.
-const OTHER_CHANGE: &str = "the file cannot be edited without other changes";
+const OTHER_CHANGE: &str = "the file cannot be edited without changing other parts of it";
 
 /// Returns the byte order mark of `text`, and the text after it.
 fn split_mark(text: &str) -> (&str, &str) {

@@ -148,7 +148,7 @@ impl SettingsFile {
         };
         ensure!(
             now == self.text,
-            "{} changed meanwhile, and was not touched; run the command again",
+            "{} was changed by another program, and was not written; run the command again",
             self.path.display()
         );
         Ok(())

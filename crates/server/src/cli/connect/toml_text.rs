@@ -124,7 +124,7 @@ fn edit(
     let same = document.to_string();
     ensure!(
         same == unix || same.strip_suffix('\n') == Some(unix.as_str()),
-        "the file cannot be edited without other changes"
+        "the file cannot be edited without changing other parts of it"
     );
     change(&mut document)?;
     Ok(with_line_ends_of(text, &unix, &document.to_string()))

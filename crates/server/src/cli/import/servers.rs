@@ -162,7 +162,7 @@ impl ServerImport<'_> {
         };
         upstream.apply_filters(name, filters);
         if !name.is_ascii() {
-            upstream.notes.push(format!("this is `{name}`; you can rename its table"));
+            upstream.notes.push(format!("its name was `{name}`; you can rename the table"));
         }
         self.names.imported.insert(upstream_name, name.to_owned());
         self.secrets = std::mem::take(&mut upstream.secrets);

@@ -28,10 +28,10 @@ A call that fails has one of these reasons, in every dialect. The audit record h
 const CODES: &str = "
 ## Codes by dialect
 
-Each dialect has its own codes for the reasons. A number is a JSON-RPC error code. `isError` is a \
-result that the model sees, and other words are codes of the dialect. A status is an HTTP status. \
-If none is listed, the status is 200. Over stdio and WebSockets, only the code is sent. For \
-`refused`, the tool chooses the code.
+Each dialect has its own codes for the reasons. In the tables, a number is a JSON-RPC error code, \
+and `isError` is a result that the model sees. Any other word is an error code of the dialect. \
+`status` is the HTTP status. If a table lists no status, the status is 200. Over stdio and \
+WebSockets, toolgate sends only the code. For the reason `refused`, the tool chooses the code.
 ";
 const REFUSALS: &str = "
 ## Requests that are refused before a call

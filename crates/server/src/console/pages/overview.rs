@@ -240,7 +240,7 @@ fn question(session: &ConsoleSession, waiting: &WaitingQuestion) -> Markup {
     let is_consent = question.is_for_consent();
     html! {
         p { strong { (call.caller) } " calls " strong { (call.subject) } " since " (time(*since)) }
-        pre tabindex="0" role="group" aria-label=(format!("Question of {}", call.subject)) {
+        pre tabindex="0" role="group" aria-label=(format!("Question from {}", call.subject)) {
             // The text may come from an upstream.
             (escape_lines(message(question)))
         }

@@ -29,7 +29,8 @@ pub(crate) fn page(has_keys: bool, token: Option<&str>, why: Option<&str>) -> Ma
                         input #key name="key" type="password" autocomplete="off" required
                             aria-describedby="key-hint";
                         p #key-hint .hint {
-                            "It needs the role " code { "console" } " (look) or " code { "admin" }
+                            "The key or token needs the role " code { "console" } " (look) or "
+                            code { "admin" }
                             " (act). To create one, run "
                             code { "toolgate key new NAME --role admin" } "."
                         }

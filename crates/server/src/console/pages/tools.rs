@@ -90,7 +90,7 @@ pub(super) fn single(
                 tbody {
                     (field("Title", Some(&spec.title)))
                     (field("Effects", Some(effects(spec))))
-                    (field("Tokens of its definition", Some(tokens(spec))))
+                    (field("Tokens of the definition", Some(tokens(spec))))
                     tr { th scope="row" { "Calls" } td { a href=(calls) { "Calls of this tool" } } }
                     tr {
                         th scope="row" { "Policy" }

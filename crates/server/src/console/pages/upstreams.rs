@@ -214,7 +214,7 @@ pub(super) async fn single(
         h2 { "Changes since the approval" }
         @match &review {
             Err(why) => (notice(&format!("{why:#}"))),
-            Ok(text) if text.is_empty() => p { "Its tools are as you approved them." },
+            Ok(text) if text.is_empty() => p { "The tools are unchanged since the approval." },
             Ok(text) => {
                 pre tabindex="0" { (text) }
                 @if session.may_act() {

@@ -254,7 +254,7 @@ impl EmbeddingEndpoint {
             let spent = self.cost(*total);
             return Err(EndpointError::Permanent(format!(
                 "requests to the endpoint {} have stopped: {spent:.4} of the limit {cost_max} in \
-                 `search.embedder.cost_max` is spent; raise it, or restart the server",
+                 `search.embedder.cost_max` is spent; raise the limit, or restart the server",
                 self.url
             )));
         }

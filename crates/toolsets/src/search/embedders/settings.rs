@@ -19,11 +19,11 @@ const DIMENSIONS_MAX: usize = 16_384;
 #[serde(default, deny_unknown_fields)]
 pub struct EmbedderSettings {
     /// Folder of a sentence-transformers model of the BERT family, such as all-MiniLM-L6-v2, with
-    /// `config.json`, `model.safetensors` and `tokenizer.json`. It runs in this process, and
-    /// nothing leaves this machine.
+    /// `config.json`, `model.safetensors` and `tokenizer.json`. The model runs in this process, and
+    /// no text leaves this machine.
     pub folder: Option<String>,
     /// URL of an OpenAI-compatible endpoint, such as `https://api.example/v1`. toolgate sends the
-    /// indexed texts to `embeddings` beneath it.
+    /// indexed texts to the path `embeddings` below this URL.
     pub url: Option<String>,
     /// Name of the model at the endpoint.
     pub model: Option<String>,
@@ -32,17 +32,17 @@ pub struct EmbedderSettings {
     /// Asks the endpoint for vectors with `dimensions` dimensions. Only some models can shorten
     /// their vectors.
     pub shorten: bool,
-    /// Environment variable with the endpoint's key. The key itself is not a setting.
+    /// Environment variable with the endpoint's key. The key cannot be set in the settings file.
     pub key_env: Option<String>,
     /// Maximum number of texts in one request.
     pub batch: usize,
-    /// Time limit of one request, in milliseconds. For the vector of a query it is 1.5 seconds at
-    /// most. After that the search answers without it.
+    /// Time limit of one request, in milliseconds. For the vector of a query, the limit is at most
+    /// 1.5 seconds. After that, the search answers without the vector.
     pub timeout_ms: u64,
     /// Price of a million tokens at the endpoint.
     pub price: Option<MoneyAmount>,
-    /// Maximum cost at the endpoint while the server runs, calculated from the price. Unknown costs
-    /// are estimated. No request starts that would exceed the limit.
+    /// Maximum cost at the endpoint while the server runs, calculated from the price. toolgate
+    /// estimates unknown costs, and starts no request that would exceed the limit.
     pub cost_max: Option<MoneyAmount>,
     /// The API key of the endpoint, once it was read from the environment.
     #[serde(skip)]

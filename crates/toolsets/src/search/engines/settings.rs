@@ -29,7 +29,7 @@ pub struct PostgresSettings {
     #[serde(default = "postgres_password")]
     pub password_env: String,
     /// Name of the workspace on the server. The default is the path of its folder. Servers on
-    /// several machines that serve the same files share an index if they all use the same name.
+    /// several machines that serve the same files share an index if they use the same name.
     #[serde(default)]
     pub workspace: Option<String>,
     /// Maximum number of connections for searches. Writing uses one more connection.

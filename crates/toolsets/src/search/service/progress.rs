@@ -10,7 +10,7 @@ pub struct IndexStateReport {
     pub state: IndexState,
     /// Files or documents with text in the index.
     pub files: u64,
-    /// Files to read, while building.
+    /// Files to read for the index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_total: Option<u64>,
     /// Passages in the index.

@@ -314,7 +314,7 @@ async fn no_request_is_sent_beyond_the_cost_limit() {
         panic!("the request was sent");
     };
     let expected = "requests to the endpoint URL have stopped: 0.0200 of the limit 0.025 in \
-                    `search.embedder.cost_max` is spent; raise it, or restart the server";
+                    `search.embedder.cost_max` is spent; raise the limit, or restart the server";
     assert_eq!(why.replace(&server.url, "URL"), expected);
     assert_eq!(server.requests().len(), 2);
 }
