@@ -73,7 +73,8 @@ impl PostgresAddress {
     }
 }
 
-/// Splits the TLS parameters from the database URL `url`.
+/// Splits the TLS parameters from the database URL `url`. In the rest, each host of a list in the
+/// parameter `host` has a parameter of its own.
 fn split_tls_params(url: &str) -> Result<(String, TlsParams), String> {
     let Some((url, query)) = url.split_once('?') else {
         return Ok((url.to_owned(), TlsParams::default()));
@@ -81,15 +82,19 @@ fn split_tls_params(url: &str) -> Result<(String, TlsParams), String> {
     let mut tls = TlsParams::default();
     let mut rest = Vec::new();
     for pair in query.split('&') {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, raw) = pair.split_once('=').unwrap_or((pair, ""));
         let value = || {
-            let text = percent_encoding::percent_decode_str(value).decode_utf8();
+            let text = percent_encoding::percent_decode_str(raw).decode_utf8();
             text.map(String::from).map_err(|_| format!("has a `{name}` that is not UTF-8"))
         };
         match name {
             "sslmode" => tls.mode = Some(value()?),
             "sslrootcert" => tls.roots = Some(value()?),
-            _ => rest.push(pair),
+            // The client library takes a list in this parameter for the name of one host.
+            "host" if raw.contains(',') => {
+                rest.extend(raw.split(',').map(|host| format!("host={host}")));
+            }
+            _ => rest.push(pair.to_owned()),
         }
     }
     let rest = rest.join("&");
