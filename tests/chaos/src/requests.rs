@@ -125,12 +125,13 @@ pub(super) fn send_session_call(
 }
 
 /// Returns the bytes of a request for the notification stream of `session`, from the event after
-/// `last_event`.
+/// `last_event`. A balancer closes the connection when the stream ends.
 pub(super) fn stream_request(addr: SocketAddr, session: &str, last_event: Option<&str>) -> Vec<u8> {
     let last_event = last_event.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
     format!(
-        "GET /mcp HTTP/1.1\r\nHost: {addr}\r\nAccept: text/event-stream\r\n\
-         MCP-Protocol-Version: {SESSION_REVISION}\r\n{}{last_event}\r\n",
+        "GET /mcp HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\
+         Accept: text/event-stream\r\nMCP-Protocol-Version: {SESSION_REVISION}\r\n\
+         {}{last_event}\r\n",
         session_header(session)
     )
     .into_bytes()

@@ -198,6 +198,7 @@ fn report(tally: &ClientTally, restarts: usize, calls_min: usize) -> anyhow::Res
     let different: HashSet<&String> = failures.iter().collect();
     ensure!(different.is_empty(), "clients noticed restarts: {different:?}");
     ensure!(calls >= calls_min, "only {calls} calls were made");
+    ensure!(broken > 0, "no stream ended, although each server restarted");
     ensure!(broken <= restarts, "more streams ended than servers restarted");
     Ok(())
 }
