@@ -13,9 +13,14 @@ use crate::jobs::store::{JobClaim, JobLane, OrphanedJob};
 
 /// Maximum number of waiting jobs from which a server chooses the jobs that it claims.
 const CANDIDATES_MAX: i64 = 64;
+/// SQL that is true for a job that no server has claimed in the last 2 s. Otherwise, servers with
+/// free places would take the first jobs from each other before these begin. A time in the future
+/// counts as long ago, because the clock was set back.
+const IS_FREE: &str = "coalesce(claimed NOT BETWEEN now() - interval '2 s' \
+                       AND now() + interval '2 s', true)";
 
 /// Claims queued jobs of other servers, in order to run them here. Servers that claim at the same
-/// moment get different jobs.
+/// moment get different jobs. A claimed job that does not begin may be claimed again after 2 s.
 ///
 /// A server whose lease was not renewed for the length of a lease without a break, at one start of
 /// the database, claims only jobs that may run twice: after a failover, the database may have
@@ -37,7 +42,7 @@ pub(super) async fn claim(
     let sql = format!(
         "SELECT {COLUMNS}, turn, n FROM toolgate_fleet.jobs WHERE workspace = $1 \
          AND state = 'queued' AND lane IS NOT NULL AND lane = ANY($2) AND owner <> $3 \
-         AND NOT caller = ANY($4) AND (-priority::bigint, turn, n) > ($6, $7, $8) \
+         AND NOT caller = ANY($4) AND (-priority::bigint, turn, n) > ($6, $7, $8) AND {IS_FREE} \
          ORDER BY priority DESC, turn, n LIMIT $5 FOR UPDATE OF jobs SKIP LOCKED"
     );
     let params = [
@@ -69,7 +74,7 @@ pub(super) async fn claim(
         return Ok(found);
     }
     let keys: Vec<Vec<u8>> = found.iter().map(|job| id_bytes(job.id)).collect();
-    let sql = "UPDATE toolgate_fleet.jobs SET owner = $2 WHERE id = ANY($1)";
+    let sql = "UPDATE toolgate_fleet.jobs SET owner = $2, claimed = now() WHERE id = ANY($1)";
     let params = [(&keys as _, Type::BYTEA_ARRAY), (&server.id as _, Type::INT8)];
     work.execute_typed(sql, &params).await?;
     work.commit().await?;
@@ -98,7 +103,8 @@ async fn has_offers(
     let open = open_lanes(lease, claim);
     let sql = format!(
         "SELECT draining, EXISTS (SELECT 1 FROM toolgate_fleet.jobs WHERE workspace = $2 \
-         AND state = 'queued' AND lane IS NOT NULL AND lane = ANY($4) AND owner <> $1), \
+         AND state = 'queued' AND lane IS NOT NULL AND lane = ANY($4) AND owner <> $1 \
+         AND {IS_FREE}), \
          lanes = $3, {ENGINE_START} \
          FROM toolgate_fleet.servers WHERE id = $1"
     );

@@ -186,8 +186,8 @@ pub(super) async fn requeue(
     at: Timestamp,
 ) -> Result<(), PostgresError> {
     // The next run asks its questions again.
-    let sql = "UPDATE toolgate_fleet.jobs SET state = 'queued', updated = $3, questions = NULL \
-               WHERE id = $1 AND owner = $2 AND state = 'running' \
+    let sql = "UPDATE toolgate_fleet.jobs SET state = 'queued', updated = $3, questions = NULL, \
+               claimed = NULL WHERE id = $1 AND owner = $2 AND state = 'running' \
                AND attempts = coalesce($4, attempts)";
     let at = unix_nanos(at);
     let attempt = attempt_number(attempt);

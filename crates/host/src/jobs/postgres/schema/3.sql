@@ -30,3 +30,6 @@ CREATE TABLE toolgate_fleet.results (
     is_text boolean NOT NULL
 );
 CREATE INDEX results_of_caller ON toolgate_fleet.results (workspace, caller);
+
+ALTER TABLE toolgate_fleet.jobs
+    ADD COLUMN claimed timestamptz;     -- the last claim by a server that may not have begun it yet

@@ -53,3 +53,21 @@ async fn a_job_behind_many_that_a_server_may_not_claim_is_claimed_later() {
     assert_eq!(claimed(&two, claim()).await, [id(70)]);
     assert_eq!(claimed(&two, places(1)).await, [id(1)], "it begins anew");
 }
+
+#[tokio::test]
+async fn a_job_that_a_server_has_just_claimed_is_claimed_by_another_only_if_it_does_not_begin() {
+    let place = DatabasePlace::start();
+    let one = place.open_long().await;
+    one.accept(job(1)).await.expect("it is accepted");
+    let [two, three] = [open_steady(&place).await, open_steady(&place).await];
+    assert_eq!(claimed(&two, places(9)).await, [id(1)]);
+    assert_eq!(claimed(&three, places(9)).await, []);
+    // As after a while, and then as after the clock was set back.
+    for (server, at) in [(&three, "now() - interval '3 s'"), (&two, "now() + interval '1 h'")] {
+        place.server.run(&format!("update toolgate_fleet.jobs set claimed = {at}"));
+        assert_eq!(claimed(server, places(9)).await, [id(1)], "{at}");
+    }
+    two.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
+    two.requeue(id(1), at(2)).await.expect("it is put back");
+    assert_eq!(claimed(&three, places(9)).await, [id(1)], "it was put back");
+}
