@@ -49,25 +49,23 @@ async fn measure_store(url: &str, waiting: usize) -> anyhow::Result<StoreRates> 
     let front = Arc::new(open(url).await?);
     let started = Instant::now();
     submit(&front, waiting).await?;
-    let accepts = rate(waiting, started);
+    let accepts = rate(waiting, started.elapsed());
     let mut claimers = Vec::new();
     for _ in 0..CLAIMERS {
         claimers.push(Arc::new(open(url).await?));
     }
     let amount = CLAIMED_MAX.min(waiting / 4);
+    let claims = measure_claims(&claimers, amount).await?;
     let started = Instant::now();
-    let claimed = run_claimers(&claimers, amount, false).await?;
-    let claims = rate(claimed, started);
-    let started = Instant::now();
-    let ended = run_claimers(&claimers, amount / 4, true).await?;
-    let lives = rate(ended, started);
+    let ended = run_jobs(&claimers, amount / 4).await?;
+    let lives = rate(ended, started.elapsed());
     Ok(StoreRates { accepts, claims, lives })
 }
 
-/// Returns the number of operations per second since `started`.
-fn rate(count: usize, started: Instant) -> f64 {
+/// Returns the number of operations per second, if there were `count` in the time `time`.
+fn rate(count: usize, time: Duration) -> f64 {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
-    f64::from(count) / started.elapsed().as_secs_f64()
+    f64::from(count) / time.as_secs_f64()
 }
 
 /// Opens the store as one more server.
@@ -123,24 +121,61 @@ fn new_job(number: u64) -> anyhow::Result<NewJob> {
     })
 }
 
-/// Lets all claimers claim jobs until they have claimed `amount` together. If `is_whole` is true,
-/// they also begin and end each job. Returns the number of claimed jobs.
-async fn run_claimers(
-    claimers: &[Arc<PostgresStore>],
-    amount: usize,
-    is_whole: bool,
-) -> anyhow::Result<usize> {
-    let claimed = Arc::new(AtomicUsize::new(0));
+/// Lets all claimers claim jobs at the same time, again and again, until `amount` claimed jobs have
+/// begun. Returns the number of these jobs per second. The time in which they begin does not count.
+async fn measure_claims(claimers: &[Arc<PostgresStore>], amount: usize) -> anyhow::Result<f64> {
+    let mut time = Duration::ZERO;
+    let mut begun = 0;
+    while begun < amount {
+        let started = Instant::now();
+        let claims = claimers.iter().map(|claimer| {
+            let claimer = claimer.clone();
+            tokio::spawn(async move { claim(&claimer).await })
+        });
+        let claims: Vec<_> = claims.collect();
+        let mut claimed = Vec::new();
+        for claim in claims {
+            claimed.push(claim.await??);
+        }
+        time += started.elapsed();
+        let begins =
+            claimers.iter().cloned().zip(claimed).map(|(claimer, ids)| {
+                tokio::spawn(async move { begin_jobs(&claimer, &ids).await })
+            });
+        let begins: Vec<_> = begins.collect();
+        let before = begun;
+        for begin in begins {
+            begun += begin.await??;
+        }
+        ensure!(begun > before, "no claimed job begins");
+    }
+    Ok(rate(begun, time))
+}
+
+/// Begins jobs. Returns the number of those that no other server has claimed meanwhile.
+async fn begin_jobs(store: &PostgresStore, ids: &[JobId]) -> anyhow::Result<usize> {
+    let mut begun = 0;
+    for id in ids {
+        let started = store.begin(*id, Timestamp::now()).await?;
+        begun += usize::from(started.is_some());
+    }
+    Ok(begun)
+}
+
+/// Lets all claimers claim, begin and end jobs, until `amount` jobs have ended. Returns the number
+/// of ended jobs.
+async fn run_jobs(claimers: &[Arc<PostgresStore>], amount: usize) -> anyhow::Result<usize> {
+    let ended = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     for claimer in claimers {
-        let (claimer, claimed) = (claimer.clone(), claimed.clone());
+        let (claimer, ended) = (claimer.clone(), ended.clone());
         tasks.push(tokio::spawn(async move {
-            while claimed.load(Ordering::Relaxed) < amount {
+            while ended.load(Ordering::Relaxed) < amount {
                 let ids = claim(&claimer).await?;
                 ensure!(!ids.is_empty(), "no job is left to claim");
-                claimed.fetch_add(ids.len(), Ordering::Relaxed);
-                for id in ids.into_iter().filter(|_| is_whole) {
-                    run_job(&claimer, id).await?;
+                for id in ids {
+                    let has_ended = run_job(&claimer, id).await?;
+                    ended.fetch_add(usize::from(has_ended), Ordering::Relaxed);
                 }
             }
             anyhow::Ok(())
@@ -149,7 +184,7 @@ async fn run_claimers(
     for task in tasks {
         task.await??;
     }
-    Ok(claimed.load(Ordering::Relaxed))
+    Ok(ended.load(Ordering::Relaxed))
 }
 
 async fn claim(store: &PostgresStore) -> anyhow::Result<Vec<JobId>> {
@@ -164,9 +199,12 @@ async fn claim(store: &PostgresStore) -> anyhow::Result<Vec<JobId>> {
     Ok(claimed.iter().map(|job| job.id).collect())
 }
 
-/// Begins and ends a job without running anything.
-async fn run_job(store: &PostgresStore, id: JobId) -> anyhow::Result<()> {
-    store.begin(id, Timestamp::now()).await?.context("a claimed job does not begin")?;
+/// Begins and ends a job without running anything. Returns false if another server has claimed it
+/// meanwhile, as it may.
+async fn run_job(store: &PostgresStore, id: JobId) -> anyhow::Result<bool> {
+    if store.begin(id, Timestamp::now()).await?.is_none() {
+        return Ok(false);
+    }
     let output = ToolOutput::new(json!(1), ResultText::from_body("one"), CallEnding::Done);
     let end = JobEnd {
         at: Timestamp::now(),
@@ -176,5 +214,5 @@ async fn run_job(store: &PostgresStore, id: JobId) -> anyhow::Result<()> {
         last_events: Vec::new(),
     };
     store.finish(id, end).await?.context("a begun job does not end")?;
-    Ok(())
+    Ok(true)
 }
