@@ -24,6 +24,28 @@ const REPLICAS: usize = 3;
 /// The revision between toolgate and the upstream.
 const UPSTREAM_REVISION: &str = "2026-07-28";
 
+/// The revision with sessions in which the suite tests servers.
+const SESSION_REVISION: &str = "2025-11-25";
+/// Scenarios of [`SESSION_REVISION`] that need a state that only one server knows, each with this
+/// state. The guide about operating upstreams lists these states.
+const UNSHARED_STATES: [(&str, &str); 6] = [
+    ("server-session-lifecycle", "that a session has ended"),
+    ("tools-call-with-logging", "the log level of a session"),
+    ("tools-call-sampling", ASKING_CALLS),
+    ("tools-call-elicitation", ASKING_CALLS),
+    ("elicitation-sep1034-defaults", ASKING_CALLS),
+    ("elicitation-sep1330-enums", ASKING_CALLS),
+];
+/// Calls whose questions must be answered at the server that made the call.
+const ASKING_CALLS: &str = "calls that ask while they run";
+
+/// Returns the state that a scenario of a revision needs and that the servers of a fleet do not
+/// share, if there is one.
+pub(super) fn unshared_state(revision: &str, scenario: &str) -> Option<&'static str> {
+    let (_, state) = UNSHARED_STATES.iter().find(|(name, _)| *name == scenario)?;
+    (revision == SESSION_REVISION).then_some(*state)
+}
+
 /// Running toolgates that share a database and an upstream, the example.
 pub(super) struct TestedFleet {
     balancer: LoadBalancer,
