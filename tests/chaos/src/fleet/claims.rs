@@ -77,6 +77,7 @@ async fn open(url: &str) -> anyhow::Result<PostgresStore> {
         workspace: "claims".to_owned(),
         lease: LEASE,
         lost_after: LEASE,
+        files: None,
         profile: FleetServerProfile::default(),
     };
     Ok(PostgresStore::open(settings, 1).await?)

@@ -141,8 +141,8 @@ fn the_largest_media_are_replaced_by_links_and_read_unchanged() {
 fn a_secret_at_a_cut_is_redacted_in_every_piece() {
     let settings = "[secrets]\nvalues_from = [\"PASSWORD\"]";
     let workspace = with_odd(settings);
-    let launch = super::launch(&workspace).env("PASSWORD", "correct-horse-battery");
-    let mut client = Client::stdio(launch, crate::support::MODERN);
+    let launch = launch(&workspace).env("PASSWORD", "correct-horse-battery");
+    let mut client = Client::stdio(launch, MODERN);
     // The shown beginning ends within the secret.
     let long_text = format!("{}correct-horse-battery{}", "x".repeat(4090), "y".repeat(300_000));
     let cut = client.call("odd_say", json!({ "content": [{ "type": "text", "text": long_text }] }));
