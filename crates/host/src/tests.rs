@@ -239,11 +239,7 @@ impl Tool for QuestionTool {
     type Input = QuestionToolInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: QuestionToolInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let mut answers = Vec::new();
         for keys in input.rounds {
             let form = |key: String| {
@@ -284,11 +280,7 @@ impl Tool for PrintTool {
     type Input = PrintToolInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: PrintToolInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         for _ in 0..input.times {
             ctx.send_output(OutputStream::Stdout, input.text.clone());
         }
@@ -362,11 +354,7 @@ impl Tool for HeaderParamTool {
     type Input = HeaderParamToolInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        input: HeaderParamToolInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         Ok(UnstructuredResult::text(input.region))
     }
 }

@@ -37,11 +37,7 @@ impl Tool for SimpleTextTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         Ok(UnstructuredResult::text("This is a simple text response for testing."))
     }
 }
@@ -56,11 +52,7 @@ impl Tool for ImageTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         Ok(UnstructuredResult(vec![ContentBlock::image("image/png", DOT)]))
     }
 }
@@ -75,11 +67,7 @@ impl Tool for AudioTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         Ok(UnstructuredResult(vec![ContentBlock::audio("audio/wav", SILENCE)]))
     }
 }
@@ -94,11 +82,7 @@ impl Tool for EmbeddedResourceTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let text = "This is an embedded resource content.";
         let contents = ResourceContents::text("test://embedded-resource", "text/plain", text);
         Ok(UnstructuredResult(vec![ContentBlock::resource(contents)]))
@@ -115,11 +99,7 @@ impl Tool for MixedContentTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let data = json!({ "test": "data", "value": 123 }).to_string();
         let contents =
             ResourceContents::text("test://mixed-content-resource", "application/json", data);
@@ -141,11 +121,7 @@ impl Tool for FailingTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         Err(ToolError::failed("This tool intentionally returns an error for testing"))
     }
 }
@@ -217,11 +193,7 @@ impl Tool for CustomHeaderTool {
     type Input = CustomHeaderInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        input: CustomHeaderInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         Ok(UnstructuredResult::text(input.value))
     }
 }

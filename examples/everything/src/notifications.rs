@@ -33,11 +33,7 @@ impl Tool for LoggingTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         ctx.log(LogLevel::Info, "Tool execution started");
         sleep(PAUSE).await;
         ctx.log(LogLevel::Info, "Tool processing data");
@@ -57,11 +53,7 @@ impl Tool for LogOnceTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         ctx.log(LogLevel::Info, "The logging tool was called");
         Ok(UnstructuredResult::text("Logged for clients that request the log"))
     }
@@ -77,11 +69,7 @@ impl Tool for ProgressTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         ctx.report_progress(0.0, Some(100.0), None);
         sleep(PAUSE).await;
         ctx.report_progress(50.0, Some(100.0), None);
@@ -103,11 +91,7 @@ impl Tool for ReconnectionTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         ctx.release_connection();
         sleep(2 * PAUSE).await;
         Ok(UnstructuredResult::text("The client came back for this"))
@@ -124,11 +108,7 @@ impl Tool for ToolChangeTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         self.0.publish(&ServerChange::Tools);
         Ok(UnstructuredResult::text("Notified clients that tools changed"))
     }
@@ -144,11 +124,7 @@ impl Tool for PromptChangeTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         self.0.publish(&ServerChange::Prompts);
         Ok(UnstructuredResult::text("Notified clients that prompts changed"))
     }

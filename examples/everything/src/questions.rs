@@ -46,11 +46,7 @@ impl Tool for SamplingTool {
     type Input = SamplingInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: SamplingInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let sampled =
             ctx.ask_model("answer", SamplingRequest::from_text(input.prompt, 100)).await?;
         Ok(UnstructuredResult::text(format!("LLM response: {}", sampled.text)))
@@ -67,11 +63,7 @@ impl Tool for ModelRequiredTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let sampled = ctx.ask_model("hello", SamplingRequest::from_text("Say hello.", 100)).await?;
         Ok(UnstructuredResult::text(sampled.text))
     }
@@ -94,11 +86,7 @@ impl Tool for ElicitationTool {
     type Input = ElicitationInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: ElicitationInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -123,11 +111,7 @@ impl Tool for StreamElicitationTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": { "ok": { "type": "boolean" } },
@@ -148,11 +132,7 @@ impl Tool for ElicitDefaultsTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -183,11 +163,7 @@ impl Tool for ElicitEnumsTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let schema = json!({
             "type": "object",
             "properties": {

@@ -43,11 +43,7 @@ impl Tool for ElicitationRoundTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let form = one_field("name", "string");
         let choice = ctx.ask_form("user_name", "What is your name?", form).await?;
         let name = field(&choice, "name").unwrap_or_else(|| "stranger".to_owned());
@@ -65,11 +61,7 @@ impl Tool for SamplingRoundTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let sampling = SamplingRequest::from_text("What is the capital of France?", 100);
         Ok(UnstructuredResult::text(ctx.ask_model("capital_question", sampling).await?.text))
     }
@@ -85,11 +77,7 @@ impl Tool for ListRootsTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let roots = ctx.ask_roots("client_roots").await?;
         let uris: Vec<_> = roots.iter().map(|root| root.uri.as_str()).collect();
         Ok(UnstructuredResult::text(format!("The client works in {}", uris.join(", "))))
@@ -107,11 +95,7 @@ impl Tool for RequestStateTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         ctx.ask_form("confirm", "Please confirm", one_field("ok", "boolean")).await?;
         // A state that the server did not issue is refused before this line.
         Ok(UnstructuredResult::text("state-ok"))
@@ -129,11 +113,7 @@ impl Tool for TamperedStateTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         ctx.ask_form("confirm", "Please confirm", one_field("ok", "boolean")).await?;
         Ok(UnstructuredResult::text("The state is unchanged"))
     }
@@ -149,11 +129,7 @@ impl Tool for MultipleInputsTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let form = ClientQuestion::Form {
             message: "What is your name?".to_owned(),
             schema: one_field("name", "string"),
@@ -183,11 +159,7 @@ impl Tool for MultiRoundTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let form = one_field("name", "string");
         let name = ctx.ask_form("step1", "Step 1: What is your name?", form).await?;
         let form = one_field("color", "string");
@@ -208,11 +180,7 @@ impl Tool for CapabilitiesTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let form = ClientQuestion::Form {
             message: "What is your name?".to_owned(),
             schema: one_field("name", "string"),

@@ -43,11 +43,7 @@ impl Tool for GreetTool {
     type Input = GreetInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        input: GreetInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, input: GreetInput) -> Result<Self::Output, ToolError> {
         Ok(UnstructuredResult::text(format!("Hello, {}!", input.name)))
     }
 }
@@ -75,11 +71,7 @@ impl Tool for SlowComputeTool {
     type Input = SlowComputeInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: SlowComputeInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         tokio::select! {
             () = sleep(Duration::from_secs_f64(input.seconds)) => {}
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
@@ -99,11 +91,7 @@ impl Tool for FailingJobTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         tokio::select! {
             () = sleep(Duration::from_secs(1)) => {}
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
@@ -123,11 +111,7 @@ impl Tool for ProtocolErrorJobTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         Err(ToolError::refused(-32603, "This job always fails with a protocol error"))
     }
 }
@@ -151,11 +135,7 @@ impl Tool for ConfirmDeleteTool {
     type Input = ConfirmDeleteInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: ConfirmDeleteInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let ConfirmDeleteInput { filename } = input;
         let form = one_field("confirm", "boolean");
         let choice = ctx.ask_form("confirm", format!("Delete {filename}?"), form).await?;
@@ -181,11 +161,7 @@ impl Tool for MultiInputTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let name = ClientQuestion::Form {
             message: "What is your name?".to_owned(),
             schema: one_field("name", "string"),
@@ -227,11 +203,7 @@ impl Tool for QuestionBeforeTaskTool {
         Self::ask_name(ctx).await.map(|_| ())
     }
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         let name = Self::ask_name(ctx).await?;
         Ok(UnstructuredResult::text(format!("Hello, {name}!")))
     }

@@ -32,11 +32,7 @@ impl Tool for ByteTool {
     type Input = ByteToolInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: ByteToolInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         if input.written > 0 {
             ctx.write_budget.reserve(input.written)?;
         }

@@ -390,11 +390,7 @@ impl Tool for JobOnlyTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         Ok(UnstructuredResult::text("long"))
     }
 }
@@ -444,11 +440,7 @@ impl Tool for EndlessTool {
     type Input = NoInput;
     type Output = UnstructuredResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         ctx.cancel.cancelled().await;
         Err(ToolError::canceled())
     }

@@ -70,11 +70,7 @@ impl Tool for SearchTools {
         search_schema()
     }
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: SearchToolsInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let gate = self.0.gate()?;
         gate.catalog.wait_for_listings(None).await;
         Ok(UnstructuredResult::text(CallerToolSearch::new(&gate, ctx).answer(&input).await?))
@@ -115,11 +111,7 @@ impl Tool for CallTool {
         call_schema()
     }
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        input: CallToolInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         Err(not_passed_on(&input.name))
     }
 }
@@ -136,11 +128,7 @@ impl Tool for CallReadOnlyTool {
         call_schema()
     }
 
-    async fn run(
-        &self,
-        _ctx: &ToolContext,
-        input: CallToolInput,
-    ) -> Result<UnstructuredResult, ToolError> {
+    async fn run(&self, _ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         Err(not_passed_on(&input.name))
     }
 }

@@ -49,11 +49,7 @@ impl Tool for ListAssetSchemas {
     type Input = NoInput;
     type Output = ListAssetSchemasOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _input: NoInput,
-    ) -> Result<ListAssetSchemasOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
         self.assets.load(ctx).await?;
         let mut schemas: Vec<ListedAssetSchema> = self
             .assets

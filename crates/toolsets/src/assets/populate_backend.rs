@@ -78,11 +78,7 @@ impl Tool for PopulateBackend {
     type Input = PopulateBackendInput;
     type Output = PopulateBackendOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: PopulateBackendInput,
-    ) -> Result<PopulateBackendOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let PopulateBackendInput { mut asset, validate_first } = input;
         let Some(backend) = &self.backend else {
             return Ok(PopulateBackendOutput {

@@ -55,11 +55,7 @@ impl Tool for DetectProjects {
     type Input = DetectProjectsInput;
     type Output = DetectProjectsOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: DetectProjectsInput,
-    ) -> Result<DetectProjectsOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let folder = input.path.unwrap_or_else(|| ".".to_owned());
         let root = &self.0.programs.root;
         let found =

@@ -75,11 +75,7 @@ impl Tool for MachineDiagnostics {
     type Input = NoInput;
     type Output = MachineDiagnosticsOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        _: NoInput,
-    ) -> Result<MachineDiagnosticsOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, _: NoInput) -> Result<Self::Output, ToolError> {
         let os = self.ci.programs.processes.kernel_version();
         let is_64_bit = cfg!(target_pointer_width = "64");
         let processor_count = std::thread::available_parallelism().map_or(1, usize::from);

@@ -68,11 +68,7 @@ impl Tool for RunCommandLine {
             .map_err(with_folder_pointer)
     }
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: RunCommandLineInput,
-    ) -> Result<ProgramRunResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let start = self
             .0
             .programs

@@ -94,11 +94,7 @@ impl Tool for LoadDocument {
     type Input = LoadDocumentInput;
     type Output = LoadDocumentOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: LoadDocumentInput,
-    ) -> Result<LoadDocumentOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         self.root.run_blocking(ctx, move |root, watch| load(root, input, watch)).await
     }
 

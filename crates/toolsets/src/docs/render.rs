@@ -82,11 +82,7 @@ impl Tool for RenderMarkdown {
     type Input = RenderMarkdownInput;
     type Output = RenderMarkdownOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: RenderMarkdownInput,
-    ) -> Result<RenderMarkdownOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         self.root.run_blocking(ctx, move |_, _| render(input)).await
     }
 

@@ -98,11 +98,7 @@ impl Tool for SearchDocuments {
     type Input = SearchDocumentsInput;
     type Output = SearchDocumentsOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: SearchDocumentsInput,
-    ) -> Result<SearchDocumentsOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let SearchDocumentsInput { query, top_k, filters } = input;
         let DocumentSearchFilter { path_prefix, tags } = filters.unwrap_or_default();
         let mut tags = distinct_tags(tags, "/filters/tags")?;

@@ -79,11 +79,7 @@ impl Tool for ReadProgramOutput {
     type Input = ReadProgramOutputInput;
     type Output = ReadProgramOutputResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: ReadProgramOutputInput,
-    ) -> Result<ReadProgramOutputResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let ReadProgramOutputInput { output_id, stream, offset, max_bytes } = input;
         let streams = self.store.find(&ctx.caller, &output_id)?;
         let captured = match stream {

@@ -86,11 +86,7 @@ impl Tool for RunProgram {
         self.programs.prepare(ctx, input.clone(), ProgramInputFields::Program).await.map(drop)
     }
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: RunProgramInput,
-    ) -> Result<ProgramRunResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let start = self.programs.prepare(ctx, input, ProgramInputFields::Program).await?;
         let to_error = |cause, message: String| match cause {
             StartFailureCause::Program => ToolError::invalid("/command", message),

@@ -70,11 +70,7 @@ impl Tool for CopyEntry {
     type Input = CopyEntryInput;
     type Output = CopyEntryOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: CopyEntryInput,
-    ) -> Result<CopyEntryOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let options = EntryCopyOptions {
             scope: if input.recursive {
                 DirectoryOperationScope::Tree

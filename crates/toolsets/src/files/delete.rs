@@ -134,11 +134,7 @@ impl Tool for DeleteEntry {
         self.confirm(ctx, input).await
     }
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: DeleteEntryInput,
-    ) -> Result<DeleteEntryOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         // The path may have become a folder since `prepare`. A person is still asked only once.
         self.confirm(ctx, &input).await?;
         let scope = if input.recursive {

@@ -128,11 +128,7 @@ impl Tool for EditFile {
     type Input = EditFileInput;
     type Output = EditFileOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: EditFileInput,
-    ) -> Result<EditFileOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let settings = self.settings.clone();
         let spent = ctx.write_budget.clone();
         self.root

@@ -51,11 +51,7 @@ impl Tool for CheckPathExists {
     type Input = CheckPathExistsInput;
     type Output = CheckPathExistsOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: CheckPathExistsInput,
-    ) -> Result<CheckPathExistsOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let CheckPathExistsInput { path } = input;
         if self.is_local {
             return exists(&self.root, path);

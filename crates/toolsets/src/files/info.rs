@@ -71,11 +71,7 @@ impl Tool for GetFileInfo {
     type Input = GetFileInfoInput;
     type Output = GetFileInfoOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GetFileInfoInput,
-    ) -> Result<GetFileInfoOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         self.root.run_blocking(ctx, move |root, watch| info(root, input, watch)).await
     }
 

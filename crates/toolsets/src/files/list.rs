@@ -78,11 +78,7 @@ impl Tool for ListDirectory {
     type Input = ListDirectoryInput;
     type Output = ListDirectoryOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: ListDirectoryInput,
-    ) -> Result<ListDirectoryOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         if input.limit == 0 || input.limit > LIMIT_MAX {
             return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
         }

@@ -49,11 +49,7 @@ impl Tool for MakeDirectory {
     type Input = MakeDirectoryInput;
     type Output = MakeDirectoryOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: MakeDirectoryInput,
-    ) -> Result<MakeDirectoryOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let parents = if input.parents { ParentPolicy::Make } else { ParentPolicy::Require };
         self.root
             .run_blocking(ctx, move |root, _| {

@@ -55,11 +55,7 @@ impl Tool for MoveEntry {
     type Input = MoveEntryInput;
     type Output = MoveEntryOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: MoveEntryInput,
-    ) -> Result<MoveEntryOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let conflict = if input.overwrite {
             DestinationConflict::Replace
         } else {

@@ -179,11 +179,7 @@ impl Tool for ReadFile {
     type Input = ReadFileInput;
     type Output = FileReadResult;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: ReadFileInput,
-    ) -> Result<FileReadResult, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let range = requested_range(&input)?;
         let limit = match input.max_bytes {
             Some(bytes) => bytes.min(self.settings.limits.answer_bytes_max),

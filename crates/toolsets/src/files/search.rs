@@ -133,11 +133,7 @@ impl Tool for SearchFiles {
     type Input = SearchFilesInput;
     type Output = SearchFilesOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: SearchFilesInput,
-    ) -> Result<SearchFilesOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         if input.limit == 0 || input.limit > LIMIT_MAX {
             return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
         }

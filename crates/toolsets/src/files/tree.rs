@@ -87,11 +87,7 @@ impl Tool for ShowDirectoryTree {
     type Input = ShowDirectoryTreeInput;
     type Output = ShowDirectoryTreeOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: ShowDirectoryTreeInput,
-    ) -> Result<ShowDirectoryTreeOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         if input.depth == 0 || input.depth > DEPTH_MAX {
             return Err(ToolError::invalid("/depth", format!("it must be from 1 to {DEPTH_MAX}")));
         }

@@ -91,11 +91,7 @@ impl Tool for WriteFile {
     type Input = WriteFileInput;
     type Output = WriteFileOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: WriteFileInput,
-    ) -> Result<WriteFileOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let conditions = write_conditions(&input)?;
         let WriteFileInput { path, content, content_base64, .. } = input;
         let content = self.content(content, content_base64)?;

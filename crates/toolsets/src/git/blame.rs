@@ -74,11 +74,7 @@ impl Tool for GitBlame {
     type Input = GitBlameInput;
     type Output = GitBlameOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GitBlameInput,
-    ) -> Result<GitBlameOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let GitBlameInput { repo, path, revision, start_line, end_line } = input;
         let repository = self.0.open(ctx, &repo).await?;
         let path = repository.resolve_path(&path, "/path")?;

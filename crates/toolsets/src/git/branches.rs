@@ -73,11 +73,7 @@ impl Tool for GitBranches {
     type Input = GitBranchesInput;
     type Output = GitBranchesOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GitBranchesInput,
-    ) -> Result<GitBranchesOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
         let listed = repository
             .read_command("branch")

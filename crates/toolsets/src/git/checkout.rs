@@ -53,11 +53,7 @@ impl Tool for GitCheckout {
     type Input = GitCheckoutInput;
     type Output = GitCheckoutOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GitCheckoutInput,
-    ) -> Result<GitCheckoutOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let GitCheckoutInput { repo, revision, create, from } = input;
         let repository = self.0.open(ctx, &repo).await?;
         if from.is_some() && !create {

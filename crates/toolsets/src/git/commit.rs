@@ -65,11 +65,7 @@ impl Tool for GitCommit {
     type Input = GitCommitInput;
     type Output = GitCommitOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GitCommitInput,
-    ) -> Result<GitCommitOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let GitCommitInput { repo, message, all, allow_empty } = input;
         check_message(&message)?;
         let repository = self.0.open(ctx, &repo).await?;

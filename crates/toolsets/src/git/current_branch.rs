@@ -42,11 +42,7 @@ impl Tool for GitCurrentBranch {
     type Input = GitCurrentBranchInput;
     type Output = GitCurrentBranchOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GitCurrentBranchInput,
-    ) -> Result<GitCurrentBranchOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
         // Before the first commit, `rev-parse` fails and `symbolic-ref` does not.
         let head = repository.read_command("symbolic-ref").args(["--quiet", "--short", "HEAD"]);

@@ -99,11 +99,7 @@ impl Tool for GitDiff {
     type Input = GitDiffInput;
     type Output = GitDiffOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GitDiffInput,
-    ) -> Result<GitDiffOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: GitDiffInput) -> Result<Self::Output, ToolError> {
         let GitDiffInput { repo, staged, revision, paths, stat, context, max_bytes } = input;
         let repository = self.0.open(ctx, &repo).await?;
         let range = match &revision {

@@ -45,11 +45,7 @@ impl Tool for GitRestore {
     type Input = GitRestoreInput;
     type Output = GitRestoreOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GitRestoreInput,
-    ) -> Result<GitRestoreOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
         let paths = repository.resolve_paths(&input.paths, "/paths")?;
         let source = match &input.revision {

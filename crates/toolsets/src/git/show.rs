@@ -77,11 +77,7 @@ impl Tool for GitShow {
     type Input = GitShowInput;
     type Output = GitShowOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GitShowInput,
-    ) -> Result<GitShowOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: GitShowInput) -> Result<Self::Output, ToolError> {
         let GitShowInput { repo, revision, file, paths, stat, max_bytes } = input;
         let repository = self.0.open(ctx, &repo).await?;
         let revision = revision.as_deref().unwrap_or("HEAD");

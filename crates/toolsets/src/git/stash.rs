@@ -90,11 +90,7 @@ impl Tool for GitStash {
     type Input = GitStashInput;
     type Output = GitStashOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GitStashInput,
-    ) -> Result<GitStashOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let GitStashInput { repo, action, index, message, include_untracked } = input;
         let repository = self.0.open(ctx, &repo).await?;
         if message.as_ref().is_some_and(|message| message.contains(['\0', '\n'])) {

@@ -88,11 +88,7 @@ impl Tool for GitStatus {
     type Input = GitStatusInput;
     type Output = GitStatusOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GitStatusInput,
-    ) -> Result<GitStatusOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
         let untracked = if input.untracked { "normal" } else { "no" };
         let printed = repository

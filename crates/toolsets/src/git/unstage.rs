@@ -34,11 +34,7 @@ impl Tool for GitUnstage {
     type Input = GitUnstageInput;
     type Output = StagedFiles;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GitUnstageInput,
-    ) -> Result<StagedFiles, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let repository = self.0.open(ctx, &input.repo).await?;
         let paths = repository.resolve_paths(&input.paths, "/paths")?;
         repository.refuse_unknown_paths(ctx, &paths).await?;

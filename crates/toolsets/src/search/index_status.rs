@@ -58,11 +58,7 @@ impl Tool for GetIndexStatus {
     type Input = GetIndexStatusInput;
     type Output = GetIndexStatusOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: GetIndexStatusInput,
-    ) -> Result<GetIndexStatusOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let GetIndexStatusInput { namespace, wait_ms } = input;
         if wait_ms > WAIT_MS_MAX {
             let message = format!("it must be at most {WAIT_MS_MAX}");

@@ -159,11 +159,7 @@ impl Tool for SearchNames {
     type Input = SearchNamesInput;
     type Output = SearchNamesOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: SearchNamesInput,
-    ) -> Result<SearchNamesOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let cursor_key = input.validate()?;
         let SearchNamesInput { query, namespace, path, tags, kinds, limit, cursor } = input;
         let namespace = namespace.as_deref();

@@ -162,11 +162,7 @@ impl Tool for SearchSemantic {
     type Input = SearchSemanticInput;
     type Output = SearchSemanticOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: SearchSemanticInput,
-    ) -> Result<SearchSemanticOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let namespace = input.namespace.filter(|it| it != WORKSPACE);
         let tags = distinct_tags(input.tags, "/tags")?;
         let narrowing = (namespace.clone(), input.path.clone(), tags.clone());

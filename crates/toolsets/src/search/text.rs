@@ -196,11 +196,7 @@ impl Tool for SearchText {
     type Input = SearchTextInput;
     type Output = SearchTextOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: SearchTextInput,
-    ) -> Result<SearchTextOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         check_range("/limit", input.limit, 1, LIMIT_MAX)?;
         check_range("/per_file", input.per_file.unwrap_or(1), 1, LIMIT_MAX)?;
         check_range("/context", input.context, 0, CONTEXT_MAX)?;

@@ -92,11 +92,7 @@ impl Tool for UpsertDocuments {
     type Input = UpsertDocumentsInput;
     type Output = UpsertDocumentsOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: UpsertDocumentsInput,
-    ) -> Result<UpsertDocumentsOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let UpsertDocumentsInput { namespace, documents, remove } = input;
         if documents.is_empty() && remove.is_empty() {
             let message = "pass `documents` to store, or ids to `remove`";

@@ -81,11 +81,7 @@ impl Tool for ReadStoredResult {
     type Input = ReadStoredResultInput;
     type Output = StoredResultPart;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: ReadStoredResultInput,
-    ) -> Result<StoredResultPart, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let ReadStoredResultInput { id, offset, bytes, find, fields } = input;
         let text = match self.0.find(&ctx.caller, &id).await? {
             (_, StoredData::Text(text)) => text,

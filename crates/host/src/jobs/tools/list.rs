@@ -37,11 +37,7 @@ impl Tool for ListJobs {
     type Input = ListJobsInput;
     type Output = ListJobsOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: ListJobsInput,
-    ) -> Result<ListJobsOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let after = input.cursor.map(|id| id.parse::<JobId>()).transpose();
         let after = after.map_err(|err| ToolError::invalid("/cursor", err.to_string()))?;
         let page = self.0.jobs()?.list(Some(&ctx.caller), after, PAGE_SIZE).await;

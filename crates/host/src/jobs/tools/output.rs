@@ -65,11 +65,7 @@ impl Tool for ReadJobOutput {
     type Input = ReadJobOutputInput;
     type Output = JobOutputPage;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        input: ReadJobOutputInput,
-    ) -> Result<JobOutputPage, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let bytes = input.max_bytes.unwrap_or(BYTES_DEFAULT);
         let page =
             self.0.jobs()?.read_events(&ctx.caller, &input.job_id, input.cursor, bytes).await;
