@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
-    BoxFuture, ClientAnswers, ClientQuestion, ClientQuestions, QuestionSupport, ToolError,
-    ToolErrorKind,
+    ClientAnswers, ClientQuestion, ClientQuestions, QuestionSupport, ToolError, ToolErrorKind,
+    ToolFuture,
 };
 
 /// A channel for questions to the caller of a running call, with the answers so far.
@@ -26,8 +26,7 @@ pub struct QuestionAsker {
 
 /// Function that marks a request state as used. It returns false if the state was used before, and
 /// an error if that cannot be known.
-pub type RequestStateRedeemer =
-    Arc<dyn Fn() -> BoxFuture<'static, Result<bool, ToolError>> + Send + Sync>;
+pub type RequestStateRedeemer = Arc<dyn Fn() -> ToolFuture<'static, bool> + Send + Sync>;
 
 /// The way to reach the caller with a question.
 #[derive(Clone, Default)]
@@ -44,7 +43,7 @@ enum QuestionDelivery {
 /// A sender of questions to the caller of a running call.
 pub trait QuestionSender: Send + Sync + 'static {
     /// Sends all of `questions` to the caller and waits for all answers.
-    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>>;
+    fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers>;
 }
 
 impl QuestionAsker {

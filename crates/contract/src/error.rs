@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ClientQuestions, QuestionKind, exact_json};
+use crate::{ClientQuestions, QuestionKind, ToolFuture, exact_json};
 
 /// The reason why a call has no output. Each dialect matches every variant.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
@@ -223,6 +223,9 @@ pub struct ToolError {
     /// The cause of the failure, for the log.
     pub cause: Option<String>,
 }
+
+/// A boxed future of work that may fail as a tool does.
+pub type ToolFuture<'a, T> = ToolFuture<'a, T>;
 
 /// The kinds of failure that a tool can report.
 #[derive(Debug, Clone, PartialEq)]

@@ -52,7 +52,7 @@ pub use envelope::{
     CallEnvelope, CallOrigin, CanonicalErrorCode, EnvelopeError, EnvelopeMetadata, canonical_json,
     canonical_json_len,
 };
-pub use error::{CallError, ToolError, ToolErrorKind, ValidationProblem};
+pub use error::{CallError, ToolError, ToolErrorKind, ToolFuture, ValidationProblem};
 pub use frame::{FrameMetadata, MessageFrame, OutgoingFile, Reply, ReplyBody};
 pub use future::BoxFuture;
 pub use job::{

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     ActivityGuard, BoxFuture, ChangeFeed, CompletionRequest, Icon, PromptMessage, ToolContext,
-    ToolError, ToolSpec, schema_of,
+    ToolError, ToolFuture, ToolSpec, schema_of,
 };
 
 /// The description of a prompt.
@@ -97,7 +97,7 @@ pub trait AnyPrompt: Send + Sync + 'static {
         &'a self,
         ctx: &'a ToolContext,
         arguments: PromptArguments,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>>;
+    ) -> ToolFuture<'a, RenderedPrompt>;
     /// Returns true if [`AnyPrompt::complete`] returns complete lists in order, which the host must
     /// not rank again.
     fn completes_in_order(&self) -> bool {
@@ -108,7 +108,7 @@ pub trait AnyPrompt: Send + Sync + 'static {
         &'a self,
         ctx: &'a ToolContext,
         asked: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>>;
+    ) -> ToolFuture<'a, Vec<String>>;
 }
 
 /// A source of prompts, which may change at any time.
@@ -180,7 +180,7 @@ impl<P: Prompt> AnyPrompt for TypeErasedPrompt<P> {
         &'a self,
         ctx: &'a ToolContext,
         arguments: PromptArguments,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>> {
+    ) -> ToolFuture<'a, RenderedPrompt> {
         Box::pin(async move {
             let arguments = arguments.into_iter().map(|(name, text)| (name, Value::String(text)));
             let arguments = serde_json::from_value(Value::Object(arguments.collect()))
@@ -193,7 +193,7 @@ impl<P: Prompt> AnyPrompt for TypeErasedPrompt<P> {
         &'a self,
         ctx: &'a ToolContext,
         asked: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         Box::pin(self.prompt.complete(ctx, asked))
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     BoxFuture, Caller, ChangeFeed, ResourceContents, ResourceSpec, ResourceTemplate, ToolContext,
-    ToolError, ToolSpec,
+    ToolError, ToolFuture, ToolSpec,
 };
 
 /// The strength of a resource source's claim on a URI, strongest first.
@@ -42,7 +42,7 @@ pub trait ResourceSource: Send + Sync + 'static {
     }
     /// Refreshes the data from which the source computes its claims. The host calls this first if
     /// several sources claim a URI.
-    fn refresh<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<(), ToolError>> {
+    fn refresh<'a>(&'a self, _ctx: &'a ToolContext) -> ToolFuture<'a, ()> {
         Box::pin(async { Ok(()) })
     }
     /// Returns the arguments that policy rules see for a read of `uri`. They match the arguments of
@@ -57,7 +57,7 @@ pub trait ResourceSource: Send + Sync + 'static {
         ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>>;
+    ) -> ToolFuture<'a, Vec<ResourceSpec>>;
     /// Returns URI templates for those resources of the source that [`ResourceSource::list`] does
     /// not list one by one.
     fn templates(&self) -> Vec<ResourceTemplate> {
@@ -71,7 +71,7 @@ pub trait ResourceSource: Send + Sync + 'static {
         &'a self,
         ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>>;
+    ) -> ToolFuture<'a, Vec<ResourceContents>>;
     /// Returns true if `complete` returns complete lists in order, which the host must not rank
     /// again.
     fn completes_in_order(&self) -> bool {
@@ -83,7 +83,7 @@ pub trait ResourceSource: Send + Sync + 'static {
         &'a self,
         _ctx: &'a ToolContext,
         _asked: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         Box::pin(async { Ok(Vec::new()) })
     }
     /// Publishes to `changes` when the content of the resource `uri` changes, until the returned
@@ -95,7 +95,7 @@ pub trait ResourceSource: Send + Sync + 'static {
         _ctx: &'a ToolContext,
         _uri: &'a str,
         _changes: &'a ChangeFeed,
-    ) -> BoxFuture<'a, Result<ActivityGuard, ToolError>> {
+    ) -> ToolFuture<'a, ActivityGuard> {
         Box::pin(async { Ok(ActivityGuard::none()) })
     }
     /// Publishes to `changes` when the source's list of resources changes, until the returned guard
@@ -114,7 +114,7 @@ pub trait ResourceSource: Send + Sync + 'static {
         uri: &'a str,
         _after: Option<&'a str>,
         _at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         Box::pin(async move { Err(ToolError::not_found(format!("`{uri}` is not a folder"))) })
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{BoxFuture, ToolContext, ToolError, ToolSpec, UriClaimStrength};
+use crate::{ToolContext, ToolFuture, ToolSpec, UriClaimStrength};
 
 /// A skill: its `SKILL.md` and further files. Each file is a resource.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,13 +47,9 @@ pub trait SkillSource: Send + Sync + 'static {
         Some(UriClaimStrength::Scheme)
     }
     /// Returns all skills that the source lists, ordered by URI.
-    fn all<'a>(&'a self, ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>>;
+    fn all<'a>(&'a self, ctx: &'a ToolContext) -> ToolFuture<'a, Vec<Skill>>;
     /// Returns the skill with the `SKILL.md` at `uri`, even if it is not listed.
-    fn get<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        uri: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>>;
+    fn get<'a>(&'a self, ctx: &'a ToolContext, uri: &'a str) -> ToolFuture<'a, Option<Skill>>;
     /// Returns the reason that the skill with the `SKILL.md` at `uri` is unusable, as of the last
     /// query.
     fn unusable_reason(&self, _uri: &str) -> Option<String> {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
 use crate::{
-    BoxFuture, CallEnding, ContentBlock, Effects, EncodedJsonCache, JobSupport, LazySchema,
-    MetaFields, PreparedCallWork, ResultText, ToolContext, ToolError, ToolId, ToolOutput, ToolSpec,
+    CallEnding, ContentBlock, Effects, EncodedJsonCache, JobSupport, LazySchema, MetaFields,
+    PreparedCallWork, ResultText, ToolContext, ToolError, ToolFuture, ToolId, ToolOutput, ToolSpec,
     exact_json, schema_of,
 };
 
@@ -189,11 +189,7 @@ pub trait AnyTool: Send + Sync + 'static {
         None
     }
     /// Checks the call before the work begins. See [`Tool::prepare`].
-    fn prepare<'a>(
-        &'a self,
-        _ctx: &'a ToolContext,
-        _input: &'a Value,
-    ) -> BoxFuture<'a, Result<(), ToolError>> {
+    fn prepare<'a>(&'a self, _ctx: &'a ToolContext, _input: &'a Value) -> ToolFuture<'a, ()> {
         Box::pin(async { Ok(()) })
     }
     /// Returns true if [`AnyTool::prepare`] is implemented.
@@ -206,11 +202,7 @@ pub trait AnyTool: Send + Sync + 'static {
         false
     }
     /// Runs the tool on input that satisfies its schema.
-    fn run<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        input: Value,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>>;
+    fn run<'a>(&'a self, ctx: &'a ToolContext, input: Value) -> ToolFuture<'a, ToolOutput>;
     /// Returns true if `output` of the tool is too long to return whole.
     fn is_too_long(&self, _ctx: &ToolContext, _output: &ToolOutput) -> bool {
         false
@@ -231,7 +223,7 @@ pub trait AnyTool: Send + Sync + 'static {
         &'a self,
         _ctx: &'a ToolContext,
         output: ToolOutput,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    ) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async move { Ok(output) })
     }
 }
@@ -259,11 +251,7 @@ impl AnyTool for ToolWithSpec {
         self.tool.command_line(input)
     }
 
-    fn prepare<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        input: &'a Value,
-    ) -> BoxFuture<'a, Result<(), ToolError>> {
+    fn prepare<'a>(&'a self, ctx: &'a ToolContext, input: &'a Value) -> ToolFuture<'a, ()> {
         self.tool.prepare(ctx, input)
     }
 
@@ -275,11 +263,7 @@ impl AnyTool for ToolWithSpec {
         self.tool.is_done(ahead)
     }
 
-    fn run<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        input: Value,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn run<'a>(&'a self, ctx: &'a ToolContext, input: Value) -> ToolFuture<'a, ToolOutput> {
         self.tool.run(ctx, input)
     }
 
@@ -299,7 +283,7 @@ impl AnyTool for ToolWithSpec {
         &'a self,
         ctx: &'a ToolContext,
         output: ToolOutput,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    ) -> ToolFuture<'a, ToolOutput> {
         self.tool.shorten(ctx, output)
     }
 }
@@ -350,11 +334,7 @@ impl<T: Tool> AnyTool for TypeErasedTool<T> {
         &self.spec
     }
 
-    fn prepare<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        input: &'a Value,
-    ) -> BoxFuture<'a, Result<(), ToolError>> {
+    fn prepare<'a>(&'a self, ctx: &'a ToolContext, input: &'a Value) -> ToolFuture<'a, ()> {
         Box::pin(async move { self.tool.prepare(ctx, &parse_input::<T>(input.clone())?).await })
     }
 
@@ -362,11 +342,7 @@ impl<T: Tool> AnyTool for TypeErasedTool<T> {
         T::HAS_PREPARE
     }
 
-    fn run<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        input: Value,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn run<'a>(&'a self, ctx: &'a ToolContext, input: Value) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async move {
             let output = self.tool.run(ctx, parse_input::<T>(input)?).await?;
             let text = T::result_text(&output);

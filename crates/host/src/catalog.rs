@@ -472,7 +472,7 @@ fn is_misspelling(word: &str, known: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
-    use toolgate_contract::{BoxFuture, Caller, Effects, ToolContext, ToolError, ToolOutput};
+    use toolgate_contract::{Caller, Effects, ToolContext, ToolError, ToolFuture, ToolOutput};
 
     use super::*;
     use crate::policy::{PolicyEffect, PolicyRule, ToolPolicy};
@@ -485,11 +485,7 @@ mod tests {
             &self.0
         }
 
-        fn run<'a>(
-            &'a self,
-            _: &'a ToolContext,
-            _: Value,
-        ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        fn run<'a>(&'a self, _: &'a ToolContext, _: Value) -> ToolFuture<'a, ToolOutput> {
             Box::pin(async { Err(ToolError::failed("it is only listed")) })
         }
     }

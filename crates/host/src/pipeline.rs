@@ -27,8 +27,8 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    BoxFuture, CallError, OUTPUT_TOOL, SandboxReport, ToolCall, ToolContext, ToolError, ToolOutput,
-    ToolSpec,
+    CallError, OUTPUT_TOOL, SandboxReport, ToolCall, ToolContext, ToolError, ToolFuture,
+    ToolOutput, ToolSpec,
 };
 
 use crate::Gate;
@@ -215,7 +215,7 @@ impl CallContext {
 async fn run_bounded<T>(
     gate: &Gate,
     context: &CallContext,
-    work: BoxFuture<'_, Result<T, ToolError>>,
+    work: ToolFuture<'_, T>,
     _permit: CallPermit,
     _admission: RequestAdmission,
 ) -> Result<T, CallError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
     AnyPrompt, BoxFuture, CompletionRequest, PromptArguments, PromptSource, PromptSpec,
-    RenderedPrompt, ToolContext, ToolError, ToolErrorKind, ToolSpec,
+    RenderedPrompt, ToolContext, ToolError, ToolErrorKind, ToolFuture, ToolSpec,
 };
 use toolgate_dialects::mcp::upstream::{parse_prompt_spec, parse_prompt_text};
 
@@ -63,7 +63,7 @@ impl AnyPrompt for UpstreamPrompt {
         &'a self,
         ctx: &'a ToolContext,
         arguments: PromptArguments,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>> {
+    ) -> ToolFuture<'a, RenderedPrompt> {
         Box::pin(async move {
             let params = Map::from_iter([
                 ("name".to_owned(), json!(self.name)),
@@ -82,7 +82,7 @@ impl AnyPrompt for UpstreamPrompt {
         &'a self,
         ctx: &'a ToolContext,
         asked: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         let of = json!({ "type": "ref/prompt", "name": self.name });
         Box::pin(complete_argument(&self.upstream, ctx, of, asked))
     }

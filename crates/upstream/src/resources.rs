@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use toolgate_contract::printable::check_visible;
 use toolgate_contract::{
-    ActivityGuard, BoxFuture, ChangeFeed, CompletionRequest, CompletionTarget, ResourceContents,
+    ActivityGuard, ChangeFeed, CompletionRequest, CompletionTarget, ResourceContents,
     ResourceSource, ResourceSpec, ResourceTemplate, ToolContext, ToolError, ToolErrorKind,
-    ToolSpec, UriClaimStrength,
+    ToolFuture, ToolSpec, UriClaimStrength,
 };
 use toolgate_dialects::mcp::upstream::{
     parse_completion, parse_contents, parse_resource, parse_template,
@@ -95,7 +95,7 @@ impl ResourceSource for UpstreamResources {
         _ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         Box::pin(async move {
             self.upstream.wait_listed().await;
             let listing = self.upstream.listing();
@@ -114,7 +114,7 @@ impl ResourceSource for UpstreamResources {
         &'a self,
         ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceContents>> {
         Box::pin(async move {
             self.upstream.check_normal_form(uri)?;
             let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
@@ -136,7 +136,7 @@ impl ResourceSource for UpstreamResources {
         uri: &'a str,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         Box::pin(async move {
             if !self.upstream.listing().has_folders {
                 let name = &self.upstream.name;
@@ -151,7 +151,7 @@ impl ResourceSource for UpstreamResources {
         &'a self,
         ctx: &'a ToolContext,
         asked: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         Box::pin(async move {
             let CompletionTarget::Template(uri) = &asked.target else { return Ok(Vec::new()) };
             let of = json!({ "type": "ref/resource", "uri": uri });
@@ -168,7 +168,7 @@ impl ResourceSource for UpstreamResources {
         ctx: &'a ToolContext,
         uri: &'a str,
         _changes: &'a ChangeFeed,
-    ) -> BoxFuture<'a, Result<ActivityGuard, ToolError>> {
+    ) -> ToolFuture<'a, ActivityGuard> {
         Box::pin(async move {
             match self.upstream.instance_for(ctx)? {
                 None => self.upstream.watch(uri).await,

@@ -2,9 +2,7 @@
 
 mod skill_checks;
 
-use toolgate_contract::{
-    BoxFuture, Skill, SkillSource, ToolContext, ToolError, ToolSpec, UriClaimStrength,
-};
+use toolgate_contract::{Skill, SkillSource, ToolContext, ToolFuture, ToolSpec, UriClaimStrength};
 
 use crate::listing::skill_index::is_normal_form;
 use crate::resources::UpstreamResources;
@@ -26,7 +24,7 @@ impl SkillSource for UpstreamResources {
         claim.filter(|_| !self.is_own(uri))
     }
 
-    fn all<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
+    fn all<'a>(&'a self, _ctx: &'a ToolContext) -> ToolFuture<'a, Vec<Skill>> {
         Box::pin(async move {
             self.upstream.wait_listed().await;
             let index = self.upstream.skill_index();
@@ -35,11 +33,7 @@ impl SkillSource for UpstreamResources {
         })
     }
 
-    fn get<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        uri: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>> {
+    fn get<'a>(&'a self, ctx: &'a ToolContext, uri: &'a str) -> ToolFuture<'a, Option<Skill>> {
         Box::pin(async move {
             match self.upstream.skill_index().skill(uri) {
                 Some(skill) => Ok(Some(skill.clone())),

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use toolgate::{ServerBuilder, StaticResourceSource};
 use toolgate_contract::{
-    BoxFuture, ResourceSpec, Skill, SkillFile, SkillFiles, SkillSource, ToolContext, ToolError,
+    ResourceSpec, Skill, SkillFile, SkillFiles, SkillSource, ToolContext, ToolFuture,
 };
 
 /// Name of the skill.
@@ -62,15 +62,11 @@ fn skill() -> Skill {
 }
 
 impl SkillSource for BrewingSkillSource {
-    fn all<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
+    fn all<'a>(&'a self, _ctx: &'a ToolContext) -> ToolFuture<'a, Vec<Skill>> {
         Box::pin(async { Ok(vec![self.0.clone()]) })
     }
 
-    fn get<'a>(
-        &'a self,
-        _ctx: &'a ToolContext,
-        uri: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>> {
+    fn get<'a>(&'a self, _ctx: &'a ToolContext, uri: &'a str) -> ToolFuture<'a, Option<Skill>> {
         Box::pin(async move { Ok((uri == self.0.uri).then(|| self.0.clone())) })
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolgate_contract::LazySchema;
 use toolgate_contract::{
-    AnyTool, BoxFuture, CallEnding, CallError, CallEvent, Caller, Effects, HostAnswer, Icon,
-    JobEvent, JobEventKind, JobId, JobOutputText, JobPage, JobSnapshot, JobState, JobStreamItem,
-    JobSupport, OpenArtefact, OutgoingFile, OutputStream, ResultText, ToolContext, ToolError,
+    AnyTool, CallEnding, CallError, CallEvent, Caller, Effects, HostAnswer, Icon, JobEvent,
+    JobEventKind, JobId, JobOutputText, JobPage, JobSnapshot, JobState, JobStreamItem, JobSupport,
+    OpenArtefact, OutgoingFile, OutputStream, ResultText, ToolContext, ToolError, ToolFuture,
     ToolId, ToolOutput, ToolPage, ToolSpec, ValidationProblem,
 };
 use toolgate_dialects::{FrameRefusal, InFlightRequestKey};
@@ -278,11 +278,7 @@ impl AnyTool for ListedTool {
         &self.0
     }
 
-    fn run<'a>(
-        &'a self,
-        _: &'a ToolContext,
-        _: Value,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn run<'a>(&'a self, _: &'a ToolContext, _: Value) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async { Err(ToolError::not_allowed("this tool is only listed")) })
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ActivityGuard, AnyPrompt, BoxFuture, CallEnding, ChangeFilter, Completion, CompletionRequest,
+    ActivityGuard, AnyPrompt, CallEnding, ChangeFilter, Completion, CompletionRequest,
     ContentBlock, HostAnswer, Icon, PromptArgument, PromptArguments, PromptMessage, PromptPage,
     PromptSpec, RenderedPrompt, ResourceCursor, ResourcePage, ResourceSpec, ResourceTemplate,
     ResultText, ServerChange, Skill, SkillFile, SkillFiles, SkillPage, ToolContext, ToolError,
-    ToolOutput,
+    ToolFuture, ToolOutput,
 };
 
 /// Parses `resources [RESOURCE…] [then more of SOURCE]`, `templates [TEMPLATE…]`, `contents
@@ -206,7 +206,7 @@ impl AnyPrompt for ListedPrompt {
         &'a self,
         _: &'a ToolContext,
         _: PromptArguments,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>> {
+    ) -> ToolFuture<'a, RenderedPrompt> {
         Box::pin(async { Err(ToolError::not_allowed("this prompt is only listed")) })
     }
 
@@ -214,7 +214,7 @@ impl AnyPrompt for ListedPrompt {
         &'a self,
         _: &'a ToolContext,
         _: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }

@@ -15,8 +15,8 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
-    ActivityGuard, BoxFuture, ChangeFeed, Effects, ResourceContents, ResourceSource, ResourceSpec,
-    ServerChange, ToolContext, ToolError, ToolId, ToolSpec,
+    ActivityGuard, ChangeFeed, Effects, ResourceContents, ResourceSource, ResourceSpec,
+    ServerChange, ToolContext, ToolError, ToolFuture, ToolId, ToolSpec,
 };
 
 use super::file::rotated_path;
@@ -73,7 +73,7 @@ impl ResourceSource for AuditTailRequest {
         _ctx: &'a ToolContext,
         after: Option<&'a str>,
         _at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         let entry = ResourceSpec {
             title: Some(self.guard.title.clone()),
             about: Some(self.guard.description.clone()),
@@ -88,7 +88,7 @@ impl ResourceSource for AuditTailRequest {
         &'a self,
         ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceContents>> {
         Box::pin(async move {
             check_uri(uri)?;
             let queue = self.queue.clone();
@@ -112,7 +112,7 @@ impl ResourceSource for AuditTailRequest {
         ctx: &'a ToolContext,
         uri: &'a str,
         changes: &'a ChangeFeed,
-    ) -> BoxFuture<'a, Result<ActivityGuard, ToolError>> {
+    ) -> ToolFuture<'a, ActivityGuard> {
         Box::pin(async move {
             check_uri(uri)?;
             let mut written_callers = self.queue.written_callers.subscribe();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use toolgate_contract::{
-    BoxFuture, ClientAnswers, ClientQuestion, ClientQuestions, JobEventKind, QuestionSender,
-    ToolError,
+    ClientAnswers, ClientQuestion, ClientQuestions, JobEventKind, QuestionSender, ToolError,
+    ToolFuture,
 };
 
 use super::live::UnfinishedJob;
@@ -100,7 +100,7 @@ pub(super) struct JobQuestionSender {
 }
 
 impl QuestionSender for JobQuestionSender {
-    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
+    fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         Box::pin(async move {
             let state = &self.live.questions;
             let mut receiver: watch::Receiver<JobQuestions> = state.subscribe();

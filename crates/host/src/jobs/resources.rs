@@ -9,10 +9,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
-    ActivityGuard, ArtefactSelection, BoxFuture, CallError, ChangeFeed, CompletionRequest,
-    ContentAnnotations, JobArtefact, JobEventKind, JobEventStream, JobId, JobSnapshot,
-    JobStreamItem, OutgoingFile, ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate,
-    ServerChange, ToolContext, ToolError, ToolErrorKind, ToolSpec,
+    ActivityGuard, ArtefactSelection, CallError, ChangeFeed, CompletionRequest, ContentAnnotations,
+    JobArtefact, JobEventKind, JobEventStream, JobId, JobSnapshot, JobStreamItem, OutgoingFile,
+    ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate, ServerChange, ToolContext,
+    ToolError, ToolErrorKind, ToolFuture, ToolSpec,
 };
 
 use super::JobService;
@@ -124,7 +124,7 @@ impl ResourceSource for JobResourceSource {
         ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         Box::pin(self.list_entries(ctx, after, at_most))
     }
 
@@ -153,7 +153,7 @@ impl ResourceSource for JobResourceSource {
         &'a self,
         ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceContents>> {
         Box::pin(async move {
             let ParsedJobUri { id, part: of } =
                 ParsedJobUri::parse(uri).ok_or_else(|| unknown_uri(uri))?;
@@ -179,7 +179,7 @@ impl ResourceSource for JobResourceSource {
         &'a self,
         ctx: &'a ToolContext,
         asked: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         Box::pin(async move {
             let Some(jobs) = self.existing_jobs() else { return Ok(Vec::new()) };
             match asked.argument.as_str() {
@@ -203,7 +203,7 @@ impl ResourceSource for JobResourceSource {
         ctx: &'a ToolContext,
         uri: &'a str,
         changes: &'a ChangeFeed,
-    ) -> BoxFuture<'a, Result<ActivityGuard, ToolError>> {
+    ) -> ToolFuture<'a, ActivityGuard> {
         Box::pin(async move {
             let ParsedJobUri { id, part: of } =
                 ParsedJobUri::parse(uri).ok_or_else(|| unknown_uri(uri))?;

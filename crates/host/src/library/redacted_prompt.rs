@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_contract::{
-    AnyPrompt, BoxFuture, CompletionRequest, PromptArguments, PromptSpec, RenderedPrompt,
-    ToolContext, ToolError, ToolSpec,
+    AnyPrompt, CompletionRequest, PromptArguments, PromptSpec, RenderedPrompt, ToolContext,
+    ToolFuture, ToolSpec,
 };
 
 use crate::secrets::SecretSet;
@@ -37,7 +37,7 @@ impl AnyPrompt for RedactedPrompt {
         &'a self,
         ctx: &'a ToolContext,
         arguments: PromptArguments,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>> {
+    ) -> ToolFuture<'a, RenderedPrompt> {
         self.prompt.make(ctx, arguments)
     }
 
@@ -45,7 +45,7 @@ impl AnyPrompt for RedactedPrompt {
         &'a self,
         ctx: &'a ToolContext,
         request: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         self.prompt.complete(ctx, request)
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ActivityGuard, AnyPrompt, BoxFuture, CallError, ChangeFeed, PromptArguments, RenderedPrompt,
-    ResourceContents, ResourceSource, ResourceSpec, ToolCall, ToolContext, ToolError, ToolSpec,
+    ActivityGuard, AnyPrompt, CallError, ChangeFeed, PromptArguments, RenderedPrompt,
+    ResourceContents, ResourceSource, ResourceSpec, ToolCall, ToolContext, ToolFuture, ToolSpec,
 };
 
 use super::CallerLibraryReader;
@@ -69,7 +69,7 @@ impl GatedRequest for ResourceReadRequest<'_> {
         source: &'t Self::Target,
         ctx: &'t ToolContext,
         _input: Value,
-    ) -> BoxFuture<'t, Result<Self::Output, ToolError>> {
+    ) -> ToolFuture<'t, Self::Output> {
         source.read(ctx, self.uri)
     }
 }
@@ -141,7 +141,7 @@ impl GatedRequest for PromptRenderRequest<'_> {
         prompt: &'t Self::Target,
         ctx: &'t ToolContext,
         _input: Value,
-    ) -> BoxFuture<'t, Result<RenderedPrompt, ToolError>> {
+    ) -> ToolFuture<'t, RenderedPrompt> {
         prompt.make(ctx, std::mem::take(&mut self.arguments))
     }
 }
@@ -198,7 +198,7 @@ impl GatedRequest for FolderListRequest<'_> {
         source: &'t Self::Target,
         ctx: &'t ToolContext,
         _input: Value,
-    ) -> BoxFuture<'t, Result<Self::Output, ToolError>> {
+    ) -> ToolFuture<'t, Self::Output> {
         source.list_folder(ctx, self.uri, self.after, self.entries_max)
     }
 }
@@ -239,7 +239,7 @@ impl GatedRequest for ResourceWatchRequest<'_> {
         source: &'t Self::Target,
         ctx: &'t ToolContext,
         _input: Value,
-    ) -> BoxFuture<'t, Result<ActivityGuard, ToolError>> {
+    ) -> ToolFuture<'t, ActivityGuard> {
         source.watch(ctx, self.uri, self.changes)
     }
 }

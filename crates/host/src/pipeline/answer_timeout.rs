@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use toolgate_contract::{
-    BoxFuture, ClientAnswers, ClientQuestions, QuestionAsker, QuestionSender, QuestionSupport,
-    ToolError,
+    ClientAnswers, ClientQuestions, QuestionAsker, QuestionSender, QuestionSupport, ToolFuture,
 };
 
 /// Clock for the time that a call waits for the client's answers to its questions, up to a maximum.
@@ -102,7 +101,7 @@ struct TimedQuestionSender {
 }
 
 impl QuestionSender for TimedQuestionSender {
-    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
+    fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         Box::pin(async move {
             let _wait = AnswerWaitGuard::begin(&self.clock);
             self.asker.ask(questions).await

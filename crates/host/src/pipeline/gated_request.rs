@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolgate_contract::{
-    BoxFuture, CallEnding, CallError, Caller, ToolCall, ToolContext, ToolError, ToolSpec,
+    BoxFuture, CallEnding, CallError, Caller, ToolCall, ToolContext, ToolFuture, ToolSpec,
 };
 
 use crate::Gate;
@@ -63,7 +63,7 @@ pub(crate) trait GatedRequest: Send {
         target: &'t Self::Target,
         ctx: &'t ToolContext,
         input: Value,
-    ) -> BoxFuture<'t, Result<Self::Output, ToolError>>;
+    ) -> ToolFuture<'t, Self::Output>;
 
     /// Validates the request's result, and returns the part that is sent.
     fn check_output(

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    BoxFuture, CallEnding, CallError, CallEventSink, CallMetadata, Caller, Effects,
-    PreparedCallWork, QuestionAsker, ResultText, ToolCall, ToolContext, ToolError, ToolId,
-    ToolOutput, ToolSpec,
+    CallEnding, CallError, CallEventSink, CallMetadata, Caller, Effects, PreparedCallWork,
+    QuestionAsker, ResultText, ToolCall, ToolContext, ToolFuture, ToolId, ToolOutput, ToolSpec,
 };
 
 use crate::pipeline::call_observer::CallTarget;
@@ -26,12 +25,12 @@ use crate::{Gate, Host};
 pub(crate) struct OperatorAction<'a> {
     pub(crate) spec: Arc<ToolSpec>,
     /// Future that does the work of the action, until the action runs.
-    pub(crate) work: Option<BoxFuture<'a, Result<ToolOutput, ToolError>>>,
+    pub(crate) work: Option<ToolFuture<'a, ToolOutput>>,
 }
 
 impl<'a> OperatorAction<'a> {
     /// Creates the action with the tool id `id`, which does `work`.
-    pub(crate) fn new(id: ToolId, work: BoxFuture<'a, Result<ToolOutput, ToolError>>) -> Self {
+    pub(crate) fn new(id: ToolId, work: ToolFuture<'a, ToolOutput>) -> Self {
         let about = "An action of a person at the console.";
         let spec = ToolSpec::new(id, "Console action", about, Effects::Changes);
         Self { spec: Arc::new(spec), work: Some(work) }
@@ -74,7 +73,7 @@ impl GatedRequest for OperatorAction<'_> {
         _spec: &'t Self::Target,
         _ctx: &'t ToolContext,
         _input: Value,
-    ) -> BoxFuture<'t, Result<Self::Output, ToolError>> {
+    ) -> ToolFuture<'t, Self::Output> {
         match self.work.take() {
             Some(work) => work,
             // An action runs once.
@@ -107,7 +106,7 @@ impl Host {
         caller: Caller,
         id: ToolId,
         input: Value,
-        work: BoxFuture<'_, Result<ToolOutput, ToolError>>,
+        work: ToolFuture<'_, ToolOutput>,
     ) -> Result<ToolOutput, CallError> {
         let gate = self.gate();
         let mut call = ToolCall {

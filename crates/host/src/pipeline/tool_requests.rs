@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use toolgate_contract::{
-    BoxFuture, CallEnding, CallError, JobSupport, ToolCall, ToolContext, ToolError, ToolOutput,
+    BoxFuture, CallEnding, CallError, JobSupport, ToolCall, ToolContext, ToolFuture, ToolOutput,
 };
 
 use crate::Gate;
@@ -83,7 +83,7 @@ impl GatedRequest for ToolRunRequest {
         entry: &'t Self::Target,
         ctx: &'t ToolContext,
         input: Value,
-    ) -> BoxFuture<'t, Result<ToolOutput, ToolError>> {
+    ) -> ToolFuture<'t, ToolOutput> {
         entry.tool().run(ctx, input)
     }
 
@@ -172,7 +172,7 @@ impl GatedRequest for JobStart {
         entry: &'t Self::Target,
         ctx: &'t ToolContext,
         input: Value,
-    ) -> BoxFuture<'t, Result<Self::Output, ToolError>> {
+    ) -> ToolFuture<'t, Self::Output> {
         Box::pin(async move {
             if entry.tool().has_prepare() {
                 entry.tool().prepare(ctx, &input).await?;

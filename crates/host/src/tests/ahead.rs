@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use toolgate_contract::{BoxFuture, ToolId, ToolOutput, ToolSpec};
+use toolgate_contract::{ToolFuture, ToolId, ToolOutput, ToolSpec};
 
 use super::*;
 use crate::CallRate;
@@ -33,11 +33,7 @@ impl AnyTool for EarlyStartTool {
         true
     }
 
-    fn prepare<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        _: &'a Value,
-    ) -> BoxFuture<'a, Result<(), ToolError>> {
+    fn prepare<'a>(&'a self, ctx: &'a ToolContext, _: &'a Value) -> ToolFuture<'a, ()> {
         Box::pin(async {
             if !ctx.started_work.has_work() {
                 self.alive.fetch_add(1, Ordering::AcqRel);
@@ -47,11 +43,7 @@ impl AnyTool for EarlyStartTool {
         })
     }
 
-    fn run<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        _: Value,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn run<'a>(&'a self, ctx: &'a ToolContext, _: Value) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async {
             let _begun = ctx.started_work.take::<CountedWork>();
             ctx.cancel.cancelled().await;

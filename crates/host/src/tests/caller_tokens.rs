@@ -1,7 +1,7 @@
 //! Tests of jobs whose tool needs the token of its caller.
 
 use toolgate_contract::{
-    BearerToken, BoxFuture, CallEnding, ResultText, ToolId, ToolOutput, ToolSpec,
+    BearerToken, CallEnding, ResultText, ToolFuture, ToolId, ToolOutput, ToolSpec,
 };
 
 use super::*;
@@ -18,11 +18,7 @@ impl AnyTool for TokenTool {
         true
     }
 
-    fn run<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        _: Value,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn run<'a>(&'a self, ctx: &'a ToolContext, _: Value) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async move {
             let token = ctx.caller.bearer.as_ref().map(BearerToken::as_str);
             Ok(ToolOutput::new(json!(token), ResultText::default(), CallEnding::Done))

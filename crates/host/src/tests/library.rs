@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use toolgate_contract::{
     AnyPrompt, BoxFuture, Completion, CompletionRequest, CompletionTarget, Prompt, PromptArguments,
     PromptSource, PromptSpec, RenderedPrompt, ResourceContents, ResourceCursor, ResourceSource,
-    ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolId, ToolSpec,
+    ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolFuture, ToolId, ToolSpec,
     UriClaimStrength, erase_prompt,
 };
 
@@ -63,7 +63,7 @@ impl ResourceSource for TestResourceSource {
         _ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         Box::pin(async move {
             self.state.show().await?;
             let all = (0..self.count).map(|number| format!("{}://{number:03}", self.name));
@@ -81,7 +81,7 @@ impl ResourceSource for TestResourceSource {
         &'a self,
         _ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceContents>> {
         Box::pin(async move {
             self.state.show().await?;
             Ok(vec![ResourceContents::text(uri, "text/plain", "it")])
@@ -92,7 +92,7 @@ impl ResourceSource for TestResourceSource {
         &'a self,
         _ctx: &'a ToolContext,
         _asked: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         Box::pin(async move {
             self.state.show().await?;
             Ok((0..self.count).map(|number| number.to_string()).collect())
@@ -320,15 +320,11 @@ impl PromptSource for TestPromptSource {
 struct UnusableSkillSource;
 
 impl SkillSource for UnusableSkillSource {
-    fn all<'a>(&'a self, _ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
+    fn all<'a>(&'a self, _ctx: &'a ToolContext) -> ToolFuture<'a, Vec<Skill>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    fn get<'a>(
-        &'a self,
-        _ctx: &'a ToolContext,
-        _uri: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>> {
+    fn get<'a>(&'a self, _ctx: &'a ToolContext, _uri: &'a str) -> ToolFuture<'a, Option<Skill>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -403,7 +399,7 @@ impl ResourceSource for ClaimingSource {
         _ctx: &'a ToolContext,
         _after: Option<&'a str>,
         _at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
@@ -411,7 +407,7 @@ impl ResourceSource for ClaimingSource {
         &'a self,
         _ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceContents>> {
         Box::pin(async move { Ok(vec![ResourceContents::text(uri, "text/plain", "it")]) })
     }
 }
@@ -491,7 +487,7 @@ impl AnyPrompt for GuardedPrompt {
         &'a self,
         _ctx: &'a ToolContext,
         _arguments: PromptArguments,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>> {
+    ) -> ToolFuture<'a, RenderedPrompt> {
         Box::pin(async { Ok(RenderedPrompt::default()) })
     }
 
@@ -499,7 +495,7 @@ impl AnyPrompt for GuardedPrompt {
         &'a self,
         _ctx: &'a ToolContext,
         _asked: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         Box::pin(async { Ok(vec!["a".to_owned()]) })
     }
 }

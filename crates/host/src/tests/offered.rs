@@ -1,6 +1,6 @@
 //! Tests of tools that appear and disappear while a host runs.
 
-use toolgate_contract::{BoxFuture, ServerChange, ToolId, ToolOutput, ToolSpec};
+use toolgate_contract::{ServerChange, ToolFuture, ToolId, ToolOutput, ToolSpec};
 
 use super::*;
 
@@ -12,11 +12,7 @@ impl AnyTool for UncallableTool {
         &self.0
     }
 
-    fn run<'a>(
-        &'a self,
-        _: &'a ToolContext,
-        _: Value,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn run<'a>(&'a self, _: &'a ToolContext, _: Value) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async { Err(ToolError::failed("it is only listed")) })
     }
 }

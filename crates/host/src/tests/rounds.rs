@@ -1,6 +1,6 @@
 //! Tests of requests that end with questions and are repeated, and of confirmations.
 
-use toolgate_contract::{BoxFuture, CallMetadata, QuestionSender};
+use toolgate_contract::{CallMetadata, QuestionSender, ToolFuture};
 
 use super::*;
 
@@ -101,7 +101,7 @@ async fn a_question_to_a_client_that_cannot_ask_is_an_error() {
 struct ScriptedPerson(Option<ClientAnswer>);
 
 impl QuestionSender for ScriptedPerson {
-    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
+    fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         Box::pin(async move {
             match &self.0 {
                 Some(answer) => {
@@ -142,7 +142,7 @@ async fn a_call_that_needs_confirmation_runs_only_if_a_person_agrees_in_time() {
 struct SlowPerson(Duration);
 
 impl QuestionSender for SlowPerson {
-    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
+    fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         Box::pin(async move {
             tokio::time::sleep(self.0).await;
             Ok(questions.into_keys().map(|key| (key, accepted("x"))).collect())

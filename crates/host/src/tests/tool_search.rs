@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tokio::runtime::Builder;
 use toolgate_contract::{
-    BoxFuture, CallEnding, CallMetadata, ClientProfile, ToolId, ToolOutput, ToolSpec, with_spec,
+    CallEnding, CallMetadata, ClientProfile, ToolFuture, ToolId, ToolOutput, ToolSpec, with_spec,
 };
 
 use super::*;
@@ -20,11 +20,7 @@ impl AnyTool for EchoTool {
         &self.0
     }
 
-    fn run<'a>(
-        &'a self,
-        _: &'a ToolContext,
-        input: Value,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn run<'a>(&'a self, _: &'a ToolContext, input: Value) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async move {
             let content =
                 vec![toolgate_contract::ContentBlock::text(format!("{} {input}", self.0.id))];
@@ -43,11 +39,7 @@ impl AnyTool for RefusingTool {
         &self.0
     }
 
-    fn run<'a>(
-        &'a self,
-        _: &'a ToolContext,
-        _: Value,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn run<'a>(&'a self, _: &'a ToolContext, _: Value) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async move {
             let refusal = "Error executing tool one: 1 validation error for oneArguments";
             let text = toolgate_contract::ResultText::default();

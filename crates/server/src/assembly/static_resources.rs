@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use toolgate_contract::{
-    BoxFuture, Effects, MetaFields, ResourceContents, ResourceData, ResourceSource, ResourceSpec,
-    ResourceTemplate, ToolContext, ToolError, ToolId, ToolSpec,
+    Effects, MetaFields, ResourceContents, ResourceData, ResourceSource, ResourceSpec,
+    ResourceTemplate, ToolContext, ToolError, ToolFuture, ToolId, ToolSpec,
 };
 
 use pattern::UriPattern;
@@ -103,7 +103,7 @@ impl ResourceSource for StaticResourceSource {
         _ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         let all = self.fixed.iter().filter(move |(uri, _)| after.is_none_or(|a| a < uri.as_str()));
         let page = all.map(|(_, (spec, _))| spec.clone()).take(at_most).collect();
         Box::pin(async { Ok(page) })
@@ -117,7 +117,7 @@ impl ResourceSource for StaticResourceSource {
         &'a self,
         _ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceContents>> {
         let fixed = self.fixed.get(uri);
         let found = fixed.map(|(spec, held)| (spec.media_type.clone(), held.clone()));
         let found = found.or_else(|| {
@@ -144,7 +144,7 @@ impl ResourceSource for StaticResourceSource {
         uri: &'a str,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         let at = uri.trim_end_matches('/');
         let mut names = BTreeSet::new();
         let children =

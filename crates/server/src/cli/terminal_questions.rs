@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Map, Value};
 use toolgate_contract::printable::{escape_line, escape_lines};
 use toolgate_contract::{
-    BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer,
-    QuestionAsker, QuestionSender, QuestionSupport, ToolError, exact_json, fold_name,
+    ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer, QuestionAsker,
+    QuestionSender, QuestionSupport, ToolError, ToolFuture, exact_json, fold_name,
 };
 use toolgate_toolsets::ci::OWN_REGISTRY_QUESTION;
 
@@ -50,7 +50,7 @@ impl TerminalUser {
 }
 
 impl QuestionSender for TerminalUser {
-    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
+    fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         Box::pin(async move {
             // The bar would be drawn over the question.
             let _aside = self.bar.as_ref().map(ProgressView::hide);

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer,
-    QuestionSender, ToolError, ToolErrorKind,
+    ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer,
+    QuestionSender, ToolError, ToolErrorKind, ToolFuture,
 };
 use toolgate_dialects::{AnswerEncoder, ClientResponse};
 
@@ -99,7 +99,7 @@ pub(crate) struct SessionQuestionSender {
 }
 
 impl QuestionSender for SessionQuestionSender {
-    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
+    fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         Box::pin(async move {
             let answers = match self.out.release_permit() {
                 Ok(_permit) => tokio::select! {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use toolgate_contract::{
-    BoxFuture, CompletionRequest, CompletionTarget, Effects, ResourceContents, ResourceSource,
-    ResourceSpec, ResourceTemplate, ToolContext, ToolError, ToolId, ToolSpec,
+    CompletionRequest, CompletionTarget, Effects, ResourceContents, ResourceSource, ResourceSpec,
+    ResourceTemplate, ToolContext, ToolError, ToolFuture, ToolId, ToolSpec,
 };
 
 use super::snapshot::{AssetSnapshot, schema_name};
@@ -153,7 +153,7 @@ impl ResourceSource for AssetSource {
         ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         Box::pin(async move {
             self.assets.load(ctx).await?;
             let specs = self.entries().values().map(|found| found.spec.clone());
@@ -169,7 +169,7 @@ impl ResourceSource for AssetSource {
         &'a self,
         ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceContents>> {
         Box::pin(async move {
             self.assets.load(ctx).await?;
             self.contents(uri)
@@ -180,7 +180,7 @@ impl ResourceSource for AssetSource {
         &'a self,
         ctx: &'a ToolContext,
         request: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         Box::pin(async move {
             self.assets.load(ctx).await?;
             Ok(self.completions(request))

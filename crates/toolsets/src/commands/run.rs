@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    AnyTool, BoxFuture, Effects, LazySchema, ProducedFile, ToolContext, ToolError, ToolErrorKind,
+    AnyTool, Effects, LazySchema, ProducedFile, ToolContext, ToolError, ToolErrorKind, ToolFuture,
     ToolOutput, ToolSpec, exact_json,
 };
 
@@ -287,11 +287,7 @@ impl AnyTool for DeclaredCommandTool {
         format!("{} sandbox={sandbox:?}", self.declared.fingerprint())
     }
 
-    fn run<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        input: Value,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn run<'a>(&'a self, ctx: &'a ToolContext, input: Value) -> ToolFuture<'a, ToolOutput> {
         Box::pin(self.call(ctx, input))
     }
 }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ActivityGuard, BoxFuture, ChangeFeed, CompletionRequest, CompletionTarget, ContentAnnotations,
+    ActivityGuard, ChangeFeed, CompletionRequest, CompletionTarget, ContentAnnotations,
     ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate, Tool, ToolContext, ToolError,
-    ToolErrorKind, ToolId, ToolSpec,
+    ToolErrorKind, ToolFuture, ToolId, ToolSpec,
 };
 
 use super::{FileSettings, ReadFile};
@@ -218,7 +218,7 @@ impl ResourceSource for FileResourceSource {
         ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         Box::pin(self.list_page(ctx, after, at_most))
     }
 
@@ -241,7 +241,7 @@ impl ResourceSource for FileResourceSource {
         &'a self,
         ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceContents>> {
         Box::pin(self.read_content(ctx, uri))
     }
 
@@ -249,7 +249,7 @@ impl ResourceSource for FileResourceSource {
         &'a self,
         ctx: &'a ToolContext,
         request: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         Box::pin(self.complete_path(ctx, request))
     }
 
@@ -258,7 +258,7 @@ impl ResourceSource for FileResourceSource {
         ctx: &'a ToolContext,
         uri: &'a str,
         changes: &'a ChangeFeed,
-    ) -> BoxFuture<'a, Result<ActivityGuard, ToolError>> {
+    ) -> ToolFuture<'a, ActivityGuard> {
         Box::pin(self.start_watching(ctx, uri, changes))
     }
 
@@ -272,7 +272,7 @@ impl ResourceSource for FileResourceSource {
         uri: &'a str,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         Box::pin(self.list_children(ctx, uri, after, at_most))
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, LazyLock};
 
 use toolgate_contract::{
-    AnyPrompt, BoxFuture, CompletionRequest, ContentBlock, PromptArgument, PromptArguments,
-    PromptMessage, PromptSpec, RenderedPrompt, ResourceData, ToolContext, ToolError, ToolErrorKind,
+    AnyPrompt, CompletionRequest, ContentBlock, PromptArgument, PromptArguments, PromptMessage,
+    PromptSpec, RenderedPrompt, ResourceData, ToolContext, ToolError, ToolErrorKind, ToolFuture,
     ToolSpec,
 };
 
@@ -127,7 +127,7 @@ impl AnyPrompt for FileBackedPrompt {
         &'a self,
         ctx: &'a ToolContext,
         arguments: PromptArguments,
-    ) -> BoxFuture<'a, Result<RenderedPrompt, ToolError>> {
+    ) -> ToolFuture<'a, RenderedPrompt> {
         Box::pin(async move { self.render(ctx, &arguments).await })
     }
 
@@ -135,7 +135,7 @@ impl AnyPrompt for FileBackedPrompt {
         &'a self,
         ctx: &'a ToolContext,
         request: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         Box::pin(self.completions(ctx, request))
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 use toolgate_contract::{
-    ActivityGuard, BoxFuture, ChangeFeed, CompletionRequest, Effects, ResourceContents,
-    ResourceSource, ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolContext,
-    ToolError, ToolErrorKind, ToolId, ToolSpec, UriClaimStrength,
+    ActivityGuard, ChangeFeed, CompletionRequest, Effects, ResourceContents, ResourceSource,
+    ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolContext, ToolError,
+    ToolErrorKind, ToolFuture, ToolId, ToolSpec, UriClaimStrength,
 };
 
 use super::entry::{OfferedSkill, OfferedSkillFile, SkillFileInfo, SkillFileOrigin};
@@ -118,15 +118,11 @@ impl SkillSource for SkillLibrary {
         ResourceSource::claim(self, uri)
     }
 
-    fn all<'a>(&'a self, ctx: &'a ToolContext) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
+    fn all<'a>(&'a self, ctx: &'a ToolContext) -> ToolFuture<'a, Vec<Skill>> {
         Box::pin(async { Ok(self.current(ctx).await?.iter().map(OfferedSkill::skill).collect()) })
     }
 
-    fn get<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        uri: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>> {
+    fn get<'a>(&'a self, ctx: &'a ToolContext, uri: &'a str) -> ToolFuture<'a, Option<Skill>> {
         Box::pin(async move {
             let now = self.current(ctx).await?;
             Ok(now.iter().find(|entry| entry.uri() == uri).map(OfferedSkill::skill))
@@ -158,7 +154,7 @@ impl ResourceSource for SkillLibrary {
         self.owns(uri).then(claim)
     }
 
-    fn refresh<'a>(&'a self, ctx: &'a ToolContext) -> BoxFuture<'a, Result<(), ToolError>> {
+    fn refresh<'a>(&'a self, ctx: &'a ToolContext) -> ToolFuture<'a, ()> {
         Box::pin(async { self.current(ctx).await.map(drop) })
     }
 
@@ -169,7 +165,7 @@ impl ResourceSource for SkillLibrary {
         ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         Box::pin(async move {
             let now = self.current(ctx).await?;
             let specs = now.iter().filter_map(|entry| {
@@ -199,7 +195,7 @@ impl ResourceSource for SkillLibrary {
         &'a self,
         ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceContents>> {
         Box::pin(self.read_contents(ctx, uri))
     }
 
@@ -207,7 +203,7 @@ impl ResourceSource for SkillLibrary {
         &'a self,
         ctx: &'a ToolContext,
         request: &'a CompletionRequest,
-    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<String>> {
         Box::pin(async move {
             if request.argument != "path" {
                 return Ok(Vec::new());
@@ -223,7 +219,7 @@ impl ResourceSource for SkillLibrary {
         _ctx: &'a ToolContext,
         _uri: &'a str,
         changes: &'a ChangeFeed,
-    ) -> BoxFuture<'a, Result<ActivityGuard, ToolError>> {
+    ) -> ToolFuture<'a, ActivityGuard> {
         Box::pin(async { Ok(self.watch_list(changes)) })
     }
 
@@ -238,7 +234,7 @@ impl ResourceSource for SkillLibrary {
         uri: &'a str,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         Box::pin(async move {
             let now = self.current(ctx).await?;
             let children = children(&now, uri)?;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, json};
 use toolgate_contract::{
-    BoxFuture, Caller, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions,
-    ElicitationAnswer, QuestionAsker, QuestionSender, QuestionSupport, ToolContext, ToolError,
+    Caller, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer,
+    QuestionAsker, QuestionSender, QuestionSupport, ToolContext, ToolFuture,
 };
 use toolgate_toolsets::files::{FileSettings, FolderDeleteConfirmation};
 
@@ -19,7 +19,7 @@ struct ScriptedPerson {
 }
 
 impl QuestionSender for ScriptedPerson {
-    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
+    fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         let answers = questions.into_iter().map(|(key, question)| {
             let ClientQuestion::Form { message, .. } = question else {
                 panic!("not a form: {question:?}")

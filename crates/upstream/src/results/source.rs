@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    BoxFuture, ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate, ToolContext,
-    ToolError, ToolSpec,
+    ResourceContents, ResourceSource, ResourceSpec, ResourceTemplate, ToolContext, ToolFuture,
+    ToolSpec,
 };
 
 use super::{ResultStore, SCHEME, StoredData};
@@ -31,7 +31,7 @@ impl ResourceSource for StoredResults {
         ctx: &'a ToolContext,
         after: Option<&'a str>,
         at_most: usize,
-    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceSpec>> {
         Box::pin(async move {
             let mut own = self.results.list(&ctx.caller).await;
             own.retain(|one| after.is_none_or(|after| one.uri.as_str() > after));
@@ -49,7 +49,7 @@ impl ResourceSource for StoredResults {
         &'a self,
         ctx: &'a ToolContext,
         uri: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ResourceContents>, ToolError>> {
+    ) -> ToolFuture<'a, Vec<ResourceContents>> {
         Box::pin(async move {
             let (spec, data) = self.results.find(&ctx.caller, uri).await?;
             let media_type = spec.media_type.unwrap_or_default();

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 use toolgate_contract::{
-    BoxFuture, Caller, ClientQuestions, QuestionKind, QuestionSupport, ToolContext, ToolError,
-    ToolErrorKind,
+    Caller, ClientQuestions, QuestionKind, QuestionSupport, ToolContext, ToolError, ToolErrorKind,
+    ToolFuture,
 };
 use toolgate_dialects::mcp::upstream::{encode_answer, parse_question};
 
@@ -200,9 +200,7 @@ impl CallDrivingOutcome {
 pub(crate) async fn drive_to_end(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(
-        Arc<CallMessageReceiver>,
-    ) -> BoxFuture<'static, Result<StartedUpstreamCall, ToolError>>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, StartedUpstreamCall>,
 ) -> Result<StartedUpstreamCall, ToolError> {
     if !ctx.asker.repeats_calls() || ctx.asker.supported() == QuestionSupport::default() {
         return begin(CallMessageReceiver::for_live_caller(ctx)).await;
@@ -215,9 +213,7 @@ pub(crate) async fn drive_to_end(
 pub(crate) async fn drive_for(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(
-        Arc<CallMessageReceiver>,
-    ) -> BoxFuture<'static, Result<StartedUpstreamCall, ToolError>>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, StartedUpstreamCall>,
     within: Duration,
 ) -> Result<CallDrivingOutcome, ToolError> {
     drive(suspended_calls, ctx, resume_or_start(suspended_calls, ctx, begin)?, within).await
@@ -245,9 +241,7 @@ pub(crate) async fn drive_running(
 fn resume_or_start(
     suspended_calls: &SuspendedCalls,
     ctx: &ToolContext,
-    begin: impl FnOnce(
-        Arc<CallMessageReceiver>,
-    ) -> BoxFuture<'static, Result<StartedUpstreamCall, ToolError>>,
+    begin: impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, StartedUpstreamCall>,
 ) -> Result<RunningUpstreamCall, ToolError> {
     let Some(name) = ctx.asker.stored_note().filter(|_| ctx.asker.repeats_calls()) else {
         let (open, asked) = mpsc::channel(BATCHED_QUESTIONS_MAX);

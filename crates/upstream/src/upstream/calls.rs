@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
-use toolgate_contract::{BoxFuture, QuestionKind, QuestionSupport, ToolContext, ToolError};
+use toolgate_contract::{
+    BoxFuture, QuestionKind, QuestionSupport, ToolContext, ToolError, ToolFuture,
+};
 use toolgate_dialects::mcp::upstream::{
     SessionModel, TASKS_EXTENSION, TaskSupport, UpstreamRequestMetadata,
 };
@@ -157,10 +159,8 @@ impl Upstream {
         ctx: &ToolContext,
         asked: UpstreamCallRequest,
         link: Arc<UpstreamConnection>,
-    ) -> impl FnOnce(
-        Arc<CallMessageReceiver>,
-    ) -> BoxFuture<'static, Result<StartedUpstreamCall, ToolError>>
-    + use<> {
+    ) -> impl FnOnce(Arc<CallMessageReceiver>) -> ToolFuture<'static, StartedUpstreamCall> + use<>
+    {
         let UpstreamCallRequest { method, mut params, target: name, as_task, .. } = asked;
         let this = self.this();
         let trace = ctx.trace.clone();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyTool, BoxFuture, Effects, JobSupport, PreparedCallWork, ToolContext, ToolError,
-    ToolErrorKind, ToolOutput, ToolSpec,
+    AnyTool, Effects, JobSupport, PreparedCallWork, ToolContext, ToolError, ToolErrorKind,
+    ToolFuture, ToolOutput, ToolSpec,
 };
 use toolgate_dialects::mcp::upstream::{parse_icons, parse_meta, parse_output};
 
@@ -190,11 +190,7 @@ impl AnyTool for UpstreamTool {
 
     /// Starts a call that may become a task of the upstream. The upstream's first questions are
     /// asked before the call becomes a job.
-    fn prepare<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        input: &'a Value,
-    ) -> BoxFuture<'a, Result<(), ToolError>> {
+    fn prepare<'a>(&'a self, ctx: &'a ToolContext, input: &'a Value) -> ToolFuture<'a, ()> {
         Box::pin(async move {
             let upstream = self.upstream().await?;
             if !ctx.as_job || ctx.started_work.has_work() {
@@ -213,11 +209,7 @@ impl AnyTool for UpstreamTool {
         started.matches(CallDrivingOutcome::has_result)
     }
 
-    fn run<'a>(
-        &'a self,
-        ctx: &'a ToolContext,
-        input: Value,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn run<'a>(&'a self, ctx: &'a ToolContext, input: Value) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async move {
             let upstream = self.upstream().await?;
             let begun = match ctx.started_work.take::<CallDrivingOutcome>() {
@@ -244,7 +236,7 @@ impl AnyTool for UpstreamTool {
         &'a self,
         ctx: &'a ToolContext,
         output: ToolOutput,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    ) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async move {
             let budget = self.budget_of(ctx);
             let CutResult { output, stored } =

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    BoxFuture, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer,
-    QuestionAsker, QuestionSender, QuestionSupport, ToolContext, ToolError, ToolErrorKind,
-    TraceContext,
+    ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions, ElicitationAnswer, QuestionAsker,
+    QuestionSender, QuestionSupport, ToolContext, ToolErrorKind, ToolFuture, TraceContext,
 };
 
 use super::{ExecTestBench, ctx};
@@ -21,7 +20,7 @@ struct ScriptedPerson {
 }
 
 impl QuestionSender for ScriptedPerson {
-    fn ask(&self, questions: ClientQuestions) -> BoxFuture<'_, Result<ClientAnswers, ToolError>> {
+    fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         let answers = questions.into_iter().map(|(key, question)| {
             let ClientQuestion::Form { message, .. } = question else {
                 panic!("not a form: {question:?}")
