@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use toolgate_contract::{
-    BoxFuture, CallEvent, CallEventSink, ClientAnswers, ClientQuestion, ClientQuestions, LogLevel,
+    CallEvent, CallEventSink, ClientAnswers, ClientQuestion, ClientQuestions, LogLevel,
     QuestionAsker, QuestionKind, QuestionSupport, ToolContext, ToolError, ToolErrorKind,
 };
 use toolgate_dialects::mcp::upstream::{QUESTION_KEY, encode_answer, parse_question};
 
 use crate::message::UpstreamRpcError;
-use crate::transport::MessageReceiver;
+use crate::transport::{MessageReceiver, RequestAnswer};
 
 /// Method of an upstream's request that asks the caller for input.
 const ELICITATION_CREATE: &str = "elicitation/create";
@@ -192,11 +192,7 @@ impl MessageReceiver for CallMessageReceiver {
         events.send(event);
     }
 
-    fn answer_request(
-        self: Arc<Self>,
-        method: String,
-        params: Value,
-    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
+    fn answer_request(self: Arc<Self>, method: String, params: Value) -> RequestAnswer {
         Box::pin(async move {
             if let Some(folders) = self.folders.get().filter(|_| method == "roots/list") {
                 return Ok(folders.clone());
@@ -245,16 +241,4 @@ pub(crate) fn event_from_notification(method: &str, params: &Value) -> Option<Ca
 /// Receiver that ignores an upstream's notifications and refuses all of its requests.
 pub(crate) struct RefusingMessageReceiver;
 
-impl MessageReceiver for RefusingMessageReceiver {
-    fn notify(&self, _method: &str, _params: &Value) {}
-
-    fn answer_request(
-        self: Arc<Self>,
-        method: String,
-        _params: Value,
-    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
-        Box::pin(async move {
-            Err(UpstreamRpcError::new(-32601, format!("`{method}` is not supported here")))
-        })
-    }
-}
+impl MessageReceiver for RefusingMessageReceiver {}

@@ -66,15 +66,18 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
     fn record_error_output(&self, _output: &[u8]) {}
     /// Records that the upstream redirects requests to `location`.
     fn record_redirect(&self, _location: &str) {}
-    /// Handles a notification of the upstream.
-    fn notify(&self, method: &str, params: &Value);
-    /// Answers a request of the upstream.
-    fn answer_request(
-        self: Arc<Self>,
-        method: String,
-        params: Value,
-    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>>;
+    /// Handles a notification of the upstream. By default, ignores it.
+    fn notify(&self, _method: &str, _params: &Value) {}
+    /// Answers a request of the upstream. By default, refuses it.
+    fn answer_request(self: Arc<Self>, method: String, _params: Value) -> RequestAnswer {
+        Box::pin(async move {
+            Err(UpstreamRpcError::new(-32601, format!("`{method}` is not supported here")))
+        })
+    }
 }
+
+/// The future answer to a request of an upstream.
+pub(crate) type RequestAnswer = BoxFuture<'static, Result<Value, UpstreamRpcError>>;
 
 /// Reason why a request to an upstream has no answer.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use toolgate_contract::BoxFuture;
 
 use crate::message::UpstreamRpcError;
 use crate::server_requests::ELICITATION_COMPLETE;
-use crate::transport::{MessageReceiver, OutgoingMessage};
+use crate::transport::{MessageReceiver, OutgoingMessage, RequestAnswer};
 
 /// Maximum number of abandoned calls that are remembered. A server need not answer a cancelled
 /// call, so the end of the call may never be known.
@@ -206,11 +205,7 @@ impl<T: Send + 'static> MessageReceiver for InFlightRequests<T> {
         self.receiver.record_error_output(output);
     }
 
-    fn answer_request(
-        self: Arc<Self>,
-        method: String,
-        params: Value,
-    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
+    fn answer_request(self: Arc<Self>, method: String, params: Value) -> RequestAnswer {
         Box::pin(async move {
             match self.question_receiver(&method) {
                 Some(receiver) => receiver.answer_request(method, params).await,
@@ -249,11 +244,7 @@ mod tests {
             self.1.fetch_add(1, Ordering::AcqRel);
         }
 
-        fn answer_request(
-            self: Arc<Self>,
-            _: String,
-            _: Value,
-        ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
+        fn answer_request(self: Arc<Self>, _: String, _: Value) -> RequestAnswer {
             Box::pin(async { Ok(json!("asked")) })
         }
     }
@@ -316,16 +307,6 @@ mod tests {
 
         fn record_missing(&self, _: QuestionKind) {
             self.0.store(true, Ordering::Release);
-        }
-
-        fn notify(&self, _: &str, _: &Value) {}
-
-        fn answer_request(
-            self: Arc<Self>,
-            _: String,
-            _: Value,
-        ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
-            Box::pin(async { Err(UpstreamRpcError::new(-1, "nobody")) })
         }
     }
 

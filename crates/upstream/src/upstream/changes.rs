@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinHandle;
-use toolgate_contract::{ActivityGuard, BoxFuture, ServerChange, ToolError};
+use toolgate_contract::{ActivityGuard, ServerChange, ToolError};
 use toolgate_dialects::mcp::upstream::SessionModel;
 use toolgate_net::RetryBackoff;
 
@@ -17,7 +17,7 @@ use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
 use crate::message::UpstreamRpcError;
 use crate::server_requests::{ELICITATION_COMPLETE, RefusingMessageReceiver};
 use crate::start_report::UpstreamStartReport;
-use crate::transport::{LISTEN, MessageReceiver, UpstreamRequestFailure};
+use crate::transport::{LISTEN, MessageReceiver, RequestAnswer, UpstreamRequestFailure};
 
 /// First pause before a stream of notifications is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -407,11 +407,7 @@ impl MessageReceiver for ConnectionMessageReceiver {
         }
     }
 
-    fn answer_request(
-        self: Arc<Self>,
-        method: String,
-        _params: Value,
-    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
+    fn answer_request(self: Arc<Self>, method: String, _params: Value) -> RequestAnswer {
         Box::pin(async move {
             let upstream = self.0.upgrade();
             let upstream = upstream

@@ -6,6 +6,7 @@ use serde_json::json;
 use toolgate_dialects::mcp::upstream::NEWEST_SESSION;
 
 use super::*;
+use crate::transport::RequestAnswer;
 use crate::transports::scripted::{
     ScriptedAnswer, ScriptedRequest, ScriptedServer, event, new_request, no_receiver, result, until,
 };
@@ -162,16 +163,6 @@ impl MessageReceiver for MissedCounter {
     fn record_missed(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
-
-    fn notify(&self, _: &str, _: &Value) {}
-
-    fn answer_request(
-        self: Arc<Self>,
-        _: String,
-        _: Value,
-    ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
-        Box::pin(async { Ok(json!({})) })
-    }
 }
 
 #[tokio::test]
@@ -225,13 +216,7 @@ async fn server_requests_beyond_the_limit_are_refused() {
     /// Receiver that never answers a request of the upstream.
     struct SilentReceiver;
     impl MessageReceiver for SilentReceiver {
-        fn notify(&self, _: &str, _: &Value) {}
-
-        fn answer_request(
-            self: Arc<Self>,
-            _: String,
-            _: Value,
-        ) -> BoxFuture<'static, Result<Value, UpstreamRpcError>> {
+        fn answer_request(self: Arc<Self>, _: String, _: Value) -> RequestAnswer {
             Box::pin(std::future::pending())
         }
     }
