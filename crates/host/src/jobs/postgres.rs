@@ -33,7 +33,7 @@ use toolgate_postgres::{PostgresConnectionPool, PostgresError, SharedPostgresPoo
 
 use super::store::{
     AdoptedJobs, AdoptionFilter, JobClaim, JobEnd, JobOwnerRequest, JobStore, JobStoreError,
-    NewJob, OrphanedJob, StartedJob, TimedJobEvent,
+    JobStoreFuture, NewJob, OrphanedJob, StartedJob, TimedJobEvent,
 };
 use super::stored_form::{JobEventRows, StoredJobEnd};
 use crate::limits::{RateBucket, RateGrant};
@@ -363,27 +363,19 @@ impl PostgresStore {
 }
 
 impl JobStore for PostgresStore {
-    fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), JobStoreError>> {
+    fn accept(&self, job: NewJob) -> JobStoreFuture<'_, ()> {
         Box::pin(async move { self.accept_job(&job).await })
     }
 
-    fn begin(
-        &self,
-        id: JobId,
-        at: Timestamp,
-    ) -> BoxFuture<'_, Result<Option<StartedJob>, JobStoreError>> {
+    fn begin(&self, id: JobId, at: Timestamp) -> JobStoreFuture<'_, Option<StartedJob>> {
         Box::pin(self.begin_job(id, at, false))
     }
 
-    fn begin_once(
-        &self,
-        id: JobId,
-        at: Timestamp,
-    ) -> BoxFuture<'_, Result<Option<StartedJob>, JobStoreError>> {
+    fn begin_once(&self, id: JobId, at: Timestamp) -> JobStoreFuture<'_, Option<StartedJob>> {
         Box::pin(self.begin_job(id, at, true))
     }
 
-    fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), JobStoreError>> {
+    fn requeue(&self, id: JobId, at: Timestamp) -> JobStoreFuture<'_, ()> {
         Box::pin(async move {
             let owner = self.lease.server.id;
             // The run has ended, whatever the outcome of the write is.
@@ -400,19 +392,11 @@ impl JobStore for PostgresStore {
         })
     }
 
-    fn append_events(
-        &self,
-        id: JobId,
-        events: Vec<TimedJobEvent>,
-    ) -> BoxFuture<'_, Result<u64, JobStoreError>> {
+    fn append_events(&self, id: JobId, events: Vec<TimedJobEvent>) -> JobStoreFuture<'_, u64> {
         Box::pin(self.append_new(id, events))
     }
 
-    fn set_questions(
-        &self,
-        id: JobId,
-        open: ClientQuestions,
-    ) -> BoxFuture<'_, Result<(), JobStoreError>> {
+    fn set_questions(&self, id: JobId, open: ClientQuestions) -> JobStoreFuture<'_, ()> {
         Box::pin(async move {
             let owner = self.lease.server.id;
             let attempt = self.lock_runs().attempt(id);
@@ -424,11 +408,7 @@ impl JobStore for PostgresStore {
         })
     }
 
-    fn add_answers(
-        &self,
-        id: JobId,
-        given: ClientAnswers,
-    ) -> BoxFuture<'_, Result<(), JobStoreError>> {
+    fn add_answers(&self, id: JobId, given: ClientAnswers) -> JobStoreFuture<'_, ()> {
         Box::pin(async move {
             let server = &self.lease.server;
             let owner =
@@ -440,7 +420,7 @@ impl JobStore for PostgresStore {
         })
     }
 
-    fn request_cancel(&self, id: JobId) -> BoxFuture<'_, Result<(), JobStoreError>> {
+    fn request_cancel(&self, id: JobId) -> JobStoreFuture<'_, ()> {
         Box::pin(async move {
             let workspace = self.lease.server.workspace.as_str();
             let owner =
@@ -464,11 +444,11 @@ impl JobStore for PostgresStore {
         self.lease.is_trusted()
     }
 
-    fn take_requests(&self) -> BoxFuture<'_, Result<Vec<JobOwnerRequest>, JobStoreError>> {
+    fn take_requests(&self) -> JobStoreFuture<'_, Vec<JobOwnerRequest>> {
         Box::pin(self.take_waiting_requests())
     }
 
-    fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>> {
+    fn finish(&self, id: JobId, end: JobEnd) -> JobStoreFuture<'_, Option<u64>> {
         Box::pin(async move {
             let owner = self.lease.server.id;
             let attempt = self.lock_runs().attempt(id);
@@ -483,19 +463,14 @@ impl JobStore for PostgresStore {
         })
     }
 
-    fn job(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobSnapshot>, JobStoreError>> {
+    fn job(&self, id: JobId) -> JobStoreFuture<'_, Option<JobSnapshot>> {
         Box::pin(async move {
             let workspace = self.lease.server.workspace.as_str();
             Ok(on_connection!(self, |client| reads::job(client, workspace, id))?)
         })
     }
 
-    fn events(
-        &self,
-        id: JobId,
-        after: u64,
-        bytes_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<JobEvent>, JobStoreError>> {
+    fn events(&self, id: JobId, after: u64, bytes_max: usize) -> JobStoreFuture<'_, Vec<JobEvent>> {
         Box::pin(async move {
             Ok(on_connection!(self, |client| reads::events(client, id, after, bytes_max))?)
         })
@@ -506,7 +481,7 @@ impl JobStore for PostgresStore {
         caller: Option<Caller>,
         after: Option<JobId>,
         size: usize,
-    ) -> BoxFuture<'_, Result<JobPage, JobStoreError>> {
+    ) -> JobStoreFuture<'_, JobPage> {
         Box::pin(async move {
             let workspace = self.lease.server.workspace.as_str();
             let caller = caller.as_ref();
@@ -516,11 +491,11 @@ impl JobStore for PostgresStore {
         })
     }
 
-    fn adopt(&self, filter: AdoptionFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>> {
+    fn adopt(&self, filter: AdoptionFilter) -> JobStoreFuture<'_, AdoptedJobs> {
         Box::pin(self.adopt_jobs(filter))
     }
 
-    fn claim(&self, claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanedJob>, JobStoreError>> {
+    fn claim(&self, claim: JobClaim) -> JobStoreFuture<'_, Vec<OrphanedJob>> {
         Box::pin(self.claim_jobs(claim))
     }
 
@@ -536,11 +511,7 @@ impl JobStore for PostgresStore {
         self.lease.is_draining()
     }
 
-    fn remove_expired(
-        &self,
-        now: Timestamp,
-        ended_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<JobId>, JobStoreError>> {
+    fn remove_expired(&self, now: Timestamp, ended_max: usize) -> JobStoreFuture<'_, Vec<JobId>> {
         Box::pin(self.remove_old_jobs(now, ended_max))
     }
 
@@ -549,7 +520,7 @@ impl JobStore for PostgresStore {
         code: [u8; 32],
         now: Timestamp,
         keep: Duration,
-    ) -> BoxFuture<'_, Result<bool, JobStoreError>> {
+    ) -> JobStoreFuture<'_, bool> {
         Box::pin(async move {
             let workspace = self.lease.server.workspace.as_str();
             let used = on_connection!(self, |client| writes::use_confirmation(
@@ -559,7 +530,7 @@ impl JobStore for PostgresStore {
         })
     }
 
-    fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Result<RateGrant, JobStoreError>> {
+    fn take_calls(&self, bucket: RateBucket) -> JobStoreFuture<'_, RateGrant> {
         Box::pin(async move {
             let workspace = self.lease.server.workspace.as_str();
             Ok(on_connection!(self, |client| rates::take_calls(client, workspace, bucket))?)

@@ -26,7 +26,7 @@ use toolgate_contract::{
 
 use super::store::{
     AdoptedJobs, AdoptionFilter, JobClaim, JobEnd, JobOwnerRequest, JobStore, JobStoreError,
-    NewJob, OrphanedJob, StartedJob, TimedJobEvent,
+    JobStoreFuture, NewJob, OrphanedJob, StartedJob, TimedJobEvent,
 };
 use super::stored_form::{JobEventRows, StoredJobEnd};
 use crate::limits::{RateBucket, RateGrant};
@@ -100,7 +100,7 @@ impl SqliteStore {
 }
 
 impl JobStore for SqliteStore {
-    fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), JobStoreError>> {
+    fn accept(&self, job: NewJob) -> JobStoreFuture<'_, ()> {
         Box::pin(async move {
             let input = job.input.to_string();
             let bytes = input.len();
@@ -109,25 +109,17 @@ impl JobStore for SqliteStore {
         })
     }
 
-    fn begin(
-        &self,
-        id: JobId,
-        at: Timestamp,
-    ) -> BoxFuture<'_, Result<Option<StartedJob>, JobStoreError>> {
+    fn begin(&self, id: JobId, at: Timestamp) -> JobStoreFuture<'_, Option<StartedJob>> {
         let work = move |session: &WriterThreadState| writes::begin(session, id, at);
         Box::pin(self.writer.submit(WriteDurability::Durable, 0, work))
     }
 
-    fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), JobStoreError>> {
+    fn requeue(&self, id: JobId, at: Timestamp) -> JobStoreFuture<'_, ()> {
         let work = move |session: &WriterThreadState| writes::requeue(session, id, at);
         Box::pin(self.writer.submit(WriteDurability::Durable, 0, work))
     }
 
-    fn append_events(
-        &self,
-        id: JobId,
-        events: Vec<TimedJobEvent>,
-    ) -> BoxFuture<'_, Result<u64, JobStoreError>> {
+    fn append_events(&self, id: JobId, events: Vec<TimedJobEvent>) -> JobStoreFuture<'_, u64> {
         Box::pin(async move {
             let rows = JobEventRows::from_events(&events)?;
             let bytes = rows.bytes();
@@ -136,25 +128,17 @@ impl JobStore for SqliteStore {
         })
     }
 
-    fn set_questions(
-        &self,
-        id: JobId,
-        open: ClientQuestions,
-    ) -> BoxFuture<'_, Result<(), JobStoreError>> {
+    fn set_questions(&self, id: JobId, open: ClientQuestions) -> JobStoreFuture<'_, ()> {
         let work = move |session: &WriterThreadState| writes::set_questions(session, id, &open);
         Box::pin(self.writer.submit(WriteDurability::Written, 0, work))
     }
 
-    fn add_answers(
-        &self,
-        id: JobId,
-        given: ClientAnswers,
-    ) -> BoxFuture<'_, Result<(), JobStoreError>> {
+    fn add_answers(&self, id: JobId, given: ClientAnswers) -> JobStoreFuture<'_, ()> {
         let work = move |session: &WriterThreadState| writes::add_answers(session, id, &given);
         Box::pin(self.writer.submit(WriteDurability::Durable, 0, work))
     }
 
-    fn request_cancel(&self, id: JobId) -> BoxFuture<'_, Result<(), JobStoreError>> {
+    fn request_cancel(&self, id: JobId) -> JobStoreFuture<'_, ()> {
         let work = move |session: &WriterThreadState| writes::request_cancel(session, id);
         Box::pin(self.writer.submit(WriteDurability::Durable, 0, work))
     }
@@ -172,7 +156,7 @@ impl JobStore for SqliteStore {
         true
     }
 
-    fn take_requests(&self) -> BoxFuture<'_, Result<Vec<JobOwnerRequest>, JobStoreError>> {
+    fn take_requests(&self) -> JobStoreFuture<'_, Vec<JobOwnerRequest>> {
         Box::pin(async move {
             let owner = self.owner;
             let found = self.readers.submit(move |db| reads::requests(db, owner)).await?;
@@ -192,7 +176,7 @@ impl JobStore for SqliteStore {
         })
     }
 
-    fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>> {
+    fn finish(&self, id: JobId, end: JobEnd) -> JobStoreFuture<'_, Option<u64>> {
         Box::pin(async move {
             let ending = StoredJobEnd::from_end(end)?;
             let bytes = ending.bytes();
@@ -201,16 +185,11 @@ impl JobStore for SqliteStore {
         })
     }
 
-    fn job(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobSnapshot>, JobStoreError>> {
+    fn job(&self, id: JobId) -> JobStoreFuture<'_, Option<JobSnapshot>> {
         Box::pin(self.readers.submit(move |db| reads::job(db, id)))
     }
 
-    fn events(
-        &self,
-        id: JobId,
-        after: u64,
-        bytes_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<JobEvent>, JobStoreError>> {
+    fn events(&self, id: JobId, after: u64, bytes_max: usize) -> JobStoreFuture<'_, Vec<JobEvent>> {
         Box::pin(self.readers.submit(move |db| reads::events(db, id, after, bytes_max)))
     }
 
@@ -219,11 +198,11 @@ impl JobStore for SqliteStore {
         caller: Option<Caller>,
         after: Option<JobId>,
         size: usize,
-    ) -> BoxFuture<'_, Result<JobPage, JobStoreError>> {
+    ) -> JobStoreFuture<'_, JobPage> {
         Box::pin(self.readers.submit(move |db| reads::list(db, caller.as_ref(), after, size)))
     }
 
-    fn adopt(&self, filter: AdoptionFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>> {
+    fn adopt(&self, filter: AdoptionFilter) -> JobStoreFuture<'_, AdoptedJobs> {
         Box::pin(async move {
             let work = move |session: &WriterThreadState| writes::adopt(session, &filter);
             let writes::SqliteJobTakeover { jobs, servers: dead_servers } =
@@ -236,7 +215,7 @@ impl JobStore for SqliteStore {
         })
     }
 
-    fn claim(&self, _claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanedJob>, JobStoreError>> {
+    fn claim(&self, _claim: JobClaim) -> JobStoreFuture<'_, Vec<OrphanedJob>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
@@ -250,11 +229,7 @@ impl JobStore for SqliteStore {
         false
     }
 
-    fn remove_expired(
-        &self,
-        now: Timestamp,
-        ended_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<JobId>, JobStoreError>> {
+    fn remove_expired(&self, now: Timestamp, ended_max: usize) -> JobStoreFuture<'_, Vec<JobId>> {
         Box::pin(async move {
             let ids =
                 self.readers.submit(move |db| reads::jobs_to_remove(db, now, ended_max)).await?;
@@ -280,13 +255,13 @@ impl JobStore for SqliteStore {
         code: [u8; 32],
         now: Timestamp,
         keep: Duration,
-    ) -> BoxFuture<'_, Result<bool, JobStoreError>> {
+    ) -> JobStoreFuture<'_, bool> {
         let work =
             move |session: &WriterThreadState| writes::use_confirmation(session, &code, now, keep);
         Box::pin(self.writer.submit(WriteDurability::Durable, 0, work))
     }
 
-    fn take_calls(&self, _bucket: RateBucket) -> BoxFuture<'_, Result<RateGrant, JobStoreError>> {
+    fn take_calls(&self, _bucket: RateBucket) -> JobStoreFuture<'_, RateGrant> {
         let grant = RateGrant { calls: 1, retry_after: Duration::ZERO, servers: 1 };
         Box::pin(std::future::ready(Ok(grant)))
     }

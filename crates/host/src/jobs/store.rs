@@ -31,58 +31,38 @@ use crate::limits::{RateBucket, RateGrant};
 /// The module `store_tests` has one test for each of these promises. Every store runs them.
 pub trait JobStore: Send + Sync + 'static {
     /// Stores a new job as queued and owned by this server, with its first event. Durable.
-    fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), JobStoreError>>;
+    fn accept(&self, job: NewJob) -> JobStoreFuture<'_, ()>;
 
     /// Marks a queued job of this server as running, adds the start event, and returns the job's
     /// input. Returns `None` if the job is not queued. Durable.
-    fn begin(
-        &self,
-        id: JobId,
-        at: Timestamp,
-    ) -> BoxFuture<'_, Result<Option<StartedJob>, JobStoreError>>;
+    fn begin(&self, id: JobId, at: Timestamp) -> JobStoreFuture<'_, Option<StartedJob>>;
 
     /// Begins a job like [`begin`](Self::begin) if a second run of it may do harm.
     ///
     /// An engine that can lose its latest writes in a failover returns an error for as long as it
     /// may have forgotten that another server runs the job.
-    fn begin_once(
-        &self,
-        id: JobId,
-        at: Timestamp,
-    ) -> BoxFuture<'_, Result<Option<StartedJob>, JobStoreError>> {
+    fn begin_once(&self, id: JobId, at: Timestamp) -> JobStoreFuture<'_, Option<StartedJob>> {
         self.begin(id, at)
     }
 
     /// Marks a running job of this server as queued again. Durable.
-    fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), JobStoreError>>;
+    fn requeue(&self, id: JobId, at: Timestamp) -> JobStoreFuture<'_, ()>;
 
     /// Appends events to a job of this server that has not ended, and returns the number of the
     /// first event. The last [`JobEventKind::Progress`] sets the job's progress and message.
-    fn append_events(
-        &self,
-        id: JobId,
-        events: Vec<TimedJobEvent>,
-    ) -> BoxFuture<'_, Result<u64, JobStoreError>>;
+    fn append_events(&self, id: JobId, events: Vec<TimedJobEvent>) -> JobStoreFuture<'_, u64>;
 
     /// Replaces the open questions of a job, which [`JobStore::job`] returns while the job runs.
     /// Does nothing if the job has ended.
-    fn set_questions(
-        &self,
-        id: JobId,
-        open: ClientQuestions,
-    ) -> BoxFuture<'_, Result<(), JobStoreError>>;
+    fn set_questions(&self, id: JobId, open: ClientQuestions) -> JobStoreFuture<'_, ()>;
 
     /// Stores answers to a job's questions for its next start, and passes them to its owner if that
     /// is another server. Earlier answers stay. Does nothing if the job has ended. Durable.
-    fn add_answers(
-        &self,
-        id: JobId,
-        given: ClientAnswers,
-    ) -> BoxFuture<'_, Result<(), JobStoreError>>;
+    fn add_answers(&self, id: JobId, given: ClientAnswers) -> JobStoreFuture<'_, ()>;
 
     /// Asks the owner of a job to cancel it. The request stays until the job ends, so that a server
     /// that takes the job over honours it. Does nothing if the job has ended. Durable.
-    fn request_cancel(&self, id: JobId) -> BoxFuture<'_, Result<(), JobStoreError>>;
+    fn request_cancel(&self, id: JobId) -> JobStoreFuture<'_, ()>;
 
     /// Waits for a bounded time until other servers may have made requests about jobs of this
     /// server.
@@ -97,24 +77,19 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Returns the requests of other servers about jobs of this server. Answers to a job's
     /// questions are returned once, a cancellation until its job ends.
-    fn take_requests(&self) -> BoxFuture<'_, Result<Vec<JobOwnerRequest>, JobStoreError>>;
+    fn take_requests(&self) -> JobStoreFuture<'_, Vec<JobOwnerRequest>>;
 
     /// Ends a job: appends the remaining events and the final event. Returns the number of the
     /// first of these events, or `None` if the job has ended, is missing or belongs to another
     /// server. Durable.
-    fn finish(&self, id: JobId, end: JobEnd) -> BoxFuture<'_, Result<Option<u64>, JobStoreError>>;
+    fn finish(&self, id: JobId, end: JobEnd) -> JobStoreFuture<'_, Option<u64>>;
 
     /// Returns the job `id` in its current state.
-    fn job(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobSnapshot>, JobStoreError>>;
+    fn job(&self, id: JobId) -> JobStoreFuture<'_, Option<JobSnapshot>>;
 
     /// Returns the events of the job after number `after`, in order, up to about `bytes_max` bytes.
     /// Returns at least one event if there is one.
-    fn events(
-        &self,
-        id: JobId,
-        after: u64,
-        bytes_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<JobEvent>, JobStoreError>>;
+    fn events(&self, id: JobId, after: u64, bytes_max: usize) -> JobStoreFuture<'_, Vec<JobEvent>>;
 
     /// Lists the jobs of `caller`, or of all callers, newest first and without their outcomes.
     fn list(
@@ -122,21 +97,21 @@ pub trait JobStore: Send + Sync + 'static {
         caller: Option<Caller>,
         after: Option<JobId>,
         size: usize,
-    ) -> BoxFuture<'_, Result<JobPage, JobStoreError>>;
+    ) -> JobStoreFuture<'_, JobPage>;
 
     /// Makes this server the owner of unfinished jobs of dead servers, as far as `filter` allows.
     /// Other jobs are left to another server. Durable.
     ///
     /// A store whose writes may fail with an unknown outcome also passes the jobs of this server to
     /// `filter`, which must refuse those that this server knows.
-    fn adopt(&self, filter: AdoptionFilter) -> BoxFuture<'_, Result<AdoptedJobs, JobStoreError>>;
+    fn adopt(&self, filter: AdoptionFilter) -> JobStoreFuture<'_, AdoptedJobs>;
 
     /// Makes this server the owner of queued jobs of other servers, as far as `claim` allows, and
     /// returns them. A job with a higher priority comes first; jobs of one priority come in turn
     /// among their callers. Durable.
     ///
     /// A store whose servers run on one machine claims nothing: each server runs what it accepted.
-    fn claim(&self, claim: JobClaim) -> BoxFuture<'_, Result<Vec<OrphanedJob>, JobStoreError>>;
+    fn claim(&self, claim: JobClaim) -> JobStoreFuture<'_, Vec<OrphanedJob>>;
 
     /// Notifies other servers that jobs of this server wait and may be claimed.
     fn offer_jobs(&self);
@@ -149,11 +124,7 @@ pub trait JobStore: Send + Sync + 'static {
 
     /// Removes expired jobs, and the oldest ended jobs beyond `ended_max`. Returns the removed ids,
     /// at most 2000 at once.
-    fn remove_expired(
-        &self,
-        now: Timestamp,
-        ended_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<JobId>, JobStoreError>>;
+    fn remove_expired(&self, now: Timestamp, ended_max: usize) -> JobStoreFuture<'_, Vec<JobId>>;
 
     /// Records at `now` that a confirmation was used, and keeps the record for `keep`. `code`
     /// identifies the confirmation.
@@ -164,14 +135,14 @@ pub trait JobStore: Send + Sync + 'static {
         code: [u8; 32],
         now: Timestamp,
         keep: Duration,
-    ) -> BoxFuture<'_, Result<bool, JobStoreError>>;
+    ) -> JobStoreFuture<'_, bool>;
 
     /// Takes calls from a rate limit's bucket that the servers of a fleet share: at once as many as
     /// the rate allows in 50 ms, divided by the number of servers, and at least one. Not durable.
     ///
     /// A store whose servers run on one machine always grants a call, because each of them counts
     /// by itself.
-    fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Result<RateGrant, JobStoreError>>;
+    fn take_calls(&self, bucket: RateBucket) -> JobStoreFuture<'_, RateGrant>;
 
     /// Leaves the unfinished jobs of this server to other servers at once. Must be called when no
     /// job runs any more. The store begins no further job.
@@ -346,6 +317,9 @@ pub struct OrphanedJob {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the job store is unavailable: {0}")]
 pub struct JobStoreError(pub String);
+
+/// The future of an operation of a store.
+pub(super) type JobStoreFuture<'a, T> = BoxFuture<'a, Result<T, JobStoreError>>;
 
 impl From<JobStoreError> for CallError {
     fn from(err: JobStoreError) -> Self {
