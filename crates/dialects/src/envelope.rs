@@ -47,19 +47,9 @@ impl Dialect for EnvelopeDialect {
         Box::new(EnvelopeConversation { read: 0 })
     }
 
-    /// Returns `None`: HTTP requests are independent in the envelope dialect, so there are no
-    /// sessions.
-    fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
-        None
-    }
-
     fn unknown_session(&self) -> Reply {
         let message = "the server is shutting down and accepts no new requests".to_owned();
         refusal_reply(&CallError::Unavailable { message })
-    }
-
-    fn open_session(&self, reply: Reply, _id: &str) -> Reply {
-        reply
     }
 
     fn refuse(&self, why: &FrameRefusal) -> Reply {

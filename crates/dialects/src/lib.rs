@@ -11,8 +11,8 @@ use serde_json::Value;
 use toolgate_contract::{
     CallEnvelope, CallError, CallEvent, CallMetadata, CallOrigin, Caller, ChangeFilter,
     ClientAnswer, ClientAnswers, ClientQuestion, FrameMetadata, HostAnswer, HostRequest,
-    JobSnapshot, JobStreamItem, LogLevel, MessageFrame, QuestionSupport, Reply, ServerChange,
-    ToolResultForm,
+    JobSnapshot, JobStreamItem, LogLevel, MessageFrame, QuestionSupport, Reply, ReplyBody,
+    ServerChange, ToolResultForm,
 };
 
 mod json;
@@ -58,12 +58,17 @@ pub trait Dialect: Send + Sync + 'static {
     }
     /// Starts a conversation with a client that acts for `caller`.
     fn start_conversation(&self, caller: &Caller) -> Box<dyn Conversation>;
-    /// Returns the session id that a client's message names.
-    fn session<'h>(&self, head: &'h FrameMetadata) -> Option<&'h str>;
+    /// Returns the session id that a client's message names. By default, the dialect has no
+    /// sessions.
+    fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
+        None
+    }
     /// Returns the reply to a client's message that names an unknown session.
     fn unknown_session(&self) -> Reply;
-    /// Adds the `id` of the new session to `reply`.
-    fn open_session(&self, reply: Reply, id: &str) -> Reply;
+    /// Adds the `id` of the new session to `reply`, if the dialect has sessions.
+    fn open_session(&self, reply: Reply, _id: &str) -> Reply {
+        reply
+    }
     /// Returns the reply to a client's message that the transport or the server rejected.
     fn refuse(&self, why: &FrameRefusal) -> Reply;
     /// Returns the reaction to a client's message that was rejected. By default, the reaction is
@@ -188,8 +193,13 @@ pub enum FrameRefusal {
 pub trait Conversation: Send {
     /// Reads one message of the client.
     fn read(&mut self, frame: &MessageFrame) -> ParsedFrame;
-    /// Joins the replies to a batch of messages into one reply, in order.
-    fn join_replies(&self, replies: Vec<Reply>) -> Reply;
+    /// Joins the replies to a batch of messages into one reply, in order. A dialect without batches
+    /// returns the only reply.
+    fn join_replies(&self, replies: Vec<Reply>) -> Reply {
+        let mut bodies =
+            replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));
+        bodies.next().unwrap_or(Reply::empty(204))
+    }
     /// Returns the encoder for notifications, if the conversation has begun and its client receives
     /// notifications.
     fn notification_encoder(&self) -> Option<Arc<dyn ChangeEncoder>> {
@@ -344,9 +354,13 @@ pub trait AnswerEncoder: Send + Sync + 'static {
     }
     /// Encodes an event of a running call. `None` if the dialect or the client does not support
     /// such events.
-    fn encode_event(&self, event: &CallEvent) -> Option<Bytes>;
+    fn encode_event(&self, _event: &CallEvent) -> Option<Bytes> {
+        None
+    }
     /// Returns true if [`AnswerEncoder::encode_event`] can ever return a message.
-    fn encodes_events(&self) -> bool;
+    fn encodes_events(&self) -> bool {
+        false
+    }
     /// Returns the lowest level of log lines that [`AnswerEncoder::encode_event`] encodes. `None`
     /// if it encodes none.
     fn log_level(&self) -> Option<LogLevel> {
@@ -444,9 +458,13 @@ pub trait JobEventEncoder: Send + Sync + 'static {
     /// Encodes an event of the watched job, or its end.
     fn encode_item(&self, what: &JobStreamItem) -> Option<Bytes>;
     /// Encodes a snapshot of the watched job.
-    fn encode_snapshot(&self, job: Option<&JobSnapshot>) -> Option<Bytes>;
+    fn encode_snapshot(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
+        None
+    }
     /// Encodes a keep-alive message of the stream about a job.
-    fn encode_keep_alive(&self) -> Option<Bytes>;
+    fn encode_keep_alive(&self) -> Option<Bytes> {
+        None
+    }
 }
 
 /// The server's description of itself for clients.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use http::Method;
 use serde_json::json;
-use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply, ReplyBody};
+use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply};
 
 use self::message::{MiraConnection, parse_id, read_message};
 use self::refusals::{MiraErrorCode, MiraRequestError};
@@ -68,18 +68,9 @@ impl Dialect for MiraDialect {
         Box::new(MiraConversation { facts: self.facts.clone() })
     }
 
-    /// Returns `None`: HTTP requests are independent in Mira's dialect, so there are no sessions.
-    fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
-        None
-    }
-
     fn unknown_session(&self) -> Reply {
         let why = "the connection is closing and accepts no new requests";
         MiraRequestError::new(MiraErrorCode::ToolUnavailable, why).reply(None)
-    }
-
-    fn open_session(&self, reply: Reply, _id: &str) -> Reply {
-        reply
     }
 
     fn refuse(&self, why: &FrameRefusal) -> Reply {
@@ -177,13 +168,6 @@ impl Conversation for MiraConversation {
             }
         };
         read_message(&self.facts, &connection, &frame.body)
-    }
-
-    /// Returns the first reply with a body, because Mira's dialect has no batches.
-    fn join_replies(&self, replies: Vec<Reply>) -> Reply {
-        let mut bodies =
-            replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));
-        bodies.next().unwrap_or(Reply::empty(204))
     }
 }
 

@@ -15,9 +15,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ArtefactSelection, CallError, CallEvent, CallMetadata, Caller, EndedJobAnswer, FrameMetadata,
-    HostAnswer, HostRequest, JobId, JobOptions, MessageFrame, OpenArtefact, Reply, ReplyBody,
-    exact_json,
+    ArtefactSelection, CallError, CallMetadata, Caller, EndedJobAnswer, FrameMetadata, HostAnswer,
+    HostRequest, JobId, JobOptions, MessageFrame, OpenArtefact, Reply, ReplyBody, exact_json,
 };
 
 use self::http_paths::{PATHS, RestRoute, parse_path};
@@ -70,16 +69,8 @@ impl Dialect for RestDialect {
         Box::new(RestConversation)
     }
 
-    fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
-        None
-    }
-
     fn unknown_session(&self) -> Reply {
         problem(503, "the connection is closing and accepts no new requests")
-    }
-
-    fn open_session(&self, reply: Reply, _id: &str) -> Reply {
-        reply
     }
 
     fn refuse(&self, why: &FrameRefusal) -> Reply {
@@ -125,12 +116,6 @@ impl Conversation for RestConversation {
         };
         read_request(endpoint, method.as_str(), query, &frame.body)
             .unwrap_or_else(ParsedFrame::Reply)
-    }
-
-    fn join_replies(&self, replies: Vec<Reply>) -> Reply {
-        let mut bodies =
-            replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));
-        bodies.next().unwrap_or(Reply::empty(204))
     }
 }
 
@@ -268,14 +253,6 @@ impl AnswerEncoder for JobRestEncoder {
                 "the server's answer does not match the request; this is a bug in toolgate",
             ),
         })
-    }
-
-    fn encode_event(&self, _event: &CallEvent) -> Option<Bytes> {
-        None
-    }
-
-    fn encodes_events(&self) -> bool {
-        false
     }
 }
 

@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallError, CallEvent, CallMetadata, Caller, FrameMetadata, HostAnswer, HostRequest,
-    MessageFrame, Reply, ReplyBody, ValidationProblem,
+    CallError, CallMetadata, Caller, FrameMetadata, HostAnswer, HostRequest, MessageFrame, Reply,
+    ValidationProblem,
 };
 
 use crate::json::parse;
@@ -68,19 +68,9 @@ impl Dialect for SynestheticDialect {
         Box::new(SynestheticConversation)
     }
 
-    /// Returns `None`: HTTP requests are independent in Synesthetic's dialect, so there are no
-    /// sessions.
-    fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
-        None
-    }
-
     fn unknown_session(&self) -> Reply {
         let why = "the server is shutting down and accepts no new requests";
         Reply::json(result_message(None, &backend_error(503, why))).with_status(503)
-    }
-
-    fn open_session(&self, reply: Reply, _id: &str) -> Reply {
-        reply
     }
 
     fn refuse(&self, why: &FrameRefusal) -> Reply {
@@ -124,13 +114,6 @@ impl Conversation for SynestheticConversation {
             }
             FrameMetadata::Line | FrameMetadata::Http { .. } => read_line(&frame.body),
         }
-    }
-
-    /// Returns the first reply with a body, because Synesthetic's dialect has no batches.
-    fn join_replies(&self, replies: Vec<Reply>) -> Reply {
-        let mut bodies =
-            replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));
-        bodies.next().unwrap_or(Reply::empty(204))
     }
 }
 
@@ -246,14 +229,6 @@ impl AnswerEncoder for SynestheticEncoder {
             }
         };
         Some(Reply::json(result_message(Some(&self.id), &result)))
-    }
-
-    fn encode_event(&self, _event: &CallEvent) -> Option<Bytes> {
-        None
-    }
-
-    fn encodes_events(&self) -> bool {
-        false
     }
 }
 

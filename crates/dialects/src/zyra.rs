@@ -67,18 +67,9 @@ impl Dialect for ZyraDialect {
         Box::new(ZyraConversation { facts: self.facts.clone() })
     }
 
-    /// Returns `None`: HTTP requests are independent in Zyra's dialect, so there are no sessions.
-    fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
-        None
-    }
-
     fn unknown_session(&self) -> Reply {
         let why = "the connection is closing and accepts no new requests";
         Reply::json(RpcError::new(FAILED, why).to_json(None)).with_status(503)
-    }
-
-    fn open_session(&self, reply: Reply, _id: &str) -> Reply {
-        reply
     }
 
     fn refuse(&self, why: &FrameRefusal) -> Reply {
@@ -231,13 +222,6 @@ impl Conversation for ZyraConversation {
                 }
             }
         }
-    }
-
-    /// Returns the first reply with a body, because Zyra's dialect has no batches.
-    fn join_replies(&self, replies: Vec<Reply>) -> Reply {
-        let mut bodies =
-            replies.into_iter().filter(|reply| !matches!(reply.body, ReplyBody::Empty));
-        bodies.next().unwrap_or(Reply::empty(204))
     }
 }
 

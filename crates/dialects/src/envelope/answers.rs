@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyPrompt, AnyTool, CallEnding, CallEnvelope, CallError, CallEvent, ContentBlock, ContentBody,
-    Effects, HostAnswer, MessageRole, RenderedPrompt, Reply, ResourceData, ToolId, ToolOutput,
-    exact_json,
+    AnyPrompt, AnyTool, CallEnding, CallEnvelope, CallError, ContentBlock, ContentBody, Effects,
+    HostAnswer, MessageRole, RenderedPrompt, Reply, ResourceData, ToolId, ToolOutput, exact_json,
 };
 
 use super::names::{
@@ -99,14 +98,6 @@ impl AnswerEncoder for EnvelopeEncoder {
             EnvelopeTransport::Http { allow } => http_reply(envelope, *allow),
             EnvelopeTransport::Line { id, code } => line_reply(id.as_ref(), *code, envelope),
         })
-    }
-
-    fn encode_event(&self, _event: &CallEvent) -> Option<bytes::Bytes> {
-        None
-    }
-
-    fn encodes_events(&self) -> bool {
-        false
     }
 }
 

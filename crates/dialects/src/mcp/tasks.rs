@@ -451,14 +451,6 @@ impl JobEventEncoder for TaskEventEncoder {
             }
         }
     }
-
-    fn encode_snapshot(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
-        None
-    }
-
-    fn encode_keep_alive(&self) -> Option<Bytes> {
-        None
-    }
 }
 
 #[cfg(test)]

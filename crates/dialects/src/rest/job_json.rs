@@ -75,10 +75,6 @@ impl JobEventEncoder for RestJobEventEncoder {
         Some(to_json(&event))
     }
 
-    fn encode_snapshot(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
-        None
-    }
-
     fn encode_keep_alive(&self) -> Option<Bytes> {
         Some(to_json(&json!({ "event": "keepalive" })))
     }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, CallEvent, CallMetadata, HostAnswer, HostRequest, Reply, ToolOutput,
+    CallEnding, CallError, CallMetadata, HostAnswer, HostRequest, Reply, ToolOutput,
     ValidationProblem, exact_json,
 };
 
@@ -322,14 +321,6 @@ impl AnswerEncoder for WorkstationEncoder {
             }
         })
     }
-
-    fn encode_event(&self, _event: &CallEvent) -> Option<Bytes> {
-        None
-    }
-
-    fn encodes_events(&self) -> bool {
-        false
-    }
 }
 
 impl WorkstationEncoder {
@@ -392,13 +383,5 @@ impl AnswerEncoder for ToolSummaryEncoder {
                 Reply::json(to_json(&json!({ "error": error.to_string() }))).with_status(503)
             }
         })
-    }
-
-    fn encode_event(&self, _event: &CallEvent) -> Option<Bytes> {
-        None
-    }
-
-    fn encodes_events(&self) -> bool {
-        false
     }
 }

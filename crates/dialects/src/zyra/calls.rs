@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyTool, CallEnding, CallError, CallEvent, CallMetadata, ContentBlock, HostAnswer, HostRequest,
+    AnyTool, CallEnding, CallError, CallMetadata, ContentBlock, HostAnswer, HostRequest,
     JobOptions, JobSnapshot, Reply, ToolOutput, ToolPage, exact_json,
 };
 
@@ -328,14 +327,6 @@ impl AnswerEncoder for ZyraEncoder {
                 self.failure(&RpcError::new(INTERNAL_ERROR, why))
             }
         })
-    }
-
-    fn encode_event(&self, _event: &CallEvent) -> Option<Bytes> {
-        None
-    }
-
-    fn encodes_events(&self) -> bool {
-        false
     }
 
     fn job_encoder(&self, job: &JobSnapshot) -> Option<Arc<dyn JobEventEncoder>> {

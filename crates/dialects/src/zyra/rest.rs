@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ArtefactSelection, CallError, CallEvent, CallMetadata, EndedJobAnswer, HostAnswer, HostRequest,
+    ArtefactSelection, CallError, CallMetadata, EndedJobAnswer, HostAnswer, HostRequest,
     JobArtefact, JobId, JobSnapshot, OpenArtefact, Reply, ReplyBody, ToolPage, exact_json,
 };
 
@@ -176,14 +175,6 @@ impl AnswerEncoder for ZyraRestEncoder {
                 error_reply(500, why)
             }
         })
-    }
-
-    fn encode_event(&self, _event: &CallEvent) -> Option<Bytes> {
-        None
-    }
-
-    fn encodes_events(&self) -> bool {
-        false
     }
 }
 

@@ -101,10 +101,6 @@ impl JobEventEncoder for JobSnapshotEncoder {
             "output_file": job.and_then(output_path),
         })))
     }
-
-    fn encode_keep_alive(&self) -> Option<Bytes> {
-        None
-    }
 }
 
 /// The encoder for a job's events on a WebSocket of its own.
@@ -146,10 +142,6 @@ impl JobEventEncoder for JobSocketEncoder {
         };
         fields.retain(|name, _| self.selection.includes(name));
         (!fields.is_empty()).then(|| to_json(&fields))
-    }
-
-    fn encode_snapshot(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
-        None
     }
 
     fn encode_keep_alive(&self) -> Option<Bytes> {
@@ -207,14 +199,6 @@ impl JobEventEncoder for FollowedJobEncoder {
                 "output_file": output_path(job),
             })))),
         }
-    }
-
-    fn encode_snapshot(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
-        None
-    }
-
-    fn encode_keep_alive(&self) -> Option<Bytes> {
-        None
     }
 }
 
