@@ -61,3 +61,13 @@ fn has_layer(client: &mut Client, layer: &str) -> bool {
     }
     missing.is_none()
 }
+
+/// Returns `client` if this system supports `layer`. If not, it prints that the test was skipped.
+fn with_layer(mut client: Client, layer: &str) -> Option<Client> {
+    has_layer(&mut client, layer).then_some(client)
+}
+
+/// Returns a client with the sandbox profile `workspace` if this system supports `layer`.
+fn confined_with_layer(workspace: &Workspace, layer: &str) -> Option<Client> {
+    with_layer(confined_client(workspace, "workspace"), layer)
+}

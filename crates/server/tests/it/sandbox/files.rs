@@ -20,10 +20,7 @@ fn files_outside_the_view_cannot_be_read() {
     let outside = outside();
     let canary = outside.path().join("canary");
     let workspace = workspace.link("link", &canary);
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let canary = canary.display();
     for script in [
         format!("cat {canary}"),
@@ -46,10 +43,7 @@ fn files_outside_the_workspace_cannot_be_changed() {
     let canary = outside.path().join("canary");
     let before = fs::metadata(&canary).unwrap();
     let null = fs::metadata("/dev/null").unwrap();
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let path = canary.display();
     let folder = outside.path().display();
     for script in [
@@ -89,10 +83,9 @@ fn the_workspace_is_writable_except_with_the_profile_read_only() {
         result.stderr
     );
     assert_eq!(workspace.read("c"), "one\n");
-    let mut reader = confined_client(&workspace, "read-only");
-    if !has_layer(&mut reader, "view") {
+    let Some(mut reader) = with_layer(confined_client(&workspace, "read-only"), "view") else {
         return;
-    }
+    };
     let result = sh(&mut reader, "cat c; echo two > c; rm c; echo t > /tmp/t && cat /tmp/t");
     assert_eq!(result.stdout, "one\nt\n", "{}", result.stderr);
     assert_eq!(workspace.read("c"), "one\n");
@@ -101,10 +94,7 @@ fn the_workspace_is_writable_except_with_the_profile_read_only() {
 #[test]
 fn a_program_cannot_create_a_set_user_id_file() {
     let workspace = Workspace::new();
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "seccomp") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "seccomp") else { return };
     sh(&mut client, "cp /bin/true a; chmod u+s a; chmod 2755 a; chmod 6755 .");
     // By number on x86_64: chmod, an unnamed file, and a link to it.
     let script = "use Fcntl; my ($a, $c, $here) = ('a', 'c', '.');\
@@ -122,10 +112,7 @@ fn a_program_cannot_create_a_set_user_id_file() {
 fn protected_files_are_neither_changed_nor_moved() {
     let workspace = Workspace::new().file("toolgate.toml", "").file(".mcp.json", "{}");
     let workspace = workspace.file(".git/config", "[core]\n").file(".git/hooks/x", "");
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     for script in [
         "echo '[core] fsmonitor=x' >> .git/config; echo x > .git/hooks/pre-commit",
         "mv .git g2 && cp -r g2 .git; mv .mcp.json x; rm -rf .git .mcp.json toolgate.toml",
@@ -141,10 +128,7 @@ fn protected_files_are_neither_changed_nor_moved() {
 #[test]
 fn files_in_tmp_and_home_are_removed_with_the_run() {
     let workspace = Workspace::new();
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let result =
         sh(&mut client, "echo x > $HOME/.bashrc && echo y > /tmp/y && cat $HOME/.bashrc /tmp/y");
     assert_eq!(result.stdout, "x\ny\n", "{}", result.stderr);
@@ -161,10 +145,7 @@ fn additional_folders_are_readable_or_writable_if_the_settings_list_them() {
         let launch = Launch::over(&workspace).set("sandbox_profile", "workspace");
         Client::stdio(launch.set(setting, &folder), MODERN)
     };
-    let mut reader = launch("sandbox_read");
-    if !has_layer(&mut reader, "view") {
-        return;
-    }
+    let Some(mut reader) = with_layer(launch("sandbox_read"), "view") else { return };
     let result = sh(&mut reader, &format!("cat {folder}/canary; echo x > {folder}/canary"));
     assert_eq!(result.stdout, "canary-7f3a");
     assert_eq!(fs::read_to_string(outside.path().join("canary")).unwrap(), "canary-7f3a");
@@ -199,10 +180,7 @@ fn a_program_starts_in_the_resolved_folder_and_one_outside_the_view_is_refused()
 #[test]
 fn a_program_cannot_create_a_protected_name_and_leaves_nothing_there() {
     let workspace = Workspace::new();
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let names = [".vscode", ".claude", ".mcp.json", ".cursor", ".toolgate"];
     for name in names {
         let script = format!(
@@ -291,10 +269,7 @@ fn git_tools_that_only_read_run_without_write_access() {
     git(&["config", "filter.mark.clean", "touch marked; cat"]);
     workspace.put("a.txt", "two\n");
     let launch = Launch::over(&workspace).set("git_programs", "filters");
-    let mut client = Client::stdio(launch, MODERN);
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
     let status = client.call("git_status", json!({}));
     assert!(status["result"]["isError"] != true, "{status}");
     assert!(!workspace.path("marked").exists(), "{status}");

@@ -23,10 +23,7 @@ fn put_script(workspace: &Workspace, name: &str, script: &str) {
 #[test]
 fn git_tools_do_not_write_protected_files_for_a_repository_that_claims_the_workspace() {
     let workspace = repository().file(MCP, "{}");
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let root = workspace.root().display();
     let script = format!(
         "{NESTED} mkdir -p stage/.vscode; cd stage; echo planted > {MCP}; \
@@ -107,10 +104,7 @@ fn git_tools_check_out_and_stash_committed_files_that_the_file_tools_protect() {
 fn git_tools_do_not_check_out_protected_files_if_programs_may_write_the_repository() {
     let workspace = repository();
     let launch = Launch::over(&workspace).set("sandbox_git", "write");
-    let mut client = Client::stdio(launch, MODERN);
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
     // A program can commit a file that it cannot create.
     let script = "set -e; blob=$(echo planted | git hash-object -w --stdin); \
                   git update-index --add --cacheinfo 100644,$blob,.vscode/tasks.json; \
@@ -143,10 +137,7 @@ fn programs_that_a_nested_repository_configures_do_not_run() {
     for key in ["filter.mark.clean", "core.fsmonitor", "diff.mark.command", "diff.mark.textconv"] {
         git(&workspace, &["-C", "sub", "config", key, &marker_file]);
     }
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "landlock") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "landlock") else { return };
     workspace.put("sub/f", "two\n");
     for (tool, input) in [
         ("git_status", json!({})),
@@ -211,10 +202,7 @@ fn git_tools_cannot_read_the_credentials_of_the_user() {
     let look = format!("cat {}/credentials; cat", folder.display());
     git(&workspace, &["config", "filter.look.clean", &look]);
     let launch = Launch::over(&workspace).env("HOME", home.path()).set("git_programs", "filters");
-    let mut client = Client::stdio(launch, MODERN);
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
     workspace.put("new", "new\n");
     client.call("git_add", json!({ "paths": ["new"] }));
     assert_eq!(git(&workspace, &["show", ":new"]), "new\n");

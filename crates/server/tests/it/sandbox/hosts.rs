@@ -47,6 +47,12 @@ pub(super) fn can_forward(workspace: &Workspace) -> bool {
     has_layer(&mut confined_client(workspace, "workspace"), "network")
 }
 
+/// Returns an empty workspace if this system supports what a forwarder needs.
+pub(super) fn forwarding_workspace() -> Option<Workspace> {
+    let workspace = Workspace::new();
+    can_forward(&workspace).then_some(workspace)
+}
+
 pub(super) fn python(client: &mut Client, script: &str, args: &[String]) -> ProgramResult {
     let args: Vec<_> =
         ["-c".to_owned(), script.to_owned()].into_iter().chain(args.to_vec()).collect();
@@ -82,10 +88,7 @@ fn assert_silent(listener: &TcpListener) {
 
 #[test]
 fn a_program_reaches_an_allowed_host_and_the_result_and_record_name_the_others() {
-    let workspace = Workspace::new();
-    if !can_forward(&workspace) {
-        return;
-    }
+    let Some(workspace) = forwarding_workspace() else { return };
     let (port, serving) = answer_requests(2);
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let other_port = other.local_addr().unwrap().port();
@@ -117,10 +120,7 @@ fn a_program_reaches_an_allowed_host_and_the_result_and_record_name_the_others()
 
 #[test]
 fn a_redirect_to_another_host_is_refused() {
-    let workspace = Workspace::new();
-    if !can_forward(&workspace) {
-        return;
-    }
+    let Some(workspace) = forwarding_workspace() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let serving = thread::spawn(move || {
@@ -163,10 +163,7 @@ fn an_ipv6_address_with_a_rule_is_reached() {
 
 #[test]
 fn only_the_forwarder_leads_out_of_the_network() {
-    let workspace = Workspace::new();
-    if !can_forward(&workspace) {
-        return;
-    }
+    let Some(workspace) = forwarding_workspace() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut client = client_with(&workspace, &format!("hosts = [\"one.localhost:{port}\"]"));
@@ -198,10 +195,7 @@ fn only_the_forwarder_leads_out_of_the_network() {
 
 #[test]
 fn a_tunnel_carries_tls_only_for_the_host_of_its_connect() {
-    let workspace = Workspace::new();
-    if !can_forward(&workspace) {
-        return;
-    }
+    let Some(workspace) = forwarding_workspace() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut client = client_with(&workspace, &format!("hosts = [\"one.localhost:{port}\"]"));
@@ -253,10 +247,7 @@ fn a_host_rule_that_cannot_be_enforced_stops_the_server_at_its_start() {
 
 #[test]
 fn the_first_matching_table_decides_the_hosts_of_a_tool() {
-    let workspace = Workspace::new();
-    if !can_forward(&workspace) {
-        return;
-    }
+    let Some(workspace) = forwarding_workspace() else { return };
     let (port, serving) = answer_requests(1);
     let sandbox = format!(
         "hosts = [\"other.example\"]\n[[sandbox.for]]\ntools = \"exec.*\"\n\
@@ -273,10 +264,7 @@ fn the_first_matching_table_decides_the_hosts_of_a_tool() {
 
 #[test]
 fn a_declared_command_with_hosts_reaches_no_others_even_under_the_profile_network() {
-    let workspace = Workspace::new();
-    if !can_forward(&workspace) {
-        return;
-    }
+    let Some(workspace) = forwarding_workspace() else { return };
     let (port, serving) = answer_requests(1);
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let other_port = other.local_addr().unwrap().port();
@@ -345,10 +333,7 @@ for line in sys.stdin:
 
 #[test]
 fn an_upstream_with_hosts_reaches_no_others() {
-    let workspace = Workspace::new();
-    if !can_forward(&workspace) {
-        return;
-    }
+    let Some(workspace) = forwarding_workspace() else { return };
     let (port, serving) = answer_requests(1);
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let other_port = other.local_addr().unwrap().port();
@@ -396,10 +381,7 @@ while True:
 
 #[test]
 fn a_database_server_reaches_its_database_through_a_relay_in_its_own_network() {
-    let workspace = Workspace::new();
-    if !can_forward(&workspace) {
-        return;
-    }
+    let Some(workspace) = forwarding_workspace() else { return };
     let database = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = database.local_addr().unwrap().port();
     let serving = thread::spawn(move || {

@@ -40,10 +40,7 @@ const CALLS: &[(&str, &str, &str)] = &[
 #[cfg(target_arch = "x86_64")]
 fn system_calls_that_leave_the_view_are_refused() {
     let workspace = Workspace::new();
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "seccomp") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "seccomp") else { return };
     let attempts: String = CALLS
         .iter()
         .map(|(name, call, _)| {

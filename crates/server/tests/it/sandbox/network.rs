@@ -41,10 +41,7 @@ fn networks_and_sockets_of_others_are_unreachable() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let inside = UnixListener::bind(workspace.path("socket")).unwrap();
     let datagrams = UnixDatagram::bind(workspace.path("datagrams")).unwrap();
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "seccomp") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "seccomp") else { return };
     let port = listener.local_addr().unwrap();
     let specs = [
         format!("tcp={port}"),
@@ -73,10 +70,7 @@ fn networks_and_sockets_of_others_are_unreachable() {
 #[test]
 fn a_program_has_its_own_loopback_and_socket_pairs() {
     let workspace = Workspace::new();
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "network") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "network") else { return };
     let script = "import socket; a, b = socket.socketpair(); a.send(b'pair'); print(b.recv(9))\n\
          s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); \
          c = socket.create_connection(s.getsockname()); c.send(b'own'); print(s.accept()[0].recv(9))";

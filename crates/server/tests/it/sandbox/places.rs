@@ -34,10 +34,7 @@ fn a_writable_folder_in_path_or_virtual_env_exposes_nothing_outside_the_workspac
         .env("HOME", home.path())
         .env("PATH", format!("{path}:/usr/bin:/bin"))
         .env("VIRTUAL_ENV", workspace.path(".venv"));
-    let mut client = Client::stdio(launch, MODERN);
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
     let result = sh(&mut client, "grep -rs canary $HOME .venv/bin/ bin/; ls -A $HOME");
     assert_eq!(result.stdout, "", "{}", result.stderr);
 }
@@ -47,10 +44,7 @@ fn a_protected_file_is_not_moved_with_the_folders_around_it() {
     let workspace = Workspace::new().file("conf/deep/own.toml", "").file("conf/other", "");
     let config = workspace.path("conf/deep/own.toml");
     let launch = Launch::over(&workspace).env("TOOLGATE_CONFIG", &config);
-    let mut client = Client::stdio(launch, MODERN);
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
     for script in [
         "mv conf conf2; mkdir -p conf/deep; echo x > conf/deep/own.toml",
         "mv conf/deep conf/deep2; mkdir -p conf/deep; echo x > conf/deep/own.toml",
@@ -72,10 +66,7 @@ fn the_state_of_the_server_stays_hidden_if_the_folders_around_it_are_moved() {
     fs::create_dir_all(&marks).unwrap();
     fs::write(marks.join("mark"), "canary-90d1").unwrap();
     let launch = Launch::over(&workspace).env("XDG_STATE_HOME", &state);
-    let mut client = Client::stdio(launch, MODERN);
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
     let result = sh(
         &mut client,
         "mv home/.local home/l2; mv home h2; mkdir -p home/.local/state/toolgate/trusted; \
@@ -112,10 +103,7 @@ fn the_servers_own_folders_stay_hidden_in_a_writable_folder_around_them() {
         (own[1], own[1]),
         ("link", "link/state/toolgate"),
     ] {
-        let mut client = start(written);
-        if !has_layer(&mut client, "view") {
-            return;
-        }
+        let Some(mut client) = with_layer(start(written), "view") else { return };
         let own = home.path().join(own);
         let (own, parent) = (own.display(), own.parent().unwrap().display());
         let script = format!(
@@ -139,10 +127,7 @@ fn the_servers_own_folders_stay_hidden_in_a_writable_folder_around_them() {
 #[test]
 fn a_program_cannot_take_a_lease_on_a_file() {
     let workspace = Workspace::new();
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "seccomp") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "seccomp") else { return };
     let script = "use Fcntl; open(F, '<', 'README.md');\
                   for my $ask (1024, 1026) { print fcntl(F, $ask, 1) ? 'held ' : \"no $! \" }\
                   print fcntl(F, F_GETFD, 0) ? 'asked' : \"no $!\"";
@@ -158,10 +143,12 @@ fn errors_do_not_reveal_whether_a_file_outside_the_view_exists() {
     let workspace = workspace.link("link", &key);
     let program = home.path().join("program");
     fs::copy("/bin/true", &program).unwrap();
-    let mut client = Client::stdio(Launch::over(&workspace).env("HOME", home.path()), MODERN);
-    if !has_layer(&mut client, "view") {
+    let Some(mut client) = with_layer(
+        Client::stdio(Launch::over(&workspace).env("HOME", home.path()), MODERN),
+        "view",
+    ) else {
         return;
-    }
+    };
     let mut error = |command: &str| {
         let answer = client.call("exec_run", json!({ "command": command }));
         crate::support::text(&answer).replace(command, "IT")

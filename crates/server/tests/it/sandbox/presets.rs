@@ -1,7 +1,9 @@
 //! Tests of presets of hosts, which stand for the settings of package managers, and of the package
 //! caches.
 
-use super::hosts::{FETCH, FETCHING_SERVER, answer_requests, can_forward, python};
+use super::hosts::{
+    FETCH, FETCHING_SERVER, answer_requests, can_forward, forwarding_workspace, python,
+};
 use super::*;
 use crate::support::path;
 
@@ -15,10 +17,7 @@ fn client_at_home(workspace: &Workspace, home: &Workspace, sandbox: &str) -> Cli
 
 #[test]
 fn a_preset_allows_the_host_that_the_users_own_settings_name() {
-    let workspace = Workspace::new();
-    if !can_forward(&workspace) {
-        return;
-    }
+    let Some(workspace) = forwarding_workspace() else { return };
     let (port, serving) = answer_requests(1);
     let registry = format!("http://one.localhost:{port}/");
     let home = Workspace::new().file(".npmrc", format!("registry={registry}\n"));
@@ -51,10 +50,7 @@ fn settings_of_the_project_do_not_change_the_hosts_of_a_preset() {
 
 #[test]
 fn a_preset_brings_a_cache_that_the_next_program_finds_and_the_home_folder_stays_unchanged() {
-    let workspace = Workspace::new();
-    if !can_forward(&workspace) {
-        return;
-    }
+    let Some(workspace) = forwarding_workspace() else { return };
     let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
     let mut client = client_at_home(&workspace, &home, "hosts = [\"@npm\"]");
     let script = "mkdir -p \"$npm_config_cache\" && echo kept > \"$npm_config_cache/entry\"; \
@@ -94,10 +90,7 @@ fn the_caches_of_one_workspace_are_hidden_from_programs_of_another() {
 
 #[test]
 fn the_remotes_of_a_repository_are_the_hosts_of_its_preset_unless_programs_can_change_them() {
-    let workspace = Workspace::new();
-    if !can_forward(&workspace) {
-        return;
-    }
+    let Some(workspace) = forwarding_workspace() else { return };
     let (port, serving) = answer_requests(1);
     let config = format!(
         "[core]\n\trepositoryformatversion = 0\n[remote \"origin\"]\n\t\
@@ -171,10 +164,7 @@ fn a_preset_names_its_host_if_programs_can_write_the_temporary_folder() {
 
 #[test]
 fn an_upstream_with_a_preset_reaches_the_registry_and_keeps_its_cache() {
-    let workspace = Workspace::new();
-    if !can_forward(&workspace) {
-        return;
-    }
+    let Some(workspace) = forwarding_workspace() else { return };
     let (port, serving) = answer_requests(1);
     let registry = format!("http://one.localhost:{port}/");
     let home = Workspace::new().file(".npmrc", format!("registry={registry}\n"));

@@ -28,10 +28,7 @@ fn a_program_sees_and_signals_only_its_own_processes() {
 #[test]
 fn no_child_process_survives_a_program() {
     let workspace = Workspace::new();
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let marker = Marker::new();
     // The script also removes the limit that marks its processes.
     let leave = format!(
@@ -48,10 +45,7 @@ fn no_child_process_survives_a_program() {
 #[test]
 fn a_program_that_removed_its_mark_ends_with_a_killed_server() {
     let workspace = Workspace::new();
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let marker = Marker::new();
     let leave = format!("ulimit -x 0; setsid sleep {0} & setsid sleep {0}; wait", marker.0);
     let call = client.request(
@@ -98,10 +92,11 @@ fn the_memory_of_a_program_is_limited() {
 fn the_processor_time_of_a_program_is_limited() {
     let workspace = Workspace::new();
     let launch = Launch::over(&workspace).set("sandbox_profile", "workspace");
-    let mut client = Client::stdio(launch.set("sandbox_cpu_percent", 20), MODERN);
-    if !has_layer(&mut client, "groups") {
+    let Some(mut client) =
+        with_layer(Client::stdio(launch.set("sandbox_cpu_percent", 20), MODERN), "groups")
+    else {
         return;
-    }
+    };
     let result =
         sh(&mut client, "timeout 2 sh -c 'while :; do :; done'; times > told; tail -1 told");
     // The user and system time of the child processes: `0m0.40s 0m0.01s`.

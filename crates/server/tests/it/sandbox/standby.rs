@@ -55,10 +55,7 @@ fn check_view_is_current(folder: &TempDir) {
     };
     put("first");
     let launch = Launch::over(&workspace).set("sandbox_read", shared.display());
-    let mut client = Client::stdio(launch, MODERN);
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
     let script = format!("cat {}", shared.join("file").display());
     assert_eq!(sh(&mut client, &script).stdout, "first");
     fs::write(shared.join("file"), "changed").unwrap();
@@ -76,10 +73,7 @@ fn check_view_is_current(folder: &TempDir) {
 #[test]
 fn a_killed_helper_is_replaced_and_none_outlives_the_server() {
     let workspace = Workspace::new();
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let server = stdio(&mut client).take_child(|child| child.id());
     assert_eq!(sh(&mut client, "echo one").stdout, "one\n");
     let first = helpers(server);
@@ -146,10 +140,7 @@ fn helpers_run_the_server_itself_if_the_small_program_is_missing_or_invalid() {
 #[test]
 fn concurrent_programs_have_separate_helpers_and_views() {
     let workspace = Workspace::new();
-    let mut client = confined_client(&workspace, "workspace");
-    if !has_layer(&mut client, "view") {
-        return;
-    }
+    let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let calls = ["one", "two", "three"].map(|own| {
         let script = format!("echo {own} >> /tmp/own; sleep 0.3; cat /tmp/own");
         let arguments = json!({ "command": "sh", "args": ["-c", script] });
@@ -167,10 +158,10 @@ fn concurrent_programs_have_separate_helpers_and_views() {
 fn a_workspace_in_shared_memory_is_visible_beside_the_files_of_the_program() {
     let workspace = TempDir::with_prefix_in("toolgate-it-", "/dev/shm").unwrap();
     fs::write(workspace.path().join("file"), "kept").unwrap();
-    let mut client = Client::stdio(Launch::at(workspace.path()), MODERN);
-    if !has_layer(&mut client, "view") {
+    let Some(mut client) = with_layer(Client::stdio(Launch::at(workspace.path()), MODERN), "view")
+    else {
         return;
-    }
+    };
     let result = sh(&mut client, "cat file; echo x > /dev/shm/other && ls /dev/shm; echo y > new");
     let name = workspace.path().file_name().unwrap().to_str().unwrap();
     let mut seen: Vec<_> = result.stdout.strip_prefix("kept").unwrap_or_default().lines().collect();
