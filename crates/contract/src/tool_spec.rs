@@ -49,6 +49,18 @@ pub enum Effects {
     Runs,
 }
 
+impl Effects {
+    /// Returns the effects in one word, as rules and results spell them.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reads => "reads",
+            Self::Adds => "adds",
+            Self::Changes => "changes",
+            Self::Runs => "runs",
+        }
+    }
+}
+
 /// The id of a tool, `toolset.verb`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ToolId(Arc<str>);

@@ -12,7 +12,7 @@ mod replies;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use toolgate_contract::{AnyTool, Caller, Effects, ToolError, ToolErrorKind, ToolId, ToolSpec};
+use toolgate_contract::{AnyTool, Caller, ToolError, ToolErrorKind, ToolId, ToolSpec};
 
 use crate::Gate;
 use crate::catalog::ServerPurposes;
@@ -215,15 +215,5 @@ impl Gate {
     /// found, because another tool does the same.
     fn is_searchable(&self, caller: &Caller, spec: &ToolSpec) -> bool {
         spec.listed && !is_meta_tool(&spec.id) && self.policy.shows(caller, spec)
-    }
-}
-
-/// Returns the effects of a tool in one word.
-fn effects_word(effects: Effects) -> &'static str {
-    match effects {
-        Effects::Reads => "reads",
-        Effects::Adds => "adds",
-        Effects::Changes => "changes",
-        Effects::Runs => "runs",
     }
 }

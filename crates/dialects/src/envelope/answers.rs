@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyPrompt, AnyTool, CallEnding, CallEnvelope, CallError, ContentBlock, ContentBody, Effects,
-    HostAnswer, MessageRole, RenderedPrompt, Reply, ResourceData, ToolId, ToolOutput, exact_json,
+    AnyPrompt, AnyTool, CallEnding, CallEnvelope, CallError, ContentBlock, ContentBody, HostAnswer,
+    MessageRole, RenderedPrompt, Reply, ResourceData, ToolId, ToolOutput, exact_json,
 };
 
 use super::names::{
@@ -154,12 +154,6 @@ impl EnvelopeEncoder {
 /// Converts a tool to its entry in the answer to a discovery request.
 fn tool(tool: &dyn AnyTool, time_limit: Duration) -> Value {
     let spec = tool.spec();
-    let effects = match spec.effects {
-        Effects::Reads => "reads",
-        Effects::Adds => "adds",
-        Effects::Changes => "changes",
-        Effects::Runs => "runs",
-    };
     let fields = [
         ("id", Some(canonical_tool_id(&spec.id).into())),
         ("version", Some(TOOL_VERSION.into())),
@@ -168,7 +162,7 @@ fn tool(tool: &dyn AnyTool, time_limit: Duration) -> Value {
         ("deterministic", Some(IS_DETERMINISTIC.into())),
         ("timeoutMs", Some(milliseconds(spec.deadline.unwrap_or(time_limit)).into())),
         ("limits", Some(json!({}))),
-        ("caps", Some(json!({ "effects": effects }))),
+        ("caps", Some(json!({ "effects": spec.effects.as_str() }))),
         ("inputSchema", Some(Value::clone(&spec.input_schema))),
         ("outputSchema", spec.output_schema.as_deref().cloned()),
     ];

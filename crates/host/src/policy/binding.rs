@@ -7,7 +7,7 @@ use cel::common::types::{
 };
 use cel::common::value::Val;
 use serde_json::{Map, Value};
-use toolgate_contract::{Caller, Effects, ToolSpec, exact_json};
+use toolgate_contract::{Caller, ToolSpec, exact_json};
 
 use super::plain_path::normalize_path;
 
@@ -178,17 +178,8 @@ pub(super) fn bind_tool(spec: &ToolSpec) -> CelMap<'_> {
         ("toolset", cel_text(spec.id.toolset())),
         ("ruled_as", cel_text(ruled_as.as_str())),
         ("tags", cel_texts(spec.tags.iter().map(String::as_str))),
-        ("effects", cel_text(effects_word(spec.effects))),
+        ("effects", cel_text(spec.effects.as_str())),
     ])
-}
-
-pub(super) fn effects_word(effects: Effects) -> &'static str {
-    match effects {
-        Effects::Reads => "reads",
-        Effects::Adds => "adds",
-        Effects::Changes => "changes",
-        Effects::Runs => "runs",
-    }
 }
 
 fn cel_map<'v, const N: usize>(fields: [(&'v str, ExpressionValue<'v>); N]) -> CelMap<'v> {

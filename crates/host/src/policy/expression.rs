@@ -145,7 +145,7 @@ impl PolicyCondition {
         let tool = id.clone();
         let ruled_as = ruled_as.clone();
         let tags = tags.clone();
-        let effects = binding::effects_word(*effects);
+        let effects = effects.as_str();
         let key = ExpressionCacheKey { name, kind, scopes, roles, tool, effects, ruled_as, tags };
         let cached = self.cache.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(cached) = cached.get(&key) {

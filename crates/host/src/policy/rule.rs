@@ -3,7 +3,6 @@
 use serde_json::Value;
 use toolgate_contract::{Caller, Effects, ToolSpec};
 
-use super::binding::effects_word;
 use super::expression::{ExpressionSettings, PolicyCondition};
 use super::pattern::{CallerNamePattern, PatternCheckTools, PolicyRuleError, ToolPattern};
 use super::{PolicyRequest, RuleName};
@@ -245,8 +244,8 @@ impl CompiledPolicyRule {
             }
             RuleToolSelection::AboveEffects(most) => format!(
                 "it needs `{}`, and `tools.effects` is `{}`",
-                effects_word(spec.effects),
-                effects_word(*most)
+                spec.effects.as_str(),
+                most.as_str()
             ),
             RuleToolSelection::NotMatching(_) => "`tools.allow` does not include it".to_owned(),
         }

@@ -11,7 +11,6 @@ use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue};
 use serde_json::Value;
 
 use super::PolicyRequest;
-use super::binding;
 use super::plain_path::{normalize_path, touches, under};
 
 /// Longest path in an input that is compared without CEL, in bytes. Systems accept no longer paths.
@@ -140,7 +139,7 @@ impl TextOperand {
             Self::ToolId => spec.id.as_str(),
             Self::ToolToolset => spec.id.toolset(),
             Self::ToolRuledAs => spec.ruled_as.as_ref().unwrap_or(&spec.id).as_str(),
-            Self::ToolEffects => binding::effects_word(spec.effects),
+            Self::ToolEffects => spec.effects.as_str(),
             Self::Input(member) => {
                 let Value::String(text) = input.as_object()?.get(member)? else { return None };
                 match spec.paths.iter().any(|path| path == member) {

@@ -11,9 +11,9 @@ use toolgate_tool_search::{
     write_findings,
 };
 
+use super::ExplainedToolMatch;
 use super::shown::ShownToolNote;
 use super::tools::SearchToolsInput;
-use super::{ExplainedToolMatch, effects_word};
 use crate::Gate;
 use crate::catalog::{Catalog, CatalogSearchIndex, CatalogToolEntry};
 
@@ -277,7 +277,7 @@ fn found_tool(entry: &CatalogToolEntry) -> FoundTool<'_> {
     let spec = entry.spec();
     FoundTool {
         name: fold_name(spec.id.as_str()),
-        effects: effects_word(spec.effects),
+        effects: spec.effects.as_str(),
         description: &spec.description,
         input_schema: &spec.input_schema,
         was_shown: false,
@@ -287,7 +287,7 @@ fn found_tool(entry: &CatalogToolEntry) -> FoundTool<'_> {
 fn describe(entry: &CatalogToolEntry, text: &mut String) {
     let spec = entry.spec();
     let name = fold_name(spec.id.as_str());
-    _ = writeln!(text, "{name}  {}", effects_word(spec.effects));
+    _ = writeln!(text, "{name}  {}", spec.effects.as_str());
     _ = writeln!(text, "  {}", spec.description.trim());
     _ = writeln!(text, "  {}", lean_schema(&spec.input_schema));
 }

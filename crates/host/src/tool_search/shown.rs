@@ -6,8 +6,8 @@ use std::sync::Arc;
 use blake3::{Hash, Hasher};
 use toolgate_contract::{Caller, ToolSpec};
 
+use super::ToolSearchMemoryScope;
 use super::memory::ToolSearchMemoryKey;
-use super::{ToolSearchMemoryScope, effects_word};
 use crate::catalog::CatalogToolEntry;
 
 /// Maximum number of sessions for which the received tools are noted. Beyond it, all are forgotten
@@ -117,7 +117,7 @@ fn note_tool(known: &mut HashMap<String, Hash>, tool: ShownToolNote) -> bool {
 fn definition_hash(spec: &ToolSpec) -> Hash {
     let schema = serde_json::to_string(&*spec.input_schema).unwrap_or_default();
     let mut hasher = Hasher::new();
-    for part in [effects_word(spec.effects), &spec.description, &schema] {
+    for part in [spec.effects.as_str(), &spec.description, &schema] {
         hasher.update(part.as_bytes());
         hasher.update(&[0]);
     }

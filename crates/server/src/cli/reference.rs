@@ -71,7 +71,7 @@ fn tool_pages() -> anyhow::Result<String> {
             id = spec.id,
             about = spec.description,
             name = fold_name(spec.id.as_str()),
-            effects = tools::effects_name(spec.effects),
+            effects = spec.effects.as_str(),
             idempotent = if spec.idempotent { "yes" } else { "no" },
         );
         page += &rows(&spec.input_schema);

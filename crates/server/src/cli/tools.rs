@@ -222,7 +222,7 @@ impl ListedTool {
         Self {
             name: fold_name(spec.id.as_str()).into_owned(),
             description: spec.description.clone(),
-            effects: effects_name(spec.effects),
+            effects: spec.effects.as_str(),
             input_schema: Value::clone(&spec.input_schema),
             listed: spec.listed,
             model_chars: model_text(spec).chars().count(),
@@ -248,7 +248,7 @@ impl ListedTool {
             model_chars: parts.iter().map(|part| part.chars().count()).sum(),
             name,
             description,
-            effects: effects_name(effects),
+            effects: effects.as_str(),
             input_schema: entry["inputSchema"].clone(),
             listed: true,
             json: entry.clone(),
@@ -273,7 +273,7 @@ fn tool_json(spec: &ToolSpec) -> Value {
         "id": spec.id.as_str(),
         "title": spec.title,
         "description": spec.description,
-        "effects": effects_name(spec.effects),
+        "effects": spec.effects.as_str(),
         "idempotent": spec.idempotent,
         "inputSchema": null,
         "outputSchema": null,
@@ -290,15 +290,6 @@ fn arguments(input_schema: &Value) -> String {
         format!("  {name}: {kind} ({presence})\n      {about}\n")
     });
     lines.collect()
-}
-
-pub(super) fn effects_name(effects: Effects) -> &'static str {
-    match effects {
-        Effects::Reads => "reads",
-        Effects::Adds => "adds",
-        Effects::Changes => "changes",
-        Effects::Runs => "runs",
-    }
 }
 
 #[cfg(test)]
