@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serde_json::{Number, Value, json};
+use serde_json::{Map, Number, Value, json};
 use toolgate_contract::strip_byte_order_mark_bytes;
 
 use crate::InFlightRequestKey;
-use crate::json::JsonError;
+use crate::json::{JsonError, parse};
 
 pub(crate) const PARSE_ERROR: i32 = -32700;
 pub(crate) const INVALID_REQUEST: i32 = -32600;
@@ -98,6 +98,47 @@ pub(crate) fn invalid_id_reason(name: &str, value: &Value, kind: &str) -> String
     match is_id_too_long(value) {
         true => format!("`{name}` is longer than {ID_BYTES_MAX} bytes"),
         false => format!("`{name}` must be {kind}"),
+    }
+}
+
+/// Parses the JSON-RPC message `body`, which must be one JSON object.
+pub(crate) fn parse_object(body: &[u8]) -> Result<Map<String, Value>, RpcError> {
+    match parse(body) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
+        ) => {
+            let why = "a message must be one JSON object; batches are not supported";
+            Err(RpcError::invalid_request(why))
+        }
+        Err(why) => Err(RpcError::not_json(why)),
+    }
+}
+
+/// Parses the member `id` of a JSON-RPC message, if there is one.
+pub(crate) fn read_id(id: Option<&Value>) -> Result<Option<RequestId>, RpcError> {
+    let Some(value) = id else { return Ok(None) };
+    let invalid = || invalid_id_reason("id", value, "a string or a number");
+    RequestId::parse(value).map(Some).ok_or_else(|| RpcError::invalid_request(invalid()))
+}
+
+/// Removes the method and the parameters from the members `fields` of a JSON-RPC message. Missing
+/// parameters and `null` are an empty object.
+pub(crate) fn take_method_and_params(
+    fields: &mut Map<String, Value>,
+    is_request: bool,
+) -> Result<(String, Map<String, Value>), RpcError> {
+    let method = match fields.remove("method") {
+        Some(Value::String(method)) => method,
+        Some(_) => return Err(RpcError::invalid_request("`method` must be a string")),
+        None => return Err(RpcError::invalid_request("`method` is missing")),
+    };
+    match fields.remove("params") {
+        None | Some(Value::Null) => Ok((method, Map::new())),
+        Some(Value::Object(params)) => Ok((method, params)),
+        // A notification is never answered, even if it is malformed.
+        Some(_) if !is_request => Ok((method, Map::new())),
+        Some(_) => Err(RpcError::invalid_params("`params` must be an object")),
     }
 }
 

@@ -14,7 +14,9 @@ use toolgate_contract::{
 };
 
 use crate::json::parse;
-use crate::rpc::{INTERNAL_ERROR, RpcError, invalid_id_reason, is_id_too_long, to_json};
+use crate::rpc::{
+    INTERNAL_ERROR, RpcError, invalid_id_reason, is_id_too_long, take_method_and_params, to_json,
+};
 use crate::tool_mentions::rename_tools_in_error;
 use crate::{
     AcceptedAnswerForm, AnswerEncoder, Conversation, Dialect, DisconnectEffect, FrameRefusal,
@@ -147,34 +149,15 @@ fn read_line(body: &[u8]) -> ParsedFrame {
     if is_answer && !fields.contains_key("method") {
         return ParsedFrame::Reply(Reply::empty(204));
     }
-    let request = read_fields(&mut fields, id.is_some());
+    let request = match fields.get("jsonrpc").is_some_and(|version| version == "2.0") {
+        true => take_method_and_params(&mut fields, id.is_some()),
+        false => Err(RpcError::invalid_request("`jsonrpc` must be \"2.0\"")),
+    };
     match (request, id) {
         (Ok((method, params)), Some(id)) => request_reading(id, &method, params),
         // A notification is not run, because nobody would see the result.
         (Ok(_), None) => ParsedFrame::Reply(Reply::empty(204)),
         (Err(failure), id) => failure_reading(id.as_ref(), &failure),
-    }
-}
-
-/// Parses the method and the parameters of a JSON-RPC message.
-fn read_fields(
-    fields: &mut Map<String, Value>,
-    is_request: bool,
-) -> Result<(String, Map<String, Value>), RpcError> {
-    if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
-        return Err(RpcError::invalid_request("`jsonrpc` must be \"2.0\""));
-    }
-    let method = match fields.remove("method") {
-        Some(Value::String(method)) => method,
-        Some(_) => return Err(RpcError::invalid_request("`method` must be a string")),
-        None => return Err(RpcError::invalid_request("`method` is missing")),
-    };
-    match fields.remove("params") {
-        None | Some(Value::Null) => Ok((method, Map::new())),
-        Some(Value::Object(params)) => Ok((method, params)),
-        // A notification is never answered, even if it is malformed.
-        Some(_) if !is_request => Ok((method, Map::new())),
-        Some(_) => Err(RpcError::invalid_params("`params` must be an object")),
     }
 }
 

@@ -15,9 +15,9 @@ use super::encoding::{
     contract_failure, failure, output_text, parse_tool_name, probable_tool, program_failed,
     refusal, tool_list, tool_summaries,
 };
-use crate::json::parse;
 use crate::rpc::{
-    INTERNAL_ERROR, METHOD_NOT_FOUND, RequestId, RpcError, invalid_id_reason, success, to_json,
+    INTERNAL_ERROR, METHOD_NOT_FOUND, RequestId, RpcError, parse_object, read_id, success,
+    take_method_and_params, to_json,
 };
 use crate::{
     AcceptedAnswerForm, AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame,
@@ -50,28 +50,12 @@ pub(crate) fn read_message(
     content_form: ResultContentForm,
     body: &[u8],
 ) -> ParsedFrame {
-    let fields = match parse(body) {
-        Ok(Value::Object(fields)) => fields,
-        Ok(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-        ) => {
-            let why = "a message must be one JSON object; batches are not supported";
-            return failure_reading(None, &RpcError::invalid_request(why));
-        }
-        Err(why) => return failure_reading(None, &RpcError::not_json(why)),
-    };
-    let id = match fields.get("id") {
-        None => None,
-        Some(value) => match RequestId::parse(value) {
-            Some(id) => Some(id),
-            None => {
-                let why = invalid_id_reason("id", value, "a string or a number");
-                return failure_reading(None, &RpcError::invalid_request(why));
-            }
-        },
-    };
-    read_fields(facts, content_form, id.as_ref(), fields)
-        .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
+    let parsed = parse_object(body).and_then(|fields| Ok((read_id(fields.get("id"))?, fields)));
+    match parsed {
+        Ok((id, fields)) => read_fields(facts, content_form, id.as_ref(), fields)
+            .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure)),
+        Err(failure) => failure_reading(None, &failure),
+    }
 }
 
 fn failure_reading(id: Option<&RequestId>, failure: &RpcError) -> ParsedFrame {
@@ -92,19 +76,7 @@ fn read_fields(
     if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
         return Err(RpcError::invalid_request("`jsonrpc` must be \"2.0\""));
     }
-    let method = match fields.remove("method") {
-        Some(Value::String(method)) => method,
-        Some(_) => return Err(RpcError::invalid_request("`method` must be a string")),
-        None => return Err(RpcError::invalid_request("`method` is missing")),
-    };
-    let params = match fields.remove("params") {
-        // Some clients write null for no parameters.
-        None | Some(Value::Null) => Map::new(),
-        Some(Value::Object(params)) => params,
-        // A notification is never answered, even if it is malformed.
-        Some(_) if id.is_none() => Map::new(),
-        Some(_) => return Err(RpcError::invalid_params("`params` must be an object")),
-    };
+    let (method, params) = take_method_and_params(&mut fields, id.is_some())?;
     match id {
         Some(id) => read_request(facts, content_form, id, &method, params),
         None => Ok(read_notification(&method, &params)),

@@ -19,7 +19,7 @@ use super::{FAILED, NAME, TOO_LARGE};
 use crate::json::parse;
 use crate::rpc::{
     INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RequestId, RpcError, invalid_id_reason,
-    notification, success,
+    notification, parse_object, read_id, success, take_method_and_params,
 };
 use crate::tool_mentions::own_tool_id;
 use crate::{
@@ -53,28 +53,13 @@ pub(crate) fn read_message(
         let why = format!("Request too large: {} bytes (limit {limit})", body.len());
         return failure_reading(parse_id(body).as_ref(), &RpcError::new(TOO_LARGE, why));
     }
-    let fields = match parse(body) {
-        Ok(Value::Object(fields)) => fields,
-        Ok(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-        ) => {
-            let why = "a message must be one JSON object; batches are not supported";
-            return failure_reading(None, &RpcError::invalid_request(why));
-        }
-        Err(why) => return failure_reading(None, &RpcError::not_json(why)),
-    };
-    let id = match fields.get("id") {
-        None | Some(Value::Null) => None,
-        Some(value) => match RequestId::parse(value) {
-            Some(id) => Some(id),
-            None => {
-                let why = invalid_id_reason("id", value, "a string or a number");
-                return failure_reading(None, &RpcError::invalid_request(why));
-            }
-        },
-    };
-    read_fields(facts, transport, id.as_ref(), fields)
-        .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure))
+    let id = |fields: &Map<String, Value>| read_id(fields.get("id").filter(|id| !id.is_null()));
+    let parsed = parse_object(body).and_then(|fields| Ok((id(&fields)?, fields)));
+    match parsed {
+        Ok((id, fields)) => read_fields(facts, transport, id.as_ref(), fields)
+            .unwrap_or_else(|failure| failure_reading(id.as_ref(), &failure)),
+        Err(failure) => failure_reading(None, &failure),
+    }
 }
 
 /// Parses only the request id of the message in `body`.
@@ -101,18 +86,7 @@ fn read_fields(
     if fields.get("jsonrpc").is_some_and(|version| version != "2.0") {
         return Err(RpcError::invalid_request("`jsonrpc` must be \"2.0\""));
     }
-    let method = match fields.remove("method") {
-        Some(Value::String(method)) => method,
-        Some(_) => return Err(RpcError::invalid_request("`method` must be a string")),
-        None => return Err(RpcError::invalid_request("`method` is missing")),
-    };
-    let params = match fields.remove("params") {
-        None | Some(Value::Null) => Map::new(),
-        Some(Value::Object(params)) => params,
-        // A notification is never answered, even if it is malformed.
-        Some(_) if id.is_none() => Map::new(),
-        Some(_) => return Err(RpcError::invalid_params("`params` must be an object")),
-    };
+    let (method, params) = take_method_and_params(&mut fields, id.is_some())?;
     match id {
         Some(id) => read_request(facts, transport, id, &method, params),
         None => Ok(read_notification(transport, &method, &params)),
