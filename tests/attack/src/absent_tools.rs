@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, call, fill};
+use super::attempt::{AttackAttempt, CallResult, CallResults, call, fill};
 use super::client::Client;
 use super::dialects::Dialect;
 use super::oracle::summary;
@@ -30,10 +30,7 @@ fn forbidden_words(id: &str) -> &'static [&'static str] {
 
 /// Checks that no tool has such a name, that calls of the case's own tool are refused, and that a
 /// program that does the same changes nothing outside the workspace.
-pub(super) fn check_absence(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn check_absence(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let words = forbidden_words(&attempt.case.id);
     for tool in client.tools()? {
         let name = tool["name"].as_str().or_else(|| tool["id"].as_str()).unwrap_or_default();

@@ -59,6 +59,9 @@ pub(super) struct CallResult {
     pub(super) is_judged: bool,
 }
 
+/// The results of the calls of an attempt, or the reason why the harness could not make them.
+pub(super) type CallResults = anyhow::Result<Vec<CallResult>>;
+
 /// The result of an attempt. It succeeded if there are no failures.
 #[derive(Debug, Default)]
 pub(super) struct AttemptVerdict {
@@ -146,7 +149,7 @@ impl AttackAttempt {
         Ok(snapshot.ignoring_links_of(&self.folders.evil.join("victim")))
     }
 
-    fn run_against_server(&mut self) -> anyhow::Result<Vec<CallResult>> {
+    fn run_against_server(&mut self) -> CallResults {
         let (mut server, mut client) = start_and_connect(&self.launch, &self.folders, self.route)?;
         setup::after_start(self, &server, &mut client)?;
         let (before, _) = server.memory_kib();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult};
+use super::attempt::{AttackAttempt, CallResult, CallResults};
 use super::client::Client;
 use super::http::{HttpRequest, HttpResponse};
 use super::perform::wait_until;
@@ -43,7 +43,7 @@ pub(super) fn perform(
     attempt: &mut AttackAttempt,
     server: &Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let addr = server.addr.context("no address")?;
     let person = Person::sign_in(attempt, addr)?;
     match attempt.case.id.as_str() {

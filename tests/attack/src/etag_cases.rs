@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::json;
 
-use super::attempt::{AttackAttempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResults, call};
 use super::client::{Client, connect, start_and_connect};
 use super::dialects::Response;
 use super::server::{Server, sh};
@@ -39,7 +39,7 @@ fn etag_in(response: &Response) -> Option<String> {
 pub(super) fn write_with_stale_etag(
     attempt: &mut AttackAttempt,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let file = attempt.folders.ws.join("f");
     let mut read = call(client, "files.read", &json!({ "path": "f" }))?;
     read.is_judged = false;
@@ -65,10 +65,7 @@ pub(super) fn write_with_stale_etag(
 }
 
 /// E04: changes the content of a file, but not its size and time.
-pub(super) fn change_only_content(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn change_only_content(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let mut tags = Vec::new();
     let mut results = Vec::new();
     for content in ["aaaa", "bbbb"] {
@@ -106,7 +103,7 @@ pub(super) fn count_concurrently(
     attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let increments = attempt.length.repetitions(INCREMENTS);
     if client.is_stream() {
         count_on_one_stream(client, increments)?;
@@ -164,7 +161,7 @@ fn count_on_one_stream(client: &mut Client, increments: usize) -> anyhow::Result
 }
 
 /// E13: kills the server several times during a write.
-pub(super) fn kill_during_write(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn kill_during_write(attempt: &mut AttackAttempt) -> CallResults {
     let file = attempt.folders.ws.join("f");
     let old = fs::read(&file)?;
     let new = "n".repeat(8 << 20);
@@ -215,10 +212,7 @@ pub(super) fn kill_during_write(attempt: &mut AttackAttempt) -> anyhow::Result<V
 }
 
 /// R03: lists a large folder in two pages, and adds a file between them.
-pub(super) fn list_in_pages(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn list_in_pages(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let first = call(client, &attempt.variant.tool, &attempt.variant.input)?;
     let names = |response: &Response| -> Vec<String> {
         let entries = response.data["entries"].as_array().into_iter().flatten();

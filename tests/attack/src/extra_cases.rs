@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, CallResults, call};
 use super::client::{Client, start_and_connect};
 use super::console_cases;
 use super::exploits;
@@ -89,7 +89,7 @@ pub(super) fn perform(
     attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     match attempt.case.input["kind"].as_str() {
         Some("connections") => open_silent_connections(attempt, server, client),
         Some("tool_list") => list_tools(attempt, client),
@@ -102,7 +102,7 @@ pub(super) fn perform(
 }
 
 /// Runs the program as a job, and waits for its end.
-fn run_job(attempt: &mut AttackAttempt, client: &mut Client) -> anyhow::Result<Vec<CallResult>> {
+fn run_job(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let variant = attempt.variant.clone();
     let response = client.call(&variant.tool, &variant.input)?;
     let id = job_id_in(&response)?;
@@ -114,7 +114,7 @@ fn run_job(attempt: &mut AttackAttempt, client: &mut Client) -> anyhow::Result<V
 }
 
 /// M42: checks that descriptions of tools have no paths of this machine.
-fn list_tools(attempt: &mut AttackAttempt, client: &mut Client) -> anyhow::Result<Vec<CallResult>> {
+fn list_tools(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let listed = Value::from(client.tools()?).to_string();
     for path in [&attempt.folders.home, &attempt.folders.ws] {
         if listed.contains(&*path.to_string_lossy()) {
@@ -129,7 +129,7 @@ fn open_silent_connections(
     attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let addr = server.addr.context("no address")?;
     let mut streams = Vec::new();
     for _ in 0..SILENT_CONNECTIONS {
@@ -151,7 +151,7 @@ fn open_silent_connections(
 }
 
 /// M30: swaps the working folder of programs for a link to the outside while they start.
-pub(super) fn swap_working_folder(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn swap_working_folder(attempt: &mut AttackAttempt) -> CallResults {
     let ws = attempt.folders.ws.clone();
     fs::create_dir(ws.join("x"))?;
     fs::write(ws.join("x/secret"), "inside")?;
@@ -183,7 +183,7 @@ pub(super) fn swap_working_folder(attempt: &mut AttackAttempt) -> anyhow::Result
 
 /// T02: declares tools with the names of built-in ones, and one name twice, in the settings of the
 /// workspace and of the operator.
-pub(super) fn shadow_builtin_tools(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn shadow_builtin_tools(attempt: &mut AttackAttempt) -> CallResults {
     let declaration = |name: &str| {
         format!(
             "[command.\"{name}\"]\nabout = \"Shadows a tool.\"\nprogram = \"echo\"\n\

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::ensure;
 use serde_json::json;
 
-use super::attempt::{AttackAttempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, CallResults, call};
 use super::client::Client;
 use super::oracle::summary;
 use super::server::sh;
@@ -52,10 +52,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
 }
 
 /// Performs a case about such texts against a running server.
-pub(super) fn perform(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn perform(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     match attempt.case.id.as_str() {
         "M65" => search_one_folder(attempt, client),
         "M66" => start_large_jobs(attempt, client),
@@ -75,10 +72,7 @@ pub(super) fn perform(
 }
 
 /// M65: searches the folder `src`, beside which is a folder whose name only begins like it.
-fn search_one_folder(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+fn search_one_folder(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let mut results = Vec::new();
     for tool in ["search.semantic", "search.names", "search.text"] {
         let result = call(client, tool, &json!({ "query": "okapi", "path": "src" }))?;
@@ -96,10 +90,7 @@ fn search_one_folder(
 }
 
 /// M66: starts jobs with much input, until they are refused.
-fn start_large_jobs(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+fn start_large_jobs(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let input = json!({ "command": "sleep", "args": ["60"], "stdin": "x".repeat(LARGE_JOB_BYTES) });
     let job = json!({ "tool": "exec.run", "arguments": input });
     let mut last = CallResult::default();
@@ -117,10 +108,7 @@ fn start_large_jobs(
 }
 
 /// M67: lists a file whose name has two lines. No line of a listing may be its second line.
-fn list_forging_name(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+fn list_forging_name(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let mut results = Vec::new();
     for (tool, input) in [
         ("files.list", json!({})),
@@ -140,10 +128,7 @@ fn list_forging_name(
 }
 
 /// M69: sends a secret where only names of the protocol belong. No answer may repeat it.
-fn send_secret_as_method(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+fn send_secret_as_method(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let canary = attempt.folders.canary.clone();
     let request = client.codec.method_request(&canary, &json!({}));
     let response = client.send_and_wait(&request)?;

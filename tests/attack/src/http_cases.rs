@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::json;
 
-use super::attempt::{AttackAttempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, CallResults, call};
 use super::client::{Client, connect, connect_with};
 use super::dialects::{Dialect, Response};
 use super::http::{HttpRequest, HttpResponse, exchange};
@@ -28,7 +28,7 @@ pub(super) fn perform(
     attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let addr = server.addr.context("no address")?;
     let request = client.codec.ping_request().http;
     let requests = match attempt.case.id.as_str() {
@@ -168,7 +168,7 @@ fn send_smuggled(
     attempt: &mut AttackAttempt,
     request: &HttpRequest,
     addr: SocketAddr,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let mut results = Vec::new();
     for (label, bytes) in smuggled_requests(request, addr) {
         let answer =
@@ -319,7 +319,7 @@ fn bearer(key: &str) -> Vec<(String, String)> {
 }
 
 /// J01: uses the job of another caller.
-pub(super) fn use_foreign_job(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn use_foreign_job(attempt: &mut AttackAttempt) -> CallResults {
     let keys = TestKeys::create(attempt)?;
     attempt.launch.config = keys.config;
     let mut server = attempt.launch.serve(&attempt.folders)?;
@@ -365,7 +365,7 @@ pub(super) fn use_foreign_job(attempt: &mut AttackAttempt) -> anyhow::Result<Vec
 }
 
 /// H12: ends the session of another caller, and uses a session after its end.
-pub(super) fn use_ended_sessions(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn use_ended_sessions(attempt: &mut AttackAttempt) -> CallResults {
     let keys = TestKeys::create(attempt)?;
     attempt.launch.config = keys.config;
     let mut server = attempt.launch.serve(&attempt.folders)?;
@@ -396,9 +396,7 @@ pub(super) fn use_ended_sessions(attempt: &mut AttackAttempt) -> anyhow::Result<
 
 /// H07: listens on public addresses without authentication. By default, the server listens on the
 /// loopback address only.
-pub(super) fn bind_public_addresses(
-    attempt: &mut AttackAttempt,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn bind_public_addresses(attempt: &mut AttackAttempt) -> CallResults {
     let mut finding = Ok(());
     for listen in ["0.0.0.0:0", "[::]:0", "0.0.0.0:8080"] {
         let words = ["serve", "--listen", listen];
@@ -426,7 +424,7 @@ pub(super) fn bind_public_addresses(
 }
 
 /// H20, H21: sends tokens that are not meant for this server.
-pub(super) fn send_foreign_tokens(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn send_foreign_tokens(attempt: &mut AttackAttempt) -> CallResults {
     let keys = TestKeys::create(attempt)?;
     attempt.launch.config = keys.config;
     let mut server = attempt.launch.serve(&attempt.folders)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, call, fill};
+use super::attempt::{AttackAttempt, CallResult, CallResults, call, fill};
 use super::client::Client;
 use super::dialects::Dialect;
 use super::oracle::summary;
@@ -15,9 +15,7 @@ use super::{
 };
 
 /// Performs a case that starts its own servers. Returns `None` for any other case.
-pub(super) fn perform_without_server(
-    attempt: &mut AttackAttempt,
-) -> Option<anyhow::Result<Vec<CallResult>>> {
+pub(super) fn perform_without_server(attempt: &mut AttackAttempt) -> Option<CallResults> {
     let id = attempt.case.id.clone();
     Some(match id.as_str() {
         "E13" => etag_cases::kill_during_write(attempt),
@@ -42,7 +40,7 @@ pub(super) fn perform(
     attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let id = attempt.case.id.clone();
     match id.as_str() {
         id if absent_tools::is_absent_tool_case(id) => absent_tools::check_absence(attempt, client),
@@ -72,10 +70,7 @@ pub(super) fn perform(
 }
 
 /// Sends the MCP request of a case that calls no tool.
-fn send_mcp_request(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+fn send_mcp_request(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let params = fill(&attempt.case.input["params"], &attempt.folders);
     let method = attempt.case.input["method"].as_str().unwrap_or_default().to_owned();
     let request = client.codec.method_request(&method, &params);
@@ -88,10 +83,7 @@ fn send_mcp_request(
 
 /// Calls the tool once. If that proves something, also checks that the same call works inside the
 /// workspace.
-pub(super) fn call_once(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn call_once(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let variant = attempt.variant.clone();
     let runs_program =
         variant.tool == "exec.run" && !matches!(attempt.case.id.as_str(), "X06" | "X20");

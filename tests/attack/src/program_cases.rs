@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResults, call};
 use super::client::{Client, connect, start_and_connect};
 use super::dialects::{Dialect, Response, Transport};
 use super::exploits;
@@ -56,7 +56,7 @@ pub(super) fn cancel_call(
     attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let sleeper = Sleeper::new()?;
     let request = client.call_request("exec.run", &sleeper.input)?;
     let params = json!({ "requestId": request.id, "reason": "attack" });
@@ -100,7 +100,7 @@ pub(super) fn disconnect_during_call(
     attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let sleeper = Sleeper::new()?;
     let request = client.call_request("exec.run", &sleeper.input)?;
     if attempt.route.transport == Transport::Http {
@@ -138,7 +138,7 @@ pub(super) fn disconnect_during_call(
 
 /// X52: runs a program on a system without Landlock and namespaces. The server must report that,
 /// and refuse if `require` is `strict`.
-pub(super) fn run_without_sandbox(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn run_without_sandbox(attempt: &mut AttackAttempt) -> CallResults {
     let sandboxed = attempt.launch.clone();
     attempt.launch.wrapper = ["perl", "-e", exploits::WITHOUT_SANDBOX].map(str::to_owned).into();
     let tool = attempt.variant.tool.clone();
@@ -223,10 +223,7 @@ pub(super) fn job_id_in(response: &Response) -> anyhow::Result<String> {
 }
 
 /// J02: checks that the bits of many job ids are random.
-pub(super) fn check_job_ids(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn check_job_ids(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let mut ids = BTreeSet::new();
     let count = if client.is_stream() { attempt.length.repetitions(1000) } else { 200 };
     for _ in 0..count {
@@ -252,10 +249,7 @@ pub(super) fn check_job_ids(
 
 /// J03: starts up to 500 jobs with endless output, to be kept for the shortest time, and waits
 /// until the server forgets the first one.
-pub(super) fn check_job_expiry(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn check_job_expiry(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let mut first = None;
     for _ in 0..attempt.length.repetitions(500) {
         let input = json!({ "command": "yes", "timeout_ms": 100 });
@@ -283,7 +277,7 @@ pub(super) fn check_job_expiry(
 }
 
 /// J05: reads the output of a job at a negative and at a huge offset.
-pub(super) fn read_odd_offsets(client: &mut Client) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn read_odd_offsets(client: &mut Client) -> CallResults {
     let id = start_job(client, "exec.run", &json!({ "command": "echo", "args": ["x"] }))?;
     client.call("jobs.get", &json!({ "job_id": id, "wait_ms": 5000 }))?;
     let negative = call(client, "jobs.output", &json!({ "job_id": id, "after": -1 }))?;
@@ -293,7 +287,7 @@ pub(super) fn read_odd_offsets(client: &mut Client) -> anyhow::Result<Vec<CallRe
 }
 
 /// J06: kills a server during a job, and asks another one about it.
-pub(super) fn restart_during_job(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn restart_during_job(attempt: &mut AttackAttempt) -> CallResults {
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
     let sleeper = Sleeper::new()?;

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResults, call};
 use super::client::{Client, connect, start_and_connect};
 use super::dialects::Response;
 use super::oracle::summary;
@@ -72,7 +72,7 @@ fn race(
 pub(super) fn read_through_swapped_folder(
     attempt: &mut AttackAttempt,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let calls =
         vec![("files.read", json!({ "path": "x/secret" })); attempt.length.repetitions(RACE_CALLS)];
     let responses = race(attempt, client, &calls)?;
@@ -95,7 +95,7 @@ pub(super) fn read_through_swapped_folder(
 pub(super) fn write_through_swapped_folder(
     attempt: &mut AttackAttempt,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let calls: Vec<(&str, Value)> = (0..attempt.length.repetitions(RACE_CALLS))
         .map(|i| match i % 6 {
             0 => (
@@ -137,7 +137,7 @@ pub(super) fn write_through_swapped_folder(
 }
 
 /// X08: swaps an allowed program for another one between its check and its start.
-pub(super) fn swap_program(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn swap_program(attempt: &mut AttackAttempt) -> CallResults {
     let base = attempt.folders.base.clone();
     for (folder, text) in [("good", "good"), ("bad", attempt.folders.canary.as_str())] {
         fs::create_dir(base.join(folder))?;
@@ -182,10 +182,7 @@ pub(super) fn swap_program(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<Ca
 
 /// R12: fills the disk with files of 10 MB until the server refuses. One is written, the others are
 /// copies of it, because the server need not receive those first.
-pub(super) fn flood_disk(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn flood_disk(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let content = "x".repeat(10_000_000);
     let write =
         |i: usize| json!({ "path": format!("f{i}"), "content": content, "overwrite": true });
@@ -223,7 +220,7 @@ pub(super) fn read_in_parallel(
     attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let input = json!({ "path": "ok.txt" });
     let mut succeeded = 0;
     if client.is_stream() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, CallResults, call};
 use super::client::{Client, connect, start_and_connect};
 use super::dialects::Dialect;
 use super::hostile_files::{
@@ -74,7 +74,7 @@ pub(super) fn perform(
     attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     match attempt.case.id.as_str() {
         "M43" => {
             let edit = json!({ "old": "q", "new": "w".repeat(600_000), "replace_all": true });
@@ -150,7 +150,7 @@ fn send_unfinished_messages(
     attempt: &mut AttackAttempt,
     server: &Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let addr = server.addr.context("no address")?;
     let mut frame = client_frame(1, &vec![b' '; UNFINISHED_BYTES]);
     frame.pop();
@@ -174,7 +174,7 @@ fn send_many_values_at_once(
     attempt: &mut AttackAttempt,
     server: &Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let addr = server.addr.context("no address")?;
     let input = json!({ "base": "VALUES", "new": [] });
     let mut request = client.call_request("assets.diff_assets", &input)?.http;
@@ -196,10 +196,7 @@ fn send_many_values_at_once(
 }
 
 /// M45: starts a second server, which remembers the tools that the upstream listed.
-fn start_with_remembered_tools(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+fn start_with_remembered_tools(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     client.tools()?;
     check_other_call(attempt, client);
     let started = Instant::now();
@@ -219,7 +216,7 @@ fn start_with_remembered_tools(
 }
 
 /// M62: starts a second server in the folder with all hostile files, and makes its first call.
-fn start_among_hostile_files(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
+fn start_among_hostile_files(attempt: &mut AttackAttempt) -> CallResults {
     let started = Instant::now();
     let (mut second, mut other) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
@@ -239,7 +236,7 @@ fn call_slow_tool(
     attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     wait_for_tool(client, "evil_slow")?;
     let addr = server.addr.context("no address")?;
     let route = attempt.route;
@@ -281,7 +278,7 @@ fn search_crashing_texts(
     attempt: &mut AttackAttempt,
     server: &Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let mut results = find_beside_crashes(attempt, client)?;
     let documents = json!([{ "id": "b.rb", "text": heredoc_text("okapi", TOO_LONG_WORD) }]);
     let input = json!({ "namespace": "notes", "documents": documents });
@@ -299,10 +296,7 @@ fn search_crashing_texts(
 }
 
 /// Finds the definitions in all files of M51.
-fn find_beside_crashes(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+fn find_beside_crashes(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let mut results = Vec::new();
     for (name, path) in [("okapi", "bad.rb"), ("tapir", "full.rb"), ("zebra", "good.rb")] {
         let result = call(client, "search.names", &json!({ "name": name }))?;
@@ -320,7 +314,7 @@ fn list_hidden_texts(
     attempt: &mut AttackAttempt,
     server: &Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     wait_for_tool(client, "evil_plain")?;
     let listed = client.tools()?;
     let log = String::from_utf8_lossy(&server.log()).into_owned();

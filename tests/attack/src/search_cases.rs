@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResults, call};
 use super::client::{Client, start_and_connect};
 use super::dialects::Response;
 use super::oracle::summary;
@@ -22,10 +22,7 @@ fn raw_text(response: &Response) -> String {
 
 /// V01, V03, V06: searches files with a link to the outside, files that change, and files with
 /// instructions for a model.
-pub(super) fn search_index(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn search_index(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let status = wait_for_index(client)?;
     match attempt.case.id.as_str() {
         "V01" => {
@@ -78,9 +75,7 @@ pub(super) fn search_index(
 }
 
 /// V04: searches while the configured embedder is unavailable.
-pub(super) fn search_without_embedder(
-    attempt: &mut AttackAttempt,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn search_without_embedder(attempt: &mut AttackAttempt) -> CallResults {
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
     client.call("search.semantic", &json!({ "query": "setup" }))?;
@@ -106,9 +101,7 @@ pub(super) fn search_without_embedder(
 }
 
 /// V08: changes bytes in every file of the index.
-pub(super) fn search_tampered_index(
-    attempt: &mut AttackAttempt,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn search_tampered_index(attempt: &mut AttackAttempt) -> CallResults {
     let query = json!({ "query": "x" });
     {
         let (mut server, mut client) =

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, call};
+use super::attempt::{AttackAttempt, CallResult, CallResults, call};
 use super::client::Client;
 use super::dialects::{Dialect, Response};
 use super::http::HttpRequest;
@@ -20,7 +20,7 @@ const DEPTH: usize = 1_000_000;
 const UNREAD_REQUESTS: usize = 10_000;
 
 /// I04: sends deeply nested JSON, alone and as the parameters of a message.
-pub(super) fn send_deep_json(client: &mut Client) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn send_deep_json(client: &mut Client) -> CallResults {
     let unclosed = "[".repeat(DEPTH);
     let closed = format!("{unclosed}{}", "]".repeat(DEPTH));
     let request = client.codec.ping_request();
@@ -44,10 +44,7 @@ fn with_body(request: &HttpRequest, body: &str) -> HttpRequest {
 }
 
 /// I05: sends messages with two values for one key. Parsers differ in which of the two they use.
-pub(super) fn send_duplicate_keys(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn send_duplicate_keys(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let (name, input) = client
         .codec
         .to_wire("files.write", &json!({ "path": "made.txt", "content": "x", "overwrite": true }))
@@ -115,7 +112,7 @@ pub(super) fn ping_during_slow_call(
     attempt: &mut AttackAttempt,
     server: &mut Server,
     client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+) -> CallResults {
     let seconds = "10.5717";
     let input = json!({ "command": "sleep", "args": [seconds] });
     let request = client.call_request("exec.run", &input)?;
@@ -136,7 +133,7 @@ pub(super) fn ping_during_slow_call(
 }
 
 /// I13: sends many requests and reads no answer.
-pub(super) fn send_without_reading(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn send_without_reading(attempt: &mut AttackAttempt) -> CallResults {
     attempt.may_exit = true;
     let flag = attempt.route.dialect.flag();
     let (mut server, mut input, output) = attempt.launch.stdio(&attempt.folders, flag)?;
@@ -174,10 +171,7 @@ pub(super) fn send_without_reading(attempt: &mut AttackAttempt) -> anyhow::Resul
 }
 
 /// F48: a client whose only root is `/etc`.
-pub(super) fn send_foreign_roots(
-    attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<Vec<CallResult>> {
+pub(super) fn send_foreign_roots(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
     let changed = json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" });
     client.write(format!("{changed}\n").as_bytes())?;
     answer_roots_requests(client)?;
