@@ -314,7 +314,8 @@ fn read_at_most(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-fn open_if_exists(path: &Path) -> io::Result<Option<File>> {
+/// Opens the file at `path`, if there is one.
+pub(super) fn open_if_exists(path: &Path) -> io::Result<Option<File>> {
     match File::open(path) {
         Ok(file) => Ok(Some(file)),
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),

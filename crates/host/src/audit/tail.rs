@@ -19,7 +19,7 @@ use toolgate_contract::{
     ServerChange, ToolContext, ToolError, ToolFuture, ToolId, ToolSpec,
 };
 
-use super::file::rotated_path;
+use super::file::{open_if_exists, rotated_path};
 use super::queue::AuditRecordQueue;
 
 /// Id of the guard tool of the audit resource. The rules for this id apply to reads of the
@@ -206,14 +206,6 @@ fn latest_records(caller: &str, path: &Path, cancel: &CancellationToken) -> io::
     let _ = flow;
     lines.reverse();
     Ok(lines.concat())
-}
-
-fn open_if_exists(path: &Path) -> io::Result<Option<File>> {
-    match File::open(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(err) => Err(err),
-    }
 }
 
 fn same_file(one: &File, other: &File) -> io::Result<bool> {

@@ -88,7 +88,8 @@ async fn current_job(host: &Host, caller: &Caller, id: &str) -> Option<JobSnapsh
     host.jobs().ok()?.get(Some(caller), id).await.ok()
 }
 
-async fn send_some(out: &Sender<Bytes>, message: Option<Bytes>) -> Option<()> {
+/// Sends `message` to the client, if there is one. Returns `None` if the client is gone.
+pub(super) async fn send_some(out: &Sender<Bytes>, message: Option<Bytes>) -> Option<()> {
     match message {
         Some(message) => out.send(message).await.ok(),
         None => Some(()),

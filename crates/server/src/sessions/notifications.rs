@@ -14,6 +14,7 @@ use toolgate_contract::{
 use toolgate_dialects::ChangeEncoder;
 use toolgate_host::{Host, IncomingRequest};
 
+use super::job_streams::send_some;
 use crate::sync::lock_mutex;
 
 /// Maximum number of resources that one client may subscribe to.
@@ -180,13 +181,6 @@ async fn send_all_changed(
         send_some(out, encoder.encode_change(&change)).await?;
     }
     Some(())
-}
-
-async fn send_some(out: &mpsc::Sender<Bytes>, message: Option<Bytes>) -> Option<()> {
-    match message {
-        Some(message) => out.send(message).await.ok(),
-        None => Some(()),
-    }
 }
 
 /// Change subscriptions of a session: resources, and the lists that the client has requested.

@@ -4,18 +4,13 @@ mod openapi;
 mod rig;
 mod rust;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{Launch, MODERN, REVISIONS, Workspace, at_once, binary, path};
+use crate::support::{Launch, MODERN, REVISIONS, Workspace, at_once, binary, checkout, path};
 use rig::ClientTestServers;
-
-/// Returns the root of this repository.
-fn checkout() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
 
 /// Each driver with the interpreter it needs.
 #[derive(Clone, Copy)]

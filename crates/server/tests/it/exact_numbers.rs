@@ -5,8 +5,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::gateway::checkout;
-use crate::support::{HttpRequest, Launch, Workspace, binary, path, trust_config};
+use crate::support::{HttpRequest, Launch, Workspace, binary, checkout, path, trust_config};
 
 /// Numbers that a conversion to floats or to 64-bit integers would change.
 const NUMBERS: [&str; 9] = [

@@ -21,20 +21,16 @@ mod skills;
 mod visits;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, ClientTransport, Launch, MODERN, Workspace, converse, is_alive, notification,
+    Client, ClientTransport, Launch, MODERN, Workspace, checkout, converse, is_alive, notification,
     peak_memory_kib, wait_for, wait_until,
 };
-
-pub(crate) fn checkout() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
 
 /// Returns a workspace with the upstream `odd`, whose settings include `more`.
 fn with_odd(more: &str) -> Workspace {

@@ -15,6 +15,7 @@ mod keys;
 mod judges;
 mod processes;
 
+use std::path::{Path, PathBuf};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ pub(crate) use message::{
 };
 pub(crate) use processes::{Marker, descendants, held_memory_kib, is_alive, peak_memory_kib};
 pub(crate) use socket::{Socket, SocketEnd};
-pub(crate) use stdio::Stdio;
+pub(crate) use stdio::{Stdio, lines_of};
 pub(crate) use wire::{
     Connection, HttpRequest, HttpServer, Response, ResponseHead, wait_until_closed,
 };
@@ -39,6 +40,11 @@ pub(crate) use zyra::{check_command, job_params, zyra};
 
 /// The limit on waits for quick operations; long, because other tests run at the same time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Returns the root of this repository.
+pub(crate) fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
 
 /// Calls `look` until it returns something, within [`PATIENCE`].
 #[track_caller]

@@ -5,10 +5,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::console::{ConsoleClient, command_line, form};
-use crate::gateway::checkout;
 use crate::support::{
-    Client, ClientTransport, HttpRequest, Launch, Marker, Workspace, binary, keys_of, path,
-    wait_until,
+    Client, ClientTransport, HttpRequest, Launch, Marker, Workspace, binary, checkout, keys_of,
+    path, wait_until,
 };
 
 #[test]

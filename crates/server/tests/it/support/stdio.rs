@@ -145,7 +145,8 @@ impl Deref for Stdio {
     }
 }
 
-fn lines_of(output: ChildStdout) -> Receiver<Vec<u8>> {
+/// Reads the lines of `output` on a thread of their own.
+pub(crate) fn lines_of(output: ChildStdout) -> Receiver<Vec<u8>> {
     let (say, lines) = channel();
     thread::spawn(move || {
         let mut output = BufReader::new(output);

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{PATIENCE, binary, path, wait_for};
+use crate::support::{PATIENCE, binary, lines_of, path, wait_for};
 
 /// The folders of schemas and examples in a checkout that has them as a submodule.
 pub(super) const SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
@@ -232,20 +232,6 @@ fn is_frame(line: &str) {
     let body = &after_id[after_id.find(",\"result\":").or(after_id.find(",\"error\":")).unwrap()..];
     let key = keys[2];
     assert_eq!(body, format!(",\"{key}\":{}}}", frame[key]), "the frame has superfluous spaces");
-}
-
-fn lines_of(output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
-    let (say, lines) = channel();
-    thread::spawn(move || {
-        let mut output = BufReader::new(output);
-        let mut line = Vec::new();
-        while output.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
-            if say.send(std::mem::take(&mut line)).is_err() {
-                return;
-            }
-        }
-    });
-    lines
 }
 
 fn copy(stderr: impl Read + Send + 'static, log: Arc<Mutex<String>>) {

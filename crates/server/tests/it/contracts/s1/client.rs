@@ -1,19 +1,15 @@
 //! A client of the envelope over HTTP and stdio, and validation of its answers in Python.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio as Pipe};
 
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpRequest, HttpServer, Launch, Response, Stdio, Workspace, binary, path, trust_config,
+    HttpRequest, HttpServer, Launch, Response, Stdio, Workspace, binary, checkout, path,
+    trust_config,
 };
-
-/// The checkout.
-pub(super) fn checkout() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
 
 /// A schema of the repository.
 pub(super) fn schema(name: &str) -> Value {

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio as Pipe};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-use super::client::{checkout, read_log, run, run_with, stderr, stdout};
-use crate::support::{Workspace, binary, path};
+use super::client::{read_log, run, run_with, stderr, stdout};
+use crate::support::{Workspace, binary, checkout, path};
 
 const GOLDEN: &str = "tests/fixtures/mcp/envelope_validation_golden.jsonl";
 const FIXTURES: [&str; 3] = [
