@@ -58,12 +58,12 @@ pub fn tools(
 ) -> Vec<Arc<dyn AnyTool>> {
     let backend = AssetBackend::new(settings, fetch);
     vec![
-        erase_tool(ListAssetSchemas::new(assets)),
-        erase_tool(GetAssetSchema::new(assets)),
-        erase_tool(ListAssetExamples::new(assets)),
-        erase_tool(GetAssetExample::new(assets)),
-        erase_tool(ValidateAsset::new(assets)),
-        erase_tool(DiffAssets::new(assets)),
-        erase_tool(PopulateBackend::new(assets, backend)),
+        erase_tool(ListAssetSchemas { assets: assets.clone() }),
+        erase_tool(GetAssetSchema { assets: assets.clone() }),
+        erase_tool(ListAssetExamples { assets: assets.clone() }),
+        erase_tool(GetAssetExample { assets: assets.clone() }),
+        erase_tool(ValidateAsset { assets: assets.clone() }),
+        erase_tool(DiffAssets { assets: assets.clone() }),
+        erase_tool(PopulateBackend { assets: assets.clone(), backend }),
     ]
 }

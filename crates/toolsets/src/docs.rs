@@ -25,9 +25,9 @@ pub use search::SearchDocuments;
 /// `service`.
 pub fn tools(root: &Root, service: &Arc<SearchService>) -> Vec<Arc<dyn AnyTool>> {
     vec![
-        erase_tool(LoadDocument::new(root)),
-        erase_tool(RenderMarkdown::new(root)),
-        erase_tool(SearchDocuments::new(service)),
+        erase_tool(LoadDocument { root: root.clone() }),
+        erase_tool(RenderMarkdown { root: root.clone() }),
+        erase_tool(SearchDocuments { service: service.clone() }),
     ]
 }
 

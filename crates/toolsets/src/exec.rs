@@ -51,7 +51,7 @@ impl WorkspacePrograms {
     pub fn tools(&self) -> Vec<Arc<dyn AnyTool>> {
         vec![
             erase_tool(run::RunProgram::new(self)),
-            erase_tool(output::ReadProgramOutput::new(&self.outputs)),
+            erase_tool(output::ReadProgramOutput { store: self.outputs.clone() }),
         ]
     }
 }

@@ -56,17 +56,17 @@ pub fn tools(root: &Root, settings: &FileSettings) -> Vec<Arc<dyn AnyTool>> {
     let settings = &Arc::new(settings.clone());
     vec![
         erase_tool(ReadFile::new(root, settings)),
-        erase_tool(WriteFile::new(root, settings)),
-        erase_tool(EditFile::new(root, settings)),
-        erase_tool(ListDirectory::new(root)),
-        erase_tool(ShowDirectoryTree::new(root)),
-        erase_tool(GetFileInfo::new(root)),
+        erase_tool(WriteFile { root: root.clone(), settings: settings.clone() }),
+        erase_tool(EditFile { root: root.clone(), settings: settings.clone() }),
+        erase_tool(ListDirectory { root: root.clone() }),
+        erase_tool(ShowDirectoryTree { root: root.clone() }),
+        erase_tool(GetFileInfo { root: root.clone() }),
         erase_tool(CheckPathExists::new(root)),
-        erase_tool(SearchFiles::new(root, settings)),
-        erase_tool(MoveEntry::new(root)),
-        erase_tool(CopyEntry::new(root, settings)),
+        erase_tool(SearchFiles { root: root.clone(), settings: settings.clone() }),
+        erase_tool(MoveEntry { root: root.clone() }),
+        erase_tool(CopyEntry { root: root.clone(), settings: settings.clone() }),
         erase_tool(DeleteEntry::new(root, settings)),
-        erase_tool(MakeDirectory::new(root)),
+        erase_tool(MakeDirectory { root: root.clone() }),
     ]
 }
 

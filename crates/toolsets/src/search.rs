@@ -37,9 +37,9 @@ const WORKSPACE: &str = "workspace";
 pub fn tools(service: &Arc<SearchService>) -> Vec<Arc<dyn AnyTool>> {
     vec![
         erase_tool(SearchSemantic::new(service)),
-        erase_tool(SearchText::new(service)),
-        erase_tool(SearchNames::new(service)),
-        erase_tool(GetIndexStatus::new(service)),
-        erase_tool(UpsertDocuments::new(service)),
+        erase_tool(SearchText { service: service.clone() }),
+        erase_tool(SearchNames { service: service.clone() }),
+        erase_tool(GetIndexStatus { service: service.clone() }),
+        erase_tool(UpsertDocuments { service: service.clone() }),
     ]
 }

@@ -13,7 +13,8 @@ use toolgate_world::root::DiskWorkMonitor;
 
 /// The `assets.diff_assets` tool.
 pub struct DiffAssets {
-    assets: Arc<AssetSnapshot>,
+    /// The tool compares assets on the worker threads of their workspace.
+    pub(super) assets: Arc<AssetSnapshot>,
 }
 
 /// The two assets to compare.
@@ -35,13 +36,6 @@ pub struct DiffAssetsOutput {
     ok: bool,
     /// A JSON Patch (RFC 6902) from `base` to `new`, in order of path.
     patch: Vec<JsonPatchOperation>,
-}
-
-impl DiffAssets {
-    /// Creates the tool. It compares assets on the worker threads of the workspace of `assets`.
-    pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
-        Self { assets: assets.clone() }
-    }
 }
 
 impl Tool for DiffAssets {

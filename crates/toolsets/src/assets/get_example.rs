@@ -14,7 +14,7 @@ use toolgate_world::root::DiskWorkMonitor;
 
 /// The `assets.get_example` tool.
 pub struct GetAssetExample {
-    assets: Arc<AssetSnapshot>,
+    pub(super) assets: Arc<AssetSnapshot>,
 }
 
 /// The path of the example to read.
@@ -36,13 +36,6 @@ pub struct GetAssetExampleOutput {
     schema: String,
     /// True if the example is valid for this schema.
     validated: bool,
-}
-
-impl GetAssetExample {
-    /// Creates the tool for the examples in `assets`.
-    pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
-        Self { assets: assets.clone() }
-    }
 }
 
 impl Tool for GetAssetExample {

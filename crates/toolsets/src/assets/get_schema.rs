@@ -11,7 +11,7 @@ use super::snapshot::AssetSnapshot;
 
 /// The `assets.get_schema` tool.
 pub struct GetAssetSchema {
-    assets: Arc<AssetSnapshot>,
+    pub(super) assets: Arc<AssetSnapshot>,
 }
 
 /// The name of the schema to read.
@@ -31,13 +31,6 @@ pub struct GetAssetSchemaOutput {
     schema: Map<String, Value>,
     /// The schema's `version`, or empty.
     version: String,
-}
-
-impl GetAssetSchema {
-    /// Creates the tool for the schemas in `assets`.
-    pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
-        Self { assets: assets.clone() }
-    }
 }
 
 impl Tool for GetAssetSchema {

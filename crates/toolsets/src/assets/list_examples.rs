@@ -10,7 +10,7 @@ use super::snapshot::AssetSnapshot;
 
 /// The `assets.list_examples` tool.
 pub struct ListAssetExamples {
-    assets: Arc<AssetSnapshot>,
+    pub(super) assets: Arc<AssetSnapshot>,
 }
 
 /// The component whose examples are listed.
@@ -38,13 +38,6 @@ struct ListedAssetExample {
     component: String,
     /// Path, as `assets_get_example` takes it.
     path: String,
-}
-
-impl ListAssetExamples {
-    /// Creates the tool for the examples in `assets`.
-    pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
-        Self { assets: assets.clone() }
-    }
 }
 
 impl Tool for ListAssetExamples {

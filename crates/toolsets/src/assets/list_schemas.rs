@@ -10,7 +10,7 @@ use super::snapshot::AssetSnapshot;
 
 /// The `assets.list_schemas` tool.
 pub struct ListAssetSchemas {
-    assets: Arc<AssetSnapshot>,
+    pub(super) assets: Arc<AssetSnapshot>,
 }
 
 /// The schemas of a workspace, in order of name, version and path.
@@ -31,13 +31,6 @@ struct ListedAssetSchema {
     version: String,
     /// Path: the folder of schemas, then the name with `.json`.
     path: String,
-}
-
-impl ListAssetSchemas {
-    /// Creates the tool for the schemas in `assets`.
-    pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
-        Self { assets: assets.clone() }
-    }
 }
 
 impl Tool for ListAssetSchemas {

@@ -18,8 +18,8 @@ const DEFAULT_FILE_NAME: &str = "example.json";
 
 /// The `assets.populate_backend` tool.
 pub struct PopulateBackend {
-    assets: Arc<AssetSnapshot>,
-    backend: Option<AssetBackend>,
+    pub(super) assets: Arc<AssetSnapshot>,
+    pub(super) backend: Option<AssetBackend>,
 }
 
 /// Input of `assets.populate_backend`: the asset to send.
@@ -58,14 +58,6 @@ pub struct PopulateBackendOutput {
     /// The backend's answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
-}
-
-impl PopulateBackend {
-    /// Creates the tool. It validates with the schemas in `assets` and sends to `backend`, if there
-    /// is one.
-    pub fn new(assets: &Arc<AssetSnapshot>, backend: Option<AssetBackend>) -> Self {
-        Self { assets: assets.clone(), backend }
-    }
 }
 
 impl Tool for PopulateBackend {

@@ -13,7 +13,7 @@ use toolgate_world::root::DiskWorkMonitor;
 
 /// The `assets.validate_asset` tool.
 pub struct ValidateAsset {
-    assets: Arc<AssetSnapshot>,
+    pub(super) assets: Arc<AssetSnapshot>,
 }
 
 /// Input of `assets.validate_asset`: the asset and the name of a schema.
@@ -38,13 +38,6 @@ pub struct ValidateAssetOutput {
     reason: Option<AssetRejectionReason>,
     /// Errors, in order of path and message; empty if the asset is valid.
     errors: Vec<AssetError>,
-}
-
-impl ValidateAsset {
-    /// Creates the tool for the schemas in `assets`.
-    pub fn new(assets: &Arc<AssetSnapshot>) -> Self {
-        Self { assets: assets.clone() }
-    }
 }
 
 impl Tool for ValidateAsset {

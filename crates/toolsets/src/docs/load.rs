@@ -20,7 +20,7 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// The tool `docs.load.fetch`.
 pub struct LoadDocument {
-    root: Root,
+    pub(super) root: Root,
 }
 
 /// Input of `docs.load.fetch`.
@@ -74,13 +74,6 @@ enum DocumentEncoding {
     Ascii,
     Latin1,
     Utf16,
-}
-
-impl LoadDocument {
-    /// Creates the tool for documents beneath `root`.
-    pub fn new(root: &Root) -> Self {
-        Self { root: root.clone() }
-    }
 }
 
 impl Tool for LoadDocument {

@@ -14,7 +14,8 @@ const MARKDOWN_BYTES_MAX: usize = 4 << 20;
 
 /// The tool `docs.render`. It writes nothing, and equal input gives equal output.
 pub struct RenderMarkdown {
-    root: Root,
+    /// The tool reads no file, but uses the blocking threads of the workspace.
+    pub(super) root: Root,
 }
 
 /// Input of `docs.render`.
@@ -62,13 +63,6 @@ struct RenderedTextInputs {
     title: String,
     /// The front matter, empty if there is none.
     front_matter: Map<String, Value>,
-}
-
-impl RenderMarkdown {
-    /// Creates the tool. It uses the blocking threads of `root`, but reads no file.
-    pub fn new(root: &Root) -> Self {
-        Self { root: root.clone() }
-    }
 }
 
 impl Tool for RenderMarkdown {

@@ -12,7 +12,7 @@ use crate::search::{SearchHit, SearchRequest, SearchResult, SearchService, disti
 
 /// The tool `docs.search`.
 pub struct SearchDocuments {
-    service: Arc<SearchService>,
+    pub(super) service: Arc<SearchService>,
 }
 
 /// Input of `docs.search`.
@@ -78,13 +78,6 @@ struct MatchedDocument {
     snippet: String,
     /// The file, relative to the workspace root.
     source_path: String,
-}
-
-impl SearchDocuments {
-    /// Creates the tool for `service`.
-    pub fn new(service: &Arc<SearchService>) -> Self {
-        Self { service: service.clone() }
-    }
 }
 
 impl Tool for SearchDocuments {

@@ -13,7 +13,7 @@ const BYTES_MAX: u32 = 1 << 20;
 
 /// The `exec.output` tool.
 pub(super) struct ReadProgramOutput {
-    store: Arc<ProgramOutputStore>,
+    pub(super) store: Arc<ProgramOutputStore>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -59,12 +59,6 @@ pub(super) struct ReadProgramOutputResult {
     next: Option<u64>,
     /// Bytes printed to this stream.
     total_bytes: u64,
-}
-
-impl ReadProgramOutput {
-    pub(super) fn new(store: &Arc<ProgramOutputStore>) -> Self {
-        Self { store: store.clone() }
-    }
 }
 
 impl Tool for ReadProgramOutput {

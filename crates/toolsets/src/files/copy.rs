@@ -16,8 +16,8 @@ use toolgate_world::root::{
 
 /// The `files.copy` tool.
 pub struct CopyEntry {
-    root: Root,
-    settings: Arc<FileSettings>,
+    pub(super) root: Root,
+    pub(super) settings: Arc<FileSettings>,
 }
 
 /// Input of `files.copy`: the entry to copy and the path of the copy.
@@ -52,13 +52,6 @@ pub struct CopyEntryOutput {
     bytes: u64,
     /// Number of pipes, sockets and devices left out.
     skipped: u64,
-}
-
-impl CopyEntry {
-    /// Creates the tool for entries beneath `root`.
-    pub fn new(root: &Root, settings: &Arc<FileSettings>) -> Self {
-        Self { root: root.clone(), settings: settings.clone() }
-    }
 }
 
 impl Tool for CopyEntry {

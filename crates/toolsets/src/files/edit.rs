@@ -35,8 +35,8 @@ const EDITS_MAX: usize = 1000;
 
 /// The `files.edit` tool.
 pub struct EditFile {
-    root: Root,
-    settings: Arc<FileSettings>,
+    pub(super) root: Root,
+    pub(super) settings: Arc<FileSettings>,
 }
 
 /// Input of `files.edit`: the file to edit and the changes to make.
@@ -101,13 +101,6 @@ pub struct EditFileOutput {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     others: Vec<Self>,
-}
-
-impl EditFile {
-    /// Creates the tool for files beneath `root`.
-    pub fn new(root: &Root, settings: &Arc<FileSettings>) -> Self {
-        Self { root: root.clone(), settings: settings.clone() }
-    }
 }
 
 impl Tool for EditFile {

@@ -15,7 +15,7 @@ const SNIFFED_BYTES: u64 = 8 << 10;
 
 /// The `files.info` tool.
 pub struct GetFileInfo {
-    root: Root,
+    pub(super) root: Root,
 }
 
 /// Input of `files.info`: the entry to describe.
@@ -52,13 +52,6 @@ pub struct GetFileInfoOutput {
     target: Option<String>,
     /// Kind of entry a symlink leads to, if it exists inside the workspace.
     leads_to: Option<EntryKind>,
-}
-
-impl GetFileInfo {
-    /// Creates the tool for entries beneath `root`.
-    pub fn new(root: &Root) -> Self {
-        Self { root: root.clone() }
-    }
 }
 
 impl Tool for GetFileInfo {

@@ -17,7 +17,7 @@ const LIMIT_MAX: u64 = 10_000;
 
 /// The `files.list` tool.
 pub struct ListDirectory {
-    root: Root,
+    pub(super) root: Root,
 }
 
 /// Input of `files.list`: the directory to list.
@@ -59,13 +59,6 @@ struct DirectoryEntry {
     size: u64,
     /// Last modification time (RFC 3339).
     mtime: String,
-}
-
-impl ListDirectory {
-    /// Creates the tool for directories beneath `root`.
-    pub fn new(root: &Root) -> Self {
-        Self { root: root.clone() }
-    }
 }
 
 impl Tool for ListDirectory {

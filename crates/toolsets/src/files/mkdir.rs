@@ -9,7 +9,7 @@ use toolgate_world::root::{ParentPolicy, quoted_path};
 
 /// The `files.mkdir` tool.
 pub struct MakeDirectory {
-    root: Root,
+    pub(super) root: Root,
 }
 
 /// Input of `files.mkdir`: the directory to create.
@@ -30,13 +30,6 @@ pub struct MakeDirectoryOutput {
     path: String,
     /// True if the directory is new; false if it already existed.
     created: bool,
-}
-
-impl MakeDirectory {
-    /// Creates the tool for directories beneath `root`.
-    pub fn new(root: &Root) -> Self {
-        Self { root: root.clone() }
-    }
 }
 
 impl Tool for MakeDirectory {

@@ -9,7 +9,7 @@ use toolgate_world::root::{DestinationConflict, EntryKind, ParentPolicy, quoted_
 
 /// The `files.move` tool.
 pub struct MoveEntry {
-    root: Root,
+    pub(super) root: Root,
 }
 
 /// Input of `files.move`: the entry to move and its new path.
@@ -37,13 +37,6 @@ pub struct MoveEntryOutput {
     destination: String,
     /// Kind of entry.
     kind: EntryKind,
-}
-
-impl MoveEntry {
-    /// Creates the tool for entries beneath `root`.
-    pub fn new(root: &Root) -> Self {
-        Self { root: root.clone() }
-    }
 }
 
 impl Tool for MoveEntry {

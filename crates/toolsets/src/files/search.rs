@@ -20,8 +20,8 @@ const CONTEXT_MAX: usize = 50;
 
 /// The `files.search` tool.
 pub struct SearchFiles {
-    root: Root,
-    settings: Arc<FileSettings>,
+    pub(super) root: Root,
+    pub(super) settings: Arc<FileSettings>,
 }
 
 /// Input of `files.search`: names or text to find, and the place to search.
@@ -113,13 +113,6 @@ struct SkippedEntryCounts {
     long_lines: u64,
     /// Entries that .gitignore excludes, counted only if nothing was searched.
     ignored: u64,
-}
-
-impl SearchFiles {
-    /// Creates the tool for files beneath `root`.
-    pub fn new(root: &Root, settings: &Arc<FileSettings>) -> Self {
-        Self { root: root.clone(), settings: settings.clone() }
-    }
 }
 
 impl Tool for SearchFiles {

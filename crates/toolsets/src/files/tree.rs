@@ -17,7 +17,7 @@ const DEPTH_MAX: u32 = 100;
 
 /// The `files.tree` tool.
 pub struct ShowDirectoryTree {
-    root: Root,
+    pub(super) root: Root,
 }
 
 /// Input of `files.tree`: the directory to show.
@@ -66,13 +66,6 @@ struct DirectoryTreeEntry {
     depth: u32,
     /// Number of a directory's entries left out; null if it was not read.
     left_out: Option<u64>,
-}
-
-impl ShowDirectoryTree {
-    /// Creates the tool for directories beneath `root`.
-    pub fn new(root: &Root) -> Self {
-        Self { root: root.clone() }
-    }
 }
 
 impl Tool for ShowDirectoryTree {

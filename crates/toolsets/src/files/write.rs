@@ -19,8 +19,8 @@ use toolgate_world::root::{
 
 /// The `files.write` tool.
 pub struct WriteFile {
-    root: Root,
-    settings: Arc<FileSettings>,
+    pub(super) root: Root,
+    pub(super) settings: Arc<FileSettings>,
 }
 
 /// Input of `files.write`: the content, and conditions for writing it.
@@ -71,13 +71,6 @@ pub struct WriteFileOutput {
     created: bool,
     /// True if the call replaced an existing file.
     overwritten: bool,
-}
-
-impl WriteFile {
-    /// Creates the tool for files beneath `root`.
-    pub fn new(root: &Root, settings: &Arc<FileSettings>) -> Self {
-        Self { root: root.clone(), settings: settings.clone() }
-    }
 }
 
 impl Tool for WriteFile {

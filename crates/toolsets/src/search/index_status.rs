@@ -16,7 +16,7 @@ const WAIT_MS_MAX: u64 = 600_000;
 
 /// The tool `search.index_status`.
 pub struct GetIndexStatus {
-    service: Arc<SearchService>,
+    pub(super) service: Arc<SearchService>,
 }
 
 /// Input of `search.index_status`.
@@ -38,13 +38,6 @@ pub struct GetIndexStatusOutput {
     namespaces: BTreeMap<String, IndexStateReport>,
     /// The configured embedding model, or null.
     embedding_model: Option<String>,
-}
-
-impl GetIndexStatus {
-    /// Creates the tool for `service`.
-    pub fn new(service: &Arc<SearchService>) -> Self {
-        Self { service: service.clone() }
-    }
 }
 
 impl Tool for GetIndexStatus {

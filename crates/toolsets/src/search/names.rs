@@ -30,7 +30,7 @@ const NAME_BYTES_MAX: usize = 256;
 
 /// The tool `search.names`.
 pub struct SearchNames {
-    service: Arc<SearchService>,
+    pub(super) service: Arc<SearchService>,
 }
 
 /// Input of `search.names`.
@@ -132,13 +132,6 @@ struct FoundDefinition {
     tags: Vec<String>,
     /// The etag of the file.
     etag: String,
-}
-
-impl SearchNames {
-    /// Creates the tool for `service`.
-    pub fn new(service: &Arc<SearchService>) -> Self {
-        Self { service: service.clone() }
-    }
 }
 
 impl Tool for SearchNames {

@@ -24,7 +24,7 @@ const PER_FILE_DEFAULT: usize = 5;
 
 /// The tool `search.text`.
 pub struct SearchText {
-    service: Arc<SearchService>,
+    pub(super) service: Arc<SearchService>,
 }
 
 /// Input of `search.text`.
@@ -167,13 +167,6 @@ struct SkippedFileCounts {
     unreadable: u64,
     /// Files with a line that is too long, or that are too long for a multiline search.
     too_long: u64,
-}
-
-impl SearchText {
-    /// Creates the tool for `service`.
-    pub fn new(service: &Arc<SearchService>) -> Self {
-        Self { service: service.clone() }
-    }
 }
 
 impl Tool for SearchText {

@@ -25,7 +25,7 @@ const ID_BYTES_MAX: usize = 512;
 
 /// The tool `search.upsert`.
 pub struct UpsertDocuments {
-    service: Arc<SearchService>,
+    pub(super) service: Arc<SearchService>,
 }
 
 /// Input of `search.upsert`.
@@ -73,13 +73,6 @@ pub struct UpsertDocumentsOutput {
     removed: u64,
     /// Documents in the namespace now.
     documents: u64,
-}
-
-impl UpsertDocuments {
-    /// Creates the tool for `service`.
-    pub fn new(service: &Arc<SearchService>) -> Self {
-        Self { service: service.clone() }
-    }
 }
 
 impl Tool for UpsertDocuments {
