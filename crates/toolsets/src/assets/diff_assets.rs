@@ -50,11 +50,8 @@ impl Tool for DiffAssets {
     type Input = DiffAssetsInput;
     type Output = DiffAssetsOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        DiffAssetsInput { base, new }: DiffAssetsInput,
-    ) -> Result<DiffAssetsOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
+        let DiffAssetsInput { base, new } = input;
         let work =
             |[base, new]: [Value; 2], watch: &DiskWorkMonitor| patch_between(&base, new, watch);
         Ok(DiffAssetsOutput {

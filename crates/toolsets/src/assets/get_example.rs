@@ -47,11 +47,8 @@ impl Tool for GetAssetExample {
     type Input = GetAssetExampleInput;
     type Output = GetAssetExampleOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        GetAssetExampleInput { path }: GetAssetExampleInput,
-    ) -> Result<GetAssetExampleOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
+        let GetAssetExampleInput { path } = input;
         let assets = self.assets.clone();
         let work = move |_: &Root, watch: &DiskWorkMonitor| {
             let found = assets.example(&path).ok_or_else(|| {

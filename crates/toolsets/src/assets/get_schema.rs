@@ -42,11 +42,8 @@ impl Tool for GetAssetSchema {
     type Input = GetAssetSchemaInput;
     type Output = GetAssetSchemaOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        GetAssetSchemaInput { name }: GetAssetSchemaInput,
-    ) -> Result<GetAssetSchemaOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
+        let GetAssetSchemaInput { name } = input;
         self.assets.load(ctx).await?;
         let schema = self.assets.schema(&name).ok_or_else(|| {
             let message = format!("unknown schema `{name}`; assets_list_schemas lists them");

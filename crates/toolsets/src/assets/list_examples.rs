@@ -49,11 +49,8 @@ impl Tool for ListAssetExamples {
     type Input = ListAssetExamplesInput;
     type Output = ListAssetExamplesOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        ListAssetExamplesInput { component }: ListAssetExamplesInput,
-    ) -> Result<ListAssetExamplesOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
+        let ListAssetExamplesInput { component } = input;
         self.assets.load(ctx).await?;
         let wanted = match component.as_deref().map(str::trim) {
             None | Some("" | "*" | "all") => None,

@@ -51,11 +51,8 @@ impl Tool for ValidateAsset {
     type Input = ValidateAssetInput;
     type Output = ValidateAssetOutput;
 
-    async fn run(
-        &self,
-        ctx: &ToolContext,
-        ValidateAssetInput { asset, schema }: ValidateAssetInput,
-    ) -> Result<ValidateAssetOutput, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
+        let ValidateAssetInput { asset, schema } = input;
         let assets = self.assets.clone();
         let work = move |[asset]: [Value; 1], watch: &DiskWorkMonitor| {
             assets.validate_untrusted(&asset, &schema, watch)
