@@ -202,9 +202,4 @@ impl PromptMessage {
     pub fn user(content: ContentBlock) -> Self {
         Self { role: MessageRole::User, content }
     }
-
-    /// Creates a prompt message by the model.
-    pub fn assistant(content: ContentBlock) -> Self {
-        Self { role: MessageRole::Assistant, content }
-    }
 }
