@@ -262,13 +262,3 @@ fn a_full_disk_is_reported_and_the_old_content_stays() {
         },
     );
 }
-
-#[test]
-fn an_invalid_cursor_is_refused() {
-    over_both(&Workspace::new(), |client| {
-        for cursor in [json!("nonsense"), json!(" "), json!(5)] {
-            let answer = client.ask("tools/list", json!({ "cursor": cursor }));
-            assert_eq!(answer["error"]["code"], -32602, "{answer}");
-        }
-    });
-}

@@ -402,12 +402,3 @@ fn the_refusal_of_a_request_without_revision_names_both_ways_to_set_one() {
     let message = refusal(&answer);
     assert!(message.contains("initialize") && message.contains("_meta"), "{message}");
 }
-
-#[test]
-fn a_handshake_never_negotiates_the_stateless_revision() {
-    let served = served();
-    for wanted in [MODERN, "2099-01-01", ""] {
-        let answer = served.ask(&initialize(1, wanted));
-        assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
-    }
-}

@@ -107,7 +107,7 @@ fn e5_a_stateless_request_within_a_session_is_stateless() {
 
 #[test]
 fn e6_a_handshake_never_selects_the_stateless_revision() {
-    for wanted in [MODERN, "v999", "2024-10-07", "", "2025-11-26"] {
+    for wanted in [MODERN, "v999", "2024-10-07", "", "2025-11-26", "2099-01-01"] {
         let opened = Launch::over(&Workspace::new()).stdio().ask(&initialize(1, wanted));
         assert_eq!(opened["result"]["protocolVersion"], "2025-11-25", "{wanted}: {opened}");
         let opened = served().ask(&initialize(1, wanted));

@@ -214,7 +214,8 @@ fn pg1_an_invalid_cursor_is_refused_by_every_list() {
             let first = client.ask("resources/list", json!({}));
             let real = first["result"]["nextCursor"].as_str().unwrap().to_owned();
             for (method, _) in LISTS {
-                let mut bad = vec![json!("none"), json!("AAAA"), json!(5), json!([]), json!({})];
+                let mut bad =
+                    vec![json!("none"), json!("AAAA"), json!(" "), json!(5), json!([]), json!({})];
                 bad.push(json!(format!("{real}x")));
                 bad.push(json!(real.to_uppercase()));
                 if method != "resources/list" {
