@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use toolgate_contract::{JobSnapshot, JobState};
 
-use super::layout::time;
+use super::layout::{scrolling_table, time};
 
 /// Returns the state of a job as a colored word in HTML.
 pub(crate) fn state(state: JobState) -> Markup {
@@ -18,31 +18,24 @@ pub(crate) fn state(state: JobState) -> Markup {
 /// Returns an HTML table of `jobs`.
 pub(crate) fn table(jobs: &[JobSnapshot]) -> Markup {
     html! {
-        div .scroll {
-            table {
-                thead {
-                    tr {
-                        th { "Job" } th { "State" } th { "Caller" } th { "Progress" } th { "Created" }
-                    }
-                }
-                tbody {
-                    @for job in jobs {
-                        tr {
-                            td {
-                                a href=(format!("/console/jobs/{}", job.id)) { (job.tool.as_str()) }
-                                @if !job.questions.is_empty() {
-                                    " " span .state .warn { "waits for an answer" }
-                                }
-                            }
-                            td { (state(job.state)) }
-                            td { (job.caller.name) }
-                            td .text { (progress(job)) }
-                            td { (time(job.created)) }
+        (scrolling_table(&html! {
+            th { "Job" } th { "State" } th { "Caller" } th { "Progress" } th { "Created" }
+        }, &html! {
+            @for job in jobs {
+                tr {
+                    td {
+                        a href=(format!("/console/jobs/{}", job.id)) { (job.tool.as_str()) }
+                        @if !job.questions.is_empty() {
+                            " " span .state .warn { "waits for an answer" }
                         }
                     }
+                    td { (state(job.state)) }
+                    td { (job.caller.name) }
+                    td .text { (progress(job)) }
+                    td { (time(job.created)) }
                 }
             }
-        }
+        }))
     }
 }
 

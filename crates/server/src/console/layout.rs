@@ -127,6 +127,13 @@ pub(crate) fn outcome(word: &str) -> Markup {
     html! { span .state .(class) { (word) } }
 }
 
+/// Returns an HTML table with the cells `headings` above `rows`, which scrolls if it is too wide.
+pub(crate) fn scrolling_table(headings: &Markup, rows: &Markup) -> Markup {
+    html! {
+        div .scroll { table { thead { tr { (headings) } } tbody { (rows) } } }
+    }
+}
+
 /// Returns a row of an HTML table with a name and a value, or nothing if the value is absent.
 pub(crate) fn field(name: &str, value: Option<impl maud::Render>) -> Markup {
     html! {

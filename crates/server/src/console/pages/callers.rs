@@ -7,7 +7,7 @@ use toolgate_host::{AuditIndex, AuditRecordFilter, CallGrouping, CallStatistics}
 use super::{encode, notice};
 use crate::config::{ApiKey, key_file};
 use crate::console::Console;
-use crate::console::layout::{ConsolePage, time};
+use crate::console::layout::{ConsolePage, scrolling_table, time};
 use crate::telemetry::call_lines::duration_text;
 
 /// Maximum number of callers on the console page about callers.
@@ -24,32 +24,25 @@ pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
             @match &found {
                 Err(why) => (notice(why)),
                 Ok(callers) => {
-                    div .scroll {
-                        table {
-                            thead {
-                                tr {
-                                    th { "Caller" } th { "Last call" } th .number { "Calls" }
-                                    th .number { "Failed" } th .number { "Mean" }
-                                }
-                            }
-                            tbody {
-                                @for (one, last) in &callers.busiest {
-                                    @let name = one.group.first().map_or("", String::as_str);
-                                    tr {
-                                        td {
-                                            a href=(format!("/console/calls?caller={}", encode(name))) {
-                                                (name)
-                                            }
-                                        }
-                                        td { @if let Some(last) = last { (time(*last)) } }
-                                        td .number { (one.calls) }
-                                        td .number { (one.failed) }
-                                        td .number { (duration_text(one.mean_us())) }
+                    (scrolling_table(&html! {
+                        th { "Caller" } th { "Last call" } th .number { "Calls" }
+                        th .number { "Failed" } th .number { "Mean" }
+                    }, &html! {
+                        @for (one, last) in &callers.busiest {
+                            @let name = one.group.first().map_or("", String::as_str);
+                            tr {
+                                td {
+                                    a href=(format!("/console/calls?caller={}", encode(name))) {
+                                        (name)
                                     }
                                 }
+                                td { @if let Some(last) = last { (time(*last)) } }
+                                td .number { (one.calls) }
+                                td .number { (one.failed) }
+                                td .number { (duration_text(one.mean_us())) }
                             }
                         }
-                    }
+                    }))
                     @if callers.others > 0 {
                         p {
                             "And " (callers.others) " callers with fewer calls, which "
@@ -108,29 +101,26 @@ fn keys(console: &Console) -> Markup {
         @if all.is_empty() {
             p { "There are no keys. Create one with " code { "toolgate key new NAME" } "." }
         } @else {
-            div .scroll {
-                table {
-                    thead { tr { th { "Name" } th { "Roles" } th { "Created" } th { "Expires" } } }
-                    tbody {
-                        @for key in all.iter().take(KEYS_MAX) {
-                            tr {
-                                td { (key.name) }
-                                td { (key.roles.join(", ")) }
-                                td { @if let Some(made) = key.made { (time(made)) } }
-                                td {
-                                    @match key.expires {
-                                        None => "never",
-                                        Some(expires) => {
-                                            (time(expires))
-                                            @if expires <= now { " " span .state .bad { "expired" } }
-                                        }
-                                    }
+            (scrolling_table(&html! {
+                th { "Name" } th { "Roles" } th { "Created" } th { "Expires" }
+            }, &html! {
+                @for key in all.iter().take(KEYS_MAX) {
+                    tr {
+                        td { (key.name) }
+                        td { (key.roles.join(", ")) }
+                        td { @if let Some(made) = key.made { (time(made)) } }
+                        td {
+                            @match key.expires {
+                                None => "never",
+                                Some(expires) => {
+                                    (time(expires))
+                                    @if expires <= now { " " span .state .bad { "expired" } }
                                 }
                             }
                         }
                     }
                 }
-            }
+            }))
             @if all.len() > KEYS_MAX {
                 p { "And " (all.len() - KEYS_MAX) " others, which " code { "toolgate key list" } " prints." }
             }

@@ -11,7 +11,7 @@ use super::{encode, notice, policy};
 use crate::console::Console;
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
-use crate::console::layout::{ConsolePage, HOST_NAME, field, outcome, time};
+use crate::console::layout::{ConsolePage, HOST_NAME, field, outcome, scrolling_table, time};
 use crate::telemetry::call_lines::duration_text;
 
 /// Number of calls on a console page.
@@ -154,42 +154,35 @@ pub(super) fn table<'r>(
     effects: Option<&ToolEffectWords>,
 ) -> Markup {
     html! {
-        div .scroll {
-            table {
-                thead {
-                    tr {
-                        th { "Time" } th { "Caller" } th { "Tool" }
-                        @if effects.is_some() { th { "Effects" } }
-                        th { "Subject" } th { "Outcome" } th .number { "Duration" }
-                    }
-                }
-                tbody {
-                    @for record in records {
-                        tr {
-                            td { (time(record.ts)) }
-                            td {
-                                a href=(format!("/console/calls?caller={}", encode(&record.caller))) {
-                                    (record.caller)
-                                }
-                            }
-                            td {
-                                @match record.seq {
-                                    Some(seq) => a href=(format!("/console/calls/{seq}")) { (record.tool) },
-                                    None => (record.tool),
-                                }
-                            }
-                            @if let Some(effects) = effects { td { (effects.word(record)) } }
-                            td .text { (record.subject.as_deref().unwrap_or_default()) }
-                            td .text {
-                                (outcome(&record.outcome))
-                                @if let Some(error) = &record.error { " " span .hint { (error) } }
-                            }
-                            td .number { (duration_text(record.duration_us)) }
+        (scrolling_table(&html! {
+            th { "Time" } th { "Caller" } th { "Tool" }
+            @if effects.is_some() { th { "Effects" } }
+            th { "Subject" } th { "Outcome" } th .number { "Duration" }
+        }, &html! {
+            @for record in records {
+                tr {
+                    td { (time(record.ts)) }
+                    td {
+                        a href=(format!("/console/calls?caller={}", encode(&record.caller))) {
+                            (record.caller)
                         }
                     }
+                    td {
+                        @match record.seq {
+                            Some(seq) => a href=(format!("/console/calls/{seq}")) { (record.tool) },
+                            None => (record.tool),
+                        }
+                    }
+                    @if let Some(effects) = effects { td { (effects.word(record)) } }
+                    td .text { (record.subject.as_deref().unwrap_or_default()) }
+                    td .text {
+                        (outcome(&record.outcome))
+                        @if let Some(error) = &record.error { " " span .hint { (error) } }
+                    }
+                    td .number { (duration_text(record.duration_us)) }
                 }
             }
-        }
+        }))
     }
 }
 
@@ -317,18 +310,15 @@ fn related(record: &ParsedAuditRecord, subject: &str) -> Markup {
 fn step_table(steps: &CallStepTimes) -> Markup {
     html! {
         h2 { "Time of each step" }
-        div .scroll {
-            table {
-                thead { tr { th { "Step" } th .number { "Milliseconds" } } }
-                tbody {
-                    @for (name, us) in steps.each() {
-                        tr {
-                            th scope="row" { (name) }
-                            td .number { (format!("{}.{:03}", us / 1000, us % 1000)) }
-                        }
-                    }
+        (scrolling_table(&html! {
+            th { "Step" } th .number { "Milliseconds" }
+        }, &html! {
+            @for (name, us) in steps.each() {
+                tr {
+                    th scope="row" { (name) }
+                    td .number { (format!("{}.{:03}", us / 1000, us % 1000)) }
                 }
             }
-        }
+        }))
     }
 }

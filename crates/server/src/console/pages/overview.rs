@@ -16,7 +16,7 @@ use toolgate_upstream::pins::PinMismatchReaction;
 
 use super::{calls, encode, notice, upstreams};
 use crate::console::console_sessions::ConsoleSession;
-use crate::console::layout::{self, ConsolePage, csrf_field, time};
+use crate::console::layout::{self, ConsolePage, csrf_field, scrolling_table, time};
 use crate::console::upstream_calls::{self, UpstreamReport};
 use crate::console::{ChangedUpstream, Console, job_views};
 use crate::sessions::waiting_questions::WaitingQuestion;
@@ -408,33 +408,26 @@ fn failing(failing: &[ToolFailures]) -> Markup {
         @if failing.is_empty() {
             p { "No call failed." }
         } @else {
-            div .scroll {
-                table {
-                    thead {
-                        tr {
-                            th { "Tool" } th .number { "Failed calls" } th { "Outcomes" }
-                            th { "Most frequent error" }
-                        }
-                    }
-                    tbody {
-                        @for one in failing {
-                            tr {
-                                td {
-                                    a href=(format!(
-                                        "/console/calls?failed=1&hours=1&tool={}",
-                                        encode(&one.tool)
-                                    )) {
-                                        (one.tool)
-                                    }
-                                }
-                                td .number { (one.calls) }
-                                td { (one.outcomes.join(", ")) }
-                                td .text { @if let Some(error) = &one.error { (frequent_error(error)) } }
+            (scrolling_table(&html! {
+                th { "Tool" } th .number { "Failed calls" } th { "Outcomes" }
+                th { "Most frequent error" }
+            }, &html! {
+                @for one in failing {
+                    tr {
+                        td {
+                            a href=(format!(
+                                "/console/calls?failed=1&hours=1&tool={}",
+                                encode(&one.tool)
+                            )) {
+                                (one.tool)
                             }
                         }
+                        td .number { (one.calls) }
+                        td { (one.outcomes.join(", ")) }
+                        td .text { @if let Some(error) = &one.error { (frequent_error(error)) } }
                     }
                 }
-            }
+            }))
         }
     }
 }

@@ -7,7 +7,7 @@ use toolgate_contract::ToolId;
 use super::notice;
 use crate::config::restart::changed_settings;
 use crate::config::{Config, environment};
-use crate::console::layout::ConsolePage;
+use crate::console::layout::{ConsolePage, scrolling_table};
 use crate::console::{Console, SettingsPreview};
 
 /// Sections of the settings whose values may contain secrets. The console shows only the names of
@@ -68,23 +68,18 @@ fn changes(table: &toml::Table, preview: &SettingsPreview) -> Markup {
             p { "A reload would change nothing: all settings in the file are active." }
         } @else {
             h2 { "Changes that are not active yet" }
-            div .scroll {
-                table {
-                    thead {
-                        tr { th { "Setting" } th { "In force" } th { "In the file" } th { "Applies" } }
-                    }
-                    tbody {
-                        @for (name, time) in rows.iter().take(ROWS_MAX) {
-                            tr {
-                                td { code { (name) } }
-                                td { (value(table, name)) }
-                                td { (value(&next, name)) }
-                                td { (time) }
-                            }
-                        }
+            (scrolling_table(&html! {
+                th { "Setting" } th { "In force" } th { "In the file" } th { "Applies" }
+            }, &html! {
+                @for (name, time) in rows.iter().take(ROWS_MAX) {
+                    tr {
+                        td { code { (name) } }
+                        td { (value(table, name)) }
+                        td { (value(&next, name)) }
+                        td { (time) }
                     }
                 }
-            }
+            }))
             (others(rows.len()))
             (tools("Tools that a reload adds", added))
             (tools("Tools that a reload removes", removed))
@@ -111,20 +106,17 @@ fn settings_table(table: &toml::Table, changed: &[String]) -> Markup {
         }
     };
     html! {
-        div .scroll {
-            table {
-                thead { tr { th { "Setting" } th { "Value" } th { "From" } } }
-                tbody {
-                    @for name in changed.iter().take(ROWS_MAX) {
-                        tr {
-                            td { code { (name) } }
-                            td { (value(table, name)) }
-                            td { (origin(name)) }
-                        }
-                    }
+        (scrolling_table(&html! {
+            th { "Setting" } th { "Value" } th { "From" }
+        }, &html! {
+            @for name in changed.iter().take(ROWS_MAX) {
+                tr {
+                    td { code { (name) } }
+                    td { (value(table, name)) }
+                    td { (origin(name)) }
                 }
             }
-        }
+        }))
         (others(changed.len()))
     }
 }

@@ -12,7 +12,7 @@ use super::encode;
 use crate::console::Console;
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::{FormFields, argument_fields};
-use crate::console::layout::{ConsolePage, csrf_field, field};
+use crate::console::layout::{ConsolePage, csrf_field, field, scrolling_table};
 
 /// Path of the console's list of tools.
 const SECTION: &str = "/console/tools";
@@ -46,27 +46,22 @@ pub(super) fn list(
             div { button { "Search" } }
         }
         p { (found.len()) " of " (tools.len()) " tools that you may use." }
-        div .scroll {
-            table {
-                thead {
-                    tr { th { "Tool" } th .wide { "Description" } th { "Effects" } th .number { "Tokens" } }
-                }
-                tbody {
-                    @for spec in found.iter().skip(skipped).take(PAGE_SIZE) {
-                        tr {
-                            td {
-                                a href=(format!("{SECTION}/{}", encode(spec.id.as_str()))) {
-                                    (spec.id.as_str())
-                                }
-                            }
-                            td .wide { (summary(&spec.description)) }
-                            td { (effects(spec)) }
-                            td .number { (tokens(spec)) }
+        (scrolling_table(&html! {
+            th { "Tool" } th .wide { "Description" } th { "Effects" } th .number { "Tokens" }
+        }, &html! {
+            @for spec in found.iter().skip(skipped).take(PAGE_SIZE) {
+                tr {
+                    td {
+                        a href=(format!("{SECTION}/{}", encode(spec.id.as_str()))) {
+                            (spec.id.as_str())
                         }
                     }
+                    td .wide { (summary(&spec.description)) }
+                    td { (effects(spec)) }
+                    td .number { (tokens(spec)) }
                 }
             }
-        }
+        }))
         @if found.len() > next {
             p { a href=(format!("{SECTION}?skip={next}&q={}", encode(&words))) { "More tools" } }
         }

@@ -10,7 +10,7 @@ use toolgate_upstream::UpstreamState;
 use super::{encode, notice};
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
-use crate::console::layout::{ConsolePage, csrf_field, time};
+use crate::console::layout::{ConsolePage, csrf_field, scrolling_table, time};
 use crate::console::reconnections::ReconnectionState;
 use crate::console::upstream_calls::{self, UpstreamFigures, UpstreamReport};
 use crate::console::{Console, changes_digest};
@@ -48,27 +48,20 @@ pub(super) async fn list(
             @if report.upstreams.is_empty() {
                 p { "No upstream is configured." }
             } @else {
-                div .scroll {
-                    table {
-                        thead {
-                            tr {
-                                th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
-                                th .number { "Tools" } (call_headings())
-                                th { "Actions" }
-                            }
-                        }
-                        tbody {
-                            @for one in report.upstreams.iter().take(SHOWN_MAX) {
-                                tr {
-                                    (state_cells(one))
-                                    td .number { (counts.get(&one.name).copied().unwrap_or_default()) }
-                                    (call_cells(&one.calls))
-                                    td { (restart_form(session, &one.name)) }
-                                }
-                            }
+                (scrolling_table(&html! {
+                    th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
+                    th .number { "Tools" } (call_headings())
+                    th { "Actions" }
+                }, &html! {
+                    @for one in report.upstreams.iter().take(SHOWN_MAX) {
+                        tr {
+                            (state_cells(one))
+                            td .number { (counts.get(&one.name).copied().unwrap_or_default()) }
+                            (call_cells(&one.calls))
+                            td { (restart_form(session, &one.name)) }
                         }
                     }
-                }
+                }))
                 @if others > 0 {
                     p {
                         "And " (others) " others, which " code { "toolgate doctor upstreams" }
@@ -90,21 +83,14 @@ pub(super) async fn list(
 /// Returns an HTML table of the first `count` upstreams, for the console's overview.
 pub(super) fn short_table(report: &UpstreamReport, count: usize) -> Markup {
     html! {
-        div .scroll {
-            table {
-                thead {
-                    tr {
-                        th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
-                        (call_headings())
-                    }
-                }
-                tbody {
-                    @for one in report.upstreams.iter().take(count) {
-                        tr { (state_cells(one)) (call_cells(&one.calls)) }
-                    }
-                }
+        (scrolling_table(&html! {
+            th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
+            (call_headings())
+        }, &html! {
+            @for one in report.upstreams.iter().take(count) {
+                tr { (state_cells(one)) (call_cells(&one.calls)) }
             }
-        }
+        }))
         @if report.upstreams.len() > count { p { a href=(SECTION) { "All upstreams" } } }
         (counted_since(report.counted_from))
     }
@@ -196,17 +182,12 @@ pub(super) async fn single(
     let review = (console.sources.review_pins)(name.to_owned(), None).await;
     let content = html! {
         section data-part="state" {
-            div .scroll {
-                table {
-                    thead {
-                        tr {
-                            th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
-                            (call_headings())
-                        }
-                    }
-                    tbody { tr { (state_cells(figures)) (call_cells(&figures.calls)) } }
-                }
-            }
+            (scrolling_table(&html! {
+                th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
+                (call_headings())
+            }, &html! {
+                tr { (state_cells(figures)) (call_cells(&figures.calls)) }
+            }))
             (counted_since(report.counted_from))
         }
         p { a href=(failed_calls(console, name)) { "Failed calls in the last hour" } }
