@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 use toolgate_net::HostRules;
 
 pub use credentials::HostCredential;
@@ -100,7 +101,7 @@ pub struct ProgramNetworkUse {
 /// The proxy through which one run of a program reaches its allowed hosts. Dropping it closes all
 /// its connections.
 pub(crate) struct NetworkForwarder {
-    serving: JoinHandle<()>,
+    _serving: AbortOnDropHandle<()>,
     refused: Arc<RefusedHosts>,
 }
 
@@ -118,19 +119,13 @@ impl NetworkForwarder {
         let listener = TcpListener::from_std(listener)?;
         let refused = Arc::new(RefusedHosts::default());
         let gate = Arc::new(ForwarderGate::new(access.clone(), refused.clone(), inspector));
-        let serving = runtime.spawn(serve(listener, gate));
-        Ok(Self { serving, refused })
+        let serving = AbortOnDropHandle::new(runtime.spawn(serve(listener, gate)));
+        Ok(Self { _serving: serving, refused })
     }
 
     /// Returns the hosts that the forwarder has refused so far.
     pub(crate) fn network_use(&self) -> ProgramNetworkUse {
         ProgramNetworkUse { is_forwarded: true, refused: self.refused.list() }
-    }
-}
-
-impl Drop for NetworkForwarder {
-    fn drop(&mut self) {
-        self.serving.abort();
     }
 }
 

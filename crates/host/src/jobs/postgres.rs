@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
     BoxFuture, Caller, ClientAnswers, ClientQuestions, JobEvent, JobId, JobPage, JobSnapshot,
 };
@@ -42,7 +43,7 @@ pub use credentials::{FleetCredential, FleetCredentialLock, FleetCredentials};
 use failures::FailedDatabaseWrite;
 pub(super) use files::{ContentSharingError, SharedContentStore};
 use known_runs::{ServerJobRuns, SharedRuns};
-use lease::{FleetServerRow, LeaseRenewalTask, ServerLease};
+use lease::{FleetServerRow, ServerLease};
 pub use profile::{FleetServerKind, FleetServerProfile, PostgresStoreSettings, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
 pub use status::{FleetServerStatus, FleetStatus};
@@ -70,7 +71,7 @@ const REMOVE_STEP: usize = 50;
 pub struct PostgresStore {
     pool: SharedPostgresPool,
     lease: Arc<ServerLease>,
-    _renewals: LeaseRenewalTask,
+    _renewals: AbortOnDropHandle<()>,
     changes: StoreChangeChannel,
     runs: SharedRuns,
     /// Time of the last check of all waiting jobs.
@@ -123,7 +124,7 @@ impl PostgresStore {
         };
         let lease = ServerLease::new(server, lease, lost_after);
         lease.renew(&pool).await?;
-        let renewals = LeaseRenewalTask::start(lease.clone(), pool.clone());
+        let renewals = lease::start_renewals(lease.clone(), pool.clone());
         let runs = SharedRuns::default();
         let changes = StoreChangeChannel::start(&pool, &lease.server, runs.clone());
         let waiting_checked = Mutex::new(Instant::now());

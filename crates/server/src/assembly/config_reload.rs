@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::ActivityGuard;
 use toolgate_host::RejectedTool;
 use toolgate_world::folder_signal::FolderChangeSignal;
@@ -65,7 +66,7 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
                 return ActivityGuard::none();
             }
         };
-        ActivityGuard::new(ReloadTaskGuard(tokio::spawn(Arc::new(self).run(watch))))
+        ActivityGuard::new(AbortOnDropHandle::new(tokio::spawn(Arc::new(self).run(watch))))
     }
 
     /// Watches the folders of the settings files. If `known` stamps are given, a file without one
@@ -252,14 +253,5 @@ fn confinement_hint(err: &anyhow::Error) -> &'static str {
              started, so restart it"
         }
         false => "",
-    }
-}
-
-/// Task that reloads changed settings. Dropping this guard aborts the task.
-struct ReloadTaskGuard(tokio::task::JoinHandle<()>);
-
-impl Drop for ReloadTaskGuard {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{
     Caller, ClientQuestions, QuestionKind, QuestionSupport, ToolContext, ToolError, ToolErrorKind,
     ToolFuture,
@@ -46,7 +47,7 @@ struct SuspendedCall {
     since: Instant,
     call: RunningUpstreamCall,
     /// Guard of the timer that drops the call when its waiting time has expired.
-    _expiry: TaskAbortGuard,
+    _expiry: AbortOnDropHandle<()>,
 }
 
 /// The first response to a call to an upstream, with the connection on which the call continues.
@@ -97,15 +98,6 @@ impl<T> AbortOnDropTask<T> {
 }
 
 impl<T> Drop for AbortOnDropTask<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Guard that aborts a task when it is dropped.
-struct TaskAbortGuard(AbortHandle);
-
-impl Drop for TaskAbortGuard {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -164,12 +156,8 @@ impl SuspendedCalls {
         });
         let caller = caller.clone();
         let since = Instant::now();
-        let call = SuspendedCall {
-            caller,
-            since,
-            call: running,
-            _expiry: TaskAbortGuard(timer.abort_handle()),
-        };
+        let call =
+            SuspendedCall { caller, since, call: running, _expiry: AbortOnDropHandle::new(timer) };
         all.insert(name.clone(), call);
         Ok(name)
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value, json};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{ActivityGuard, ServerChange, ToolError};
 use toolgate_dialects::mcp::upstream::SessionModel;
 use toolgate_net::RetryBackoff;
@@ -34,13 +34,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 pub(super) struct ChangeListenRequest {
     wanted: String,
     connection: Weak<UpstreamConnection>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for ChangeListenRequest {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    task: AbortOnDropHandle<()>,
 }
 
 impl Upstream {
@@ -80,7 +74,7 @@ impl Upstream {
         if !self.live_connection().is_some_and(|live| link.ptr_eq(&Arc::downgrade(&live))) {
             return;
         }
-        let task = tokio::spawn(keep_listening(this, link.clone(), params));
+        let task = AbortOnDropHandle::new(tokio::spawn(keep_listening(this, link.clone(), params)));
         *listening = Some(ChangeListenRequest { wanted: key, connection: link, task });
     }
 

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tokio::task::JoinHandle;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
+use tokio_util::task::AbortOnDropHandle;
 use toolgate_postgres::{
     PostgresConnectionPool, PostgresError, PostgresFailure, SharedPostgresPool,
 };
@@ -283,43 +283,36 @@ impl ServerLease {
     }
 }
 
-/// The task that renews this server's lease. Dropping it stops the renewals.
-pub(super) struct LeaseRenewalTask(JoinHandle<()>);
-
-impl LeaseRenewalTask {
-    pub(super) fn start(lease: Arc<ServerLease>, pool: SharedPostgresPool) -> Self {
-        Self(tokio::spawn(async move {
-            let mut was_renewed = true;
-            loop {
-                // After a failure, it tries again sooner.
-                let pause = if was_renewed { lease.length / 4 } else { lease.length / 16 };
-                tokio::time::sleep(pause).await;
-                if lease.has_left.load(Ordering::Acquire) {
-                    return;
-                }
-                let renewed = lease.renew(&pool).await;
-                match &renewed {
-                    Err(err) if was_renewed => {
-                        tracing::warn!(
-                            "{err}; other servers may take over the jobs of this \
-                             server"
-                        );
-                    }
-                    Ok(()) if !was_renewed => {
-                        tracing::info!("{} is available again", pool.display_name());
-                    }
-                    Err(_) | Ok(()) => {}
-                }
-                was_renewed = renewed.is_ok();
+/// Starts the task that renews this server's lease. Dropping the handle stops the renewals.
+pub(super) fn start_renewals(
+    lease: Arc<ServerLease>,
+    pool: SharedPostgresPool,
+) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut was_renewed = true;
+        loop {
+            // After a failure, it tries again sooner.
+            let pause = if was_renewed { lease.length / 4 } else { lease.length / 16 };
+            tokio::time::sleep(pause).await;
+            if lease.has_left.load(Ordering::Acquire) {
+                return;
             }
-        }))
-    }
-}
-
-impl Drop for LeaseRenewalTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+            let renewed = lease.renew(&pool).await;
+            match &renewed {
+                Err(err) if was_renewed => {
+                    tracing::warn!(
+                        "{err}; other servers may take over the jobs of this \
+                         server"
+                    );
+                }
+                Ok(()) if !was_renewed => {
+                    tracing::info!("{} is available again", pool.display_name());
+                }
+                Err(_) | Ok(()) => {}
+            }
+            was_renewed = renewed.is_ok();
+        }
+    }))
 }
 
 /// Returns the id of this boot of the machine. It is empty, and no programs are found, on a system
