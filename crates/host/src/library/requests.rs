@@ -1,6 +1,5 @@
 //! Requests that pass the gate for resources and prompts.
 
-use std::future::ready;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -38,20 +37,16 @@ impl GatedRequest for ResourceReadRequest<'_> {
     type Target = Arc<dyn ResourceSource>;
     type Output = Vec<ResourceContents>;
 
-    fn resolve(
-        &mut self,
-        _gate: &Gate,
-        _call: &ToolCall,
-    ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
-        ready(self.source.clone())
+    async fn resolve(&mut self, _gate: &Gate, _call: &ToolCall) -> Result<Self::Target, CallError> {
+        self.source.clone()
     }
 
-    fn validate(
+    async fn validate(
         &mut self,
         source: &Self::Target,
         _call: &mut ToolCall,
-    ) -> impl Future<Output = Result<Value, CallError>> + Send {
-        ready(Ok(source.policy_input(self.uri)))
+    ) -> Result<Value, CallError> {
+        Ok(source.policy_input(self.uri))
     }
 
     fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> GatedRequestRules<'t> {
@@ -116,14 +111,14 @@ impl GatedRequest for PromptRenderRequest<'_> {
         self.reader.find_prompt(self.name).await
     }
 
-    fn validate(
+    async fn validate(
         &mut self,
         prompt: &Self::Target,
         _call: &mut ToolCall,
-    ) -> impl Future<Output = Result<Value, CallError>> + Send {
+    ) -> Result<Value, CallError> {
         let checked = validate::check_prompt_arguments(prompt.spec(), &self.arguments);
         let input = json!({ "prompt": prompt.spec().name, "arguments": self.arguments });
-        ready(checked.map(|()| input))
+        checked.map(|()| input)
     }
 
     fn rules<'t>(&mut self, gate: &'t Gate, prompt: &'t Self::Target) -> GatedRequestRules<'t> {
@@ -173,20 +168,16 @@ impl GatedRequest for FolderListRequest<'_> {
     type Target = Arc<dyn ResourceSource>;
     type Output = Vec<ResourceSpec>;
 
-    fn resolve(
-        &mut self,
-        _gate: &Gate,
-        _call: &ToolCall,
-    ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
-        ready(Ok(self.source.clone()))
+    async fn resolve(&mut self, _gate: &Gate, _call: &ToolCall) -> Result<Self::Target, CallError> {
+        Ok(self.source.clone())
     }
 
-    fn validate(
+    async fn validate(
         &mut self,
         source: &Self::Target,
         _call: &mut ToolCall,
-    ) -> impl Future<Output = Result<Value, CallError>> + Send {
-        ready(Ok(source.policy_input(self.uri)))
+    ) -> Result<Value, CallError> {
+        Ok(source.policy_input(self.uri))
     }
 
     fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> GatedRequestRules<'t> {
@@ -214,20 +205,16 @@ impl GatedRequest for ResourceWatchRequest<'_> {
     type Target = Arc<dyn ResourceSource>;
     type Output = ActivityGuard;
 
-    fn resolve(
-        &mut self,
-        _gate: &Gate,
-        _call: &ToolCall,
-    ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
-        ready(Ok(self.source.clone()))
+    async fn resolve(&mut self, _gate: &Gate, _call: &ToolCall) -> Result<Self::Target, CallError> {
+        Ok(self.source.clone())
     }
 
-    fn validate(
+    async fn validate(
         &mut self,
         source: &Self::Target,
         _call: &mut ToolCall,
-    ) -> impl Future<Output = Result<Value, CallError>> + Send {
-        ready(Ok(source.policy_input(self.uri)))
+    ) -> Result<Value, CallError> {
+        Ok(source.policy_input(self.uri))
     }
 
     fn rules<'t>(&mut self, _gate: &'t Gate, source: &'t Self::Target) -> GatedRequestRules<'t> {

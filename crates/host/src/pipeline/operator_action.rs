@@ -41,20 +41,16 @@ impl GatedRequest for OperatorAction<'_> {
     type Target = Arc<ToolSpec>;
     type Output = ToolOutput;
 
-    fn resolve(
-        &mut self,
-        _gate: &Gate,
-        _call: &ToolCall,
-    ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
-        ready(Ok(self.spec.clone()))
+    async fn resolve(&mut self, _gate: &Gate, _call: &ToolCall) -> Result<Self::Target, CallError> {
+        Ok(self.spec.clone())
     }
 
-    fn validate(
+    async fn validate(
         &mut self,
         _spec: &Self::Target,
         call: &mut ToolCall,
-    ) -> impl Future<Output = Result<Value, CallError>> + Send {
-        ready(Ok(call.input.take()))
+    ) -> Result<Value, CallError> {
+        Ok(call.input.take())
     }
 
     fn rules<'t>(&mut self, _gate: &'t Gate, spec: &'t Self::Target) -> GatedRequestRules<'t> {
