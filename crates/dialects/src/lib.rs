@@ -38,10 +38,10 @@ pub use instructions::Instructions;
 pub fn all_dialects(facts: &Arc<ServerInfo>) -> Vec<Arc<dyn Dialect>> {
     vec![
         Arc::new(mcp::McpDialect::new(facts.clone())),
-        Arc::new(zyra::ZyraDialect::new(facts.clone())),
-        Arc::new(mira::MiraDialect::new(facts.clone())),
+        Arc::new(zyra::ZyraDialect { facts: facts.clone() }),
+        Arc::new(mira::MiraDialect { facts: facts.clone() }),
         Arc::new(synesthetic::SynestheticDialect),
-        Arc::new(workstation::WorkstationDialect::new(facts.clone())),
+        Arc::new(workstation::WorkstationDialect { facts: facts.clone() }),
         Arc::new(envelope::EnvelopeDialect),
     ]
 }

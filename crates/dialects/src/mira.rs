@@ -41,14 +41,7 @@ const BUSY_MS: u64 = 1000;
 /// The dialect of Mira's clients: JSON-RPC over lines, HTTP and WebSockets, with one method per
 /// tool.
 pub struct MiraDialect {
-    facts: Arc<ServerInfo>,
-}
-
-impl MiraDialect {
-    /// Creates Mira's dialect for the server that `facts` describe.
-    pub fn new(facts: Arc<ServerInfo>) -> Self {
-        Self { facts }
-    }
+    pub(crate) facts: Arc<ServerInfo>,
 }
 
 impl Dialect for MiraDialect {

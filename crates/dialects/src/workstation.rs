@@ -31,14 +31,7 @@ const VERSION: &str = "mcp-protocol-version";
 
 /// The dialect of ancplua's workstation contract: JSON-RPC in lines and over HTTP.
 pub struct WorkstationDialect {
-    facts: Arc<ServerInfo>,
-}
-
-impl WorkstationDialect {
-    /// Creates the workstation dialect for the server that `facts` describe.
-    pub fn new(facts: Arc<ServerInfo>) -> Self {
-        Self { facts }
-    }
+    pub(crate) facts: Arc<ServerInfo>,
 }
 
 /// The endpoint that a path of the workstation dialect names.

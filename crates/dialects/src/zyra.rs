@@ -36,14 +36,7 @@ const POLICY_VIOLATION: u16 = 1008;
 /// The dialect of Zyra's clients: JSON-RPC over HTTP and WebSockets, with paths for jobs and their
 /// progress.
 pub struct ZyraDialect {
-    facts: Arc<ServerInfo>,
-}
-
-impl ZyraDialect {
-    /// Creates Zyra's dialect for the server that `facts` describe.
-    pub fn new(facts: Arc<ServerInfo>) -> Self {
-        Self { facts }
-    }
+    pub(crate) facts: Arc<ServerInfo>,
 }
 
 impl Dialect for ZyraDialect {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -32,16 +32,7 @@ struct ProtectedUpstream {
 struct AuthorizationServer {
     url: String,
     lines: Arc<Mutex<Vec<String>>>,
-    _server: KilledOnDrop,
-}
-
-struct KilledOnDrop(Child);
-
-impl Drop for KilledOnDrop {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    _server: RealServer,
 }
 
 impl AuthorizationServer {
@@ -61,7 +52,7 @@ impl AuthorizationServer {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let sink = lines.clone();
         thread::spawn(move || stderr.for_each(|line| sink.lock().unwrap().push(line)));
-        let server = KilledOnDrop(child);
+        let server = RealServer(child);
         let url = wait_for("it prints its address", || {
             let lines = lines.lock().unwrap();
             let line = lines.iter().find_map(|line| line.strip_prefix("authorization server at "));

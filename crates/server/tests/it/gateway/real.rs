@@ -28,7 +28,7 @@ fn with(settings: &str) -> Workspace {
 }
 
 /// A running server that is killed on drop.
-pub(super) struct RealServer(Child);
+pub(super) struct RealServer(pub(super) Child);
 
 impl RealServer {
     /// Starts `command` and waits for `ready` on its standard error. Returns that line, too.
