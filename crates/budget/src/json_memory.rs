@@ -4,8 +4,9 @@
 //! A list of empty lists takes three bytes for each of them as text, and many times as much as
 //! values. A list of small objects takes some 50 times its text.
 
-use memchr::{memchr, memchr2};
+use memchr::memchr;
 use serde_json::Value;
+use toolgate_contract::skip_json_string;
 
 /// Memory of a value in a list that has grown to up to twice its length, in bytes. A value itself
 /// takes 72 bytes, and the text of a number or string at least 32 more.
@@ -42,7 +43,7 @@ pub fn parsed_json_bytes(message: &[u8], message_bytes_max: usize) -> usize {
             }
         }
         match string.split_first() {
-            Some((_, inside)) => rest = skip_string(inside),
+            Some((_, inside)) => rest = skip_json_string(inside),
             None => return bytes.min(bytes_max),
         }
     }
@@ -83,17 +84,6 @@ pub fn json_value_bytes(value: &Value) -> usize {
         }
     };
     ITEM_BYTES + bytes
-}
-
-/// Returns the part of `text` after the string whose first character is the first byte of `text`.
-fn skip_string(mut text: &[u8]) -> &[u8] {
-    while let Some(at) = memchr2(b'"', b'\\', text) {
-        if text[at] == b'"' {
-            return &text[at + 1..];
-        }
-        text = text.get(at + 2..).unwrap_or_default();
-    }
-    &[]
 }
 
 #[cfg(test)]

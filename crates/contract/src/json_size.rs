@@ -12,14 +12,16 @@ pub fn count_json_values(text: &[u8]) -> usize {
         let (outside, string) = rest.split_at(end);
         count += outside.iter().filter(|byte| matches!(byte, b'[' | b'{' | b',')).count();
         match string.split_first() {
-            Some((_, inside)) => rest = skip_string(inside),
+            Some((_, inside)) => rest = skip_json_string(inside),
             None => return count,
         }
     }
 }
 
-/// Returns the part of `text` after the string whose first character is the first byte of `text`.
-fn skip_string(mut text: &[u8]) -> &[u8] {
+/// Returns the part of the JSON `text` after the string whose first character is the first byte of
+/// `text`.
+#[inline]
+pub fn skip_json_string(mut text: &[u8]) -> &[u8] {
     while let Some(at) = memchr2(b'"', b'\\', text) {
         if text[at] == b'"' {
             return &text[at + 1..];

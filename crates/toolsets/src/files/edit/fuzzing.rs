@@ -120,7 +120,7 @@ fn parse_change(text: &str) -> Option<super::FileEditChange> {
 }
 
 /// Applies a unified diff to `old`, like the `patch` program.
-fn apply_patch(old: &str, diff: &str) -> String {
+pub(super) fn apply_patch(old: &str, diff: &str) -> String {
     let mut lines = old.split_inclusive('\n');
     let mut new = String::new();
     let mut at = 1;

@@ -372,6 +372,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::diff;
+    use super::super::fuzzing::apply_patch;
     use super::*;
 
     /// Texts of few letters and every kind of line ending, so that all cases come up.
@@ -456,7 +457,7 @@ mod tests {
                 let new = apply(file.as_bytes(), &plan);
                 let (diff, cut) = diff::unified_diff(file.as_bytes(), &new, &plan.spans, "f", 1 << 20, &DiskWorkMonitor::default()).unwrap();
                 prop_assert!(!cut);
-                prop_assert_eq!(patched(&file, &diff), String::from_utf8(new).unwrap());
+                prop_assert_eq!(apply_patch(&file, &diff), String::from_utf8(new).unwrap());
             }
         }
 
@@ -465,7 +466,7 @@ mod tests {
             let all = ReplacedSpan { from: 0, to: old.len(), new: new.clone().into_bytes().into(), edit: 0 };
             let (diff, cut) = diff::unified_diff(old.as_bytes(), new.as_bytes(), &[all], "f", 1 << 20, &DiskWorkMonitor::default()).unwrap();
             prop_assert!(!cut);
-            prop_assert_eq!(patched(&old, &diff), new);
+            prop_assert_eq!(apply_patch(&old, &diff), new);
         }
     }
 
@@ -486,39 +487,5 @@ mod tests {
         }
         let longer = PlannedTextChange::Lines { first: 1, end: 1, new: &lines };
         assert!(edited(&lines, &[longer]).unwrap_err().contains("have 2097152 bytes"));
-    }
-
-    /// Applies a unified diff to `old`, like the `patch` program.
-    fn patched(old: &str, diff: &str) -> String {
-        let mut lines = old.split_inclusive('\n');
-        let mut new = String::new();
-        let mut at = 1;
-        let mut hunks = diff.split_inclusive('\n').skip(2).peekable();
-        while let Some(line) = hunks.next() {
-            if let Some(header) = line.strip_prefix("@@ -") {
-                let range = header.split(' ').next().unwrap();
-                let (from, len) = range.split_once(',').unwrap_or((range, "1"));
-                // An empty range names the line before it.
-                let from = from.parse::<usize>().unwrap() + usize::from(len == "0");
-                while at < from {
-                    new += lines.next().unwrap();
-                    at += 1;
-                }
-                continue;
-            }
-            let mut text = &line[1..];
-            if hunks.peek().is_some_and(|next| next.starts_with('\\')) {
-                hunks.next();
-                text = text.strip_suffix('\n').unwrap();
-            }
-            if !line.starts_with('+') {
-                assert_eq!(lines.next(), Some(text));
-                at += 1;
-            }
-            if !line.starts_with('-') {
-                new += text;
-            }
-        }
-        new + &lines.collect::<String>()
     }
 }
