@@ -58,8 +58,7 @@ fn an_index_is_built_before_the_first_server_and_used_by_it() {
     // Without a model there are no vectors to wait for.
     let vectors = index(&workspace, &cache, &["--vectors"]);
     assert_eq!((vectors.code, vectors.out.contains("3 files")), (0, true), "{vectors:?}");
-    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-    let mut client = Client::stdio(launch, MODERN);
+    let mut client = Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
     let all = search(&mut client, serde_json::json!({ "query": "feed gnu", "top_k": 1 }));
     assert_eq!((paths(&all), &all["index"]["files"]), (vec!["b.rs"], &Value::from(3)));
 }
@@ -95,8 +94,7 @@ fn the_command_waits_for_an_index_that_another_server_builds() {
     let workspace = large(1_500);
     let cache = TempDir::new().unwrap();
     let home = TempDir::new().unwrap();
-    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-    let mut client = Client::stdio(launch, MODERN);
+    let mut client = Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
     let signal = |client: &Client, signal: Signal| {
         let ClientTransport::Stdio(server) = &client.wire else { unreachable!() };
         kill_process(Pid::from_raw(server.pid.try_into().unwrap()).unwrap(), signal).unwrap();

@@ -73,6 +73,11 @@ impl Launch {
         self
     }
 
+    /// Stores the server's caches in the folder `cache`, which outlives the server.
+    pub(crate) fn with_cache(self, cache: &TempDir) -> Self {
+        self.env("XDG_CACHE_HOME", cache.path())
+    }
+
     /// Stores the server's state in the folder `state`, which outlives the server.
     pub(crate) fn with_state(self, state: &TempDir) -> Self {
         self.env("XDG_STATE_HOME", state.path())

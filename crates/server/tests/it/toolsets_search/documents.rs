@@ -58,7 +58,7 @@ fn documents_survive_a_restart_and_the_loss_of_the_cache() {
     let workspace = Workspace::new();
     let state = TempDir::new().unwrap();
     let start = |cache: &TempDir| {
-        let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
+        let launch = Launch::over(&workspace).with_cache(cache);
         Client::stdio(launch.with_state(&state), MODERN)
     };
     let cache = TempDir::new().unwrap();

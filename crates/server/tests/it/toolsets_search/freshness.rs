@@ -158,8 +158,7 @@ fn saved_files_are_indexed_without_a_search() {
 fn no_files_are_watched_or_indexed_before_the_first_search() {
     let workspace = Workspace::new();
     let cache = TempDir::new().unwrap();
-    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-    let mut client = Client::stdio(launch, MODERN);
+    let mut client = Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
     structured(&client.call("files_read", json!({ "path": "README.md" })));
     assert_eq!(status(&mut client, "workspace")["state"], "absent");
     let watches =
@@ -178,10 +177,7 @@ fn no_files_are_watched_or_indexed_before_the_first_search() {
 fn an_index_survives_a_killed_server_and_later_changes_are_indexed() {
     let workspace = Workspace::new();
     let cache = TempDir::new().unwrap();
-    let start = || {
-        let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-        Client::stdio(launch, MODERN)
-    };
+    let start = || Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
     for at in 0..30 {
         workspace.put(&format!("src/{at}.rs"), format!("fn zebra_{at}() {{}}\n"));
     }
@@ -204,10 +200,7 @@ fn a_second_server_follows_the_first_and_takes_over_when_it_is_killed() {
     let workspace = Workspace::new();
     let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn zebra() {}\n");
-    let start = || {
-        let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-        Client::stdio(launch, MODERN)
-    };
+    let start = || Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
     let mut one = start();
     let mut other = start();
     let state = |client: &mut Client| search(client, json!({ "query": "zebra" }))["index"].clone();
@@ -247,10 +240,7 @@ fn a_damaged_index_or_one_of_another_version_is_rebuilt_and_reported() {
         for at in 0..20 {
             workspace.put(&format!("{at}.rs"), format!("fn zebra_{at}() {{ run_{at}(); }}\n"));
         }
-        let start = || {
-            let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-            Client::stdio(launch, MODERN)
-        };
+        let start = || Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
         let input = json!({ "query": "zebra", "top_k": 50 });
         let before = {
             let mut client = start();

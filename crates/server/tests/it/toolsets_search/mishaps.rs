@@ -47,7 +47,7 @@ fn a_following_server_reports_complete_once_the_leader_does() {
     let workspace = large(2_000);
     let cache = TempDir::new().unwrap();
     let start = || {
-        let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
+        let launch = Launch::over(&workspace).with_cache(&cache);
         // A search waits half of this time for the index.
         Client::stdio(launch.set("limits_deadline_ms", 400), MODERN)
     };
@@ -75,10 +75,7 @@ fn a_server_that_follows_a_stuck_one_names_it_and_takes_over_when_it_ends() {
     let workspace = Workspace::new();
     let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn zebra() {}\n");
-    let start = || {
-        let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-        Client::stdio(launch, MODERN)
-    };
+    let start = || Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
     let mut leader = start();
     let mut follower = start();
     search(&mut leader, json!({ "query": "zebra" }));
@@ -110,8 +107,7 @@ fn on_a_full_disk_indexed_files_are_found_and_the_problem_is_reported() {
     let workspace = Workspace::new();
     let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn zebra() {}\n");
-    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-    let mut client = Client::stdio(launch, MODERN);
+    let mut client = Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
     search(&mut client, json!({ "query": "zebra" }));
     let full_disk = FullDisk::new(&index(&cache));
     workspace.put("b.rs", "fn okapi() {}\n");
@@ -135,10 +131,8 @@ fn a_failed_change_of_documents_leaves_them_unchanged_after_a_restart_too() {
     let cache = TempDir::new().unwrap();
     let state = TempDir::new().unwrap();
     let workspace = Workspace::new();
-    let start = || {
-        let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-        Client::stdio(launch.with_state(&state), MODERN)
-    };
+    let start =
+        || Client::stdio(Launch::over(&workspace).with_cache(&cache).with_state(&state), MODERN);
     let mut client = start();
     let documents = json!([{ "id": "one", "text": "a quagga" }, { "id": "two", "text": "a gnu" }]);
     let put = json!({ "namespace": "notes", "documents": documents });
@@ -173,10 +167,8 @@ fn a_change_of_documents_interrupted_by_a_kill_is_undone() {
     let cache = TempDir::new().unwrap();
     let state = TempDir::new().unwrap();
     let workspace = Workspace::new();
-    let start = || {
-        let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-        Client::stdio(launch.with_state(&state), MODERN)
-    };
+    let start =
+        || Client::stdio(Launch::over(&workspace).with_cache(&cache).with_state(&state), MODERN);
     let put = |client: &mut Client, id: &str, text: &str| {
         let documents = json!([{ "id": id, "text": text }]);
         let put = json!({ "namespace": "notes", "documents": documents });
@@ -214,7 +206,7 @@ fn calls_succeed_after_the_cache_is_deleted_while_the_server_runs() {
     let cache = TempDir::new().unwrap();
     let state = TempDir::new().unwrap();
     let workspace = Workspace::new().file("a.rs", "fn zebra() {}\n");
-    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
+    let launch = Launch::over(&workspace).with_cache(&cache);
     let mut client = Client::stdio(launch.with_state(&state), MODERN);
     let put = |client: &mut Client, id: &str| {
         let documents = json!([{ "id": id, "text": format!("a quagga called {id}") }]);

@@ -41,7 +41,7 @@ fn a_model_in_a_folder_is_used_once_its_vectors_exist_and_no_search_waits_for_it
         .file("c.md", "# Opening hours\n\nThe gate is open from nine to five.\n");
     let cache = TempDir::new().unwrap();
     let start = || {
-        let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
+        let launch = Launch::over(&workspace).with_cache(&cache);
         let folder = format!("folder={}", minilm().display());
         Client::stdio(launch.set("search_embedder", folder), MODERN)
     };
@@ -80,10 +80,7 @@ fn an_endpoint_finds_passages_without_shared_words_and_words_are_used_when_it_fa
         .file("toolgate.toml", endpoint.settings())
         .file("a.rs", "fn feed_okapi() {\n    leaves();\n}\n")
         .file("b.rs", "fn open_gate() {\n    turn_key();\n}\n");
-    let start = || {
-        let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
-        Client::stdio(launch, MODERN)
-    };
+    let start = || Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
     let mut client = start();
     search(&mut client, json!({ "query": "okapi" }));
     wait_for_vectors(&mut client);
