@@ -190,6 +190,14 @@ impl ToolContext {
         }
     }
 
+    /// Runs `work` until it ends or the call is cancelled.
+    ///
+    /// # Errors
+    /// The call was cancelled.
+    pub async fn unless_canceled<F: Future>(&self, work: F) -> Result<F::Output, ToolError> {
+        self.cancel.run_until_cancelled(work).await.ok_or_else(ToolError::canceled)
+    }
+
     /// Asks the caller one question. `key` names the question within this call. Use the same key in
     /// each run, and ask before you change anything.
     ///

@@ -95,10 +95,7 @@ async fn ask_person(
     question: String,
 ) -> Result<ElicitationAnswer, ToolError> {
     let form = ctx.ask_form(key, question, json!({ "type": "object", "properties": {} }));
-    tokio::select! {
-        answer = form => answer,
-        () = ctx.cancel.cancelled() => Err(ToolError::canceled()),
-    }
+    ctx.unless_canceled(form).await?
 }
 
 fn not_agreed(action: &str, setting: &str) -> ToolError {

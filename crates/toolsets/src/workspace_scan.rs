@@ -109,10 +109,7 @@ where
     /// If the scan fails or the call is canceled.
     pub(crate) async fn scan(self: &Arc<Self>, ctx: &ToolContext) -> Result<Arc<F>, ToolError> {
         // Only one scan runs at a time, so the next one profits from what it remembered.
-        let mut memory = tokio::select! {
-            memory = self.memory.clone().lock_owned() => memory,
-            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
-        };
+        let mut memory = ctx.unless_canceled(self.memory.clone().lock_owned()).await?;
         let this = self.clone();
         let scan = move |root: &Root, watch: &DiskWorkMonitor| {
             let found = (this.scan_fn)(root, &mut memory, watch)?;

@@ -72,10 +72,7 @@ impl Tool for SlowComputeTool {
     type Output = UnstructuredResult;
 
     async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
-        tokio::select! {
-            () = sleep(Duration::from_secs_f64(input.seconds)) => {}
-            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
-        }
+        ctx.unless_canceled(sleep(Duration::from_secs_f64(input.seconds))).await?;
         Ok(UnstructuredResult::text(format!("Computed {} in {} s", input.label, input.seconds)))
     }
 }
@@ -92,10 +89,7 @@ impl Tool for FailingJobTool {
     type Output = UnstructuredResult;
 
     async fn run(&self, ctx: &ToolContext, _input: NoInput) -> Result<Self::Output, ToolError> {
-        tokio::select! {
-            () = sleep(Duration::from_secs(1)) => {}
-            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
-        }
+        ctx.unless_canceled(sleep(Duration::from_secs(1))).await?;
         Err(ToolError::failed("This job always fails"))
     }
 }

@@ -58,10 +58,7 @@ impl AssetBackend {
         };
         let json = serde_json::to_vec(asset)
             .map_err(|err| ToolError::with_cause("the asset cannot be written as JSON", err))?;
-        let response = tokio::select! {
-            response = self.fetch.post(target, json) => response,
-            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
-        };
+        let response = ctx.unless_canceled(self.fetch.post(target, json)).await?;
         Ok(match response {
             Ok(HttpResponse { status: 200..=299, body }) => {
                 AssetBackendAnswer::Stored { id: response_id(&body) }

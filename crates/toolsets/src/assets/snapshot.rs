@@ -248,10 +248,7 @@ impl AssetSnapshot {
             return self.root.run_blocking(ctx, move |_, watch| work(values, watch)).await;
         }
         let watch = DiskWorkMonitor::silent(ctx.cancel.clone());
-        let done = tokio::select! {
-            done = self.large_work.run(move || work(values, &watch)) => done,
-            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
-        };
+        let done = ctx.unless_canceled(self.large_work.run(move || work(values, &watch))).await?;
         done.unwrap_or_else(|refusal| Err(large_work_refusal(refusal)))
     }
 

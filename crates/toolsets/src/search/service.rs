@@ -169,10 +169,7 @@ impl SearchService {
                 index,
                 is_last: left == 0,
             };
-            let found = tokio::select! {
-                found = attempt.run(ctx, &mut query_vector) => found,
-                () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
-            };
+            let found = ctx.unless_canceled(attempt.run(ctx, &mut query_vector)).await?;
             match found {
                 Ok(Some(found)) => return Ok(found),
                 // A file that was to be shown has changed.
@@ -219,10 +216,8 @@ impl SearchService {
             let report = collection.catch_up(ctx, name, until).await?;
             let filter = filter.clone().filter(|_| report.state != IndexState::Absent);
             let Some(filter) = filter else { return Ok((Vec::new(), report)) };
-            let found = tokio::select! {
-                found = collection.engine.find_definitions(query.to_owned(), filter, limit) => found,
-                () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
-            };
+            let finding = collection.engine.find_definitions(query.to_owned(), filter, limit);
+            let found = ctx.unless_canceled(finding).await?;
             let retry = match found {
                 Ok(found) => return Ok((found, report)),
                 Err(err) if left > 0 => collection.rebuild_if_damaged(err).await,

@@ -111,10 +111,9 @@ impl Tool for UpsertDocuments {
             }
             put.push(document);
         }
-        let upserted = tokio::select! {
-            upserted = self.service.upsert(&namespace, put, remove.into_iter().collect()) => upserted?,
-            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
-        };
+        let upserted = ctx
+            .unless_canceled(self.service.upsert(&namespace, put, remove.into_iter().collect()))
+            .await??;
         let UpsertSummary { added, replaced, removed, documents } = upserted;
         Ok(UpsertDocumentsOutput { added, replaced, removed, documents })
     }
