@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Value, json};
 
+use crate::json_size::WrittenByteCounter;
 use crate::{CallError, exact_json};
 
 /// The origin of a call: the data about its request from which its envelope is made.
@@ -293,20 +294,9 @@ pub fn canonical_json(value: &Value) -> String {
 /// Returns the length of the [`canonical_json`] of `value` in bytes. The order of keys does not
 /// affect it.
 pub fn canonical_json_len(value: &Value) -> u64 {
-    struct ByteCountWriter(u64);
-    impl io::Write for ByteCountWriter {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len() as u64;
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = ByteCountWriter(0);
+    let mut count = WrittenByteCounter::default();
     write_ascii(value, &mut count);
-    count.0
+    count.0 as u64
 }
 
 #[cfg(test)]

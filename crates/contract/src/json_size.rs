@@ -1,6 +1,9 @@
-//! Size of a JSON text as values, counted before anything is parsed.
+//! Sizes of JSON: of a text as values, counted before anything is parsed, and of a value as text.
+
+use std::io;
 
 use memchr::{memchr, memchr2};
+use serde_json::Value;
 
 /// Returns a number of values that the JSON `text` does not exceed: the beginnings of its lists and
 /// objects, and the commas in them.
@@ -29,6 +32,29 @@ pub fn skip_json_string(mut text: &[u8]) -> &[u8] {
         text = text.get(at + 2..).unwrap_or_default();
     }
     &[]
+}
+
+/// Returns the length of `value` as compact JSON, in bytes.
+pub fn json_len(value: &Value) -> usize {
+    let mut count = WrittenByteCounter::default();
+    // The counting writer never fails.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
+
+/// A writer that only counts bytes.
+#[derive(Default)]
+pub(crate) struct WrittenByteCounter(pub(crate) usize);
+
+impl io::Write for WrittenByteCounter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_contract::exact_json;
+use toolgate_contract::{exact_json, json_len};
 use toolgate_dialects::mcp::upstream::{McpRevision, SKILLS, SessionModel, TASKS_EXTENSION};
 
 use crate::connection::{LISTING_LIFETIME, UpstreamConnection, UpstreamRequest};
 use crate::definition_texts::remove_hidden_texts;
 use crate::instructions;
-use crate::message::{UpstreamRpcError, json_bytes};
+use crate::message::UpstreamRpcError;
 use crate::transport::UpstreamRequestFailure;
 
 /// Maximum number of items (such as tools) of one kind that an upstream may list.
@@ -156,7 +156,7 @@ impl ListingBudget<'_> {
     /// them.
     fn take(&mut self, all: &mut Vec<Value>, items: Vec<Value>, kind: &str) -> bool {
         for item in items {
-            let Some(left) = self.bytes.checked_sub(json_bytes(&item)) else {
+            let Some(left) = self.bytes.checked_sub(json_len(&item)) else {
                 self.warn_full(all, kind, &format!("its lists have more than {BYTES_MAX} bytes"));
                 return false;
             };
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn items_beyond_the_limit_of_bytes_or_of_their_number_are_left_out() {
         let item = json!({ "name": "x".repeat(91) });
-        assert_eq!(json_bytes(&item), 102);
+        assert_eq!(json_len(&item), 102);
         let mut budget = ListingBudget { name: "up", bytes: 250, ttl_ms: None };
         let mut tools = Vec::new();
         assert!(budget.take(&mut tools, vec![item.clone()], "tools"));

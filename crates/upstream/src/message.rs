@@ -3,7 +3,6 @@
 pub(crate) mod truncated;
 
 use std::fmt;
-use std::io;
 
 use bytes::Bytes;
 use serde::de::{Error, SeqAccess, Visitor};
@@ -224,25 +223,6 @@ pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, UpstreamRpcErr
     };
     let answer = OutgoingAnswerFrame { jsonrpc: "2.0", id, result, error };
     serde_json::to_vec(&answer).unwrap_or_default().into()
-}
-
-/// Returns the length of `value` as JSON, in bytes.
-pub(crate) fn json_bytes(value: &Value) -> usize {
-    struct JsonByteCounter(usize);
-    impl io::Write for JsonByteCounter {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = JsonByteCounter(0);
-    // The counting writer never fails.
-    let _ = serde_json::to_writer(&mut count, value);
-    count.0
 }
 
 #[cfg(test)]

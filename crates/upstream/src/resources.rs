@@ -7,7 +7,7 @@ use toolgate_contract::printable::check_visible;
 use toolgate_contract::{
     ActivityGuard, ChangeFeed, CompletionRequest, CompletionTarget, ResourceContents,
     ResourceSource, ResourceSpec, ResourceTemplate, ToolContext, ToolError, ToolErrorKind,
-    ToolFuture, ToolSpec, UriClaimStrength,
+    ToolFuture, ToolSpec, UriClaimStrength, json_len,
 };
 use toolgate_dialects::mcp::upstream::{
     parse_completion, parse_contents, parse_resource, parse_template,
@@ -15,7 +15,6 @@ use toolgate_dialects::mcp::upstream::{
 
 use crate::definition_texts::remove_hidden_texts;
 use crate::listing::uri_ownership;
-use crate::message::json_bytes;
 use crate::upstream::{Upstream, UpstreamCallRequest};
 
 /// Maximum number of pages of one folder listing.
@@ -55,7 +54,7 @@ impl UpstreamResources {
             params.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor)));
             let request = UpstreamCallRequest::new("resources/directory/read", uri, params);
             let mut page = self.upstream.call(ctx, request).await?;
-            bytes += json_bytes(&page);
+            bytes += json_len(&page);
             let entries = parse_page(&self.upstream.name, &mut page).into_iter();
             all.extend(entries.filter(|it| it.uri.starts_with(&prefix) && !self.is_own(&it.uri)));
             let next = page.get("nextCursor").filter(|it| it.is_string() || it.is_number());

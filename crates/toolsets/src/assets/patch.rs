@@ -4,13 +4,11 @@
 //! path of a patch lies below another of its paths, so its operations can be applied in any order.
 //! Numbers are compared as written: `1` differs from `1.0` and from `true`.
 
-use std::io::{self, Write};
-
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate_budget::json_value_bytes;
-use toolgate_contract::{ToolError, ToolErrorKind};
+use toolgate_contract::{ToolError, ToolErrorKind, json_len};
 
 use super::pointer::push_step;
 use toolgate_world::root::DiskWorkMonitor;
@@ -109,7 +107,7 @@ impl JsonPatchBuilder<'_> {
         path: &str,
         value: Option<Value>,
     ) -> Result<(), ToolError> {
-        let mut value_bytes = PatchByteCounter(0);
+        let mut value_bytes = 0;
         if let Some(value) = &value {
             self.values_bytes = self.values_bytes.saturating_add(json_value_bytes(value));
             if self.values_bytes > VALUES_BYTES_MAX {
@@ -119,10 +117,9 @@ impl JsonPatchBuilder<'_> {
                 );
                 return Err(ToolError::new(ToolErrorKind::TooLarge, message));
             }
-            serde_json::to_writer(&mut value_bytes, value)
-                .map_err(|err| ToolError::with_cause("the patch cannot be written as JSON", err))?;
+            value_bytes = json_len(value);
         }
-        self.bytes += r#"{"op":"replace","path":"","value":},"#.len() + path.len() + value_bytes.0;
+        self.bytes += r#"{"op":"replace","path":"","value":},"#.len() + path.len() + value_bytes;
         if self.bytes > PATCH_BYTES_MAX {
             let message = format!(
                 "the patch has more than {PATCH_BYTES_MAX} bytes; compare the assets in parts, or use \
@@ -139,20 +136,6 @@ impl JsonPatchBuilder<'_> {
             self.watch.check_cancelled()?;
         }
         self.compared += 1;
-        Ok(())
-    }
-}
-
-/// A writer that only counts bytes.
-struct PatchByteCounter(usize);
-
-impl Write for PatchByteCounter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

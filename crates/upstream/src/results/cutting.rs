@@ -7,11 +7,10 @@ use bytes::Bytes;
 use serde_json::Value;
 use toolgate_contract::{
     Caller, ContentBlock, ContentBody, ResourceContents, ResourceData, ResourceSpec, ResultText,
-    ToolContext, ToolError, ToolId, ToolOutput, exact_json, fold_name,
+    ToolContext, ToolError, ToolId, ToolOutput, exact_json, fold_name, json_len,
 };
 
 use super::{ResultStore, StoredData, id_in_uri, piece};
-use crate::message::json_bytes;
 
 /// Number of bytes at the beginning of a text that a cut keeps.
 const HEAD_BYTES: usize = 4 << 10;
@@ -129,7 +128,7 @@ impl TruncationPlan {
     fn for_output(output: &ToolOutput, budget: ResultSizeBudget) -> Option<Self> {
         let most = budget.text_bytes.max(UNCUT_BYTES_MAX);
         let structured = output.structured && !budget.is_schema_promised;
-        let value = if structured { json_bytes(&output.value) } else { 0 };
+        let value = if structured { json_len(&output.value) } else { 0 };
         let blocks = output.content.iter().filter_map(text_of).map(str::len);
         let texts = output.text.body.len() + blocks.sum::<usize>();
         let embedded = output.content.iter().filter_map(embedded_text).map(str::len);
