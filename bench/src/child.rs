@@ -12,14 +12,14 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The longest time that a process may take to stop after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A process with its standard streams.
+/// Child process whose standard streams are pipes.
 pub(crate) struct PipedProcess {
     process: std::process::Child,
     pub(crate) input: Option<ChildStdin>,
     pub(crate) output: Option<ChildStdout>,
 }
 
-/// A process that listens for connections.
+/// Server process that listens for connections.
 pub(crate) struct Server {
     pub(crate) child: PipedProcess,
     /// Address of the server, `127.0.0.1:PORT`.

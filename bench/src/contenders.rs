@@ -14,9 +14,9 @@ use crate::{RunOptions, lines, program, text};
 pub(crate) const OURS: &str = "toolgate";
 pub(crate) const FLOOR: &str = "floor";
 pub(crate) const RMCP: &str = "rmcp";
-/// `@modelcontextprotocol/server-everything`, by the TypeScript SDK.
+/// The npm package `@modelcontextprotocol/server-everything`, an MCP server of the TypeScript SDK.
 const EVERYTHING: &str = "server-everything";
-/// `@modelcontextprotocol/server-filesystem`.
+/// The npm package `@modelcontextprotocol/server-filesystem`, to which toolgate is compared.
 pub(crate) const FILESYSTEM: &str = "server-filesystem";
 pub(crate) const RUST_FILESYSTEM: &str = "rust-mcp-filesystem";
 const MCP: &str = "mcp (Python)";
@@ -30,7 +30,7 @@ pub(crate) struct StdioContender {
 }
 
 impl StdioContender {
-    /// Starts `program` and opens a session.
+    /// Starts the MCP server `program` and opens a session with it.
     pub(crate) fn start(
         name: &'static str,
         program: &Path,
@@ -100,7 +100,7 @@ pub(crate) fn readers(
     run.with_others(all, || filesystems(&workspace, &theirs))
 }
 
-/// Starts the servers that list `folder`.
+/// Starts all servers that can list `folder`.
 pub(crate) fn listers(
     run: &RunOptions,
     folder: &Path,
@@ -165,18 +165,18 @@ pub(crate) fn session_echoes(run: &RunOptions) -> anyhow::Result<Vec<HttpContend
 }
 
 impl HttpContender {
-    /// Starts axum with a canned answer.
+    /// Starts an axum server with a fixed answer, as the lower bound of the latency over HTTP.
     pub(crate) fn floor() -> anyhow::Result<Self> {
         Ok(Self::plain(FLOOR, start_server(&program("floor")?, &["http"])?, "echo"))
     }
 
-    /// A server that is called without a session, in a revision that has sessions.
+    /// Returns a server that is called without a session, in a revision that has sessions.
     fn plain(name: &'static str, server: Server, tool: &str) -> Self {
         let headers = Headers::new(&server.address);
         Self { name, headers, question: echo(tool), server }
     }
 
-    /// A server that is called in the revision that has no sessions.
+    /// Returns a server that is called in the revision that has no sessions.
     pub(crate) fn stateless(name: &'static str, server: Server, tool: &str) -> Self {
         let headers = Headers::stateless(&server.address, tool);
         let question = Question::stateless(tool, &json!({ "text": "hello" }), "hello");
@@ -241,7 +241,7 @@ pub(crate) fn tools(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns the path of a script in `bench/peers`.
+/// Returns the path of a script in the folder `bench/peers`.
 pub(crate) fn script(name: &str) -> anyhow::Result<String> {
     Ok(text(&checkout()?.join("bench/peers").join(name)))
 }

@@ -22,7 +22,7 @@ pub(crate) const UNLIMITED: &str = "[limits]\nrate = []\n";
 /// Number of programs that the floor runs in a round.
 const PROGRAMS: u64 = 100;
 
-/// Measures all rows of this section.
+/// Measures how fast files are read and listed.
 pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let folder = folder()?;
     let path = folder.path();

@@ -37,10 +37,10 @@ effect = "allow"
 effects = ["reads"]
 "#;
 
-/// Settings without rates, rules and records.
+/// Settings of a server without rate limits, policy rules and audit records.
 const BARE_GATE: &str = "[limits]\nrate = []\n[audit]\nto = \"off\"\n";
 
-/// Measures all rows of this section.
+/// Measures the cost of the gate per call.
 pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let programs = run.choose(40, 200);
     Ok(vec![

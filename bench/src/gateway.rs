@@ -18,7 +18,7 @@ use contenders::{
 const CONNECTIONS: u8 = 16;
 const SESSIONS: usize = 1_000;
 
-/// Measures all rows of this section.
+/// Measures calls that a gateway passes on to another server.
 pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let mut rows = pipes(run)?;
     rows.extend(http(run)?);
@@ -90,7 +90,7 @@ fn measure_rate(
     )
 }
 
-/// Loads a gateway over `connections` connections.
+/// Sends calls to a gateway over `connections` connections at once.
 fn load_gateway(
     gateway: &Gateway,
     connections: u8,

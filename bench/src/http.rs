@@ -11,11 +11,11 @@ use tokio::runtime::{Builder, Runtime};
 use crate::question::{Question, excerpt};
 use crate::timer::Timer;
 
-/// The headers of each request to one server.
+/// HTTP headers of each request to one server.
 #[derive(Clone)]
 pub(crate) struct Headers {
     address: String,
-    /// Header lines, each with its line break.
+    /// HTTP header lines, each with its line break.
     lines: String,
 }
 
@@ -65,7 +65,7 @@ impl Headers {
         format!("{head}Accept: text/event-stream\r\n{lines}\r\n").into_bytes()
     }
 
-    /// Returns a request with `body`.
+    /// Returns a POST request with `body`.
     pub(crate) fn post(&self, body: &str) -> Vec<u8> {
         let Self { address, lines } = self;
         format!(
@@ -77,7 +77,7 @@ impl Headers {
     }
 }
 
-/// The connection of one client.
+/// HTTP connection of one benchmark client.
 pub(crate) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -142,7 +142,7 @@ impl Connection {
     }
 }
 
-/// The end of a body.
+/// Way in which the end of an HTTP body is found.
 enum BodyLength {
     Known(usize),
     Chunked,
@@ -167,15 +167,15 @@ fn length_of(head: &[u8]) -> anyhow::Result<BodyLength> {
 /// The times at which requests are sent.
 #[derive(Clone, Copy)]
 pub(crate) enum RequestSchedule {
-    /// Each connection sends the next request after each answer.
+    /// Schedule by which each connection sends the next request as soon as it has an answer.
     Busy,
     /// A number of requests per second over all connections, independent of the answers.
     Rate(f64),
 }
 
-/// The result of a load.
+/// Rate and latencies that a load test measured.
 pub(crate) struct LoadResult {
-    /// Answers per second.
+    /// Answers that the server gave per second.
     pub(crate) rate: f64,
     /// Latencies of the answers since their requests were due, in microseconds, sorted.
     pub(crate) micros: Vec<f64>,

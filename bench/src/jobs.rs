@@ -24,7 +24,7 @@ const WATCHERS: usize = 1_000;
 /// Number of bytes that a job prints, to check that they do not fill the memory.
 const FLOOD_BYTES: &str = "2147483648";
 
-/// Settings with the commands that run as jobs.
+/// Settings that declare the commands which run as jobs.
 const COMMANDS: &str = r#"
 [server]
 connections_max = 4096
@@ -58,7 +58,7 @@ argv = ["-c", "{bytes}", "/dev/zero"]
 bytes = "string!"
 "#;
 
-/// Measures all rows of this section.
+/// Measures how fast jobs start, run and are watched.
 pub(crate) fn measure(options: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("toolgate.toml"), COMMANDS)?;
@@ -264,7 +264,7 @@ fn create_job_folder(
     Ok(entry.path())
 }
 
-/// Fills a store with `count` ended jobs.
+/// Fills a job store with `count` ended jobs.
 async fn fill(folder: &Path, count: u128) -> anyhow::Result<()> {
     let store = std::sync::Arc::new(SqliteStore::open(folder, 0)?);
     let mut writers = Vec::new();
@@ -377,7 +377,7 @@ async fn watch(address: String, id: String) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the milliseconds since `started`.
+/// Returns the milliseconds that have passed since `started`.
 fn millis_since(started: Instant) -> f64 {
     started.elapsed().as_secs_f64() * 1000.0
 }

@@ -10,7 +10,7 @@ use memchr::memchr;
 use crate::child::PipedProcess;
 use crate::question::{Question, response_id};
 
-/// Opens a session.
+/// Opens an MCP session with `child`.
 pub(crate) fn initialize(child: &mut PipedProcess) -> anyhow::Result<()> {
     let hello = concat!(
         r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#,

@@ -57,23 +57,23 @@ const SECTIONS: [(&str, SectionMeasurement); 10] = [
     ("scale", scale::measure),
 ];
 
-/// Measures the rows of a section.
+/// Function that measures the rows of one section of the results page.
 type SectionMeasurement = fn(&RunOptions) -> anyhow::Result<Vec<ResultRow>>;
 
-/// The options of a run.
+/// Command-line options of one benchmark run.
 struct RunOptions {
     /// Measures for a shorter time, with less exact figures.
     quick: bool,
-    /// Leaves the servers of others out.
+    /// True to leave out the servers of other projects.
     alone: bool,
     /// Number of measurements of each figure.
     rounds: usize,
-    /// Duration of each load in a round.
+    /// Duration of each load test in a round.
     time: Duration,
 }
 
 impl RunOptions {
-    /// Returns `quick` in a quick run, or else `whole`.
+    /// Returns `quick` in a quick run, and `whole` in any other run.
     fn choose<T>(&self, quick: T, whole: T) -> T {
         if self.quick { quick } else { whole }
     }

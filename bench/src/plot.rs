@@ -5,9 +5,9 @@ use std::fmt::Write;
 use crate::row::ResultRow;
 
 const WIDTH: f64 = 720.0;
-/// Left end of the scale.
+/// Horizontal position of the left end of a plot's scale.
 const LEFT: f64 = 170.0;
-/// Right end of the scale.
+/// Horizontal position of the right end of a plot's scale.
 const RIGHT: f64 = WIDTH - 90.0;
 const LINE: f64 = 26.0;
 const TOP: f64 = 44.0;

@@ -1,4 +1,4 @@
-//! The requests that all contenders are sent.
+//! Requests that each benchmarked server receives.
 
 use std::io::Write;
 
@@ -15,12 +15,13 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// A call of `tool`. Its answer must contain `answer`.
+    /// Returns a call of `tool`. Its answer must contain `answer`.
     pub(crate) fn call(tool: &str, arguments: &Value, answer: &str) -> Self {
         Self::from_params(&json!({ "name": tool, "arguments": arguments }), answer)
     }
 
-    /// A call of `tool` in 2026-07-28, which needs no session. Its answer must contain `answer`.
+    /// Returns a call of `tool` in 2026-07-28, which needs no session. Its answer must contain
+    /// `answer`.
     pub(crate) fn stateless(tool: &str, arguments: &Value, answer: &str) -> Self {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -34,7 +35,7 @@ impl Question {
         Self::method("tools/call", params, answer)
     }
 
-    /// A request of `method`. Its answer must contain `answer`.
+    /// Returns a request of `method`. Its answer must contain `answer`.
     pub(crate) fn method(method: &str, params: &Value, answer: &str) -> Self {
         let rest = format!(",\"method\":\"{method}\",\"params\":{params}}}");
         Self { rest, answer: answer.to_owned() }

@@ -1,12 +1,12 @@
-//! The rows of the table, and the targets of each.
+//! Rows of the table of results, and the performance goals of each row.
 
 use serde_json::{Value, json};
 
 use crate::contenders::{FLOOR, OURS};
 
-/// One row of the table.
+/// One row of the table of results.
 pub(crate) struct ResultRow {
-    /// The name of the row, which also identifies it in earlier runs.
+    /// Name of the row, which also identifies the row in earlier runs.
     what: &'static str,
     unit: &'static str,
     ours: f64,
@@ -15,17 +15,18 @@ pub(crate) struct ResultRow {
     /// Processor time of each server for a call, in microseconds.
     cpu: Vec<(&'static str, f64)>,
     targets: Vec<Target>,
-    /// Values by count, and their unit.
+    /// Measured values by count, with their unit, for a plot.
     curve: Option<(&'static str, Vec<(f64, f64)>)>,
 }
 
-/// A goal for toolgate's figure.
+/// Performance goal for a figure of toolgate.
 pub(crate) enum Target {
     /// The least ratio of toolgate's figure to the floor's.
     RatioAtLeast(f64),
     /// The least ratio of toolgate's figure to that of the named peer.
     PeerRatioAtLeast(&'static str, f64),
-    /// The largest ratio of toolgate's figure to the floor's.
+    /// Goal: toolgate's figure is at most this multiple of the floor (the figure of a minimal
+    /// server).
     RatioAtMost(f64),
     /// The largest ratio of toolgate's figure to that of the named peer.
     PeerRatioAtMost(&'static str, f64),
@@ -40,14 +41,15 @@ pub(crate) enum Target {
     CpuAtMost(f64),
     /// The largest difference between toolgate's figure and the floor's.
     DifferenceAtMost(f64),
-    /// The largest figure of toolgate.
+    /// Goal: toolgate's figure is at most this number.
     AtMost(f64),
-    /// The least figure of toolgate.
+    /// Goal: toolgate's figure is at least this number.
     AtLeast(f64),
 }
 
 impl ResultRow {
-    /// A row with toolgate's figure. If a space comes before the unit, `unit` starts with it.
+    /// Returns a row with toolgate's figure. If a space comes before the unit, `unit` starts with
+    /// it.
     pub(crate) fn new(what: &'static str, unit: &'static str, ours: f64) -> Self {
         let (peers, cpu, targets) = (Vec::new(), Vec::new(), Vec::new());
         Self { what, unit, ours, floor: None, peers, cpu, targets, curve: None }
@@ -58,7 +60,7 @@ impl ResultRow {
         Self { floor: Some(floor), ..self }
     }
 
-    /// Adds the figures of other servers.
+    /// Adds the figures of other servers to the row.
     pub(crate) fn with_peers(self, peers: Vec<(&'static str, f64)>) -> Self {
         Self { peers, ..self }
     }
@@ -78,7 +80,7 @@ impl ResultRow {
         self.curve.as_ref().map(|(unit, curve)| (*unit, &curve[..]))
     }
 
-    /// Adds a target.
+    /// Adds a performance goal to the row.
     pub(crate) fn with_target(mut self, target: Target) -> Self {
         self.targets.push(target);
         self
@@ -118,7 +120,7 @@ impl ResultRow {
         }
     }
 
-    /// Formats `value` with its unit. Values below 100 have one decimal.
+    /// Formats `value` with its unit. Values below 100 have one decimal place.
     pub(crate) fn number(&self, value: f64) -> String {
         let unit = self.unit;
         if value < 100.0 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
@@ -156,7 +158,7 @@ impl ResultRow {
         }
     }
 
-    /// Describes `target` for the table.
+    /// Describes the performance goal `target` for the table of results.
     fn describe(&self, target: &Target) -> String {
         let unit = self.unit;
         match target {
@@ -176,7 +178,7 @@ impl ResultRow {
         }
     }
 
-    /// Returns the row in Markdown.
+    /// Returns the row as a line of a Markdown table.
     fn line(&self) -> String {
         let none = || "–".to_owned();
         let floor = self.floor.map_or_else(none, |floor| self.number(floor));

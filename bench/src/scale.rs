@@ -25,7 +25,7 @@ const CONNECTIONS: u8 = 16;
 /// Settings that allow many connections and streams.
 const BOUNDS: &str = "[server]\nconnections_max = 16384\n";
 
-/// Measures all rows of this section.
+/// Measures memory and latency by the number of tools, sessions, streams and calls in flight.
 pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     // Each stream takes a file descriptor in this process and in the server.
     let mut limit = getrlimit(Resource::Nofile);
@@ -38,7 +38,7 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     Ok(rows)
 }
 
-/// A server and its workspace.
+/// Server process with the workspace that it serves.
 struct ServerWithWorkspace {
     folder: tempfile::TempDir,
     server: Server,

@@ -18,7 +18,7 @@ use crate::{RunOptions, median};
 use conversation::Conversation;
 use corpus::Corpus;
 
-/// The queries of the index.
+/// Search queries whose latency is measured.
 const QUERIES: [&str; 12] = [
     "parse a header",
     "encode base64",
@@ -43,7 +43,7 @@ const PATTERNS: [(&str, &str, bool); 5] = [
     ("search_text, regex, common (floor: ripgrep)", r"impl<[^>]+> \w+ for", true),
 ];
 
-/// Measures all rows of this section.
+/// Measures how long indexing and searches take.
 pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let folder = tempfile::tempdir()?;
     let sources = corpus::sources()?;
@@ -53,7 +53,8 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     Ok(rows)
 }
 
-/// Measures `search_text` and ripgrep in turn over the same files. Both count all matching lines.
+/// Measures `search_text` and ripgrep alternately over the same files. Both count all matching
+/// lines.
 fn text(
     at: &Path,
     sources: &[PathBuf],

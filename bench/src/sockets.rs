@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use crate::http::runtime;
 use crate::question::{Question, response_id};
 
-/// The client's end of a WebSocket.
+/// Client end of a WebSocket.
 pub(crate) struct Socket {
     stream: TcpStream,
     buffer: Vec<u8>,

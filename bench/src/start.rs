@@ -11,7 +11,7 @@ use crate::question::Question;
 use crate::row::{ResultRow, Target};
 use crate::{RunOptions, lines, median, program, text};
 
-/// Measures all rows of this section.
+/// Measures how long a server takes to start.
 pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let folder = folder()?;
     let mut rows = vec![measure_cold_start(run, folder.path())?];

@@ -5,7 +5,7 @@ use crate::contenders::{RMCP, echoes};
 use crate::row::{ResultRow, Target};
 use crate::{RunOptions, lines};
 
-/// Measures all rows of this section.
+/// Measures calls over standard input and output.
 pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let mut echoes = echoes(run)?;
     let mut row = |what, depth, floor, rmcp| {

@@ -25,7 +25,7 @@ const TOPICS: usize = 200;
 /// Number of directions that the topics and the vectors consist of.
 const DIRECTIONS: usize = 64;
 
-/// Measures all rows of this section.
+/// Measures how long searches among vectors take.
 pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     eprintln!("measuring: the nearest of 100,000 vectors");
     let folder = tempfile::tempdir()?;

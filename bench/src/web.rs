@@ -16,7 +16,7 @@ const CONNECTIONS: u8 = 16;
 /// Calls per second at which latencies are compared. All servers can answer more.
 const STEADY_RATE: f64 = 5_000.0;
 
-/// Measures all rows of this section.
+/// Measures calls over HTTP and WebSockets.
 pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let mut all = stateless_echoes(run)?;
     let stateless = measure_rates(run, "echo, HTTP, 16 connections, stateless", &mut all)?
@@ -47,7 +47,7 @@ fn measure_rates(
     )
 }
 
-/// Loads a server over all connections.
+/// Sends calls to a server over all connections at once.
 fn load_server(
     server: &HttpContender,
     schedule: RequestSchedule,

@@ -23,19 +23,19 @@ use toolgate_host::{
     GateSettings, Host, IncomingRequest, PolicyEffect, PolicyRule, ToolPolicy,
 };
 
-/// The request that is measured.
+/// Request that the benchmark of the gate sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateCase {
-    /// A call in a session of 2025-11-25.
+    /// Call of a tool in a session of the MCP revision 2025-11-25.
     Call,
-    /// A call of 2026-07-28, without a session.
+    /// Call of a tool in the stateless MCP revision 2026-07-28.
     Stateless,
-    /// The list of fifty tools.
+    /// Request for a list of fifty tools.
     List,
 }
 
 impl GateCase {
-    /// All cases.
+    /// All requests that the benchmark of the gate sends.
     pub const ALL: [Self; 3] = [Self::Call, Self::Stateless, Self::List];
 
     /// Returns the name on the command line and in the recorded counts.
@@ -132,7 +132,7 @@ impl GateBench {
     }
 }
 
-/// Returns its input text.
+/// Tool for benchmarks that returns its input text.
 struct Echo;
 
 #[derive(Deserialize, JsonSchema)]

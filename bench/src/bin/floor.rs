@@ -27,9 +27,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
-/// Bytes of an answer between its id and its text.
+/// Bytes of an answer between the request id and the text of the result.
 const BEFORE_TEXT: &[u8] = b",\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"";
-/// Bytes of an answer after its text.
+/// Bytes of an answer after the text of the result.
 const AFTER_TEXT: &[u8] = b"\"}],\"isError\":false}}\n";
 
 fn main() -> anyhow::Result<()> {
@@ -66,6 +66,7 @@ fn mcp() -> anyhow::Result<()> {
 /// Returns the answer of an MCP server with the tool `echo` to `request`. Returns `None` for a
 /// notification.
 fn mcp_answer(request: &[u8]) -> Option<String> {
+    /// Members of a JSON-RPC request that the minimal server reads.
     #[derive(Deserialize)]
     struct Request<'a> {
         #[serde(borrow)]

@@ -1,4 +1,4 @@
-//! The measured gateways, each with an upstream of its own.
+//! MCP gateways that are measured, each with an upstream of its own.
 
 use std::fs;
 use std::net::TcpListener;
@@ -20,7 +20,7 @@ const SUPERGATEWAY: &str = "supergateway";
 const NPM: &str = "mcp-proxy (npm)";
 const PYPI: &str = "mcp-proxy (PyPI)";
 const CONTEXTFORGE: &str = "ContextForge";
-/// The gateways that are measured with an upstream over pipes.
+/// MCP gateways that are measured with an upstream over pipes.
 pub(super) const PIPED_PEERS: [&str; 4] = [SUPERGATEWAY, NPM, PYPI, FASTMCP];
 
 /// The longest time until a gateway is ready. ContextForge creates a database first.
@@ -93,7 +93,7 @@ impl Gateway {
     }
 }
 
-/// Starts the upstream over HTTP.
+/// Starts the upstream server of the gateway benchmark over HTTP.
 fn start_upstream_http() -> anyhow::Result<Server> {
     start_server(&program("floor")?, &["mcp-http"])
 }

@@ -11,7 +11,7 @@ use crate::child::PipedProcess;
 use crate::files::UNLIMITED;
 use crate::{lines, program, text};
 
-/// A session over standard streams.
+/// MCP session with a server over its standard streams.
 pub(super) struct Conversation {
     pub(super) child: PipedProcess,
     output: BufReader<ChildStdout>,

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-/// The extensions of the files to copy.
+/// File name extensions of the files to copy into the corpus.
 const EXTENSIONS: [&str; 6] = ["rs", "md", "toml", "c", "h", "py"];
 /// Largest size of a file to copy. Most larger files are generated.
 const BYTES_MAX: u64 = 256 << 10;

@@ -10,7 +10,7 @@ use toolgate_world::ProcessRunner;
 
 use super::corpus;
 
-/// The number of measurements, of which the shortest counts.
+/// Number of measurements, of which the shortest counts.
 const ROUNDS: usize = 3;
 
 /// A file of the corpus: its path and its text.

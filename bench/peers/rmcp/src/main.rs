@@ -13,6 +13,7 @@ use rmcp::{ServerHandler, ServiceExt, tool, tool_handler, tool_router};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+/// MCP server of the Rust SDK with one tool, which returns its input text.
 #[derive(Clone)]
 struct Echo {
     tool_router: ToolRouter<Self>,
