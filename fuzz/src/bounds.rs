@@ -29,11 +29,11 @@ fn cpu_time() -> Duration {
     Duration::try_from(now).expect("time is not negative")
 }
 
-/// Number of allocated bytes.
+/// Number of bytes that are allocated now.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 /// Largest number of allocated bytes.
 static ALLOCATED_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Set once the limit was exceeded.
+/// Flag that is set once the limit was exceeded.
 static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// The system's allocator, with a counter. libFuzzer only checks once a second, for the whole
@@ -55,7 +55,7 @@ fn count_allocation(bytes: usize) {
     }
 }
 
-/// Counts released bytes.
+/// Subtracts released bytes from the count.
 fn count_release(bytes: usize) {
     ALLOCATED.fetch_sub(bytes, Ordering::Relaxed);
 }

@@ -10,9 +10,10 @@ use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
 
+/// Fuzz target: a function that takes one input and panics if it finds a bug.
 type Target = fn(&[u8]);
 
-/// The targets of each crate.
+/// Fuzz targets of each crate.
 const TARGETS: [&[(&str, Target)]; 8] = [
     toolgate::fuzzing::TARGETS,
     toolgate_chunks::fuzzing::TARGETS,
