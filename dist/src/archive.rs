@@ -15,25 +15,26 @@ pub(crate) struct FileTree {
     nodes: BTreeMap<String, TreeNode>,
 }
 
-/// One file, folder or link.
+/// File or folder in an archive.
 struct TreeNode {
     mode: u32,
-    /// User and group.
+    /// Number of the user and the group that own the entry.
     owner: u64,
     content: NodeContent,
 }
 
+/// Content of an archive entry: a file or a folder.
 enum NodeContent {
     File(Vec<u8>),
     Folder,
 }
 
-/// The beginning of the paths in a tar archive.
+/// Beginning of the paths in a tar archive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathStyle {
-    /// `usr/bin/toolgate`
+    /// Paths such as `usr/bin/toolgate`.
     Plain,
-    /// `./usr/bin/toolgate`, with an entry for the root, as in Debian packages.
+    /// Paths such as `./usr/bin/toolgate`, with an entry for the root, as in Debian packages.
     Dotted,
 }
 

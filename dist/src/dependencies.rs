@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::read;
 
-/// A crate, as `name version`.
+/// Name and version of a crate, as `name version`.
 type CrateId = String;
 
 /// The crates that are compiled into the binary, without programs that only run during the build.
@@ -20,16 +20,16 @@ pub(crate) struct Dependencies {
     root: CrateId,
 }
 
-/// One crate of the binary.
+/// Crate that is linked into the binary.
 #[derive(Default)]
 struct LinkedCrate {
     name: String,
     version: String,
-    /// SPDX expression.
+    /// License of the crate as an SPDX expression.
     license: String,
     /// SHA-256 of the crate's archive. A crate of this workspace has none.
     checksum: Option<String>,
-    /// Folder with the source.
+    /// Folder with the source of the crate.
     folder: PathBuf,
     needs: BTreeSet<CrateId>,
 }

@@ -17,9 +17,9 @@ pub(crate) struct GlibcVersion {
 
 /// Requirements of a binary on the system that runs it.
 pub(crate) struct BinaryNeeds {
-    /// Path of the program that loads the libraries.
+    /// Path of the program that loads the shared libraries.
     pub(crate) loader: PathBuf,
-    /// File names of the libraries.
+    /// File names of the shared libraries that the binary needs.
     pub(crate) libraries: Vec<String>,
     /// Newest version of glibc whose symbols the binary uses.
     pub(crate) glibc: GlibcVersion,

@@ -8,13 +8,13 @@ use crate::archive::{CompressionLevel, FileTree, PathStyle, gzip};
 use crate::read;
 use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION, sha256_hex};
 
-/// User and group of the server in the image.
+/// Number of the user and group of the server in the image.
 const USER: u64 = 65532;
 
 /// The file in which systems keep the certificates of public authorities.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
-/// A blob of the image.
+/// Blob of the OCI image, with its digest.
 struct ImageBlob {
     media_type: &'static str,
     digest: String,

@@ -1,6 +1,6 @@
-//! npm packages: `toolgate-server` with a launcher, and one package for each platform with the
-//! binary. npm installs the package of the platform that it runs on, so nothing is downloaded
-//! later.
+//! Writes the npm packages: `toolgate-server` with a launcher, and one package for each platform
+//! with the binary. npm installs the package of the platform that it runs on, so nothing is
+//! downloaded later.
 
 use serde_json::{Map, Value, json};
 

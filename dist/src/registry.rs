@@ -1,4 +1,4 @@
-//! Index of a folder of packages: `server.json` for the MCP registry, and `SHA256SUMS`.
+//! Writes the index of a folder of packages: `server.json` for the MCP registry, and `SHA256SUMS`.
 
 use std::fs;
 use std::path::Path;

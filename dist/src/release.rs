@@ -1,4 +1,4 @@
-//! Everything that the packages of one release have in common.
+//! Data that the packages of one release have in common.
 
 use std::path::{Path, PathBuf, absolute};
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::{PackArgs, read, registry};
 /// Version of toolgate, and of every package.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// One sentence about toolgate, of at most 100 characters, as the MCP registry demands.
+/// Summary of toolgate in one sentence of at most 100 characters, as the MCP registry demands.
 pub(crate) const SUMMARY: &str =
     "Tools for one folder, and a gateway to other MCP servers: sandbox, policy, limits, audit log.";
 
@@ -27,14 +27,14 @@ pub(crate) struct PlatformRelease {
     pub(crate) target: Target,
     pub(crate) binary: Vec<u8>,
     pub(crate) needs: BinaryNeeds,
-    /// Time of every file, in seconds since 1970.
+    /// Modification time of every packed file, in seconds since 1970.
     pub(crate) epoch: u64,
     pub(crate) level: CompressionLevel,
     /// Name of the server in the MCP registry.
     pub(crate) server_name: String,
-    /// Address of the source.
+    /// Address of the source repository.
     pub(crate) source_url: String,
-    /// Folder with the C library for the image.
+    /// Folder with the C library for the OCI image.
     pub(crate) sysroot: PathBuf,
     pub(crate) completions: Completions,
     pub(crate) license: Vec<u8>,
@@ -44,7 +44,7 @@ pub(crate) struct PlatformRelease {
     dependencies: Dependencies,
 }
 
-/// Completion scripts of the shells.
+/// Completion scripts of the supported shells.
 pub(crate) struct Completions {
     pub(crate) bash: Vec<u8>,
     pub(crate) zsh: Vec<u8>,

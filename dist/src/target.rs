@@ -2,10 +2,10 @@
 
 use anyhow::Context;
 
-/// A platform that toolgate is packed for.
+/// Platform for which toolgate is packed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
-    /// Name in Rust.
+    /// Name of the platform in Rust.
     pub(crate) triple: &'static str,
     /// Name of the processor in wheels.
     pub(crate) machine: &'static str,
@@ -17,7 +17,8 @@ pub(crate) struct Target {
     pub(crate) elf_machine: u16,
 }
 
-/// Every platform. The launcher of the npm packages names the same ones.
+/// Platforms for which toolgate is packed. The launcher of the npm packages names the same
+/// platforms.
 pub(crate) const TARGETS: [Target; 2] = [
     Target {
         triple: "x86_64-unknown-linux-gnu",

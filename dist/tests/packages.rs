@@ -1,5 +1,5 @@
-//! Installs each package offline, as people do, and calls `files_read`. `cargo xtask setup`
-//! installs the bare Debian that the Debian package goes into.
+//! Tests that install each package offline, as people do, and call `files_read`. `cargo xtask
+//! setup` installs the bare Debian that the Debian package goes into.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
