@@ -1,4 +1,4 @@
-//! The baselines of our search. They run in the same run over the same functions.
+//! Baselines of toolgate's search. They run in the same run over the same functions.
 
 pub mod bm25;
 pub mod dense;

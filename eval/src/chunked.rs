@@ -11,7 +11,7 @@ use crate::set::{CodeUnit, Package, PackageLanguage};
 /// Number of candidates of each kind, as in the tools.
 const LIMIT: usize = 150;
 
-/// A file and its chunks.
+/// File with the chunks of its text.
 pub(crate) struct ChunkedFile {
     pub(crate) path: String,
     pub(crate) text: String,
@@ -25,7 +25,7 @@ impl ChunkedFile {
     }
 }
 
-/// An index of files.
+/// Index of files for the evaluation.
 pub(crate) struct FileIndex {
     snapshot: IndexSnapshot,
     pub(crate) statistics: IndexStatistics,

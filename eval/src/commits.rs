@@ -30,7 +30,7 @@ const RECENT: usize = 400;
 const FILES_MAX: usize = 5;
 /// Largest size of a file, as in the tools.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Number of results that count.
+/// Number of results in which a right answer counts.
 const TOP: usize = 10;
 
 /// The repositories of the fresh packages.
@@ -66,7 +66,7 @@ struct CommitQuestion {
     files: BTreeSet<String>,
 }
 
-/// Sums over the questions of a method.
+/// Sums of the recall of files over the questions of a method.
 #[derive(Debug, Clone, Copy, Default)]
 struct FileRecall {
     recall: f64,

@@ -19,21 +19,21 @@ const SYMBOLS: usize = 20;
 /// Number of files of one package that are looked for by name.
 const FILES: usize = 40;
 
-/// The stages of the tools without a downloaded model.
+/// Stages that the search tools use without a downloaded model.
 const TOOLS: SearchStages = SearchStages { words: true, statics: true, model: false, rerank: true };
 
 const BASELINE: &str = "BM25 with symbol and path";
 
-/// The spelling of a symbol in a query.
+/// Spelling of a symbol in a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SymbolSpelling {
-    /// The unchanged name.
+    /// Unchanged name of the symbol.
     Exact,
-    /// The words of the name, separated by spaces.
+    /// Words of the name, separated by spaces.
     Split,
-    /// The name with two letters swapped.
+    /// Name with two letters swapped.
     Misspelt,
-    /// The name after that of its type or module.
+    /// Name after the name of its type or module.
     Qualified,
 }
 

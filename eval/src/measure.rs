@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use crate::set::{OVERLAP_LOW, PackageLanguage};
 use crate::train::random::SplitMix64;
 
-/// The last rank that counts as found.
+/// Last rank at which an answer counts as found.
 const RANK_MAX: usize = 10;
 
-/// A question, without its text.
+/// Question of the evaluation, without its text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Question {
     /// Index of the package that the question is about.
@@ -73,7 +73,7 @@ pub struct SearchMethod {
 }
 
 impl SearchMethod {
-    /// A method without ranks.
+    /// Creates a method that has no ranks yet.
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), ranks: Vec::new() }
     }

@@ -21,7 +21,7 @@ const LIMIT: usize = 150;
 /// Number of answers that are checked for the right one.
 const TOP: usize = 10;
 
-/// The stages of search that take part.
+/// Stages of the search that take part in the evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchStages {
     pub words: bool,
@@ -30,7 +30,7 @@ pub struct SearchStages {
     pub rerank: bool,
 }
 
-/// The functions of a package in our index.
+/// Functions of a package in toolgate's own index.
 pub struct IndexedPackage {
     snapshot: IndexSnapshot,
     averages: IndexStatistics,

@@ -16,10 +16,10 @@ use crate::set::{Split, load};
 use crate::sources;
 use crate::summary::{ComparedMethods, SummaryTable};
 
-/// Number of results that count.
+/// Number of results in which a right answer counts.
 const TOP: usize = 10;
 
-/// The methods, in the order of the table.
+/// Names of the search methods, in the order of the table.
 const METHODS: [&str; 4] = [
     "BM25 with symbol and path",
     "ours, by passage",

@@ -10,10 +10,10 @@ use crate::measure::{Question, SearchMethod, table};
 use crate::ours::IndexedPackage;
 use crate::set::{Package, Split, load};
 
-/// A variant of the rules, with a name for tables.
+/// Variant of the ranking rules, with a name for tables.
 type RuleVariant = (String, RankingRules);
 
-/// Measurements of each variant.
+/// Names of the measurements of each variant.
 const TASKS: [&str; 4] = [
     "docstring → function",
     "docstring → file",
@@ -66,7 +66,7 @@ fn task_queries(package: &Package, queries: usize) -> Vec<(usize, String, f32, u
     all
 }
 
-/// Selects one weight of ranking rules.
+/// Function that selects one weight of the ranking rules.
 type WeightOf = fn(&mut RankingRules) -> &mut f32;
 
 /// Returns the rules of the tools, and variants that differ in one weight.

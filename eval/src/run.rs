@@ -12,7 +12,7 @@ use crate::set::{EIGHT, NINE, Package, PackageLanguage, QUERIES_MAX, Split, load
 use crate::summary::{ComparedMethods, SummaryTable};
 use crate::vectors::Vectors;
 
-/// The options of a run.
+/// Options of one evaluation run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunSettings {
     pub split: Split,

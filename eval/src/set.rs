@@ -23,11 +23,11 @@ pub enum Split {
     /// may be changed after a look at it. Otherwise its packages move to `tune`, and a new draw
     /// replaces them.
     Fresh,
-    /// Measured and reported. Nothing is tuned on it.
+    /// Package that is measured and reported. Nothing is tuned on it.
     Report,
-    /// Used to choose rules and weights.
+    /// Package by which rules and weights are chosen.
     Tune,
-    /// Used to train word vectors.
+    /// Package on which word vectors are trained.
     Train,
 }
 
@@ -81,7 +81,7 @@ impl PackageLanguage {
     }
 }
 
-/// One package of the set.
+/// Package of the evaluation set, with its functions and queries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Package {
     pub name: String,
@@ -95,7 +95,7 @@ pub struct Package {
     pub pairs: Vec<Query>,
 }
 
-/// A function or method.
+/// Function or method of a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeUnit {
     pub name: String,
@@ -109,11 +109,11 @@ pub struct CodeUnit {
     pub body: String,
 }
 
-/// A sentence that asks for a function.
+/// Sentence that asks for a function.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
     pub text: String,
-    /// Index of the function that answers it.
+    /// Index of the function that answers the query.
     pub unit: usize,
     /// Share of the words of the function's name that the sentence contains, 0 to 1.
     pub overlap: f32,

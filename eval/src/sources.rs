@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::set::{PackageLanguage, Split};
 
-/// An entry of the list of packages.
+/// Entry of the list of packages to download.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PackageSource {
@@ -38,7 +38,7 @@ pub enum PackageKind {
     NodeDeb,
     /// A package of Debian with sources of Go.
     GoDeb,
-    /// A package of Debian with sources of Ruby.
+    /// Package of Debian that contains Ruby sources.
     RubyDeb,
 }
 

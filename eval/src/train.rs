@@ -24,7 +24,7 @@ const WORDS_MAX: usize = 28_000;
 /// Words in fewer functions are left out of the table.
 const UNITS_MIN: u32 = 4;
 
-/// The words of the table.
+/// Words of the table of word vectors.
 struct Vocabulary {
     numbers: HashMap<String, u32>,
     words: Vec<String>,
@@ -196,7 +196,7 @@ fn build_pairs(
     pairs
 }
 
-/// A package that is not trained on, to measure quality.
+/// Package that is left out of the training, to measure quality.
 struct HeldOutPackage {
     units: Vec<[WeightedWords; PARTS]>,
     queries: Vec<(WeightedWords, usize, f32)>,

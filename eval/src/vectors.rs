@@ -12,7 +12,7 @@ use toolgate_embed::EmbeddingModel;
 
 use crate::sources;
 
-/// The hash of a text.
+/// Hash of a text, by which its vector is stored.
 type TextHash = [u8; 16];
 
 /// Number of texts that are embedded before their vectors are stored.

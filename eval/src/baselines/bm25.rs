@@ -11,10 +11,10 @@ use super::{QuestionScores, STOP_WORDS};
 use crate::set::questions::identifier_parts;
 use crate::set::{CodeUnit, Package};
 
-/// The way in which text is split into words.
+/// Way in which text is split into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WordSplitting {
-    /// `\w+` of the whole text, in lower case.
+    /// Words that match `\w+` in the whole text, in lower case.
     Plain,
     /// Identifiers are split, words are stemmed, and stop words are left out. The name counts three
     /// times, the path once.

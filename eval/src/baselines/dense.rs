@@ -1,4 +1,4 @@
-//! A sentence model alone, over the unchanged code.
+//! Ranks by a sentence model alone, over the unchanged code.
 
 use super::QuestionScores;
 use crate::set::Package;

@@ -31,7 +31,7 @@ pub(super) fn read(path: &Path) -> Option<Vec<Package>> {
     rest.is_empty().then_some(packages)
 }
 
-/// Stores a set.
+/// Stores the evaluation set `packages` at `path`.
 pub(super) fn write(path: &Path, packages: &[Package]) -> anyhow::Result<()> {
     let mut bytes = Vec::new();
     put_number(&mut bytes, packages.len())?;

@@ -11,7 +11,7 @@ use tree_sitter::{Node, Parser, Tree};
 
 use super::{CodeUnit, PackageLanguage};
 
-/// A function and the text of its doc comment.
+/// Function with the text of its doc comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     pub unit: CodeUnit,

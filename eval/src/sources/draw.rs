@@ -11,7 +11,7 @@ use super::archives::{self, file_sha256, file_with_extension};
 use super::{PackageKind, PackageSource, add_wheel_options, checkout, create_empty, run};
 use crate::set::{QuestionCounts, count_questions};
 
-/// The list of drawn packages.
+/// Path of the list of packages that were drawn at random.
 pub const FRESH_FILE: &str = "tests/search-eval/fresh.toml";
 /// The packages from which is drawn: a kind and a name in each line.
 const POOL_FILE: &str = "tests/search-eval/pool.txt";
@@ -25,7 +25,7 @@ const QUESTIONS_MIN: usize = 20;
 /// their functions.
 const FETCHED_MAX: usize = 60;
 
-/// The kinds of packages, one for each language.
+/// Kinds of packages, one for each language.
 const KINDS: [(PackageKind, &str); 5] = [
     (PackageKind::RustDeb, "rust-deb"),
     (PackageKind::Wheel, "wheel"),

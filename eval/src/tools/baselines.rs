@@ -1,4 +1,4 @@
-//! The baselines of tool search, over the same tools in the same run.
+//! Baselines of tool search, over the same tools in the same run.
 
 use std::collections::{HashMap, HashSet};
 
@@ -120,7 +120,7 @@ fn plain_words(text: &str) -> Vec<String> {
 const K1: f32 = 1.5;
 const B: f32 = 0.75;
 
-/// A plain BM25 index.
+/// BM25 index of tools by their words, as a baseline.
 struct Bm25 {
     occurrences: HashMap<String, Vec<(usize, f32)>>,
     lengths: Vec<f32>,

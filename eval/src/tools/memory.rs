@@ -1,4 +1,4 @@
-//! The gain from questions that led to a call.
+//! Measures the gain from remembering questions that led to a call.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! toolgate's tool search, called as the server calls it.
+//! Ranks by toolgate's tool search, called as the server calls it.
 
 use toolgate_tool_search::{Question, RememberedQuestions, ToolIndex, VisibleTools, rank};
 
@@ -13,7 +13,7 @@ pub struct IndexedTools {
 }
 
 impl IndexedTools {
-    /// Indexes `tools`.
+    /// Indexes the tools `tools`, all of which are visible.
     pub fn new(tools: &[CatalogTool]) -> Self {
         let index = ToolIndex::new(tools.iter().map(|it| (it.id.as_str(), document(it))));
         let view = index.view(|_| true);
@@ -36,7 +36,7 @@ impl IndexedTools {
         ranked.into_iter().take(RESULTS).map(|it| it.at).collect()
     }
 
-    /// Returns the ranker by words.
+    /// Returns the ranker that compares words only.
     pub fn by_words(&self) -> ToolRanker<'_> {
         Box::new(|question| Ok(self.rank(&Question::new(question), None)))
     }
@@ -50,14 +50,14 @@ impl IndexedTools {
     }
 }
 
-/// The vectors of a set's tools and questions.
+/// Vectors of the tools and questions of a set.
 pub struct SetVectors {
     tools: Vec<Vec<f32>>,
     questions: std::collections::HashMap<String, Vec<f32>>,
 }
 
 impl SetVectors {
-    /// Embeds the tools and questions of `set`.
+    /// Turns the tools and questions of `set` into vectors.
     pub fn new(set: &ToolSet, vectors: &mut Vectors) -> anyhow::Result<Self> {
         let sentences: Vec<String> = set.tools.iter().map(|it| document(it).sentence()).collect();
         let tools = vectors.embed(&sentences)?;

@@ -1,11 +1,11 @@
-//! Recall and nDCG of a ranker over a set.
+//! Measures recall and nDCG of a ranker over a set of questions.
 
 use std::fmt::Write as _;
 
 use super::baselines::{RESULTS, ToolRanker};
 use super::sets::ToolSet;
 
-/// The figures of one ranker on one set.
+/// Recall and nDCG of one ranker on one set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankingFigures {
     pub name: String,
@@ -18,7 +18,7 @@ pub struct RankingFigures {
 
 const CUTS: [usize; 4] = [1, 3, 5, 10];
 
-/// Measures `ranker` on `set`.
+/// Measures how well `ranker` ranks the tools of `set`.
 pub fn measure(
     name: &str,
     set: &ToolSet,

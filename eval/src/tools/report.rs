@@ -14,7 +14,7 @@ use crate::baselines::convex;
 use crate::vectors::Vectors;
 use toolgate_tool_search::{Question, RememberedQuestions, rank};
 
-/// The options of a run.
+/// Options of one evaluation run of tool search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvalSettings {
     pub half: MeasuredHalf,

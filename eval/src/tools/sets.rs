@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::sources::{self, PackageKind, PackageSource};
 
-/// A tool of a catalog.
+/// Tool of a catalog that the evaluation searches.
 #[derive(Debug, Clone)]
 pub struct CatalogTool {
     /// Id that is unique in its catalog.
@@ -21,7 +21,7 @@ pub struct CatalogTool {
     pub schema: Value,
 }
 
-/// A question, or several questions of one task.
+/// Task of the evaluation: a question, or several questions that belong together.
 #[derive(Debug, Clone)]
 pub struct ToolTask {
     /// Questions. A need is met if the answer to any of them contains a tool that meets it.
@@ -30,7 +30,7 @@ pub struct ToolTask {
     pub needs: Vec<Vec<usize>>,
 }
 
-/// One set.
+/// Set of tasks with the catalog of tools that answers them.
 #[derive(Debug, Clone)]
 pub struct ToolSet {
     pub name: &'static str,
@@ -38,16 +38,16 @@ pub struct ToolSet {
     pub tasks: Vec<ToolTask>,
 }
 
-/// The half of the set bfcl that is measured.
+/// Half of the question set bfcl that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MeasuredHalf {
     /// Questions whose id has a SHA-256 with an even first byte.
     Tune,
-    /// The other questions.
+    /// Half of the questions on which nothing is tuned.
     Report,
 }
 
-/// Files of the set bfcl.
+/// Files of the question set bfcl.
 const BFCL_FILES: [&str; 8] = [
     "simple_python",
     "multiple",
@@ -157,7 +157,7 @@ fn load_bfcl(data: &Path, half: MeasuredHalf) -> anyhow::Result<ToolSet> {
     Ok(ToolSet { name: "bfcl", tools, tasks })
 }
 
-/// Returns what the user says in the first turn.
+/// Returns what the user says in the first turn of the conversation `entry`.
 fn bfcl_question(entry: &Value) -> String {
     let turn = entry["question"][0].as_array().into_iter().flatten();
     let said = turn.filter(|message| message["role"] == "user");

@@ -1,4 +1,4 @@
-//! The number of tokens in lists, answers and sessions.
+//! Counts the tokens in lists, answers and sessions of tool search.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;

@@ -22,7 +22,7 @@ const CANDIDATES_EACH: usize = 100;
 /// Questions with less overlap with the name of their function count as low overlap.
 const OVERLAP_LOW: f32 = 0.34;
 
-/// A sum of reciprocal ranks.
+/// Sum of the reciprocal ranks of right answers.
 #[derive(Default, Clone)]
 pub(super) struct ReciprocalRankSum {
     all: f64,
@@ -72,7 +72,7 @@ pub(super) fn count_above(scores: &[f32], right: usize) -> usize {
         .count()
 }
 
-/// Describes how well the word vectors rank alone.
+/// Describes how well the word vectors rank without other signals.
 pub(super) fn evaluate_alone(
     packages: &[Package],
     model: &StaticEmbeddingModel,
@@ -122,7 +122,7 @@ fn texts(unit: &CodeUnit) -> [&str; FIELDS] {
     [&unit.name, &unit.within, &unit.path, &unit.head, "", &unit.body]
 }
 
-/// A package with the counts of its words.
+/// Package with the counts of its words.
 struct CountedPackage {
     /// Functions that contain a word, with the counts of each field, by word.
     occurrences: HashMap<String, Vec<(u32, [u16; FIELDS])>>,
@@ -265,7 +265,7 @@ pub fn print_bm25f_quality() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Path of the networks in the checkout.
+/// Path of the ranking networks in the checkout.
 const NETWORKS: &str = "crates/search/src/rank";
 
 /// The candidates of one question, its overlap, and whether the right answer is among them.

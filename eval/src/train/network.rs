@@ -5,7 +5,7 @@ use toolgate_search::rank::network::RankingNetwork;
 
 use super::random::SplitMix64;
 
-/// The candidates of one question.
+/// Candidates for the answer to one question.
 pub(super) struct CandidateList {
     pub(super) features: Vec<Vec<f32>>,
     /// Index of the right candidate.
@@ -14,9 +14,9 @@ pub(super) struct CandidateList {
     pub(super) weight: f32,
 }
 
-/// The settings of training.
+/// Settings for the training of a ranking network.
 pub(super) struct NetworkSettings {
-    /// Number of neurons.
+    /// Number of neurons in the hidden layer.
     pub(super) hidden: usize,
     pub(super) epochs: usize,
     pub(super) rate: f32,
@@ -24,7 +24,7 @@ pub(super) struct NetworkSettings {
     pub(super) seed: u64,
 }
 
-/// Trains a network on `lists` by Adam.
+/// Trains a network on `lists` with the optimizer Adam.
 pub(super) fn train(
     lists: &[&CandidateList],
     inputs: usize,

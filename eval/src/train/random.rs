@@ -1,10 +1,10 @@
-//! Random numbers that are the same in each run.
+//! Random numbers that are equal in each run.
 
-/// The generator `SplitMix64`, with its state.
+/// Random number generator SplitMix64 with its state.
 pub(crate) struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {
-    /// Returns the next 64 bits.
+    /// Returns the next 64 random bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -13,7 +13,7 @@ impl SplitMix64 {
         bits ^ (bits >> 31)
     }
 
-    /// Returns a number from 0 to 1.
+    /// Returns a random number from 0 to 1.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn unit(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1_u64 << 24) as f32
@@ -24,7 +24,7 @@ impl SplitMix64 {
         (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
     }
 
-    /// Shuffles `all`.
+    /// Shuffles the elements of `all`.
     pub(crate) fn shuffle<T>(&mut self, all: &mut [T]) {
         for index in (1..all.len()).rev() {
             let other = usize::try_from(self.next() % (index as u64 + 1)).unwrap_or(0);

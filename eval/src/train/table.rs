@@ -24,18 +24,18 @@ pub(super) struct TrainingPair {
     pub(super) parts: [WeightedWords; PARTS],
 }
 
-/// The trained table.
+/// Trained table of word vectors.
 #[derive(Clone)]
 pub(super) struct TrainedTable {
-    /// A row for each word in a question.
+    /// Vectors of words in questions, one row for each word.
     pub(super) query_rows: Vec<f32>,
-    /// A row for each word in code.
+    /// Vectors of words in code, one row for each word.
     pub(super) code_rows: Vec<f32>,
     /// Weight of each part of a function.
     pub(super) gains: [f32; PARTS],
 }
 
-/// The settings of training.
+/// Settings for the training of the word vectors.
 pub(super) struct TableSettings {
     pub(super) epochs: usize,
     pub(super) batch: usize,
@@ -122,7 +122,7 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     lanes.iter().sum()
 }
 
-/// The optimizer Adam, for the rows that a batch touched.
+/// Optimizer Adam, for the rows that a batch touched.
 struct Adam {
     first: Vec<f32>,
     second: Vec<f32>,
@@ -246,7 +246,7 @@ fn batches(
     batches
 }
 
-/// Trains on one batch and returns its loss.
+/// Trains on one batch of pairs and returns the loss.
 #[allow(clippy::too_many_arguments)]
 fn step(
     table: &mut TrainedTable,

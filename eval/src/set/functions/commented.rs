@@ -4,7 +4,7 @@ use tree_sitter::Node;
 
 use super::{PackageLanguage, SyntaxWalk};
 
-/// The comments above an item.
+/// Comments above an item, which belong to it.
 #[derive(Default)]
 struct PrecedingComments {
     text: String,
