@@ -13,7 +13,7 @@ use toolgate::serve::shutdown;
 use toolgate::{HttpListeners, PreparedServer, ServerBuilder, WorkerPool, serve_http, serve_stdio};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-/// Returns its input text.
+/// Example tool that returns its input text.
 struct Echo;
 
 #[derive(Deserialize, JsonSchema)]

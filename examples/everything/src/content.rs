@@ -9,9 +9,9 @@ use toolgate_contract::{
     UnstructuredResult,
 };
 
-/// An image of a red dot.
+/// PNG image of a red dot.
 pub(crate) const DOT: &[u8] = include_bytes!("dot.png");
-/// A short silent sound.
+/// Audio clip that is short and silent.
 const SILENCE: &[u8] = include_bytes!("silence.wav");
 
 /// Adds the examples of this module to `builder`.

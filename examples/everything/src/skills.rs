@@ -1,4 +1,4 @@
-//! A skill, whose files are resources.
+//! Example of a skill, whose files are resources.
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -40,7 +40,7 @@ pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
     builder.resources(resources).skills(BrewingSkillSource(skill()))
 }
 
-/// The source of the one skill.
+/// Source of the example skill.
 struct BrewingSkillSource(Skill);
 
 /// Returns the skill with the digests of its files.
