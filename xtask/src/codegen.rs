@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::shell::{build, checkout, output};
 
-/// Each page of `docs/reference` and the words that print it.
+/// Pages of `docs/reference`, each with the words that print it.
 const PAGES: [(&str, &str); 7] = [
     ("config.md", "config"),
     ("config.schema.json", "config-schema"),
@@ -20,7 +20,7 @@ const PAGES: [(&str, &str); 7] = [
     ("cli.md", "cli"),
 ];
 
-/// A generated page.
+/// Page of the documentation that is generated from the source.
 struct GeneratedPage {
     path: PathBuf,
     text: String,

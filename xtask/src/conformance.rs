@@ -59,7 +59,7 @@ struct ConformanceOptions {
     edge: Option<String>,
 }
 
-/// Counts of the outcomes of checks.
+/// Numbers of passed and failed checks of the conformance suite.
 #[derive(Default)]
 struct CheckCounts {
     passed: usize,

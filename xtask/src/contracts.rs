@@ -28,7 +28,7 @@ pub(crate) struct TestedRow {
     tests: Vec<TestName>,
 }
 
-/// The outcome of a row.
+/// Outcome of a requirement's tests.
 enum RowOutcome {
     Holds,
     Untested,
@@ -203,7 +203,7 @@ fn list_rows(only: Option<RowContract>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the path of the file of rows.
+/// Returns the path of the file with the rows of all contracts.
 fn rows_file() -> PathBuf {
     checkout().join("tests/contracts/rows.tsv")
 }

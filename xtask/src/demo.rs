@@ -56,7 +56,7 @@ fn printed_url(lines: impl Iterator<Item = io::Result<String>>) -> anyhow::Resul
     bail!("the server ended without printing its address")
 }
 
-/// A server process. It is killed when dropped.
+/// Server process of the demo. It is killed when dropped.
 struct Server(Child);
 
 impl Drop for Server {

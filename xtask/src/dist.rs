@@ -19,7 +19,7 @@ const HOST: &str = if cfg!(target_arch = "aarch64") {
     "x86_64-unknown-linux-gnu"
 };
 
-/// Options of the command.
+/// Options of `cargo xtask dist`.
 struct DistOptions {
     /// Packs a quick build, for tests. It runs on systems like this one.
     is_dev: bool,
@@ -30,7 +30,7 @@ struct DistOptions {
     binary: Option<PathBuf>,
     /// Writes only the index of a folder with packages.
     is_index: bool,
-    /// Options for the program that packs.
+    /// Options that are passed on to the packing program.
     others: Vec<String>,
 }
 

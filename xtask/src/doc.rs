@@ -10,7 +10,7 @@ use anyhow::bail;
 
 use crate::shell::{cargo, checkout, command, copy_of_this};
 
-/// The variable that makes this program replace `rustdoc`.
+/// Name of the variable that makes this program replace `rustdoc`.
 const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTDOC";
 
 /// Tests and documents every library of the workspace.

@@ -1,4 +1,4 @@
-//! Measures how well search ranks.
+//! Measures how well code search ranks.
 
 use crate::shell::{cargo, run};
 
@@ -7,7 +7,7 @@ pub(crate) fn search(args: &[String]) -> anyhow::Result<()> {
     build_and_run("toolgate-eval", args)
 }
 
-/// Measures tool search with `args`.
+/// Measures how well tool search ranks, with the options `args`.
 pub(crate) fn tools(args: &[String]) -> anyhow::Result<()> {
     build_and_run("tools", args)
 }

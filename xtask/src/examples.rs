@@ -88,7 +88,7 @@ fn pages() -> anyhow::Result<Vec<String>> {
     Ok(pages)
 }
 
-/// One example of a page.
+/// Example on a page of the documentation.
 struct Example {
     /// Number of the line with the example's first command.
     line: usize,
@@ -98,7 +98,7 @@ struct Example {
     output: Vec<String>,
 }
 
-/// Returns the runnable examples of a page.
+/// Returns the examples of a page that can be run.
 fn parse(text: &str) -> anyhow::Result<Vec<Example>> {
     let mut examples: Vec<Example> = Vec::new();
     let mut lines = (1..).zip(text.lines());

@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 use crate::setup;
 use crate::shell::{cargo, checkout, command, copy_of_this};
 
-/// The variable that makes this program replace `rustc`.
+/// Name of the variable that makes this program replace `rustc`.
 const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTC";
 
 /// The packages with coverage: ours and the foreign parsers that we rely on, each with its level of
@@ -59,7 +59,7 @@ struct FuzzOptions {
     seconds: u64,
     /// Adds inputs that reach new code to the kept corpus.
     merge: bool,
-    /// Runs only this input.
+    /// Name of the only input to run.
     again: Option<String>,
 }
 

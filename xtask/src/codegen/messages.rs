@@ -45,7 +45,7 @@ a line break. A text that starts with *is*, *has* or *it* always follows the nam
 [errors.md](errors.md) lists the errors of calls with their codes.
 ";
 
-/// Returns the page.
+/// Returns the text of the reference page about messages.
 pub(super) fn page() -> anyhow::Result<String> {
     let mut page = INTRO.to_owned();
     let mut sources = Vec::new();

@@ -85,7 +85,7 @@ fn issuer(url: &str) -> Option<String> {
     })
 }
 
-/// A simulated user of toolgate.
+/// Simulated user who talks to toolgate as a client does.
 struct SimulatedUser {
     /// The working folder, which holds the settings and the state.
     folder: PathBuf,
@@ -239,7 +239,7 @@ fn some_value(schema: &Value) -> Value {
     }
 }
 
-/// A session with toolgate, over pipes.
+/// Session with toolgate over pipes.
 struct Session {
     child: Child,
     input: ChildStdin,

@@ -11,7 +11,7 @@ use crate::shell::checkout;
 /// Path of the page in the checkout.
 const PAGE: &str = "docs/reference/gateway-pairs.md";
 
-/// The outcome of one pair.
+/// Outcome of one pair of a client and an upstream.
 pub(super) struct PairOutcome {
     pub(super) client: ConformanceClient,
     pub(super) edge: ExampleConnection,
@@ -20,7 +20,7 @@ pub(super) struct PairOutcome {
     pub(super) left_out: usize,
 }
 
-/// Writes the page.
+/// Writes the page about the pairs.
 pub(super) fn write(pairs: &[PairOutcome]) -> anyhow::Result<()> {
     let path = checkout().join(PAGE);
     std::fs::write(&path, page(pairs)).with_context(|| path.display().to_string())

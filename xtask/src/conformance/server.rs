@@ -15,7 +15,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two checks whether the server has stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A server process. It is killed when dropped.
+/// Server process of the conformance run. It is killed when dropped.
 pub(super) struct Server {
     process: Child,
     pub(super) url: String,

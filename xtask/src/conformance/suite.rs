@@ -15,13 +15,13 @@ const EXTENSION: &str = "extension";
 /// Number of the last lines of output that are shown if a scenario wrote no checks.
 const SHOWN_LINES: usize = 8;
 
-/// The suite's program, and the Node that runs it.
+/// Program of the conformance suite, and the Node.js that runs it.
 pub(super) struct ConformanceSuite {
     node: String,
     program: String,
 }
 
-/// One scenario of the suite.
+/// Scenario of the conformance suite.
 #[derive(Debug)]
 pub(super) struct ConformanceScenario {
     pub(super) name: String,
@@ -29,21 +29,21 @@ pub(super) struct ConformanceScenario {
     revisions: Vec<String>,
 }
 
-/// One check of a scenario.
+/// Check in a scenario of the conformance suite.
 pub(super) struct ScenarioCheck {
     pub(super) outcome: CheckOutcome,
     id: String,
     message: String,
 }
 
-/// The outcome of a check.
+/// Outcome of a check in the conformance suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckOutcome {
     Passed,
     /// The server does not do what it should. Warnings count as failures.
     Failed,
     Skipped,
-    /// Information only.
+    /// Outcome that is only for information.
     Info,
 }
 

@@ -52,12 +52,12 @@ fn has_messages_for(revision: &str, scenario: &str) -> bool {
     first.is_none_or(|(_, first)| revision >= *first)
 }
 
-/// The transport of a connection.
+/// Transport between a client and a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transport {
     Stdio,
     Http,
-    /// HTTP+SSE.
+    /// HTTP+SSE transport of the MCP revision 2024-11-05.
     HttpSse,
     WebSocket,
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::TestedRow;
 use super::rows::RowContract;
 
-/// Returns the text of the page.
+/// Returns the text of the page about contracts.
 pub(super) fn render(tested_rows: &[TestedRow]) -> String {
     let mut page = String::from(
         "# The five contracts, requirement by requirement\n\n\

@@ -73,7 +73,7 @@ impl TestReport {
         Ok(report)
     }
 
-    /// Parses a `JUnit` report.
+    /// Parses a test report in JUnit's format.
     fn parse(junit: &str) -> Self {
         let mut outcomes = BTreeMap::new();
         for case in junit.split("<testcase ").skip(1) {

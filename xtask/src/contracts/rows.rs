@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 
 use super::rows_file;
 
-/// The contract of a row.
+/// Contract to which a requirement belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RowContract {
     Synesthetic,
@@ -12,7 +12,7 @@ pub(crate) enum RowContract {
     Workstation,
     Mira,
     Zyra,
-    /// Requirements that hold across the contracts.
+    /// Group of the requirements that hold across all contracts.
     Across,
 }
 
@@ -51,13 +51,13 @@ impl RowContract {
     }
 }
 
-/// One requirement of a contract.
+/// Requirement of a contract, as one row of the table.
 pub(crate) struct RequirementRow {
     /// Identifier, e.g. `S0-23`.
     pub(crate) id: String,
     pub(crate) seed: RowContract,
-    /// `M` for must, `S` for should, `O` for may, `N` for a row that names a tool of another
-    /// language.
+    /// Level of the requirement: `M` for must, `S` for should, `O` for may, `N` for a row that
+    /// names a tool of another language.
     pub(crate) level: String,
     /// Summary of the requirement.
     pub(crate) requirement: String,
