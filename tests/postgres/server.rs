@@ -15,7 +15,7 @@ const NOBODY: u32 = 65_534;
 /// Longest time that the server may take to start or to stop.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// A running server, which is stopped on drop.
+/// Running PostgreSQL server, which is stopped on drop.
 pub(crate) struct Server {
     folder: TempDir,
     /// Folder with the programs of PostgreSQL.

@@ -1,4 +1,4 @@
-//! Cases about tools that no dialect may offer, whatever they are called. Programs may do the same,
+//! Cases of attacks with tools that no dialect may offer, by any name. Programs may do the same,
 //! but only inside the workspace.
 
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! One attempt at one case: set up, performed, checked and judged.
+//! Attempt at one attack case: set up, performed, checked and judged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,20 +26,20 @@ pub(super) struct AttackAttempt {
     pub(super) folders: AttackFolders,
     pub(super) launch: ServerLaunch,
     pub(super) listeners: Listeners,
-    /// One line for each failure of the server or of the harness.
+    /// Failures of the server or of the harness, one line each.
     pub(super) failures: Vec<String>,
-    /// Details that fail nothing, for example counts.
+    /// Details of the attempt that are no failures, for example counts.
     pub(super) notes: Vec<String>,
     /// The reason why this machine cannot run the attempt.
     pub(super) skip_reason: Option<String>,
     /// Findings of the case's code, by the name of the assertion.
     pub(super) findings: BTreeMap<String, Result<(), String>>,
-    /// Bytes of clients that are closed, and the log of the server.
+    /// Bytes from clients that are closed, and from the log of the server.
     pub(super) received: Vec<u8>,
     /// The state of `{EVIL}` before the attack, and the names beside the workspace.
     pub(super) outside_before: Option<(FolderSnapshot, Vec<String>)>,
     pub(super) workspace_before: Option<FolderSnapshot>,
-    /// Background work. Dropping it stops it.
+    /// Work in the background. Dropping it stops it.
     pub(super) background: Vec<Box<dyn Send>>,
     /// The peak memory of the server above its memory before the attack.
     pub(super) memory_growth_mib: u64,
@@ -47,7 +47,7 @@ pub(super) struct AttackAttempt {
     pub(super) may_exit: bool,
 }
 
-/// The result of one call of a tool.
+/// Result of one tool call of an attack.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallResult {
     pub(super) tool: String,

@@ -26,12 +26,12 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(150);
 /// The limit of open files of an attempt. Some need more connections than a shell allows.
 const OPEN_FILES: u64 = 8192;
 
-/// The programs and the folder of a run.
+/// Programs and folder that all attempts of a run use.
 #[derive(Debug)]
 pub(super) struct RunEnvironment {
-    /// The program that runs attempts.
+    /// Path of the program that runs attempts.
     pub(super) attack: PathBuf,
-    /// The server under attack.
+    /// Path of the server program under attack.
     pub(super) toolgate: PathBuf,
     /// The folder that contains the folders of all attempts.
     pub(super) base: PathBuf,
@@ -43,9 +43,9 @@ pub(super) struct RunEnvironment {
 /// The length of attempts that repeat a call, for example to win a race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttemptLength {
-    /// All repetitions, as in `cargo xtask attack`.
+    /// Length with all repetitions, as in `cargo xtask attack`.
     Full,
-    /// A quarter of the calls, as in a test.
+    /// Length with a quarter of the calls, as in a test.
     Short,
 }
 

@@ -1,11 +1,12 @@
-//! One line of `attacks.jsonl` or `extra.jsonl`: the attack, and what must hold afterwards.
+//! Cases of attacks: each line of `attacks.jsonl` or `extra.jsonl` has the attack and the
+//! conditions afterwards.
 
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-/// One attack.
+/// Attack with the steps to take and the conditions to check.
 #[derive(Debug, Clone)]
 pub(super) struct AttackCase {
     pub(super) id: String,
@@ -18,7 +19,7 @@ pub(super) struct AttackCase {
     pub(super) is_extra: bool,
 }
 
-/// One condition that must hold after the attack.
+/// Condition that must hold after the attack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CaseAssertion {
     /// The call fails for one of these reasons, or for any reason if the list is empty.
@@ -30,7 +31,7 @@ pub(super) enum CaseAssertion {
     ErrorOrBytesPreserved,
     /// JSON-RPC refuses the message with one of these codes.
     RpcError(Vec<i64>),
-    /// The HTTP status is one of these.
+    /// Condition that the HTTP status is one of these.
     Status(Vec<u16>),
     Exists(String),
     NotExists(String),
@@ -45,13 +46,13 @@ pub(super) enum CaseAssertion {
     ExitNonzero,
     RpcStreamValid,
     WorkspaceUnchanged,
-    /// One of the invariants, which are checked after every case.
+    /// Condition that is an invariant, which is checked after every case.
     Invariant,
     /// The code of the case recorded a finding of this name, and it is good.
     Finding(String),
 }
 
-/// The reason of a refusal, as the cases spell it.
+/// Reason of a refusal, as the cases of attacks spell it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RefusalReason {
     PathEscape,

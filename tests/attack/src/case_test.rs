@@ -13,11 +13,11 @@ use super::offered_tools::OfferedTools;
 use super::plan::{PlannedAttempt, all_cases, attempts};
 use super::report::CaseOutcome;
 
-/// A case as a test.
+/// Attack case that runs as a test.
 #[derive(Debug)]
 pub struct CaseTest(AttackCase);
 
-/// The outcome of a test that did not fail.
+/// Outcome of an attack case that did not fail.
 #[derive(Debug)]
 pub enum TestOutcome {
     /// All attempts failed to break the server. The text has the dialects.

@@ -18,7 +18,7 @@ use super::server::{Server, ServerLaunch, write_all};
 /// The time limit of an answer, unless a case sets its own.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// A connected client.
+/// Client that an attack uses, connected over one dialect and transport.
 pub(super) struct Client {
     pub(super) route: DialectRoute,
     pub(super) codec: Box<dyn DialectCodec>,
@@ -30,12 +30,13 @@ pub(super) struct Client {
     /// Answers that arrived while the client waited for another one, by id.
     early_answers: BTreeMap<u64, Value>,
     pub(super) timeout: Duration,
-    /// Headers of every HTTP request.
+    /// Headers of every HTTP request of the client.
     pub(super) headers: Vec<(String, String)>,
 }
 
+/// Connection of an attack's client to the server, by its transport.
 enum Connection {
-    /// Standard streams, or the frames of a WebSocket.
+    /// Connection by standard streams or by the frames of a WebSocket.
     Stream {
         writer: Option<Box<dyn Write + Send>>,
         lines: Receiver<Vec<u8>>,
@@ -105,7 +106,7 @@ pub(super) fn connect_with(
     Ok(client)
 }
 
-/// Writes each line as a frame.
+/// Writer that sends each line as a WebSocket frame.
 struct FrameWriter(std::net::TcpStream);
 
 impl Write for FrameWriter {
@@ -225,7 +226,7 @@ impl Client {
         self.write(&line)
     }
 
-    /// Writes bytes to the stream.
+    /// Writes bytes to the stream of the client.
     pub(super) fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         let Connection::Stream { writer, .. } = &mut self.connection else { bail!("not a stream") };
         let writer = writer.as_mut().context("the client closed the stream")?;

@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>";
 /// A text that runs a script if a page interprets it, and that can be the name of a file.
 const HOSTILE_NAME: &str = "<img src=x onerror=alert(1)>.txt";
-/// The start of that text where a page shows it.
+/// Start of the script text, escaped as a page must show it.
 const ESCAPED: [&str; 2] = ["&lt;script&gt;alert(1)", "&lt;img src=x"];
 /// The name of the session cookie.
 const COOKIE: &str = "toolgate_console";
@@ -57,7 +57,7 @@ pub(super) fn perform(
     Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
 }
 
-/// A person who is signed in.
+/// Person who is signed in to the console.
 struct Person {
     addr: SocketAddr,
     /// The session cookie, as `NAME=VALUE`.

@@ -15,30 +15,30 @@ use super::http::HttpRequest;
 #[derive(Debug, Clone)]
 pub(super) struct WireRequest {
     pub(super) http: HttpRequest,
-    /// The id of the answer on a stream.
+    /// Id of the answer, if it arrives on a stream.
     pub(super) id: u64,
 }
 
-/// The answer to a request.
+/// Answer to a request of an attack.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Response {
     pub(super) is_error: bool,
     /// The dialect's own error code: a number or a word.
     pub(super) code: String,
-    /// The text for a person.
+    /// Text of the answer, for a person.
     pub(super) text: String,
-    /// The structured result, if the dialect has one.
+    /// Structured result of the answer, if the dialect has one.
     pub(super) data: Value,
-    /// The HTTP status, or 0 on a stream.
+    /// HTTP status of the answer, or 0 on a stream.
     pub(super) status: u16,
-    /// The message as it arrived.
+    /// Message of the answer as it arrived.
     pub(super) raw: Vec<u8>,
 }
 
 /// The name and the arguments of a tool on the wire.
 pub(super) type WireCall = (String, Value);
 
-/// The client side of a dialect.
+/// Client side of a dialect: encodes requests and decodes answers.
 pub(super) trait DialectCodec: Send {
     /// Translates a call of a tool of the catalog, if the dialect can express it.
     fn to_wire(&self, tool: &str, input: &Value) -> Option<WireCall>;
@@ -46,9 +46,9 @@ pub(super) trait DialectCodec: Send {
     fn call_request(&mut self, name: &str, input: &Value) -> WireRequest;
     /// Returns the request for a page of the tools, if the dialect lists tools.
     fn list_request(&mut self, cursor: Option<&str>) -> Option<WireRequest>;
-    /// Returns the cheapest request.
+    /// Returns the cheapest request of the dialect.
     fn ping_request(&mut self) -> WireRequest;
-    /// Returns a request of any method.
+    /// Returns a request of `method` with `params`.
     fn method_request(&mut self, method: &str, params: &Value) -> WireRequest;
     /// Returns the requests that open a session, and whether each has an answer.
     fn handshake(&mut self) -> Vec<(WireRequest, bool)> {
@@ -56,11 +56,11 @@ pub(super) trait DialectCodec: Send {
     }
     /// Sets the HTTP session of later requests.
     fn set_session(&mut self, _id: &str) {}
-    /// Decodes an answer.
+    /// Decodes an answer of the server.
     fn decode(&self, message: &Value) -> Response;
 }
 
-/// A dialect over a transport.
+/// Dialect over one of its transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DialectRoute {
     pub(super) dialect: Dialect,
@@ -79,7 +79,7 @@ pub(super) enum Dialect {
     Synesthetic,
 }
 
-/// A transport.
+/// Transport between the attacker and the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transport {
     Stdio,
@@ -87,7 +87,7 @@ pub(super) enum Transport {
     WebSocket,
 }
 
-/// Every dialect over each of its transports.
+/// All dialects, each over all of its transports.
 pub(super) const ROUTES: [DialectRoute; 16] = [
     route(Dialect::Mcp2026, Transport::Stdio),
     route(Dialect::Mcp2026, Transport::Http),
@@ -177,7 +177,7 @@ impl Dialect {
     }
 }
 
-/// Ids of requests, from 1.
+/// Counter of request ids, from 1.
 #[derive(Debug, Default)]
 struct RequestIds(u64);
 

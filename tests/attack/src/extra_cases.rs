@@ -30,7 +30,7 @@ const DECLARED_COMMAND: &str = "[command.\"attack.line\"]\nabout = \"Runs a line
 /// The number of connections that send nothing: more than the server accepts.
 const SILENT_CONNECTIONS: usize = 1100;
 
-/// Prepares a case of `extra.jsonl`.
+/// Prepares a case of the file `extra.jsonl`.
 pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     for line in &attempt.case.setup {
         sh(&attempt.folders.ws, &attempt.folders.fill(line))?;

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// The folders of one attempt.
+/// Folders that one attempt of an attack uses.
 #[derive(Debug)]
 pub(super) struct AttackFolders {
-    /// The folder that contains all others.
+    /// Folder that contains all other folders of the attempt.
     pub(super) base: PathBuf,
     /// The parent of the workspace and of its neighbor.
     pub(super) parent: PathBuf,
-    /// The workspace, `{WS}` in cases.
+    /// Workspace of the attempt, written `{WS}` in cases.
     pub(super) ws: PathBuf,
     /// The neighbor of the workspace, `{EVIL}` in cases.
     pub(super) evil: PathBuf,
@@ -63,7 +63,7 @@ impl AttackFolders {
         Ok(folders)
     }
 
-    /// Replaces the placeholders in `text`.
+    /// Replaces the placeholders for folders in `text`.
     pub(super) fn fill(&self, text: &str) -> String {
         text.replace("{WS}", &self.ws.to_string_lossy())
             .replace("{EVIL}", &self.evil.to_string_lossy())
@@ -71,7 +71,7 @@ impl AttackFolders {
             .replace("{CANARY}", &self.canary)
     }
 
-    /// Returns the names of the workspace, its neighbor, and whatever else is beside them.
+    /// Returns the names of the workspace, its neighbor, and everything else in their folder.
     pub(super) fn sibling_names(&self) -> anyhow::Result<Vec<String>> {
         let mut names: Vec<String> = fs::read_dir(&self.parent)?
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))

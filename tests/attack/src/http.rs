@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-/// A complete response.
+/// Complete HTTP response that an attack received.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HttpResponse {
     pub(super) status: u16,
@@ -17,7 +17,7 @@ pub(super) struct HttpResponse {
     pub(super) raw: Vec<u8>,
 }
 
-/// A request, with any header that an attack needs.
+/// HTTP request with any header that an attack needs.
 #[derive(Debug, Clone)]
 pub(super) struct HttpRequest {
     pub(super) method: String,
@@ -155,7 +155,7 @@ impl HttpResponse {
     }
 }
 
-/// An open WebSocket.
+/// WebSocket that an attack has opened.
 pub(super) struct WebSocket {
     stream: TcpStream,
     buffer: Vec<u8>,

@@ -282,7 +282,7 @@ fn unknown_versions(
     Ok(std::iter::once(consistent).chain(versions.map(with_version)).collect())
 }
 
-/// Two keys that the server's own command created.
+/// Two API keys that `toolgate key` created.
 struct TestKeys {
     /// The settings with the digests of both keys.
     config: String,

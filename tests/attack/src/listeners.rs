@@ -6,10 +6,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
-/// The open listeners of an attempt.
+/// Listeners that the attacker has opened for one attempt.
 #[derive(Default)]
 pub(super) struct Listeners(Vec<Listener>);
 
+/// Listener that records the connections that it gets.
 enum Listener {
     Udp(UdpSocket),
     Tcp(TcpListener),

@@ -1,4 +1,4 @@
-//! The tools that a server offers in each dialect.
+//! Tools that a server offers in each dialect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

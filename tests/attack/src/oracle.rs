@@ -18,7 +18,7 @@ use super::server::audit_log;
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// The number of listed failures of one assertion.
 const FAILURES_MAX: usize = 20;
-/// The start of the failure of a call that took too long.
+/// Start of the failure message for a call that took too long.
 pub(super) const LATE: &str = "it took";
 
 /// Adds the outcome in the audit log to each result.
@@ -123,7 +123,7 @@ fn contains(response: &Response, words: &str) -> bool {
     String::from_utf8_lossy(&response.raw).contains(words)
 }
 
-/// Checks every assertion of the case.
+/// Checks every assertion of the attempt's case.
 pub(super) fn judge(attempt: &mut AttackAttempt, results: &[CallResult]) {
     let judged: Vec<&CallResult> = results.iter().filter(|result| result.is_judged).collect();
     for assertion in attempt.case.assertions.clone() {

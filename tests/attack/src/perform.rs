@@ -35,7 +35,7 @@ pub(super) fn perform_without_server(attempt: &mut AttackAttempt) -> Option<Call
     })
 }
 
-/// Performs a case against a running server.
+/// Performs an attack case against a running server.
 pub(super) fn perform(
     attempt: &mut AttackAttempt,
     server: &mut Server,

@@ -13,7 +13,7 @@ use super::dialects::{Dialect, DialectRoute, Transport};
 use super::offered_tools::OfferedTools;
 use super::variants::{self, CallVariant};
 
-/// One attempt at a case.
+/// Attempt at a case that is planned, with its dialect and variant.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlannedAttempt {
     /// The position of the variant in [`variants`].

@@ -23,7 +23,7 @@ const PARALLEL_ATTEMPTS: usize = 4;
 /// The length of the resource attacks, in minutes, if no option sets it.
 const RESOURCE_MINUTES: f64 = 5.0;
 
-/// The options of the program.
+/// Command-line options of the attack program.
 #[derive(Debug, Default)]
 struct AttackOptions {
     /// Starts of the ids of cases. Empty for all cases.
@@ -38,7 +38,7 @@ struct AttackOptions {
     verbose: bool,
     /// True to play resource attacks at random instead of cases.
     resources: bool,
-    /// The length of the resource attacks, in minutes.
+    /// Length of the resource attacks, in minutes.
     minutes: Option<f64>,
     /// The seed of the resource attacks. By default, it is random.
     seed: Option<u64>,

@@ -8,10 +8,10 @@ use super::plan::{PlannedAttempt, variants};
 
 /// The length of the first failure in an outcome.
 const FAILURE_CHARS_MAX: usize = 400;
-/// The number of notes in an outcome.
+/// Number of notes that an outcome shows.
 const NOTES_MAX: usize = 3;
 
-/// The outcome of a case.
+/// Outcome of an attack case over all of its attempts.
 #[derive(Debug)]
 pub(super) enum CaseOutcome {
     /// All attempts failed to break the server. The text has the routes and some notes.

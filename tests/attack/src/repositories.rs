@@ -1,4 +1,4 @@
-//! Git repositories that attack their reader.
+//! Git repositories that attack the program that reads them.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -22,7 +22,7 @@ use super::server::Server;
 
 /// The longest time that a call of another caller may take meanwhile.
 const OTHER_CALL_MAX: Duration = Duration::from_secs(2);
-/// The size of each unfinished message, and their number.
+/// Size in bytes of each unfinished message, and the number of such messages.
 const UNFINISHED_BYTES: usize = 24 << 20;
 const UNFINISHED_MESSAGES: usize = 48;
 /// The number of messages with many values that are sent at once.

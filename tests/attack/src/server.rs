@@ -33,7 +33,7 @@ pub(super) struct ServerLaunch {
     pub(super) config: String,
 }
 
-/// A running server. Dropping it kills it.
+/// Server process under attack. Dropping it kills it.
 pub(super) struct Server {
     child: Child,
     log: Arc<Mutex<Vec<u8>>>,

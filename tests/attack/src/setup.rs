@@ -312,7 +312,7 @@ fn make_cargo_project(attempt: &AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The default folder of the schemas of assets.
+/// Default folder of the schemas of assets.
 pub(super) const SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
 
 /// Writes the schema of a case.

@@ -14,7 +14,7 @@ use super::perform::wait_until;
 use super::program_cases::has_descendant;
 use super::server::{Server, write_all};
 
-/// The depth of nested JSON.
+/// Depth of nested JSON that is sent.
 const DEPTH: usize = 1_000_000;
 /// The number of requests that a client sends without reading an answer.
 const UNREAD_REQUESTS: usize = 10_000;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::case::AttackCase;
 
-/// One call for a case, with the names of the catalog.
+/// Variant of an attack's call, with the names of the catalog.
 #[derive(Debug, Clone)]
 pub(super) struct CallVariant {
     pub(super) tool: String,
@@ -187,7 +187,7 @@ fn run_variants(arguments: &Value) -> Vec<CallVariant> {
     vec![variant("exec.run", input)]
 }
 
-/// Returns other calls that try the same attack.
+/// Returns further calls that try the same attack.
 fn related_calls(id: &str) -> Vec<CallVariant> {
     let read = |path: &str, label: &str| labeled("files.read", json!({ "path": path }), label);
     let write = |path: &str, content: &str, label: &str| {

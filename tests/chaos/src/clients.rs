@@ -14,7 +14,7 @@ use super::job_program::{JobKind, JobPlan};
 use super::requests::{RequestOutcome, cancel_job, submit_job};
 use super::server::RunFolder;
 
-/// The number of clients.
+/// Number of clients that submit jobs.
 pub(super) const CLIENTS: u64 = 6;
 /// About how many jobs may wait for their turn. Then clients pause.
 const WAITING_JOBS_MAX: u64 = 300;
@@ -26,7 +26,7 @@ const CANCEL_PERCENT: u64 = 4;
 const PAUSE_MS_MAX: u64 = 60;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A job that a client submitted.
+/// Job that a client submitted, with the answer of the server.
 pub(super) struct Submission {
     pub(super) number: u64,
     pub(super) kind: JobKind,
@@ -34,28 +34,28 @@ pub(super) struct Submission {
     pub(super) cancellation: Cancellation,
 }
 
-/// The server's answer to a submission.
+/// Answer of the server to a submitted job.
 pub(super) enum SubmissionOutcome {
-    /// The server accepted the job and returned its id.
+    /// Answer by which the server accepted the job, with the job's id.
     Accepted(String),
-    /// The server refused the job with this message.
+    /// Answer by which the server refused the job, with the message.
     Refused(String),
     /// No answer arrived, so the job may exist or not.
     Unknown,
 }
 
-/// The cancellation of a job by a client.
+/// Cancellation of a job by a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cancellation {
-    /// The client did not cancel the job.
+    /// Absence of a cancellation.
     None,
     /// The client cancelled the job, and the server did not confirm that.
     Unconfirmed,
-    /// The server confirmed the cancellation.
+    /// Cancellation that the server confirmed.
     Confirmed,
 }
 
-/// All submissions of a run.
+/// All jobs that the clients of a run submitted.
 #[derive(Default)]
 pub(super) struct SubmissionLog(pub(super) Vec<Submission>);
 
@@ -108,7 +108,7 @@ impl SharedState {
         lock(&self.progress).ended
     }
 
-    /// Stops the clients.
+    /// Stops all clients of the run.
     pub(super) fn stop(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }

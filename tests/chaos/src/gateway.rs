@@ -29,13 +29,13 @@ const GROWTH_MIB_MAX: f64 = 4.0;
 /// The highest growth of the number of open files, which varies.
 const GROWTH_FILES_MAX: usize = 40;
 
-/// The counts and failures of a run.
+/// Counts and failures of a gateway run, shared by its threads.
 #[derive(Default)]
 struct Tally {
     is_over: AtomicBool,
-    /// Calls of upstreams that nobody kills.
+    /// Number of calls to upstreams that nobody kills.
     healthy_calls: AtomicUsize,
-    /// Calls of upstreams that are killed.
+    /// Number of calls to upstreams that are killed.
     fragile_calls: AtomicUsize,
     upstreams_killed: AtomicUsize,
     clients_killed: AtomicUsize,

@@ -23,12 +23,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const WAITERS: usize = 8;
 /// The number of starts of a job that no server survives. Then it is not started again.
 const ATTEMPTS_MAX: u64 = 5;
-/// One of this many jobs is checked for its streamed output, and each job that started again.
+/// Number of jobs of which one is checked for its streamed output. Each job that started again is
+/// checked, too.
 const STREAM_SAMPLE: u64 = 8;
 /// The standard error of a job that was interrupted and is not run again.
 const INTERRUPTED: &str = "the server stopped during the call";
 
-/// A job in the server's list.
+/// Job as the server's list shows it.
 struct ListedJob {
     id: String,
     tool: String,
@@ -155,6 +156,7 @@ fn streamed_stdout(addr: SocketAddr, id: &str) -> anyhow::Result<String> {
     }
 }
 
+/// Checks of all jobs of a run, and the violations found.
 struct JobCheck<'c> {
     folder: &'c RunFolder,
     submissions: &'c SubmissionLog,
@@ -276,7 +278,7 @@ impl<'c> JobCheck<'c> {
         }
     }
 
-    /// Checks that a job ended as its plan says.
+    /// Checks that a job ended as its plan requires.
     fn check_job(
         &mut self,
         job: &ListedJob,

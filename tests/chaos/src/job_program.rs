@@ -17,27 +17,27 @@ pub(super) const SEED_VARIABLE: &str = "CHAOS_SEED";
 /// The exit code of a job that fails.
 const FAILURE_CODE: i32 = 3;
 
-/// A kind of jobs. Each kind is a tool.
+/// Kind of job in the chaos test. Each kind is a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum JobKind {
-    /// Jobs that may run again.
+    /// Job that may run again.
     Repeatable,
-    /// Jobs that may run only once.
+    /// Job that may run only once.
     Once,
-    /// Jobs that may run again and take seconds.
+    /// Job that may run again and takes seconds.
     Long,
 }
 
-/// A process that a job leaves in the background.
+/// Process that a job leaves in the background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BackgroundProcess {
-    /// The process has none of the job's streams.
+    /// Background process that has none of the job's streams.
     Detached,
     /// The process keeps the job's output open.
     KeepsOutputOpen,
 }
 
-/// The plan of one job.
+/// Plan of what one job does, drawn at random.
 pub(super) struct JobPlan {
     pub(super) number: u64,
     pub(super) kind: JobKind,
@@ -119,7 +119,7 @@ impl JobPlan {
         }
     }
 
-    /// Returns the text on standard output.
+    /// Returns the text that the job prints to standard output.
     pub(super) fn stdout(&self) -> String {
         self.text(self.stdout_bytes, 1)
     }

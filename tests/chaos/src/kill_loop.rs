@@ -18,7 +18,7 @@ const FINISHING_TIMEOUT: Duration = Duration::from_secs(2);
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The moment at which a server is killed.
+/// Moment at which a server is killed.
 #[derive(Debug, Clone, Copy)]
 enum KillMoment {
     /// The server does not listen yet.
@@ -33,10 +33,11 @@ enum KillMoment {
     Finishing,
     /// The server shuts down.
     ShuttingDown,
-    /// The server is not killed: it shuts down.
+    /// Absence of a kill: the server shuts down.
     Never,
 }
 
+/// Loop that starts the server and kills it again.
 struct KillLoop<'s> {
     folder: &'s RunFolder,
     shared: &'s SharedState,

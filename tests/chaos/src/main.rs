@@ -36,10 +36,10 @@ use server::RunFolder;
 const JOBS_MIN: usize = 200;
 /// The default number of kills.
 const KILLS: usize = 200;
-/// The default time of a gateway run or a fleet run.
+/// Default duration of a gateway run or a fleet run, in minutes.
 const MINUTES: f64 = 10.0;
 
-/// The options of the program.
+/// Command-line options of the chaos test.
 struct ChaosOptions {
     kills: usize,
     seed: u64,
@@ -51,7 +51,7 @@ struct ChaosOptions {
     fleet: Option<FleetOptions>,
 }
 
-/// Broken promises, one line each.
+/// Promises that the server broke, one line each.
 #[derive(Default)]
 struct Violations {
     /// Accepted jobs that do not exist, do not end, or end with a wrong result.

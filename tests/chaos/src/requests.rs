@@ -13,9 +13,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time limit of a complete answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The outcome of a request.
+/// Outcome of an HTTP request of the chaos test.
 pub(super) enum RequestOutcome {
-    /// The complete answer arrived.
+    /// Outcome with a complete answer.
     Answered(HttpAnswer),
     /// No connection was opened, so nothing was sent.
     NotSent,
@@ -23,7 +23,7 @@ pub(super) enum RequestOutcome {
     Unknown(String),
 }
 
-/// A complete answer.
+/// Complete HTTP answer of a server.
 pub(super) struct HttpAnswer {
     pub(super) status: u16,
     /// The status line and the headers.

@@ -1,4 +1,4 @@
-//! The folder of a run, and the servers in it.
+//! Folder of a chaos run, and the servers that use it.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ pub(super) struct RunFolder {
     toolgate: PathBuf,
 }
 
-/// A running server. Dropping it kills it.
+/// Server process of a chaos run. Dropping it kills it.
 pub(super) struct Server {
     process: Child,
     started: Instant,
@@ -219,12 +219,12 @@ impl Server {
         }
     }
 
-    /// Sends SIGTERM.
+    /// Sends SIGTERM to the server process.
     pub(super) fn terminate(&self) -> anyhow::Result<()> {
         self.signal("TERM")
     }
 
-    /// Sends the signal `name`, such as `STOP`.
+    /// Sends the signal `name`, such as `STOP`, to the server process.
     pub(super) fn signal(&self, name: &str) -> anyhow::Result<()> {
         let pid = self.process.id().to_string();
         // `kill` is built into the shell, and may not be a program.
@@ -236,7 +236,7 @@ impl Server {
         Ok(())
     }
 
-    /// Sends SIGTERM and waits for the exit.
+    /// Sends SIGTERM to the server process and waits until it has exited.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         self.terminate()?;
         let started = Instant::now();

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// A stream of numbers from a seed.
+/// Random number generator whose numbers depend only on its seed.
 pub struct SeededRng(u64);
 
 /// Returns a random seed.
@@ -17,7 +17,7 @@ impl SeededRng {
         Self(seed)
     }
 
-    /// Returns the next number.
+    /// Returns the next random number.
     pub fn next_number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::http::HttpRequest;
 use super::{DialectCodec, RequestIds, Response, Transport, WireCall, WireRequest, rpc_request};
 
-/// The client side of the envelope.
+/// Client side of the envelope dialect.
 pub(super) struct EnvelopeCodec {
     ids: RequestIds,
     transport: Transport,

@@ -9,7 +9,7 @@ use super::{
 const WITHOUT_SESSIONS: &str = "2026-07-28";
 const WITH_SESSIONS: &str = "2025-11-25";
 
-/// The client side of MCP.
+/// Client side of the MCP dialect.
 pub(super) struct McpCodec {
     ids: RequestIds,
     is_stateless: bool,

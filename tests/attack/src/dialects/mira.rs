@@ -7,7 +7,7 @@ use super::{
     rpc_request,
 };
 
-/// The client side of Mira.
+/// Client side of Mira's dialect.
 #[derive(Default)]
 pub(super) struct MiraCodec(RequestIds);
 

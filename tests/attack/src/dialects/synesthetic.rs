@@ -6,7 +6,7 @@ use super::{
     DialectCodec, RequestIds, Response, WireCall, WireRequest, decode_rpc_error, rpc_request,
 };
 
-/// The client side of the Synesthetic adapter.
+/// Client side of the Synesthetic dialect.
 #[derive(Default)]
 pub(super) struct SynestheticCodec(RequestIds);
 

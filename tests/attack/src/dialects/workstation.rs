@@ -7,7 +7,7 @@ use super::{
     rpc_request,
 };
 
-/// The client side of the workstation.
+/// Client side of the workstation dialect.
 #[derive(Default)]
 pub(super) struct WorkstationCodec(RequestIds);
 

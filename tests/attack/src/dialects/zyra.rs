@@ -6,7 +6,7 @@ use super::{
     DialectCodec, RequestIds, Response, WireCall, WireRequest, decode_rpc_error, rpc_request,
 };
 
-/// The client side of Zyra.
+/// Client side of Zyra's dialect.
 #[derive(Default)]
 pub(super) struct ZyraCodec(RequestIds);
 

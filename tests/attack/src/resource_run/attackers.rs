@@ -29,7 +29,7 @@ pub(super) struct Attacker<'run> {
 /// An attack. Its error is a refusal, or the end of a connection.
 type ResourceAttack = fn(&Attacker<'_>, &mut SeededRng) -> anyhow::Result<()>;
 
-/// Every attack, by the name that a run prints.
+/// Attacks on resources, by the name that a run prints.
 const ATTACKS: [(&str, ResourceAttack); 19] = [
     ("crashing code", write_crashing_code),
     ("huge edits", edit_hugely),
@@ -220,7 +220,7 @@ fn send_slowly(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::Result<(
     Ok(())
 }
 
-/// Asks for long answers and reads none of them.
+/// Requests long answers and reads none of them.
 fn read_slowly(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
     let mut client = attacker.connect()?;
     let mut requests = vec![

@@ -11,9 +11,9 @@ const LIMIT_FILES: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
 
 /// A limit of the memory of a server. Dropping it removes its cgroup.
 pub(super) enum MemoryCap {
-    /// A new cgroup for the server and every program that it starts.
+    /// Memory limit by a new cgroup for the server and every program that it starts.
     Cgroup(PathBuf),
-    /// `RLIMIT_DATA`, for the server and each of its programs alone.
+    /// Memory limit by `RLIMIT_DATA`, for the server and each of its programs alone.
     DataLimit,
 }
 

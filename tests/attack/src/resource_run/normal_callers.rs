@@ -14,7 +14,7 @@ use super::{ROUTE, RunTally, bearer};
 /// The folder of the callers' files in the workspace.
 pub(super) const NORMAL_FOLDER: &str = "normal";
 
-/// Makes calls until the run is over.
+/// Makes normal calls until the run is over.
 pub(super) fn call_normally(
     addr: SocketAddr,
     key: &str,
@@ -41,7 +41,7 @@ pub(super) fn call_normally(
     }
 }
 
-/// Returns one of the calls of the caller `number`.
+/// Returns one of the calls that the normal caller `number` makes.
 fn normal_call(number: usize, rng: &mut SeededRng) -> (&'static str, Value) {
     let own_file = format!("{NORMAL_FOLDER}/{number}.txt");
     match rng.between(0, 10) {

@@ -14,13 +14,13 @@ use super::super::server::{MARKER_VARIABLE, Server, logged_errors};
 
 /// The variable with the role of an upstream.
 const ROLE_VARIABLE: &str = "CHAOS_ROLE";
-/// The variable and the role of upstreams that are killed.
+/// Environment variable that marks the upstreams that are killed.
 pub(super) const FRAGILE_ROLE: &str = "CHAOS_ROLE=fragile";
 /// The time that the upstream over HTTP may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The folder of a gateway run.
+/// Folder of a run that kills the upstreams of a gateway.
 pub(super) struct GatewayFolder {
     pub(super) folder: PathBuf,
     /// A text in the environment of every process of the run.
@@ -28,7 +28,7 @@ pub(super) struct GatewayFolder {
     toolgate: PathBuf,
 }
 
-/// The upstream over HTTP. Dropping it kills it.
+/// Upstream process that serves HTTP. Dropping it kills it.
 pub(super) struct WebUpstream {
     pub(super) addr: SocketAddr,
     process: Child,
@@ -167,7 +167,7 @@ impl WebUpstream {
         let _ = self.process.wait();
     }
 
-    /// Starts a new process at the same address.
+    /// Starts a new upstream process at the same address.
     pub(super) fn start_again(&self) -> anyhow::Result<Self> {
         Self::start(self.addr, &self.marker)
     }

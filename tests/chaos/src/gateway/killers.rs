@@ -1,4 +1,4 @@
-//! Threads that kill upstreams.
+//! Threads that kill upstreams at random times.
 
 use std::fs;
 use std::process::Command;

@@ -1,13 +1,13 @@
-//! The memory and the files that the gateway uses.
+//! Measures the memory and the open files of the gateway.
 
 use std::fs;
 
 use anyhow::Context;
 
-/// The use of resources at one moment.
+/// Memory and open files of a process at one moment.
 #[derive(Clone, Copy)]
 pub(super) struct ResourceUse {
-    /// Resident memory that maps no file.
+    /// Resident memory in MiB that maps no file.
     pub(super) memory_mib: f64,
     pub(super) open_files: usize,
 }
