@@ -1,4 +1,4 @@
-//! Asking the caller of a running call.
+//! Questions to the caller of a running call, such as forms and confirmations.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,7 +31,7 @@ pub type RequestStateRedeemer = Arc<dyn Fn() -> ToolFuture<'static, bool> + Send
 /// The way to reach the caller with a question.
 #[derive(Clone, Default)]
 enum QuestionDelivery {
-    /// The caller cannot be asked questions.
+    /// Absence of a way to ask the caller questions.
     #[default]
     Nobody,
     /// The call ends with its questions, and the caller makes the call again with the answers.

@@ -1,6 +1,6 @@
 //! The byte order mark that some programs write before UTF-8 text.
 
-/// The byte order mark.
+/// The byte order mark, as a character.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// Returns `text` without the byte order mark at its start.

@@ -1,4 +1,4 @@
-//! One call of a tool: its caller, input, deadline, events and output.
+//! Calls of tools: their callers, inputs, deadlines, events and outputs.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ use crate::{
     exact_json,
 };
 
-/// One call of a tool, before the gate has checked it.
+/// Call of a tool, before the gate has checked it.
 pub struct ToolCall {
     /// The tool's name as the dialect read it. The catalog resolves it to a tool.
     pub tool: String,
@@ -75,6 +75,7 @@ pub struct CallMetadata {
 #[derive(Clone, Default)]
 pub struct PreparedCallWork(Option<Arc<Mutex<Option<AnyPreparedWork>>>>);
 
+/// Prepared work of a call without its static type.
 type AnyPreparedWork = Box<dyn Any + Send>;
 
 impl PreparedCallWork {
@@ -273,7 +274,7 @@ impl ToolContext {
     }
 }
 
-/// An event during a call.
+/// Event during a call, such as progress, program output or a log line.
 #[derive(Debug, Clone)]
 pub enum CallEvent {
     /// Progress of the call's work.
@@ -282,12 +283,12 @@ pub enum CallEvent {
         done: f64,
         /// The total amount of work in the same unit as `done`, if it is known.
         total: Option<f64>,
-        /// A description of the current step.
+        /// Description of the step that the call is working on.
         message: Option<String>,
     },
     /// A piece of a program's output.
     ProgramOutput {
-        /// The output stream of the program.
+        /// Output stream to which the program printed: standard output or standard error.
         stream: OutputStream,
         /// The printed text, with invalid UTF-8 replaced.
         text: String,
@@ -298,12 +299,12 @@ pub enum CallEvent {
         level: LogLevel,
         /// The component that logs the line, if it is not this server.
         logger: Option<String>,
-        /// The content of the log line, usually a string.
+        /// Content of the log line as JSON, usually a string.
         data: Value,
     },
     /// A person has finished the visit of a page, such as a sign-in page.
     VisitFinished {
-        /// The id of the page visit.
+        /// Id of the page visit that was completed.
         id: String,
     },
     /// A file that the call's work produced.
@@ -404,7 +405,7 @@ impl CallEventSink {
         self.receiver.is_some()
     }
 
-    /// Sends `event` to the receiver.
+    /// Sends `event` to the receiver of the call's events.
     pub fn send(&self, event: CallEvent) {
         if let Some(take) = &self.receiver {
             take(event);
@@ -412,7 +413,7 @@ impl CallEventSink {
     }
 }
 
-/// The output of a tool.
+/// Output of a tool: a JSON value, text and content blocks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToolOutput {
     /// The structured result of the tool. Null if there is none.
@@ -433,7 +434,7 @@ pub struct ToolOutput {
         deserialize_with = "exact_json::deserialize_object"
     )]
     pub meta: MetaFields,
-    /// The way the tool's work ended.
+    /// Whether the tool's work succeeded or failed.
     pub ending: CallEnding,
     /// True if an upstream returned the result. The form of such a result is kept for clients.
     #[serde(default, skip_serializing_if = "is_no")]
@@ -504,12 +505,13 @@ impl ToolOutput {
     }
 }
 
-/// A result as text for a person or a model.
+/// Result of a call as text, written for a person or a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ResultText {
     /// The main text of a result: a file's content, a diff, a program's output.
     pub body: String,
-    /// One line about the main text, such as its etag, or the way to get a part that was cut off.
+    /// Note of one line about the main text, such as an etag, or how to get a part that was cut
+    /// off.
     pub note: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Callers and their credentials.
+//! Callers, how they were authenticated, and their credentials.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,7 +16,7 @@ pub struct Caller {
     pub name: Arc<str>,
     /// The method by which the caller was authenticated.
     pub kind: CallerKind,
-    /// The scopes of the caller's token.
+    /// OAuth scopes of the caller's token.
     pub scopes: Arc<[Arc<str>]>,
     /// The caller's roles, as the settings assign them.
     pub roles: Arc<[Arc<str>]>,
@@ -55,14 +55,14 @@ pub enum CallerKind {
     /// A caller over HTTP without authentication.
     #[serde(rename = "http")]
     Anonymous,
-    /// A caller with an API key.
+    /// Caller with an API key over HTTP.
     Key,
     /// A caller with a token that an authorization server issued.
     Token,
 }
 
 impl CallerKind {
-    /// All kinds of caller.
+    /// All methods of authentication.
     pub const ALL: [Self; 4] = [Self::Local, Self::Anonymous, Self::Key, Self::Token];
 
     /// Returns the kind as a word: `local`, `http`, `key` or `token`.

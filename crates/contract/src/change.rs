@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A change of a list or of a resource.
+/// Change of a list of tools, prompts or resources, or of one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerChange {
     /// The list of tools changed.
@@ -20,10 +20,11 @@ pub enum ServerChange {
 #[derive(Clone, Default)]
 pub struct ChangeFeed(Arc<Mutex<Vec<ChangeListener>>>);
 
+/// Function that is called with each published change.
 type ChangeListener = Arc<dyn Fn(&ServerChange) + Send + Sync>;
 
 impl ChangeFeed {
-    /// Publishes `change` to all listeners.
+    /// Publishes `change` to all listeners of the feed.
     pub fn publish(&self, change: &ServerChange) {
         let hearers = self.listeners().clone();
         for hear in hearers {

@@ -12,9 +12,9 @@ pub use resource_data::{ResourceContents, ResourceData, ResourceSpec, ResourceTe
 /// One piece of content of a result or message, with its annotations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContentBlock {
-    /// The content without its annotations.
+    /// Content without its annotations.
     pub shown: ContentBody,
-    /// The audience, priority and age of the content.
+    /// Annotations of the content: audience, priority and age.
     #[serde(default, skip_serializing_if = "ContentAnnotations::is_plain")]
     pub meant: ContentAnnotations,
 }
@@ -35,7 +35,7 @@ pub enum ContentBody {
     Resource(ResourceContents),
 }
 
-/// Image or audio data.
+/// Image or audio data with its media type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MediaData {
     /// The media type of the data, e.g. `image/png`.
@@ -95,9 +95,9 @@ impl ContentAnnotations {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MessageRole {
-    /// The person who uses the client.
+    /// Role of the person who uses the client.
     User,
-    /// The client's model.
+    /// Role of the client's model.
     Assistant,
 }
 

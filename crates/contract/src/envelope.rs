@@ -47,7 +47,7 @@ pub struct CallEnvelope {
 /// The reason for a failed call, in an envelope.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnvelopeError {
-    /// One of the five canonical error codes.
+    /// Canonical error code, one of five.
     pub code: CanonicalErrorCode,
     /// A sentence about the error for the caller.
     pub message: String,
@@ -102,15 +102,15 @@ pub struct EnvelopeMetadata {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum CanonicalErrorCode {
-    /// The request is invalid.
+    /// Error code of an invalid request.
     InvalidInput,
-    /// The tool's output violates its schema.
+    /// Error code of tool output that violates its schema.
     InvalidOutput,
-    /// The requested item does not exist.
+    /// Error code of a requested item that does not exist.
     NotFound,
-    /// The caller is not allowed to make the request.
+    /// Error code of a caller who is not allowed to make the request.
     Unauthorized,
-    /// Any other failure. A retry may succeed.
+    /// Error code of any other failure. A retry may succeed.
     InternalError,
 }
 
@@ -120,7 +120,7 @@ impl CallEnvelope {
 }
 
 impl CanonicalErrorCode {
-    /// All canonical codes.
+    /// All canonical error codes.
     pub const ALL: [Self; 5] = [
         Self::InvalidInput,
         Self::InvalidOutput,

@@ -11,7 +11,7 @@ use crate::{ClientQuestions, QuestionKind, ToolFuture, exact_json};
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallError {
-    /// No tool of that name is available to this caller.
+    /// Refusal because no tool with that name is available to the caller.
     #[error("{}", unknown_tool(name, nearest.as_deref(), unavailable.as_deref()))]
     UnknownTool {
         /// The tool's name in the request.
@@ -34,7 +34,7 @@ pub enum CallError {
         /// A sentence that names the denied action and an allowed alternative.
         message: String,
     },
-    /// The caller's token lacks a scope.
+    /// Refusal because the caller's token lacks an OAuth scope.
     #[error("{message}")]
     Scope {
         /// A sentence that names the denied action and the scope that it needs.
@@ -42,7 +42,7 @@ pub enum CallError {
         /// All scopes that the token must have.
         needs: Vec<String>,
     },
-    /// A limit was reached. The caller may retry.
+    /// Refusal because a limit was reached. The caller may retry.
     #[error("{message}; try again in {}", wait_text(*retry_after))]
     Limited {
         /// A sentence that names the limit that was reached.
@@ -65,31 +65,31 @@ pub enum CallError {
         #[serde(deserialize_with = "exact_json::deserialize")]
         details: Value,
     },
-    /// The requested item exceeds a size limit.
+    /// Refusal because the requested item exceeds a size limit.
     #[error("{message}")]
     TooLarge {
         /// A sentence that names the item, its size, the limit and the way to request a part.
         message: String,
     },
-    /// A dependency of the tool is unavailable.
+    /// Failure because something that the tool depends on is unavailable.
     #[error("{message}")]
     Unavailable {
-        /// A sentence that names the dependency.
+        /// Sentence that names the unavailable dependency, for the caller.
         message: String,
     },
-    /// The deadline of the call passed.
+    /// Failure because the deadline of the call passed.
     #[error("the call took longer than {} ms and was stopped", after.as_millis())]
     TimedOut {
         /// The time limit of the call.
         after: Duration,
     },
-    /// The call was cancelled.
+    /// End of a call that was cancelled.
     #[error("the call was cancelled")]
     Canceled,
     /// The server stopped while the call ran, and a second run may do harm.
     #[error("the server stopped during the call; check what the call did before you repeat it")]
     Interrupted,
-    /// The tool failed.
+    /// Failure of the tool itself.
     #[error("{message}")]
     Failed {
         /// A sentence about the failure for the caller.
@@ -123,13 +123,13 @@ pub enum CallError {
         /// The id of the tool.
         tool: String,
     },
-    /// The headers of the request contradict its arguments.
+    /// Refusal because the headers of the request contradict its arguments.
     #[error("{message}")]
     Mismatch {
         /// A sentence that names the difference between headers and arguments.
         message: String,
     },
-    /// The tool returns a JSON-RPC error.
+    /// JSON-RPC error that the tool returns unchanged.
     #[error("{message}")]
     Refused {
         /// The code of the JSON-RPC error.
@@ -230,7 +230,7 @@ pub type ToolFuture<'a, T> = ToolFuture<'a, T>;
 /// The kinds of failure that a tool can report.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolErrorKind {
-    /// The input satisfies the schema but is still invalid.
+    /// Refusal because the input satisfies the schema but is still invalid.
     Invalid {
         /// RFC 6901 pointer to the invalid value in the input.
         pointer: String,
@@ -246,15 +246,15 @@ pub enum ToolErrorKind {
     TooLarge,
     /// The caller exceeded a rate limit. The value is the time to wait.
     Limited(Duration),
-    /// A dependency of the tool is unavailable.
+    /// Failure because something that the tool depends on is unavailable.
     Unavailable,
-    /// The call was cancelled and the tool stopped.
+    /// End of a tool that stopped because its call was cancelled.
     Canceled,
     /// The caller must answer these questions and call again.
     Asks(ClientQuestions),
     /// The tool must ask a question that the caller does not support.
     CannotAsk(QuestionKind),
-    /// The tool returns a JSON-RPC error.
+    /// JSON-RPC error that the tool returns unchanged.
     Refused {
         /// The code of the JSON-RPC error.
         code: i32,

@@ -256,11 +256,11 @@ fn string_end(bytes: &[u8], at: usize) -> usize {
 /// key.
 #[derive(Debug)]
 pub enum JsonMapStart {
-    /// The map was a number.
+    /// Map by which serde_json represents a number.
     Number(Number),
     /// The map is an object with this first key. The value of the key is next.
     Key(String),
-    /// The map is an object without keys.
+    /// Map of an object without keys.
     Empty,
 }
 
@@ -278,6 +278,7 @@ pub fn check_key<E: serde::de::Error>(key: &str) -> Result<(), E> {
 /// Seed that deserializes the first key of a map.
 struct FirstKeySeed;
 
+/// First key of a map: of an object, or the marker of a number.
 enum FirstMapKey {
     Number,
     Key(String),

@@ -9,7 +9,7 @@ use http::{HeaderMap, Method};
 
 use crate::strip_byte_order_mark_bytes;
 
-/// One incoming message: its unparsed bytes and its transport metadata.
+/// Incoming message: its unparsed bytes and its transport metadata.
 #[derive(Debug, Clone)]
 pub struct MessageFrame {
     /// The transport metadata of the message.
@@ -34,7 +34,7 @@ impl MessageFrame {
 /// The transport metadata of a message.
 #[derive(Debug, Clone)]
 pub enum FrameMetadata {
-    /// A line on a stream, without metadata.
+    /// Metadata of a line on a stream: there is none.
     Line,
     /// The request line and headers of an HTTP request.
     Http {
@@ -69,7 +69,7 @@ impl FrameMetadata {
     }
 }
 
-/// One outgoing message. Transports that have no statuses and headers send only the body.
+/// Outgoing message. Transports that have no statuses and headers send only the body.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// The HTTP status of the reply.
@@ -83,7 +83,7 @@ pub struct Reply {
 /// The body of a reply.
 #[derive(Debug, Clone)]
 pub enum ReplyBody {
-    /// No body, because the client's message needs no answer.
+    /// Absence of a body, because the client's message needs no answer.
     Empty,
     /// A body of one JSON message.
     Json(Bytes),

@@ -1,4 +1,4 @@
-//! Futures that traits return.
+//! Type of the futures that traits return.
 
 use std::pin::Pin;
 

@@ -49,7 +49,7 @@ impl JobState {
     }
 }
 
-/// The data of a job at one time.
+/// Data of a job at one point in time.
 #[derive(Debug, Clone)]
 pub struct JobSnapshot {
     /// The job's id.
@@ -164,7 +164,7 @@ pub struct JobArtefact {
     pub media_type: String,
 }
 
-/// An event of a job.
+/// Event of a job, with its number and time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobEvent {
     /// The number of the event. A job's numbers start at 1 and have no gaps.
@@ -240,14 +240,14 @@ pub struct JobPage {
     pub next: Option<JobId>,
 }
 
-/// A selection from the files that a job produced.
+/// Selection from the files that a job produced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArtefactSelection {
-    /// The job's only file, or a zip of several.
+    /// Selects the job's only file, or a zip archive of several.
     Main,
-    /// The job's file with this name.
+    /// Selects the job's file with this name.
     Named(String),
-    /// A zip of all files of the job.
+    /// Selects a zip archive of all files of the job.
     All,
 }
 

@@ -1,4 +1,4 @@
-//! Ids of jobs.
+//! Ids of jobs, and how they are written.
 
 use std::fmt;
 use std::str::FromStr;

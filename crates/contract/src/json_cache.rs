@@ -1,4 +1,4 @@
-//! A cache for serialized values.
+//! Cache for the serialized forms of an immutable value.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -52,7 +52,7 @@ pub struct RenderedPrompt {
 /// The arguments of a prompt: each text by its name.
 pub type PromptArguments = BTreeMap<String, String>;
 
-/// A prompt, with its argument types.
+/// Prompt with typed arguments.
 pub trait Prompt: Send + Sync + 'static {
     /// The name of the prompt for programs.
     const NAME: &'static str;
@@ -82,7 +82,7 @@ pub trait Prompt: Send + Sync + 'static {
     }
 }
 
-/// A prompt without its static types.
+/// Prompt without static types, as the catalog stores it.
 pub trait AnyPrompt: Send + Sync + 'static {
     /// Returns the description of the prompt.
     fn spec(&self) -> &PromptSpec;
@@ -166,6 +166,7 @@ fn schema_arguments(schema: &Value) -> Vec<PromptArgument> {
     members.into_iter().flatten().map(argument).collect()
 }
 
+/// Adapter that makes an [`AnyPrompt`] from a [`Prompt`].
 struct TypeErasedPrompt<P> {
     spec: PromptSpec,
     prompt: P,

@@ -84,7 +84,7 @@ impl From<PromptMessage> for SamplingMessage {
     }
 }
 
-/// The answer of a client to a question.
+/// Answer of a client to a question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientAnswer {
@@ -102,9 +102,9 @@ pub enum ClientAnswer {
 pub enum ElicitationAnswer {
     /// The person agreed. For a form, these are the values of its fields.
     Accepted(#[serde(deserialize_with = "exact_json::deserialize_object")] Map<String, Value>),
-    /// The person refused what the question asks.
+    /// Refusal of the person to do what the question asks.
     Declined,
-    /// The person closed the form or page without a choice.
+    /// Reaction of a person who closed the form or page without a choice.
     Canceled,
 }
 
@@ -129,19 +129,19 @@ pub struct ClientRoot {
     pub name: Option<String>,
 }
 
-/// The kind of a question.
+/// Kind of a question to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionKind {
-    /// A form for a person.
+    /// Question that a person answers in a form.
     Form,
-    /// A page for a person to visit.
+    /// Question that a person answers by visiting a web page.
     Visit,
-    /// An answer by the client's model, without tools.
+    /// Question that the client's model answers, without tools.
     Sample,
     /// An answer by the client's model, which may use tools.
     SampleWithTools,
-    /// The folders in which the client works.
+    /// Question for the folders in which the client works.
     Roots,
 }
 

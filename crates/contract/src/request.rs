@@ -15,12 +15,12 @@ use crate::{
 /// A client's request to the host, independent of its dialect.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HostRequest {
-    /// Lists a page of the available tools.
+    /// Request for a page of the list of available tools.
     ListTools {
         /// The id of the last tool of the previous page. `None` for the first page.
         after: Option<ToolId>,
     },
-    /// Lists all available tools and prompts.
+    /// Request for all available tools and prompts.
     Discover,
     /// A request that the dialect could not read. The host refuses it and records it like any other
     /// request.
@@ -33,14 +33,14 @@ pub enum HostRequest {
         /// The reason why the call is refused.
         why: CallError,
     },
-    /// Runs one tool.
+    /// Request to run one tool.
     CallTool {
         /// The tool's name as the dialect spells it.
         tool: String,
         /// The arguments of the tool.
         input: Value,
     },
-    /// Runs one tool as a job.
+    /// Request to run one tool as a job.
     StartJob {
         /// The tool's name as the dialect spells it.
         tool: String,
@@ -64,7 +64,7 @@ pub enum HostRequest {
         /// The last job of the previous page. `None` for the first page.
         after: Option<JobId>,
     },
-    /// Cancels one of the caller's jobs.
+    /// Request to cancel one of the caller's jobs.
     CancelJob {
         /// The job's id as the client sent it.
         id: String,
@@ -78,7 +78,7 @@ pub enum HostRequest {
         /// The selected file of the job.
         which: ArtefactSelection,
     },
-    /// Answers questions of one of the caller's jobs.
+    /// Answers to the questions of one of the caller's jobs.
     AnswerJob {
         /// The job's id as the client sent it.
         id: String,
@@ -86,12 +86,12 @@ pub enum HostRequest {
         /// ignored.
         given: ClientAnswers,
     },
-    /// Lists a page of the available resources.
+    /// Request for a page of the list of available resources.
     ListResources {
         /// The last resource of the previous page. `None` for the first page.
         after: Option<ResourceCursor>,
     },
-    /// Lists the resource templates.
+    /// Request for the list of resource templates.
     ListTemplates,
     /// Reads the contents of a resource.
     ReadResource {
@@ -105,26 +105,26 @@ pub enum HostRequest {
         /// The URI of the last resource of the previous page. `None` for the first page.
         after: Option<String>,
     },
-    /// Subscribes to changes of a resource.
+    /// Subscription to the changes of a resource.
     WatchResource {
         /// The URI of the resource to watch.
         uri: String,
     },
-    /// Lists a page of the available prompts.
+    /// Request for a page of the list of available prompts.
     ListPrompts {
         /// The name of the last prompt of the previous page. `None` for the first page.
         after: Option<String>,
     },
-    /// Renders a prompt into messages.
+    /// Request to render a prompt into messages.
     GetPrompt {
         /// The name of the prompt to render.
         name: String,
         /// The arguments of the prompt.
         arguments: PromptArguments,
     },
-    /// Completes a value that a person is typing.
+    /// Request to complete a value that a person is typing.
     Complete(CompletionRequest),
-    /// Lists a page of the available skills.
+    /// Request for a page of the list of available skills.
     ListSkills {
         /// The URI of the last skill of the previous page. `None` for the first page.
         after: Option<String>,
@@ -154,7 +154,7 @@ pub struct ResourceCursor {
     pub uri: String,
 }
 
-/// The host's answer to a request.
+/// Answer of the host to a request of a client.
 #[derive(Clone)]
 pub enum HostAnswer {
     /// A page of tools.
@@ -168,7 +168,7 @@ pub enum HostAnswer {
     },
     /// The output of a tool.
     Output(ToolOutput),
-    /// One of the caller's jobs.
+    /// Job of the caller.
     Job(Box<JobSnapshot>),
     /// A page of the caller's jobs.
     Jobs(JobPage),
@@ -198,7 +198,7 @@ pub enum HostAnswer {
     Completion(Completion),
     /// A page of skills.
     Skills(SkillPage),
-    /// One skill with its files.
+    /// Skill with its files.
     Skill(Box<Skill>),
     /// Questions to the client, which must make the request again with the answers and the state.
     Questions {

@@ -16,19 +16,19 @@ use crate::{
 /// The strength of a resource source's claim on a URI, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UriClaimStrength {
-    /// The source has a resource with this URI.
+    /// Claim on a URI of an existing resource of the source.
     Listed,
-    /// The URI is inside a folder that the source has.
+    /// Claim on a URI inside a folder that the source has.
     Inside,
-    /// The URI matches one of the source's resource templates.
+    /// Claim on a URI that matches one of the source's resource templates.
     Template,
-    /// The URI has a scheme that the source uses.
+    /// Claim on a URI with a scheme that the source uses.
     Scheme,
     /// The source does not have the resource, and reports so unless another source has it.
     Absent,
 }
 
-/// A source of resources.
+/// Source of resources, which lists and reads them by URI.
 pub trait ResourceSource: Send + Sync + 'static {
     /// Returns the tool that policy, limits and audit records name for reads from this source. Its
     /// id is also the source's name.
@@ -159,7 +159,7 @@ pub struct ActivityGuard(
 );
 
 impl ActivityGuard {
-    /// Creates a guard for no activity.
+    /// Creates a guard that keeps no activity running.
     pub fn none() -> Self {
         Self(None)
     }

@@ -12,6 +12,7 @@ const HOSTS_MAX: usize = 64;
 #[derive(Clone, Default)]
 pub struct SandboxReport(Arc<Mutex<ReportedProgramRuns>>);
 
+/// Sandbox profiles and refused hosts of the programs that a call ran.
 #[derive(Default)]
 struct ReportedProgramRuns {
     profiles: BTreeSet<String>,

@@ -15,6 +15,7 @@ use serde_json::Value;
 #[derive(Clone)]
 pub struct LazySchema(Arc<LazySchemaCell>);
 
+/// Schema and the function that generates it on first use.
 struct LazySchemaCell {
     value: OnceLock<Value>,
     generate: fn() -> Value,

@@ -18,7 +18,7 @@ pub struct Skill {
 /// The list of a skill's files.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SkillFiles {
-    /// A complete list of the skill's files.
+    /// Complete list of the skill's files.
     All(Vec<SkillFile>),
     /// Files that are generated on request, so they cannot be listed.
     Dynamic,

@@ -96,7 +96,7 @@ pub trait Tool: Send + Sync + 'static {
     }
 }
 
-/// A result of a tool with static types.
+/// Result of a tool with static types, which is converted to a [`ToolOutput`].
 pub trait TypedToolResult: Send + 'static {
     /// Returns the JSON Schema of the tool's structured result, if it has one.
     fn schema() -> Option<LazySchema>;
@@ -233,6 +233,7 @@ pub fn with_spec(tool: Arc<dyn AnyTool>, spec: ToolSpec) -> Arc<dyn AnyTool> {
     Arc::new(ToolWithSpec { spec, tool })
 }
 
+/// Tool whose own description is replaced.
 struct ToolWithSpec {
     spec: ToolSpec,
     tool: Arc<dyn AnyTool>,
@@ -324,6 +325,7 @@ pub fn erase_tool<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
     Arc::new(TypeErasedTool { spec, tool })
 }
 
+/// Adapter that makes an [`AnyTool`] from a [`Tool`].
 struct TypeErasedTool<T> {
     spec: ToolSpec,
     tool: T,

@@ -12,15 +12,15 @@ use crate::{EncodedJsonCache, Icon, LazySchema, MetaFields};
 /// The relation of a tool to jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JobSupport {
-    /// The tool never runs as a job.
+    /// Support of a tool that never runs as a job.
     Never,
     /// The tool runs as a job if the caller requests one, or if the caller accepts jobs and the
     /// tool runs programs.
     #[default]
     Optional,
-    /// The tool runs as a job if the caller accepts or requests jobs.
+    /// Support of a tool that runs as a job if the caller accepts or requests jobs.
     Preferred,
-    /// The tool always runs as a job.
+    /// Support of a tool that always runs as a job.
     Required,
 }
 
@@ -39,11 +39,11 @@ pub enum CallEnding {
 /// The kind of changes that a tool can make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effects {
-    /// The tool changes nothing.
+    /// Effects of a tool that changes nothing.
     Reads,
     /// The tool only adds something, for example a new folder or a copy.
     Adds,
-    /// The tool can overwrite or remove something.
+    /// Effects of a tool that can overwrite or remove something.
     Changes,
     /// The tool runs programs, which can do everything that their sandbox allows.
     Runs,

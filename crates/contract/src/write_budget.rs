@@ -1,4 +1,4 @@
-//! The write budget of a caller.
+//! Number of bytes that a caller may still write.
 
 use std::fmt;
 use std::sync::Arc;

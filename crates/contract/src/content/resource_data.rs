@@ -1,4 +1,4 @@
-//! Descriptions and contents of resources.
+//! Descriptions and contents of resources, independent of the protocol.
 
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +95,7 @@ pub struct ResourceContents {
     pub uri: String,
     /// The media type of the contents, e.g. `text/plain`.
     pub media_type: Option<String>,
-    /// The data of the resource.
+    /// Data of the resource, as text or bytes.
     pub held: ResourceData,
     /// Metadata about the resource for clients, apart from the contents.
     #[serde(
