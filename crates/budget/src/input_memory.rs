@@ -91,6 +91,7 @@ struct InputMemoryState {
     bodies: HashMap<u64, CountedMessageBody>,
 }
 
+/// Memory of one message that counts against the budget, with the message's owner.
 struct CountedMessageBody {
     owner: InputMemoryOwner,
     bytes: usize,

@@ -35,7 +35,7 @@ pub struct BlockingWorkPool {
     threads: Arc<WorkPoolThreads>,
 }
 
-/// Reason why a computation has no result.
+/// Reason why a computation in the pool has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkPoolError {
     /// All threads of the pool were busy until the waiting time was over.
