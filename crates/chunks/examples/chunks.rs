@@ -33,7 +33,7 @@ fn show(path: &Path) {
     }
 }
 
-/// Totals of the files in one language.
+/// Totals of the files in one programming language.
 #[derive(Default)]
 struct LanguageChunkTotals {
     files: usize,

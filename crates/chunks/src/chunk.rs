@@ -38,7 +38,7 @@ pub struct TextChunk {
 /// Longest `head` of a chunk, in bytes. A longer signature is cut.
 pub(crate) const HEAD_BYTES_MAX: usize = 512;
 
-/// Kind of a chunk's content.
+/// Kind of a chunk's content, such as a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ChunkKind {

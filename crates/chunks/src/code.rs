@@ -70,6 +70,7 @@ fn parse_code(lines: &LineIndexedText<'_>, grammar: &'static Grammar) -> Option<
     Some(ParsedCode { parts, line_depths, package })
 }
 
+/// Walk through a syntax tree, which builds the outline of the text.
 struct OutlineSyntaxWalk<'w, 't> {
     lines: &'w LineIndexedText<'t>,
     grammar: &'static Grammar,
@@ -97,6 +98,7 @@ struct SyntaxWalkLevel {
     last_line: Option<usize>,
 }
 
+/// Start of the syntax around a definition, such as `export`.
 #[derive(Clone, Copy)]
 struct DefinitionWrapper {
     /// Start of the wrapper (such as `export`) in the text.

@@ -31,6 +31,7 @@ pub(crate) fn cut_chunks(
         .collect()
 }
 
+/// Builder of a text's chunks, which cuts the text along its outline.
 struct TextChunker<'c, 't> {
     lines: &'c LineIndexedText<'t>,
     outline: &'c Outline,

@@ -7,7 +7,7 @@ pub(crate) enum CommentKind {
     Doc,
     /// A comment that documents the item that contains it.
     Inner,
-    /// Any other comment, which documents nothing.
+    /// Comment that is neither documentation nor an instruction for a program.
     Plain,
     /// An instruction for a program, such as `#!/bin/sh`, `//go:build` or `// eslint-disable`.
     Directive,

@@ -29,7 +29,7 @@ pub(crate) struct LanguageDefinition {
     pub(crate) docs: DocCommentPlacement,
 }
 
-/// Letters that a grammar accepts.
+/// Letters that a grammar accepts in names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GrammarLetterSupport {
     All,
@@ -46,7 +46,7 @@ pub(crate) enum DocCommentPlacement {
     /// Marked comments above the definition, and marked comments (`//!`) inside the item that they
     /// document.
     MarkedOrInner,
-    /// Any comment directly above the definition. A marked comment (such as `///`) is preferred.
+    /// Comments directly above the definition. A marked comment (such as `///`) is preferred.
     Above,
     /// A string at the start of the definition's body.
     Docstrings,
@@ -61,7 +61,7 @@ pub(crate) enum SyntaxNodeRole {
     Type,
     /// A node that defines a type if it has a body. Otherwise it only mentions a type.
     TypeIfBody,
-    /// Only a container of other definitions, such as an `impl` or a namespace.
+    /// Node that only contains other definitions, such as an `impl` or a namespace.
     Scope,
     Value,
     /// An assignment. It is a function or a type if it assigns one, otherwise a value.
@@ -74,17 +74,17 @@ pub(crate) enum SyntaxNodeRole {
     Comment,
     /// An attribute above a definition, which belongs to it.
     Attribute,
-    /// Declaration of the file's package or namespace.
+    /// Node that declares the package or namespace of its file.
     Package,
-    /// Tokens that the grammar does not parse, such as the arguments of a macro call.
+    /// Node of tokens that the grammar does not parse, such as the arguments of a macro call.
     Tokens,
-    /// A node without definitions or comments inside.
+    /// Node without any definitions or comments inside.
     Opaque,
     /// A node with no role of its own, which may contain definitions.
     Other,
 }
 
-/// A language's grammar that is ready to parse.
+/// Grammar of a language, loaded and ready to parse.
 pub(crate) struct Grammar {
     pub(crate) rules: &'static LanguageDefinition,
     pub(crate) language: Language,

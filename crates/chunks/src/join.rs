@@ -50,7 +50,7 @@ impl ChunkPiece {
 /// Rule for joining a piece of text with its neighbours to a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PieceJoinRule {
-    /// The piece of text is never joined.
+    /// Piece of text that is never joined with its neighbours.
     Alone,
     /// The piece of text is joined with other small pieces.
     Neighbours,

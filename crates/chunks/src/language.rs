@@ -16,11 +16,11 @@ pub struct FileClassification {
 /// Purpose of a file's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilePurpose {
-    /// Program code.
+    /// File with program code.
     Code,
-    /// Documentation for people.
+    /// File with documentation for people.
     Docs,
-    /// Configuration.
+    /// File with configuration.
     Config,
     /// Text that is neither code, documentation nor configuration.
     Other,

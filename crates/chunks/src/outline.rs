@@ -7,7 +7,7 @@ use std::ops::Range;
 pub(crate) struct OutlinePart {
     /// First line of the definition, including the comments and attributes above it.
     pub(crate) first: usize,
-    /// Line at which the definition itself begins.
+    /// Line at which the definition itself begins, after its comments and attributes.
     pub(crate) start: usize,
     /// Last line of the definition.
     pub(crate) last: usize,
@@ -22,9 +22,9 @@ pub(crate) struct OutlinePart {
     pub(crate) head: String,
     pub(crate) doc: String,
     pub(crate) doc_bytes: Vec<Range<usize>>,
-    /// Indexes of the definitions inside this one, in order.
+    /// Indexes of the definitions inside this definition, in order.
     pub(crate) inner: Vec<usize>,
-    /// Index of the definition that contains this one.
+    /// Index of the definition that contains this definition.
     pub(crate) outer: Option<usize>,
 }
 
@@ -33,9 +33,9 @@ pub(crate) struct OutlinePart {
 pub(crate) enum OutlinePartKind {
     Function,
     Type,
-    /// Only a container of other definitions, such as an `impl` or a namespace.
+    /// Definition that only contains other definitions, such as an `impl` or a namespace.
     Scope,
-    /// A constant, a variable, or a declaration without a body.
+    /// Definition of a constant, a variable, or something declared without a body.
     Value,
     Section,
     Key,
@@ -84,7 +84,7 @@ pub(crate) struct Outline {
     pub(crate) line_depths: Vec<u8>,
 }
 
-/// Depth of a line at which no syntax node begins.
+/// Marker for a line at which no syntax node begins.
 pub(crate) const NO_DEPTH: u8 = u8::MAX;
 /// Deepest nesting of parts (such as definitions) in an outline. Parts nested deeper are dropped.
 const DEPTH_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! Outline of a document: its headings.
+//! Finds the headings of a document, as its outline.
 
 use crate::lines::LineIndexedText;
 use crate::outline::{Outline, OutlinePart, OutlinePartKind, PARTS_MAX};
@@ -6,6 +6,7 @@ use crate::outline::{Outline, OutlinePart, OutlinePartKind, PARTS_MAX};
 /// Longest line of a document that may be a heading, in bytes.
 const LINE_BYTES_MAX: usize = 512;
 
+/// Heading of a document, with its level and line.
 struct DocumentHeading {
     /// First line of the heading, which may be a line of equal characters above the title.
     first: usize,

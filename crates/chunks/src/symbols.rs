@@ -14,7 +14,7 @@ pub struct Symbol {
     /// First line of the definition, counted from 1, including the comments and attributes above
     /// the definition.
     pub first: u32,
-    /// Line at which the definition itself begins.
+    /// Line at which the definition itself begins, after its comments and attributes.
     pub line: u32,
     /// Last line of the definition.
     pub last: u32,

@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 /// One word of a query, with the synonyms by which it is searched as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryWord {
-    /// The word in the form that [`words`] returns.
+    /// Query word in the form that [`words`] returns.
     pub word: String,
-    /// Synonyms of the word.
+    /// Synonyms of the query word.
     pub synonyms: Vec<String>,
 }
 

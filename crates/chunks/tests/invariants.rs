@@ -108,7 +108,7 @@ const WHOLE: [&str; 11] = [
     include_str!("languages/shell.txt"),
 ];
 
-/// The path and the text of a case of `tests/languages`.
+/// Returns the path and the text of a case of `tests/languages`.
 fn split_case(case: &str) -> (&str, &str) {
     let (path, rest) = case.split_once('\n').expect("a path");
     (path, rest.split_once("==== chunks\n").expect("a text").0)

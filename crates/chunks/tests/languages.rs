@@ -5,7 +5,7 @@
 
 use toolgate_chunks::{TextChunk, chunks};
 
-/// Checks `case` against what it expects.
+/// Checks the definitions and chunks of the file `case` against its expected results.
 #[track_caller]
 fn check(case: &str) {
     let (path, rest) = case.split_once('\n').expect("a path");

@@ -9,7 +9,7 @@ use crate::outline::{Outline, OutlinePart, OutlinePartKind, limit_names};
 /// to the definitions inside it.
 const SCOPE_BYTES_MAX: usize = 64 << 10;
 
-/// The definitions that a parse found in a text.
+/// Definitions that a parse found in a text.
 #[derive(Debug)]
 pub(super) struct ParsedCode {
     /// The definitions in the text, in any order and not yet nested.

@@ -1,4 +1,4 @@
-//! C#.
+//! Rules for finding definitions in C#.
 
 use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 

@@ -1,4 +1,4 @@
-//! Go.
+//! Rules for finding definitions in Go.
 
 use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 

@@ -1,4 +1,4 @@
-//! Java.
+//! Rules for finding definitions in Java.
 
 use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 

@@ -1,4 +1,4 @@
-//! JavaScript, with JSX.
+//! Rules for finding definitions in JavaScript, including JSX.
 
 use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 

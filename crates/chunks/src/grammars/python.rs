@@ -1,4 +1,4 @@
-//! Python.
+//! Rules for finding definitions in Python.
 
 use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 

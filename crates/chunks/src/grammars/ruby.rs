@@ -1,4 +1,4 @@
-//! Ruby.
+//! Rules for finding definitions in Ruby.
 
 use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 

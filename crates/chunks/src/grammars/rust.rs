@@ -1,4 +1,4 @@
-//! Rust.
+//! Rules for finding definitions in Rust.
 
 use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 

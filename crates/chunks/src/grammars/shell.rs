@@ -1,4 +1,4 @@
-//! Shell, in the Bash dialect.
+//! Rules for finding definitions in shell scripts, in the Bash dialect.
 
 use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 

@@ -1,4 +1,4 @@
-//! TypeScript, with and without JSX.
+//! Rules for finding definitions in TypeScript, with and without JSX.
 
 use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
 
