@@ -25,6 +25,7 @@ pub(crate) struct BertNetwork {
     pooling: PoolingMethod,
 }
 
+/// Layer of a BERT network: attention and a feed-forward network.
 #[derive(Debug)]
 struct BertLayer {
     /// The three projections to queries, keys and values, as one matrix.
@@ -36,6 +37,7 @@ struct BertLayer {
     output_norm: LayerNorm,
 }
 
+/// Linear layer with packed weights and a bias.
 #[derive(Debug)]
 struct LinearLayer {
     weight: PackedMatrix,

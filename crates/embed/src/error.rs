@@ -18,17 +18,17 @@ pub enum ModelFolderError {
         file: PathBuf,
         /// Error from the operating system.
         why: String,
-        /// Suggested fix.
+        /// Suggested fix, for the error message.
         way_out: &'static str,
     },
-    /// A file of the model has wrong or unsupported content.
+    /// Error because a file of the model has wrong or unsupported content.
     #[error("`{}` {what}; {way_out}", file.display())]
     Invalid {
         /// Path of the file.
         file: PathBuf,
-        /// Problem with the content.
+        /// Problem with the content of the file.
         what: String,
-        /// Suggested fix.
+        /// Suggested fix, for the error message.
         way_out: &'static str,
     },
 }

@@ -110,6 +110,7 @@ impl ParsedModelFolder {
     }
 }
 
+/// Prompts of a sentence model in `config_sentence_transformers.json`.
 #[derive(Deserialize, Default)]
 struct ModelPromptsFile {
     #[serde(default)]
@@ -117,6 +118,7 @@ struct ModelPromptsFile {
 }
 
 fn read_shape(file: &Path) -> Result<(ModelDimensions, ActivationFunction), ModelFolderError> {
+    /// Part of `config.json` that names the type of the model.
     #[derive(Deserialize)]
     struct ModelTypeConfig {
         #[serde(default)]
@@ -183,11 +185,13 @@ fn read_shape(file: &Path) -> Result<(ModelDimensions, ActivationFunction), Mode
 
 /// Returns the pooling method from `modules.json` and the file that it names.
 fn read_pooling(folder: &Path) -> Result<PoolingMethod, ModelFolderError> {
+    /// Entry of `modules.json`: one module of a sentence model.
     #[derive(Deserialize)]
     struct ModelModuleEntry {
         path: String,
         r#type: String,
     }
+    /// Configuration of the pooling module of a sentence model.
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct PoolingConfig {
@@ -243,6 +247,7 @@ fn read_pooling(folder: &Path) -> Result<PoolingMethod, ModelFolderError> {
 }
 
 fn read_tokens_max(folder: &Path, positions: usize) -> Result<usize, ModelFolderError> {
+    /// Longest text that a model reads, in `sentence_bert_config.json`.
     #[derive(Deserialize)]
     struct SentenceLengthConfig {
         max_seq_length: Option<usize>,

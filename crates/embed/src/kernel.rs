@@ -1,4 +1,4 @@
-//! Innermost loop of a matrix product, with the widest instructions of the processor.
+//! Innermost loop of a matrix product, which uses the widest instructions of the processor.
 
 /// Number of rows of the left matrix that are multiplied at once. Their sums fit into registers.
 pub(crate) const ROWS: usize = 6;

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::kernel::portable_products;
 
-    /// Computes the product by its definition.
+    /// Computes the matrix product by its definition, to check the fast one.
     fn slowly(left: &[f32], right: &[f32], depth: usize, columns: usize) -> Vec<f64> {
         let rows = left.chunks_exact(depth);
         let product = rows.flat_map(|row| {

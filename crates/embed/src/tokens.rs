@@ -50,6 +50,7 @@ impl Tokenizer {
             .map_err(|err| ModelFolderError::damaged(&file, format!("is not UTF-8: {err}")))?;
         let pieces = text.lines().map(|line| line.trim_end_matches('\r')).zip(0..);
         let numbers = pieces.map(|(piece, number)| (piece.into(), number)).collect();
+        /// Settings of a tokenizer in `tokenizer_config.json`.
         #[derive(Deserialize)]
         #[serde(default)]
         struct TokenizerFile {
@@ -279,6 +280,7 @@ struct TokenizerDefinition {
     pre_tokenizer: Value,
 }
 
+/// WordPiece model of a tokenizer: its vocabulary and its rules.
 #[derive(Deserialize)]
 struct WordPiece {
     vocab: HashMap<Box<str>, u32>,
@@ -297,6 +299,7 @@ fn word_chars_max() -> usize {
     WORD_CHARS_MAX
 }
 
+/// Normalizer of a tokenizer, such as lower case.
 #[derive(Deserialize)]
 struct TokenNormalizer {
     clean_text: bool,

@@ -25,12 +25,13 @@ pub(crate) struct ModelWeights {
     path: PathBuf,
     file: File,
     tensors: HashMap<String, TensorEntry>,
-    /// Position in the file at which the tensors begin.
+    /// Position in the weights file at which the tensors begin.
     data_start: u64,
     /// Prefix of the names of all tensors in the file.
     prefix: &'static str,
 }
 
+/// Entry of a tensor in the header of a weights file.
 #[derive(Deserialize)]
 struct TensorEntry {
     dtype: String,

