@@ -27,7 +27,7 @@ impl TruncatedText {
     }
 }
 
-/// Parser of server-sent events.
+/// Parser that splits bytes into server-sent events.
 pub struct SseParser {
     /// Longest data of an event that is not truncated, in bytes.
     bytes_max: usize,
@@ -40,6 +40,7 @@ pub struct SseParser {
     after_cr: bool,
 }
 
+/// State of skipping the rest of a line that is too long.
 #[derive(Clone, Copy)]
 enum LongLineRemainder {
     /// The line is data of an event, which is truncated.

@@ -22,7 +22,7 @@ use toolgate_contract::BoxFuture;
 /// Longest idle time of a connection. Servers close idle connections after five seconds or more.
 const IDLE_MAX: Duration = Duration::from_secs(4);
 
-/// A two-way byte stream to a server.
+/// Two-way byte stream to a server, such as a TCP connection.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
@@ -143,6 +143,7 @@ mod tests {
 
     #[test]
     fn a_failure_names_its_first_cause_and_explains_alerts_of_tls() {
+        /// Error that wraps the error of a connection, for a test.
         #[derive(Debug)]
         struct Outer(std::io::Error);
         impl fmt::Display for Outer {

@@ -14,13 +14,13 @@ pub struct HttpUrl(Uri);
 /// The reason why a text is not an [`HttpUrl`], as a phrase that can follow "it".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HttpUrlError {
-    /// The text is not a URL, for the reason given.
+    /// Error for a text that is not a URL, with the reason.
     NotAUrl(String),
     /// The URL has no scheme, or a scheme other than `http` and `https`.
     OtherScheme,
-    /// The URL has no host.
+    /// Error for a URL without a host.
     NoHost,
-    /// The URL contains a user name or a password.
+    /// Error for a URL with a user name or a password.
     UserInfo,
     /// The URL has a query, which the base of other URLs must not have.
     Query,
