@@ -37,7 +37,7 @@ pub type DialedStream = Box<dyn ByteStream>;
 /// The address at which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DialAddress {
-    /// A host (a name or an IP address) and a TCP port.
+    /// Host (a name or an IP address) and TCP port of a server.
     Port(String, u16),
     /// The path of a Unix socket.
     Socket(PathBuf),
@@ -46,11 +46,11 @@ pub enum DialAddress {
 /// The certificate authorities that a TLS client trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateTrust {
-    /// The authorities that the system trusts.
+    /// Trust in the certificate authorities that the system trusts.
     System,
-    /// The authorities in a PEM file.
+    /// Trust in the certificate authorities in a PEM file.
     File(PathBuf),
-    /// No check at all: traffic is encrypted, but the server is not authenticated.
+    /// Absence of trust checks: traffic is encrypted, but the server is not authenticated.
     AnyCertificate,
 }
 

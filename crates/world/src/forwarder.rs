@@ -52,7 +52,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The hosts that a program may reach, and the setting that names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostAccess {
-    /// The rules that name the hosts.
+    /// Rules that name the hosts that the program may reach.
     pub rules: HostRules,
     /// The package managers whose configuration names further hosts. They are asked before the
     /// program starts.

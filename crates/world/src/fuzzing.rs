@@ -13,7 +13,7 @@ pub const TARGETS: &[(&str, WorldFuzzTarget)] =
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Fuzzes the many spellings of protected names.
+/// Fuzzes the spellings of protected names.
 fn protected(bytes: &[u8]) {
     root::fuzz_protected(bytes);
 }

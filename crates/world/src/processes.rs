@@ -72,7 +72,7 @@ pub struct ProgramStartRequest {
     pub env: BTreeMap<OsString, OsString>,
     /// The bytes for standard input. With `None`, standard input is empty.
     pub stdin: Option<Vec<u8>>,
-    /// The limits of the program's time and output.
+    /// Limits of the program's time and output.
     pub bounds: ProgramRunLimits,
     /// The confinement. With `None`, the program has all rights of the server.
     pub confinement: Option<ProgramConfinement>,
@@ -99,9 +99,9 @@ pub struct ProgramOutcome {
     pub stop_reason: Option<ProgramStopReason>,
     /// The duration of the program's run.
     pub duration: Duration,
-    /// The output to standard output.
+    /// Output that the program wrote to standard output.
     pub stdout: CapturedOutput,
-    /// The output to standard error.
+    /// Output that the program wrote to standard error.
     pub stderr: CapturedOutput,
     /// The layers of the sandbox that confined the program.
     pub sandbox: Arc<SandboxCoverage>,
@@ -112,9 +112,9 @@ pub struct ProgramOutcome {
 /// The reason for stopping a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramStopReason {
-    /// The program ran longer than its time limit.
+    /// Stop because the program ran longer than its time limit.
     TimedOut,
-    /// The caller cancelled the run, or the server is closing.
+    /// Stop because the caller cancelled the run or the server is closing.
     Canceled,
 }
 

@@ -101,6 +101,7 @@ impl Default for WorkspaceOwnerSettings {
     }
 }
 
+/// Open directory of a workspace and its settings, which all clones share.
 struct RootHandle {
     dir: OwnedFd,
     path: PathBuf,
@@ -108,6 +109,7 @@ struct RootHandle {
     work_slots: Arc<Semaphore>,
 }
 
+/// Owner's settings of a workspace, with compiled patterns.
 struct CompiledOwnerSettings {
     protected: ProtectedPaths,
     hashed_bytes_max: u64,

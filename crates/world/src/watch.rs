@@ -67,6 +67,7 @@ struct WatchSubscriptionRequests {
     lists: BTreeMap<u64, WorkspaceListWatchRequest>,
 }
 
+/// Subscription to the changes of one file.
 struct FileWatchRequest {
     /// The path of the watched file, relative to the root.
     path: String,
@@ -77,6 +78,7 @@ struct FileWatchRequest {
     ready: Option<oneshot::Sender<Result<(), ToolError>>>,
 }
 
+/// Subscription to changes of the list of files.
 #[derive(Clone)]
 struct WorkspaceListWatchRequest {
     changes: ChangeFeed,

@@ -1,4 +1,4 @@
-//! One connection of a program to its forwarder: an HTTP proxy with `CONNECT`.
+//! Connection of a program to its forwarder, which is an HTTP proxy with `CONNECT`.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -50,9 +50,9 @@ pub(super) struct ForwardTarget {
 /// The reason why a forwarder did not connect to a host.
 #[derive(Debug)]
 pub(super) enum ForwardFailure {
-    /// The rules do not allow the host. The attempt has been counted.
+    /// Failure because the rules do not allow the host. The attempt has been counted.
     Refused(String),
-    /// The host is allowed, but cannot be reached.
+    /// Failure because the host is allowed but cannot be reached.
     Unreachable(String),
 }
 

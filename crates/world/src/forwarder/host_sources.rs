@@ -3,17 +3,17 @@
 /// A package manager, or git, whose configuration names hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostSource {
-    /// npm, whose configuration names the user's registry.
+    /// Package manager npm, whose configuration names the user's registry.
     Npm,
-    /// pnpm, whose configuration names the user's registry.
+    /// Package manager pnpm, whose configuration names the user's registry.
     Pnpm,
     /// Yarn 1, whose configuration names the user's registry.
     Yarn,
     /// Yarn 2 and newer, whose configuration names the user's registry.
     ModernYarn,
-    /// pip, whose configuration names the user's package index.
+    /// Package manager pip, whose configuration names the user's package index.
     Pip,
-    /// uv, whose configuration names the user's package index.
+    /// Package manager uv, whose configuration names the user's package index.
     Uv,
     /// Cargo, whose configuration names the user's registry.
     Cargo,
@@ -23,9 +23,9 @@ pub enum HostSource {
     Maven,
     /// NuGet, whose configuration names the user's package sources.
     Nuget,
-    /// apt, whose configuration names the machine's package sources.
+    /// Package manager apt, whose configuration names the machine's package sources.
     Apt,
-    /// git, whose configuration names the remotes of the workspace's repository.
+    /// Version control by git, whose configuration names the remotes of the workspace's repository.
     Git,
 }
 

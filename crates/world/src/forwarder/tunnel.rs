@@ -31,7 +31,7 @@ const TLS_MAJOR_VERSION: u8 = 3;
 enum TunnelProtocol {
     /// TLS, with the server name that the program asks for (SNI).
     Tls(Option<String>),
-    /// A TLS handshake that cannot be read.
+    /// TLS handshake that cannot be read.
     BrokenTls,
     /// HTTP without TLS.
     Http,

@@ -46,7 +46,7 @@ pub(super) struct HostQuestion {
 }
 
 impl HostQuestion {
-    /// The fields that most questions to package managers share.
+    /// Values of the fields that most questions to package managers share.
     const PLAIN: Self = Self {
         program: "",
         args: &[],

@@ -31,12 +31,12 @@ pub struct CapturedOutput {
     spool: Option<OutputSpoolFile>,
 }
 
-/// A part of a program's output.
+/// Part of a program's captured output.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CapturedOutputPiece {
     /// The offset of this part's first byte in the output.
     pub offset: u64,
-    /// The bytes of this part.
+    /// Bytes of this part of the output.
     pub bytes: Vec<u8>,
     /// The offset of the next part. `None` for the last part.
     pub next_offset: Option<u64>,

@@ -36,7 +36,7 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The phase of a program's run.
 #[derive(Clone, Copy)]
 enum ProgramRunPhase {
-    /// The main process of the program is running.
+    /// Phase in which the main process of the program runs.
     Running,
     /// The program was asked to stop, for this reason and at this time.
     Stopping(ProgramStopReason, Instant),

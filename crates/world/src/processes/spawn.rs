@@ -47,6 +47,7 @@ pub(super) struct ProgramSpawner {
     lifeline: KeeperLifeline,
 }
 
+/// Request to the thread that starts programs.
 enum SpawnerRequest {
     Program {
         image: PreparedProgram,
@@ -57,9 +58,9 @@ enum SpawnerRequest {
     },
     /// Ensures that a keeper process runs, for a program that has already started.
     Keeper,
-    /// Starts a sandbox helper process.
+    /// Request to start a sandbox helper process.
     Helper { image: PreparedProgram, reply: SyncSender<io::Result<ChildProcess>> },
-    /// Starts a worker process.
+    /// Request to start a worker process.
     Worker { image: PreparedProgram, reply: SyncSender<io::Result<ChildProcess>> },
 }
 

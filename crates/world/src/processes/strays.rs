@@ -31,6 +31,7 @@ pub(super) struct TaggedProcess {
     state: ProcessLiveness,
 }
 
+/// State of a process: alive or dead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ProcessLiveness {
     Alive,

@@ -34,12 +34,12 @@ pub struct WorkerProcess {
 /// The reason why a worker process gave no answer. That worker must get no other request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerFailure {
-    /// The worker had already ended, so the request is not the cause.
+    /// Failure because the worker had already ended, so the request is not the cause.
     EndedBefore,
     /// The worker ended, for example at its limit of memory or processor time, or sent something
     /// else than an answer.
     Crashed,
-    /// The worker took too long to answer.
+    /// Failure because the worker took too long to answer.
     TimedOut,
 }
 

@@ -155,7 +155,7 @@ impl PreparedProgram {
     }
 }
 
-/// The data that a new process needs until exec.
+/// Data that a new process needs until it executes its program.
 struct ExecContext<'a> {
     path: *const c_char,
     args: *const *const c_char,

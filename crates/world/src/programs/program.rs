@@ -1,4 +1,4 @@
-//! Resolves a program's name to a file.
+//! Resolves the name of a program to a file.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,11 +25,11 @@ pub struct ResolvedProgram {
 /// The reason why no executable was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramLookupError {
-    /// The program file does not exist.
+    /// Error because the program file does not exist.
     Absent,
-    /// The path of the program is not a regular file.
+    /// Error because the path of the program is not a regular file.
     NotAFile,
-    /// The program file is not executable.
+    /// Error because the program file is not executable.
     NotExecutable,
 }
 

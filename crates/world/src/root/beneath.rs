@@ -11,7 +11,7 @@ use rustix::io::Errno;
 /// The maximum number of retries of a path lookup while another process moves directories.
 const TRIES: usize = 64;
 
-/// Handling of symlinks in a path and at its end.
+/// Handling of symlinks in a path and at the end of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SymlinkPolicy {
     /// Follow symlinks whose targets are below the directory.

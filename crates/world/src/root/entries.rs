@@ -16,7 +16,7 @@ use super::refusal::DiskWorkError;
 use super::temp::is_temp;
 use super::work::DiskWorkMonitor;
 
-/// One page of a directory's entries, sorted by name.
+/// Page of a directory's entries, sorted by name.
 pub struct DirectoryPage {
     /// The names and metadata of the entries on the page.
     pub entries: Vec<(OsString, EntryMeta)>,

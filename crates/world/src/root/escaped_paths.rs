@@ -19,9 +19,9 @@ use super::work::DiskWorkMonitor;
 /// The depth to which an entry is inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InspectionDepth {
-    /// Skip the entry without looking at it.
+    /// Inspection that skips the entry without looking at it.
     Skip,
-    /// Check where the entry leads.
+    /// Inspection that checks where the entry leads.
     Target,
     /// Check where the entry leads. If it is a directory, also check everything in it.
     Contents,
@@ -39,9 +39,9 @@ pub struct EscapedPath {
 /// The reason why an entry of an inspected directory is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathEscapeReason {
-    /// The entry leads out of the root.
+    /// Refusal because the entry leads out of the root.
     LeadsOut,
-    /// The entry is a pipe, a socket or a device.
+    /// Refusal because the entry is a pipe, a socket or a device.
     NotRegular,
 }
 

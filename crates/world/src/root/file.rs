@@ -181,7 +181,7 @@ impl From<WorkspaceFile> for OwnedFd {
     }
 }
 
-/// Fails if the entry is not a regular file.
+/// Fails if the entry with this metadata is not a regular file.
 pub(super) fn require_regular(meta: &EntryMeta, path: &str) -> Result<(), ToolError> {
     let what = match meta.kind() {
         EntryKind::File => return Ok(()),

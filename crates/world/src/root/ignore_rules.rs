@@ -165,7 +165,7 @@ impl IgnoreRuleSet {
     }
 }
 
-/// The ignore files that a directory has.
+/// Ignore files that a directory has, such as `.gitignore`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct IgnoreRuleFiles {
     pub(super) git: bool,

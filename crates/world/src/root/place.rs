@@ -19,7 +19,7 @@ use super::temp;
 /// Handling of missing parent directories of an entry to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParentPolicy {
-    /// Create the missing parent directories.
+    /// Handling that creates the missing parent directories.
     Make,
     /// Refuse the change if a parent directory is missing.
     Require,

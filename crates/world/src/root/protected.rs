@@ -16,7 +16,7 @@ pub(super) struct DefaultProtectedName {
 enum ProtectedSettingsReader {
     Git,
     Toolgate,
-    /// A program other than git and toolgate: an editor or an agent.
+    /// Reader that is a program other than git and toolgate, such as an editor or an agent.
     Other,
 }
 
@@ -91,6 +91,7 @@ const GIT_FOLDER: &str = ".git";
 #[derive(Debug)]
 pub(super) struct ProtectedPaths(Vec<ProtectedPath>);
 
+/// Path that is protected from tools, and the operations that it blocks.
 #[derive(Debug)]
 struct ProtectedPath {
     /// The normalized names of the components of the protected path.
@@ -98,10 +99,10 @@ struct ProtectedPath {
     reach: BlockedOperations,
 }
 
-/// The changes that a protected path blocks.
+/// Changes that a protected path blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockedOperations {
-    /// Changes whose path contains the protected path.
+    /// Blocks changes whose path contains the protected path.
     DirectOnly,
     /// Changes whose path contains the protected path, and deleting, copying or moving a directory
     /// that contains it.

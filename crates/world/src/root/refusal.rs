@@ -201,7 +201,7 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
 
 /// The reason why work on the disk failed or stopped.
 pub(super) enum DiskWorkError {
-    /// An error of the file system.
+    /// Error that the file system returned.
     Errno(Errno),
     /// A cancellation, or an error from a check that is part of the work.
     Tool(ToolError),

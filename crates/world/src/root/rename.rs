@@ -26,7 +26,7 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 pub enum DestinationConflict {
     /// Keep the existing entry and refuse the operation.
     Refuse,
-    /// Replace the existing entry.
+    /// Handling that replaces the existing entry.
     Replace,
 }
 

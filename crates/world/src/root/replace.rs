@@ -44,20 +44,20 @@ pub struct FileWriteConditions {
 /// Handling of an existing file by a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExistingFilePolicy {
-    /// Keep the existing file and refuse the write.
+    /// Handling that keeps the existing file and refuses the write.
     Keep,
-    /// Replace the existing file.
+    /// Handling that replaces the existing file.
     Replace,
-    /// Replace the existing file if it has this etag.
+    /// Handling that replaces the existing file if it has this etag.
     Match(String),
 }
 
 /// Handling of a missing file by a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingFilePolicy {
-    /// Create the missing file.
+    /// Handling that creates the missing file.
     Create,
-    /// Refuse the write if the file does not exist.
+    /// Handling that refuses the write if the file does not exist.
     Refuse,
 }
 
@@ -72,9 +72,9 @@ pub struct FileWriteResult {
 /// The effect of writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileWriteOutcome {
-    /// The write created the file.
+    /// Effect of a write that created the file.
     Created,
-    /// The write replaced an existing file.
+    /// Effect of a write that replaced an existing file.
     Replaced,
 }
 

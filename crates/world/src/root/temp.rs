@@ -22,9 +22,9 @@ pub(super) struct TempFile<'d> {
 /// Handling of an existing entry when a temporary file gets its final name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExistingEntryHandling {
-    /// Keep the existing entry and fail with `EEXIST`.
+    /// Handling that keeps the existing entry and fails with `EEXIST`.
     CreateOnly,
-    /// Replace the existing entry.
+    /// Handling that replaces the existing entry.
     Replace,
 }
 

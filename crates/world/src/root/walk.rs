@@ -41,7 +41,7 @@ pub struct OpenWalkFolder {
     dir: OwnedFd,
     /// `true` if the directory contains a `.git`, which is not listed.
     pub(crate) has_git: bool,
-    /// The entries, sorted by name.
+    /// Entries of the directory, sorted by name.
     pub entries: Vec<(OsString, EntryKind)>,
 }
 
@@ -54,11 +54,11 @@ pub struct WalkEntry {
     pub kind: EntryKind,
 }
 
-/// The starting point of a walk.
+/// Starting point of a walk: a directory or a file.
 pub enum WalkStartPoint {
-    /// A directory, whose entries the walk visits.
+    /// Directory whose entries the walk visits.
     Folder(WalkFolder),
-    /// A file, which is the only entry of the walk.
+    /// File that is the only entry of the walk.
     File(WalkEntry),
 }
 

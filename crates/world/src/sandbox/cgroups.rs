@@ -32,6 +32,7 @@ pub(super) struct CgroupParents {
 /// cannot find out if the other server is running, and a new group is briefly empty.
 const ABANDONED_AFTER: Duration = Duration::from_secs(600);
 
+/// Existing control group in which groups for runs can be created.
 #[derive(Debug, Clone)]
 struct CgroupParent {
     folder: PathBuf,

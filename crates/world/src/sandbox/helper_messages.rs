@@ -17,7 +17,7 @@ use super::setup_step::{FAILURE_BYTES, SandboxSetupFailure};
 /// The number of handles in an order to a sandbox helper.
 const HANDLES: usize = 7;
 
-/// An order of the server to a sandbox helper: start one program.
+/// Order of the server to a sandbox helper to start one program.
 pub(super) struct SandboxHelperOrder<H> {
     /// The standard streams of the program to start.
     pub(super) streams: [H; 3],

@@ -16,6 +16,7 @@ use rustix::mount::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::process::{Pid, pivot_root};
 
+/// Arguments of the system call `mount_setattr`.
 #[repr(C)]
 struct MountAttrArgs {
     set: u64,
@@ -215,6 +216,7 @@ pub(super) fn fork_beside(flags: libc::c_int) -> io::Result<Option<Pid>> {
 
 /// Brings up the loopback interface, the only interface in a new network namespace.
 pub(super) fn bring_loopback_up() -> io::Result<()> {
+    /// Request to the kernel about a network interface (`struct ifreq`).
     #[repr(C)]
     struct NetworkInterfaceRequest {
         name: [u8; 16],

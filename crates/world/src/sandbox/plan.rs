@@ -13,7 +13,7 @@ use rustix::io::pread;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The device and inode of a file.
+/// Device and inode by which a file is identified.
 pub(super) type FileIdentity = (u64, u64);
 
 /// The part of the confinement that all programs of one helper share. The helper applies it before
@@ -99,11 +99,11 @@ pub(super) struct ProgramToExecute {
 /// separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SandboxNamespaces {
-    /// A user namespace, which a server without root rights needs.
+    /// True for a user namespace, which a server without root rights needs.
     pub(super) user: bool,
-    /// A separate network namespace.
+    /// True for a separate network namespace.
     pub(super) net: bool,
-    /// A separate mount of `/proc`.
+    /// True for a separate mount of `/proc`.
     pub(super) proc: bool,
 }
 
@@ -112,11 +112,11 @@ pub(super) struct SandboxNamespaces {
 pub(super) enum SandboxMount {
     /// A file or folder of the machine, at the same path. Left out if it is missing.
     SamePath { at: OsStringBytes, how: SandboxMountAccess },
-    /// A symlink at the path `at` that leads to `to`.
+    /// Symlink in the sandbox at the path `at`, which leads to `to`.
     Symlink { at: OsStringBytes, to: OsStringBytes },
     /// An empty folder in memory that ends with the program.
     EmptyFolder { at: OsStringBytes, bytes: u64, mode: u32 },
-    /// The workspace, at its own path.
+    /// Mount of the workspace at its own path.
     Workspace { how: SandboxMountAccess },
     /// A folder in the workspace that the program can write but not move.
     FixedFolder { at: OsStringBytes },

@@ -53,8 +53,10 @@ struct ReservedNamesState {
     is_watched: bool,
 }
 
+/// Workspace and name of a placeholder folder.
 type ReservedNameKey = (FileIdentity, String);
 
+/// Placeholder folder that keeps programs from creating its name.
 struct NamePlaceholder {
     /// The number of running programs that need the placeholder.
     count: usize,

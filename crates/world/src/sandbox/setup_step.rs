@@ -7,37 +7,37 @@ use std::io;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SandboxSetupStep {
-    /// Reading the plan of the confinement.
+    /// Step that reads the plan of the confinement.
     Plan,
     /// Joining the control groups that limit memory and processes.
     Groups,
-    /// Creating the namespaces of the sandbox.
+    /// Step that creates the namespaces of the sandbox.
     Namespaces,
-    /// Mapping the user id in a user namespace.
+    /// Step that maps the user id in a user namespace.
     UserIds,
     /// Opening the files and folders that the program will see.
     Sources,
     /// Building the file tree that the program will see.
     Root,
-    /// Mounting a separate `/proc`.
+    /// Step that mounts a separate `/proc`.
     Proc,
-    /// Setting up a separate network.
+    /// Step that sets up a separate network.
     Network,
     /// Entering the file tree that the program will see.
     Enter,
-    /// Opening the working directory.
+    /// Step that opens the working directory.
     Folder,
     /// Finding the program in the file tree of the sandbox.
     Program,
-    /// Setting the resource limits of the program.
+    /// Step that sets the resource limits of the program.
     Limits,
-    /// Dropping capabilities.
+    /// Step that drops capabilities.
     Rights,
-    /// Applying Landlock rules.
+    /// Step that applies the Landlock rules.
     Landlock,
-    /// Applying the system call filter.
+    /// Step that applies the system call filter.
     Seccomp,
-    /// Executing the program.
+    /// Step that executes the program.
     Start,
     /// Testing that a program reaches only the hosts that are allowed.
     NetworkTest,

@@ -79,7 +79,7 @@ pub(super) struct SandboxHelperKey {
     identities: Vec<Option<(u32, u32, u64)>>,
 }
 
-/// The idle sandbox helpers.
+/// Idle sandbox helpers that wait for a program to start.
 #[derive(Clone, Default)]
 pub(super) struct IdleSandboxHelpers(Arc<Mutex<IdleHelpersState>>);
 

@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+/// Piece of work for the unconfined thread.
 type BoxedThreadWork = Box<dyn FnOnce() + Send>;
 
 /// A thread outside the server's sandbox. It runs pieces of work, one after another.

@@ -19,10 +19,10 @@ use super::{OutsideRepositoryPath, ProgramConfinement, SandboxPaths};
 #[derive(Debug, Clone)]
 pub(super) struct MachineMounts {
     places: Vec<SandboxMount>,
-    /// The mounts for the user's git configuration.
+    /// Mounts for the user's git configuration.
     git_places: Vec<SandboxMount>,
     writable: Vec<PathBuf>,
-    /// The paths of `sandbox.read`.
+    /// Paths that the setting `sandbox.read` names.
     readable: Vec<PathBuf>,
     guards: GuardedPaths,
     /// The server's own folders, which programs do not see.
@@ -291,7 +291,7 @@ impl MachineMounts {
     }
 }
 
-/// A mount of a sandbox that is being planned.
+/// Mount of a sandbox that is being planned.
 struct PlannedMount {
     path: SlashTerminatedPath,
     place: SandboxMount,

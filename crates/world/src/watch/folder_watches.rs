@@ -28,7 +28,7 @@ pub(super) struct FolderWatches {
     by_number: HashMap<i32, BTreeSet<PathBuf>>,
 }
 
-/// The events to receive for a watched folder.
+/// Kinds of events to receive for a watched folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FolderWatchDetail {
     /// New and removed names, and files that were closed after writing.
@@ -37,12 +37,12 @@ pub(super) enum FolderWatchDetail {
     Content,
 }
 
-/// The reason why a folder is not watched.
+/// Reason why a folder is not watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FolderWatchError {
-    /// The folder does not exist or cannot be opened.
+    /// Error because the folder does not exist or cannot be opened.
     Absent,
-    /// The system or this process has no free watch.
+    /// Error because the system or this process has no free watch.
     Full,
 }
 
@@ -60,9 +60,9 @@ pub(super) struct FolderWatchEvents {
 /// A change of an entry in a watched folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WatchedEntryChange {
-    /// An entry with the name appeared or disappeared.
+    /// Change by which an entry with the name appeared or disappeared.
     Name,
-    /// The content or metadata of the entry changed.
+    /// Change of the content or metadata of the entry.
     Content,
 }
 

@@ -20,6 +20,7 @@ pub(super) struct WatchedFiles {
     by_path: BTreeMap<PathBuf, BTreeSet<Arc<str>>>,
 }
 
+/// Watched file with its subscribers and last known state.
 struct WatchedFile {
     path: PathBuf,
     /// The target if the file is a symlink, relative to the root.
@@ -37,6 +38,7 @@ struct WatchedFileSnapshot {
     is_fresh: bool,
 }
 
+/// Metadata by which a change of a watched file is recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WatchedFileStamp {
     device: u64,
@@ -180,7 +182,7 @@ impl WatchedFileSnapshot {
     }
 }
 
-/// Notifies each distinct subscriber once.
+/// Notifies each distinct subscriber of changes once.
 pub(super) fn notify_once<'c>(
     listeners: impl Iterator<Item = &'c ChangeFeed>,
     change: &ServerChange,

@@ -33,6 +33,7 @@ pub(super) struct WorkspaceListing {
     has_warned: bool,
 }
 
+/// Folder of the workspace, with a hash of the names in it.
 struct ListedFolder {
     /// The folder, in a form that can be read again.
     folder: WalkFolder,

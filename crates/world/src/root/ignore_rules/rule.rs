@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::str::Chars;
 
-/// A rule of an ignore file.
+/// Rule of an ignore file, such as `*.o`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IgnoreRule {
     /// The glob in globset's syntax, for paths relative to the directory of the file.
@@ -103,7 +103,7 @@ fn push_literal(glob: &mut String, c: char) {
     glob.push(c);
 }
 
-/// The characters in brackets in an ignore rule.
+/// Set of characters in brackets in an ignore rule.
 #[derive(Debug, Default)]
 struct CharClass {
     negated: bool,
