@@ -313,6 +313,7 @@ struct PostgresTls {
 /// A network connection without TLS. As a type of its own, it is [`Send`] for every lifetime.
 struct PlainPostgresStream(DialedStream);
 
+/// Network connection with TLS.
 struct PostgresTlsStream(tokio_rustls::client::TlsStream<DialedStream>);
 
 impl TlsConnect<PlainPostgresStream> for PostgresTls {

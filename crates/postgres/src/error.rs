@@ -10,11 +10,11 @@ use tokio_postgres::error::SqlState;
 /// The reason why a database operation failed.
 #[derive(Debug)]
 pub enum PostgresError {
-    /// No connection to the database could be made.
+    /// Error because no connection to the database could be made.
     Unreachable(String),
-    /// The database operation exceeded this time limit.
+    /// Error because the database operation exceeded this time limit.
     TimedOut(Duration),
-    /// The database server or the connection failed.
+    /// Error of the database server or of the connection to it.
     Postgres(Error),
     /// The database server cannot be used as it is. The message continues a sentence after the
     /// server's name.
@@ -72,14 +72,14 @@ pub enum PostgresFailure {
         /// A sentence that names the missing part.
         reason: String,
     },
-    /// Data in the database is damaged.
+    /// Error because data in the database is damaged.
     Damaged {
         /// The name of the server.
         server: String,
         /// A sentence that names the damaged part.
         reason: String,
     },
-    /// Any other failure of a database operation.
+    /// Error of any other failed database operation.
     Failed(String),
 }
 

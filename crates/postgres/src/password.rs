@@ -1,4 +1,4 @@
-//! A password that is never printed.
+//! Password of a database, which is never printed.
 
 use std::fmt;
 
