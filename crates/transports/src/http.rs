@@ -97,14 +97,14 @@ pub trait HttpApplication: Send + Sync + 'static {
 /// Reason why an HTTP request cannot be read or answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnreadMessageReason {
-    /// The body is larger than the limit.
+    /// Error for a body that is larger than the limit.
     TooLarge {
         /// Size limit of a body in bytes.
         limit: usize,
     },
-    /// The body did not arrive in time.
+    /// Error for a body that did not arrive in time.
     TimedOut,
-    /// The connection broke off within the body.
+    /// Error for a connection that ended within the body.
     Incomplete,
     /// The content type or encoding is not supported, with an explanation.
     Unsupported(String),
@@ -183,7 +183,7 @@ pub struct ReceivedRequest {
 
 /// Response of the application to an HTTP request.
 pub enum OutgoingResponse {
-    /// Single message as the whole response.
+    /// Response that consists of one message.
     Single(Reply),
     /// Event stream that ends with the answer. The stream is dropped if the client disconnects.
     AnswerStream(Pin<Box<dyn Stream<Item = ServerSentEvent> + Send>>),

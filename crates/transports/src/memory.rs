@@ -1,4 +1,4 @@
-//! In-memory client and server streams for tests.
+//! Connections in memory, for tests of clients and servers.
 
 use std::io;
 

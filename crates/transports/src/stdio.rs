@@ -1,4 +1,4 @@
-//! Messages as lines on a pair of streams.
+//! Messages as lines on a pair of streams, such as standard input and output.
 
 pub(crate) mod spinning_reader;
 
@@ -27,7 +27,7 @@ const COPY_BYTES_MAX: usize = 32 << 10;
 /// Line of a client's input, without its line ending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StdioInputLine {
-    /// Line of input within the size limit.
+    /// Complete line of input, within the size limit.
     Whole(Bytes),
     /// Line of input beyond the size limit, whose content was skipped.
     TooLong,

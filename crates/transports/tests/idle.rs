@@ -20,6 +20,7 @@ use toolgate_transports::http::{
 const SOCKETS: usize = 1_000;
 const KIB_EACH_MAX: usize = 40;
 
+/// Application that opens a WebSocket and sends each message back.
 struct EchoApplication;
 
 impl WebSocketApplication for EchoApplication {

@@ -42,6 +42,7 @@ pub(super) struct ConnectionSlotLimits {
     pub(super) occupancy: OccupancyCounter,
 }
 
+/// Table of the slots of all connections of a listener.
 #[derive(Default)]
 struct ConnectionSlotTable {
     next_number: u64,
@@ -60,7 +61,7 @@ const UNAUTHENTICATED_DIVISOR: usize = 8;
 /// Activity of a connection, which decides whether it keeps its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionActivity {
-    /// No complete request has arrived on the connection yet.
+    /// Activity of a connection on which no complete request has arrived yet.
     Silent,
     /// The connection's current or last request was not authenticated.
     Unauthenticated,

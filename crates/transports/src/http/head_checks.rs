@@ -44,9 +44,10 @@ struct RequestHeadChecker {
     head: RequestHeadFields,
 }
 
+/// Position in the stream of requests: in a head or in a body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum RequestStreamPosition {
-    /// The position is inside a request head, or before it.
+    /// Position inside a request head or before it.
     #[default]
     Head,
     /// The position is in a request body. The value is the number of bytes that remain.

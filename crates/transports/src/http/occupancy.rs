@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Clone, Default)]
 pub struct OccupancyCounter(Arc<OccupancyCounts>);
 
+/// Counts of open connections and streams.
 #[derive(Debug, Default)]
 struct OccupancyCounts {
     connections: AtomicUsize,

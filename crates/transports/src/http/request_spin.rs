@@ -104,6 +104,7 @@ mod tests {
     use super::*;
     use crate::adaptive_spin::QUICK_ARRIVALS_MIN;
 
+    /// Waker for tests that counts how often it is woken.
     struct WakeCounter(AtomicUsize);
 
     impl Wake for WakeCounter {

@@ -30,6 +30,7 @@ pub(super) struct ResponseBody {
     turn: Option<(OpenHttpRequest, Arc<UnsentBytesAccount>)>,
 }
 
+/// Content of a response body: bytes, a file or an event stream.
 enum ResponseBodyContent {
     Whole(Option<Bytes>),
     File(FileBodyPieces),

@@ -15,7 +15,7 @@ const POLLS_IN_A_ROW_MAX: usize = 4;
 
 /// State of a future that is not being polled. A wake-up wakes the task.
 const IDLE: u8 = 0;
-/// State of a future while it is being polled.
+/// State of a future that is being polled.
 const POLLING: u8 = 1;
 /// State of a future that was woken while it was being polled.
 const WOKEN: u8 = 2;
@@ -86,6 +86,7 @@ mod tests {
 
     use super::*;
 
+    /// Waker for tests that counts how often it is woken.
     struct PollWakeCounter(AtomicUsize);
 
     impl Wake for PollWakeCounter {

@@ -30,6 +30,7 @@ struct UnsentBytesState {
     accounts: HashMap<u64, UnsentConnectionBytes>,
 }
 
+/// Unsent bytes of one connection.
 struct UnsentConnectionBytes {
     bytes: usize,
     /// Time at which the client last received bytes, or the first counted byte was added.

@@ -29,6 +29,7 @@ struct WorkerPoolState {
     stop: CancellationToken,
 }
 
+/// Thread of the pool, with the number of its connections.
 #[derive(Debug)]
 struct WorkerPoolThread {
     runtime: Handle,

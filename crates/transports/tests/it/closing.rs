@@ -1,4 +1,4 @@
-//! Ends of conversations.
+//! Tests of the ways in which conversations end.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn close_received(close: WebSocketCloseReason) -> ReceivedClose {
     server.connect().await.receive_all().await.1
 }
 
-/// A server whose conversations report each message, and that their client is gone.
+/// Returns a server whose conversations report each message, and that their client is gone.
 async fn start_reporting() -> (Server, mpsc::Receiver<&'static str>) {
     let (report, reports) = mpsc::channel(8);
     let server = Server::talking(bounds(), move |mut socket| {

@@ -12,14 +12,14 @@ const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const LAST: u8 = 0x80;
 
-/// A frame with the first byte `first` and an all-zero mask.
+/// Returns a frame with the first byte `first` and an all-zero mask.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = header_of(first, payload.len());
     frame.extend(payload);
     frame
 }
 
-/// The header of a frame with `length` bytes.
+/// Returns the header of a frame with `length` bytes.
 fn header_of(first: u8, length: usize) -> Vec<u8> {
     let mut frame = vec![first];
     match (u8::try_from(length), u16::try_from(length)) {

@@ -1,4 +1,4 @@
-//! Responses with files and events.
+//! Tests of responses with files and events.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,7 +13,7 @@ use toolgate_transports::http::{HttpServerLimits, OutgoingResponse, ServerSentEv
 
 use crate::served::{Server, bounds, read_head, within_timeout};
 
-/// A reply with a file of `length` letters and a declared length of `bytes`.
+/// Returns a reply with a file of `length` letters and a declared length of `bytes`.
 fn file(length: usize, bytes: u64) -> Reply {
     let mut handle: File = tempfile::tempfile().expect("a file");
     handle.write_all(&letters(length)).expect("written");

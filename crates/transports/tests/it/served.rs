@@ -23,7 +23,7 @@ use toolgate_transports::http::{
     UnreadMessageReason, serve,
 };
 
-/// Bounds that no test reaches by accident.
+/// Returns HTTP limits that no test reaches by accident.
 pub(crate) fn bounds() -> HttpServerLimits {
     HttpServerLimits {
         occupancy: toolgate_transports::http::OccupancyCounter::default(),
@@ -136,7 +136,7 @@ pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).expect("text")
 }
 
-/// A response that runs the conversation `talk`.
+/// Returns a response that runs the conversation `talk`.
 pub(crate) fn socket<Talking>(
     talk: impl FnOnce(WebSocketHandle) -> Talking + Send + 'static,
 ) -> OutgoingResponse
@@ -148,7 +148,7 @@ where
     )))
 }
 
-/// Echoes every message.
+/// Sends every message back to its client.
 pub(crate) async fn echo(mut socket: WebSocketHandle) -> WebSocketCloseReason {
     loop {
         tokio::select! {
@@ -161,6 +161,7 @@ pub(crate) async fn echo(mut socket: WebSocketHandle) -> WebSocketCloseReason {
     }
 }
 
+/// Conversation over a WebSocket that a test function runs.
 struct TestConversation<F>(F);
 
 impl<F: FnOnce(WebSocketHandle) -> BoxFuture<'static, WebSocketCloseReason> + Send>
@@ -171,8 +172,10 @@ impl<F: FnOnce(WebSocketHandle) -> BoxFuture<'static, WebSocketCloseReason> + Se
     }
 }
 
+/// Function that answers a request of a test.
 type AnswerFn = Box<dyn Fn(&ReceivedRequest) -> OutgoingResponse + Send + Sync>;
 
+/// HTTP application that answers by a test function.
 struct TestApplication(AnswerFn);
 
 impl HttpApplication for TestApplication {
@@ -204,7 +207,7 @@ impl HttpApplication for TestApplication {
     }
 }
 
-/// A client that follows the protocol.
+/// WebSocket client that follows the protocol.
 pub(crate) struct Client(pub(crate) WebSocketStream<TcpStream>);
 
 /// The close frame that a client received.

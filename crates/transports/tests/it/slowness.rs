@@ -37,7 +37,7 @@ impl BroadcastServer {
         Self { server: Server::talking(bounds, listen).await, outboxes }
     }
 
-    /// Connects a client. Returns it and its outbox.
+    /// Connects a client and returns it with its outbox.
     async fn connect_client(&self) -> (Client, WebSocketOutbox) {
         let mut client = self.server.connect().await;
         assert_eq!(client.receive().await, "welcome");

@@ -1,4 +1,4 @@
-//! WebSocket requests and their refusals.
+//! Tests of WebSocket requests and their refusals.
 
 use toolgate_contract::{FrameMetadata, Reply};
 use toolgate_transports::http::OutgoingResponse;

@@ -44,11 +44,11 @@ pub(super) struct ClientWebSocket {
 pub(super) enum WebSocketReadEnd {
     /// All queued messages have been sent to the client, and no more will follow.
     Drained,
-    /// The client sent a close frame.
+    /// End because the client sent a close frame.
     ClientClosed,
-    /// The connection to the client is lost.
+    /// End because the connection to the client was lost.
     Lost,
-    /// The server closes the WebSocket for this reason.
+    /// End because the server closes the WebSocket for this reason.
     Closing(WebSocketCloseReason),
     /// The server has no memory for the message that is arriving.
     NoMemory,

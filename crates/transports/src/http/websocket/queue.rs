@@ -29,9 +29,9 @@ struct MessageQueueState {
 pub(super) enum MessageQueueStatus {
     /// The queue is open, so that more messages may arrive.
     Open,
-    /// No more messages arrive in the queue. Queued messages may still be taken.
+    /// State in which no more messages arrive in the queue. Queued messages may still be taken.
     Ended,
-    /// The consumer was too slow, and all messages were dropped.
+    /// State of a queue whose consumer was too slow, so that all messages were dropped.
     Overflowed {
         /// Number of messages that were dropped.
         waiting: usize,
