@@ -37,32 +37,32 @@ pub const TARGETS: &[(&str, DialectFuzzTarget)] = &[
 #[path = "../../../fuzz/src/kept_inputs.rs"]
 mod kept_inputs;
 
-/// Reads MCP frames.
+/// Fuzzes the reading of MCP frames.
 fn frames_mcp(bytes: &[u8]) {
     check_frames("mcp", bytes);
 }
 
-/// Reads Zyra frames.
+/// Fuzzes the reading of Zyra frames.
 fn frames_zyra(bytes: &[u8]) {
     check_frames("zyra", bytes);
 }
 
-/// Reads Mira frames.
+/// Fuzzes the reading of Mira frames.
 fn frames_mira(bytes: &[u8]) {
     check_frames("mira", bytes);
 }
 
-/// Reads Synesthetic frames.
+/// Fuzzes the reading of Synesthetic frames.
 fn frames_synesthetic(bytes: &[u8]) {
     check_frames("synesthetic", bytes);
 }
 
-/// Reads workstation frames.
+/// Fuzzes the reading of workstation frames.
 fn frames_workstation(bytes: &[u8]) {
     check_frames("workstation", bytes);
 }
 
-/// Reads envelope frames.
+/// Fuzzes the reading of envelope frames.
 fn frames_envelope(bytes: &[u8]) {
     check_frames("envelope", bytes);
 }

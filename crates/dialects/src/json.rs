@@ -17,10 +17,10 @@ use toolgate_contract::exact_json::{JsonMapStart, NumberSpellings, check_key};
 /// would take a gigabyte, because each value takes tens of bytes in memory.
 const VALUES_MAX: usize = 1_000_000;
 
-/// The reason that bytes are not accepted as JSON.
+/// Reason why bytes are not accepted as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JsonError {
-    /// The bytes are not JSON or not UTF-8.
+    /// Error for bytes that are not JSON or not UTF-8.
     Syntax(String),
     /// The JSON has a duplicate key or more than [`VALUES_MAX`] values.
     Invalid(String),
@@ -45,6 +45,7 @@ pub(crate) fn parse_members(bytes: &[u8]) -> Result<Result<RpcMessageMembers, Va
     }
 }
 
+/// JSON deserializer that borrows strings from the bytes.
 type BorrowingJsonReader<'de> = serde_json::Deserializer<StrRead<'de>>;
 
 fn read_json<T>(
@@ -77,7 +78,7 @@ struct StrictJsonSeed<'a> {
 }
 
 impl StrictJsonSeed<'_> {
-    /// Counts one more JSON value.
+    /// Counts one more JSON value against the limit of values.
     fn count_value<E: Error>(self) -> Result<(), E> {
         let left = self.left.get().checked_sub(1);
         let left = left.ok_or_else(|| {

@@ -135,12 +135,12 @@ pub trait Dialect: Send + Sync + 'static {
     }
 }
 
-/// One half of a conversation in which each direction has its own HTTP requests.
+/// Half of a duplex conversation, in which each direction has its own HTTP requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DuplexRequestKind {
     /// A request for the stream of messages to the client.
     Open,
-    /// A request with a message from the client.
+    /// HTTP request that carries one message of the client.
     Message {
         /// The id of the HTTP+SSE conversation.
         id: String,
@@ -151,16 +151,16 @@ pub enum DuplexRequestKind {
 pub enum WebSocketPurpose {
     /// A conversation with the client, with one message per WebSocket message.
     Converse,
-    /// A stream of a job's events to the client.
+    /// WebSocket that streams a job's events to the client.
     Watch(JobWatchRequest),
-    /// One message, followed by a close with this status code (RFC 6455).
+    /// Message to send, and the status code (RFC 6455) with which the WebSocket is then closed.
     Close(Bytes, u16),
 }
 
 /// The reason why a client's message was rejected before its dialect read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameRefusal {
-    /// The message exceeds the transport's limit.
+    /// Refusal of a message that exceeds the transport's limit.
     TooLarge {
         /// The limit of the transport in bytes.
         limit: usize,
@@ -170,21 +170,21 @@ pub enum FrameRefusal {
         /// A sentence that names the limit.
         message: String,
     },
-    /// The sender of the message is not authenticated.
+    /// Refusal of a message whose sender is not authenticated.
     Unauthorized {
         /// True if the sender sent a credential, which is then unknown.
         had_credential: bool,
     },
-    /// The sender sent several credentials in one place.
+    /// Refusal of a sender who sent several credentials in one place.
     SeveralCredentials,
-    /// The sender failed to authenticate too often.
+    /// Refusal of a message whose sender failed to authenticate too often.
     Throttled {
         /// The time to wait before a retry.
         retry_after: Duration,
     },
     /// An earlier request with the same key is still in flight.
     DuplicateId {
-        /// The key that both requests have.
+        /// Key that two requests in flight have in common.
         key: InFlightRequestKey,
     },
 }
@@ -242,11 +242,11 @@ pub enum ParsedFrame {
         /// The reply to the message.
         reply: Reply,
     },
-    /// The client's answer to a question of the server.
+    /// Client's answer to a question of the server.
     Response {
         /// The id of the question.
         id: String,
-        /// The client's response.
+        /// Client's response to the question.
         heard: ClientResponse,
         /// The reply to the message.
         reply: Reply,
@@ -284,7 +284,7 @@ pub struct PendingRequest {
 /// The way to ask a client questions about its request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QuestionChannel {
-    /// The client cannot be asked questions.
+    /// Absence of a way to ask the client questions.
     Nobody,
     /// The request ends with the questions, and the client makes the request again with the
     /// answers.
@@ -296,7 +296,7 @@ pub enum QuestionChannel {
         /// The host's state of the request, which the client got with the questions and sent back.
         state: Option<String>,
     },
-    /// The client answers while its request runs.
+    /// Way to ask a client that answers while its request runs.
     DuringCall(QuestionSupport),
 }
 
@@ -318,14 +318,14 @@ pub struct InFlightRequestKey(pub String);
 pub enum DisconnectEffect {
     /// The request is cancelled when the connection is lost.
     Cancels,
-    /// The work for the request goes on.
+    /// Work for the request goes on after the connection is lost.
     Continues,
 }
 
 /// The forms of answer that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptedAnswerForm {
-    /// The answer is one message.
+    /// Answer in one message, not a stream.
     Message,
     /// The answer is a stream of events, whose last event is the message that answers the request.
     Stream,
@@ -467,7 +467,7 @@ pub trait JobEventEncoder: Send + Sync + 'static {
     }
 }
 
-/// The server's description of itself for clients.
+/// Description of the server, by which it introduces itself to clients.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
     /// The name of the server for programs.

@@ -404,6 +404,7 @@ impl McpConversation {
     }
 
     fn discover(&self, id: &RequestId, revision: &McpRevision) -> Reply {
+        /// Result of `server/discover`.
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct DiscoverResult<'a> {

@@ -75,6 +75,7 @@ pub(crate) fn is_id_too_long(value: &Value) -> bool {
 /// skipped and takes no memory. Returns `None` if the message is not one JSON object, or if its id
 /// is longer than [`ID_BYTES_MAX`].
 pub(crate) fn skim_id(body: &[u8]) -> Option<Value> {
+    /// Member `id` of a JSON-RPC message, not yet parsed.
     #[derive(Deserialize)]
     struct RpcMessageId<'b> {
         #[serde(borrow)]
@@ -176,12 +177,14 @@ impl RpcError {
 
     /// Serializes the JSON-RPC error. An unknown request id becomes `null`.
     pub(crate) fn to_json(&self, id: Option<&RequestId>) -> Bytes {
+        /// JSON-RPC message that contains an error.
         #[derive(Serialize)]
         struct RpcErrorFrame<'a> {
             jsonrpc: &'static str,
             id: Option<&'a RequestId>,
             error: RpcErrorBody<'a>,
         }
+        /// Member `error` of a JSON-RPC message.
         #[derive(Serialize)]
         struct RpcErrorBody<'a> {
             code: i32,
@@ -207,6 +210,7 @@ pub(crate) fn success_with_capacity(
     result: &impl Serialize,
     bytes: usize,
 ) -> Bytes {
+    /// JSON-RPC message that contains a result.
     #[derive(Serialize)]
     struct RpcResultFrame<'a, R> {
         jsonrpc: &'static str,
@@ -218,6 +222,7 @@ pub(crate) fn success_with_capacity(
 
 /// Serializes a JSON-RPC notification.
 pub(crate) fn notification(method: &'static str, params: &impl Serialize) -> Bytes {
+    /// JSON-RPC message that is a notification.
     #[derive(Serialize)]
     struct RpcNotificationFrame<'a, P> {
         jsonrpc: &'static str,

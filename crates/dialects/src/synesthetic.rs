@@ -291,6 +291,7 @@ fn failure_reading(id: Option<&LiteralRequestId>, failure: &RpcError) -> ParsedF
 
 /// Serializes `result` as the JSON-RPC answer to the request `id`.
 fn result_message(id: Option<&LiteralRequestId>, result: &Value) -> Bytes {
+    /// JSON-RPC message that contains a result of the Synesthetic dialect.
     #[derive(Serialize)]
     struct SynestheticResultFrame<'a> {
         jsonrpc: &'static str,
@@ -302,12 +303,14 @@ fn result_message(id: Option<&LiteralRequestId>, result: &Value) -> Bytes {
 
 /// Serializes a JSON-RPC error as the answer to the request `id`.
 fn error_message(id: Option<&LiteralRequestId>, failure: &RpcError) -> Bytes {
+    /// JSON-RPC message that contains an error of the Synesthetic dialect.
     #[derive(Serialize)]
     struct SynestheticErrorFrame<'a> {
         jsonrpc: &'static str,
         id: Option<&'a LiteralRequestId>,
         error: SynestheticErrorBody<'a>,
     }
+    /// Member `error` of an error message of the Synesthetic dialect.
     #[derive(Serialize)]
     struct SynestheticErrorBody<'a> {
         code: i32,

@@ -21,10 +21,10 @@ const TOOL_VERSION: &str = "1.0.0";
 /// may change at any time.
 const IS_DETERMINISTIC: bool = false;
 
-/// The transport over which an envelope is sent.
+/// Transport over which an envelope is sent.
 #[derive(Debug, Clone)]
 pub(super) enum EnvelopeTransport {
-    /// The envelope is the body of an HTTP response.
+    /// HTTP response whose body is the envelope.
     Http {
         /// The HTTP method that the path allows, if the request used another method.
         allow: Option<&'static str>,

@@ -25,7 +25,7 @@ use super::{cursor, mcp_tool_name, questions, result_writer, tasks};
 use crate::tool_mentions::rename_tools;
 use crate::{AnswerEncoder, ClientResponse, JobEventEncoder, ServerInfo};
 
-/// The encoder for the answer to one MCP request.
+/// Encoder for the answer to one MCP request.
 pub(crate) struct McpEncoder {
     pub(crate) id: RequestId,
     pub(crate) revision: &'static McpRevision,

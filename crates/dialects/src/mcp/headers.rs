@@ -9,9 +9,9 @@ use toolgate_contract::FrameMetadata;
 use super::message::{HEADER_MISMATCH, McpError, RequestId};
 use crate::json::RpcParams;
 
-/// The HTTP header with the protocol revision.
+/// Name of the HTTP header with the protocol revision.
 pub(crate) const VERSION: &str = "mcp-protocol-version";
-/// The HTTP header with the session id.
+/// Name of the HTTP header with the session id.
 pub(crate) const SESSION: &str = "mcp-session-id";
 
 /// The HTTP header with the id of the last event that a client received before a stream was

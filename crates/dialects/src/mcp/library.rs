@@ -322,6 +322,7 @@ impl McpEncoder {
         next_cursor: Option<String>,
         ttl_ms: u64,
     ) -> Reply {
+        /// Result with one page of a list of resources, prompts or skills.
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct ListPageResult<'a, T> {
@@ -337,12 +338,14 @@ impl McpEncoder {
     }
 
     fn completion_reply(&self, found: &Completion) -> Reply {
+        /// Result of `completion/complete`.
         #[derive(Serialize)]
         struct CompletionResult<'a> {
             completion: CompletionList<'a>,
             #[serde(flatten)]
             stamp: CommonResultMembers<'a>,
         }
+        /// Candidates for a completed value, in MCP's form.
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct CompletionList<'a> {
@@ -375,7 +378,7 @@ fn encode_resource_cursor(ResourceCursor { source, uri }: &ResourceCursor) -> St
     cursor::encode_next("resource", &format_args!("{source} {uri}"))
 }
 
-/// A list as the member of a result.
+/// List that is serialized under a given member name of a result.
 struct NamedListMember<T> {
     name: &'static str,
     items: Vec<T>,

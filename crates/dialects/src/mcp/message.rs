@@ -168,6 +168,7 @@ impl McpError {
     /// Encodes the error as a reply. If `anonymous` is true, an unknown request id is omitted.
     /// Otherwise it is `null`.
     pub(crate) fn reply(&self, anonymous: bool) -> Reply {
+        /// JSON-RPC message that contains an error.
         #[derive(Serialize)]
         struct McpErrorFrame<'a> {
             jsonrpc: &'static str,

@@ -56,18 +56,18 @@ pub enum SessionModel {
 /// Support for batches: several messages in one JSON array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchSupport {
-    /// A message may be a batch.
+    /// Support for a message that is a batch.
     Accepted,
-    /// A message that is a batch is refused.
+    /// Refusal of a message that is a batch.
     Refused,
 }
 
 /// The form of errors about invalid arguments of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadInputReply {
-    /// A protocol error, which the model does not see.
+    /// JSON-RPC error for invalid arguments, which the model does not see.
     Error,
-    /// A result with `isError`, which the model sees.
+    /// Result with `isError` for invalid arguments, which the model sees.
     Result,
 }
 
@@ -87,16 +87,16 @@ pub enum ContentBlockSupport {
 /// The forms of schemas and structured results that a protocol revision allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaSupport {
-    /// Only schemas and results that are objects. Schemas of properties are objects, too.
+    /// Support for schemas and results that are objects. Schemas of properties are objects, too.
     Objects,
-    /// Any JSON Schema 2020-12, and any structured result.
+    /// Support for any JSON Schema 2020-12 and any structured result.
     Any,
 }
 
 /// The way in which a call becomes a task, which outlives its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskSupport {
-    /// Calls never become tasks.
+    /// Absence of support: calls never become tasks.
     None,
     /// A call becomes a task if the client requests it by a parameter.
     Param,
@@ -107,7 +107,7 @@ pub enum TaskSupport {
 /// The kinds of question to the client that a protocol revision has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RevisionQuestionSupport {
-    /// Only questions to the client's model without tools, and for the client's folders.
+    /// Support for questions to the client's model without tools, and for the client's folders.
     Samples,
     /// Forms with text, numbers, booleans and single choices, in addition to
     /// [`RevisionQuestionSupport::Samples`].

@@ -220,6 +220,7 @@ impl McpEncoder {
 
     /// Encodes a page of the list of tasks.
     pub(crate) fn task_list_reply(&self, page: &JobPage) -> Reply {
+        /// Result of `tasks/list`.
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct TaskListResult<'a> {

@@ -1,4 +1,4 @@
-//! Tools in `tools/list`, as each MCP revision encodes them.
+//! Encodes the tools in `tools/list` for each MCP revision.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -55,6 +55,7 @@ pub(crate) fn tool_entry(
 /// Returns the part of a tool's list entry that clients show to a model, as JSON: name, description
 /// and input schema.
 pub fn model_text(spec: &ToolSpec) -> String {
+    /// Part of a listed tool that clients show to a model.
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct ModelFacingTool<'a> {

@@ -1,4 +1,4 @@
-//! Answers and events of one Mira request.
+//! Encodes answers and events of one Mira request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +32,7 @@ pub(super) enum MiraRequest {
         /// The name of the tool in Mira's dialect.
         name: String,
     },
-    /// A request with invalid parameters.
+    /// Request whose parameters are invalid.
     Invalid,
 }
 

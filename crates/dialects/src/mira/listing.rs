@@ -1,4 +1,4 @@
-//! `tools/list`: the filter of a request, and a page of tools in the contract's form.
+//! Reads the filter of a `tools/list` request, and encodes a page of tools in the contract's form.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ use crate::{
 pub(super) enum MiraConnection {
     /// A connection on which the server can send at any time.
     Line,
-    /// An HTTP request with one answer.
+    /// Connection of an HTTP request with one answer.
     Http {
         /// The URL under which the client reached the server.
         endpoint: Option<String>,
@@ -224,6 +224,7 @@ fn request_reading(
 
 /// Serializes `result` as the answer to the request `id`.
 pub(super) fn success(id: &RawRequestId, result: &Value) -> Bytes {
+    /// JSON-RPC message that contains a result of Mira's dialect.
     #[derive(Serialize)]
     struct MiraResultFrame<'a> {
         jsonrpc: &'static str,

@@ -188,12 +188,14 @@ impl MiraRequestError {
 
     /// Serializes the error as the reply to the request `id`.
     pub(super) fn reply(&self, id: Option<&RawRequestId>) -> Reply {
+        /// JSON-RPC message that contains an error of Mira's dialect.
         #[derive(Serialize)]
         struct MiraErrorFrame<'a> {
             jsonrpc: &'static str,
             id: Option<&'a RawRequestId>,
             error: MiraErrorBody,
         }
+        /// Member `error` of an error message of Mira's dialect.
         #[derive(Serialize)]
         struct MiraErrorBody {
             code: i32,

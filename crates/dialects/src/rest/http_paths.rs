@@ -1,4 +1,4 @@
-//! Paths of the REST requests for jobs.
+//! HTTP paths of the REST requests for jobs.
 
 use percent_encoding::percent_decode_str;
 
@@ -16,7 +16,7 @@ pub(super) enum RestRoute {
     Job(String),
     /// The event stream of a job, by its id.
     Events(String),
-    /// A file of a job, by the job's id and the file's name.
+    /// Path of a file of a job, by the job's id and the file's name.
     File(String, String),
 }
 

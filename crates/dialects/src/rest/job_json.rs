@@ -1,4 +1,4 @@
-//! JSON of jobs and their events.
+//! Encodes jobs and their events as JSON.
 
 use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

@@ -1,4 +1,4 @@
-//! OpenAPI document of the REST requests.
+//! Builds the OpenAPI document of the REST requests.
 
 use serde_json::{Value, json};
 

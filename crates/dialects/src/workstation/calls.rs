@@ -37,9 +37,9 @@ const NAME_CHARS_MAX: usize = 100;
 /// The form of `content` in the result of a call in the workstation dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResultContentForm {
-    /// A string, as in the workstation contract.
+    /// Result content as a string, as the workstation contract defines it.
     Literal,
-    /// A list of content blocks, for MCP clients.
+    /// Result content as a list of blocks, for MCP clients.
     Blocks,
 }
 

@@ -42,11 +42,11 @@ struct ContractToolParameter {
 /// The type of a parameter of the workstation contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ContractParameterType {
-    /// A string that is required.
+    /// Type of a parameter that is a required string.
     Text,
-    /// A string that is optional and may be `null`.
+    /// Type of a parameter that is an optional string and may be `null`.
     MaybeText,
-    /// A whole number from 1 to `most`. If it is missing, it is `or`.
+    /// Type of a parameter that is a whole number from 1 to `most`. The default is `or`.
     Count { or: u64, most: u64 },
 }
 

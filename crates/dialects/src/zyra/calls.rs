@@ -33,7 +33,7 @@ const PROTOCOL: &str = "2025-06-18";
 /// The transport of a Zyra client's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ZyraTransport {
-    /// An HTTP request with one answer.
+    /// Transport of an HTTP request with one answer.
     Http,
     /// A WebSocket, on which the server can send at any time.
     WebSocket,

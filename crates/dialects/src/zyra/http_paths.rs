@@ -58,19 +58,19 @@ pub(crate) fn is_zyra_probe(head: &FrameMetadata) -> bool {
 /// The endpoint that a path of Zyra's dialect names. Job ids are not validated.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ZyraRoute {
-    /// The endpoint for discovery and JSON-RPC messages.
+    /// Endpoint for discovery and JSON-RPC messages.
     Calls,
-    /// The progress of a job as server-sent events, by the job's id.
+    /// Endpoint for the progress of a job as server-sent events, by the job's id.
     Progress(String),
     /// One job, by its id, as JSON.
     Job(String),
-    /// The files that a job produced, as a download, by the job's id.
+    /// Endpoint for the download of the files that a job produced, by the job's id.
     Download(String),
     /// The list of a job's files, by the job's id.
     Manifest(String),
     /// JSON-RPC messages over a WebSocket.
     Talk,
-    /// The events of a job over a WebSocket, by the job's id.
+    /// Endpoint for the events of a job over a WebSocket, by the job's id.
     Watch(String),
     /// The health check of the server.
     Health,

@@ -147,6 +147,7 @@ struct ZyraRestEncoder {
     view: ZyraReplyContent,
 }
 
+/// Kind of content that a REST reply of Zyra's dialect has.
 #[derive(Debug, Clone, Copy)]
 enum ZyraReplyContent {
     Discovery,

@@ -88,7 +88,7 @@ pub(crate) fn build_envelope(
     }
 }
 
-/// Formats the request itself.
+/// Formats a request to the host, without its options.
 fn format_host_request(request: &HostRequest) -> String {
     match request {
         HostRequest::ListTools { after: None } => "list the tools".to_owned(),

@@ -270,7 +270,7 @@ pub(crate) fn read_text(text: &str) -> String {
     serde_json::from_str(text).expect("a JSON string")
 }
 
-/// A tool that is only listed.
+/// Tool that appears in lists of a transcript and cannot be called.
 struct ListedTool(ToolSpec);
 
 impl AnyTool for ListedTool {

@@ -104,7 +104,7 @@ pub(crate) fn read_filter(text: &str) -> ChangeFilter {
     filter
 }
 
-/// Splits a list from the text after its `then`.
+/// Splits a list in a transcript from the text after its `then`.
 fn split_page(text: &str) -> (&str, Option<&str>) {
     match text.rsplit_once("] then ") {
         Some((list, more)) => (&text[..=list.len()], Some(more)),
@@ -127,7 +127,7 @@ fn member(value: &Value, name: &str) -> String {
     optional_member(value, name).unwrap_or_else(|| panic!("{value} has no `{name}`"))
 }
 
-/// Returns a text member, if it is present.
+/// Returns the text member `name` of `value`, if it is present.
 fn optional_member(value: &Value, name: &str) -> Option<String> {
     value.get(name).map(|text| text.as_str().expect("a text").to_owned())
 }
@@ -194,7 +194,7 @@ fn skill(value: &Value) -> Skill {
     }
 }
 
-/// A prompt that is only listed.
+/// Prompt that appears in lists of a transcript and cannot be rendered.
 struct ListedPrompt(PromptSpec);
 
 impl AnyPrompt for ListedPrompt {

@@ -239,7 +239,7 @@ fn contexts() -> impl Strategy<Value = FrameContext> {
     (session, proptest::option::of(headers))
 }
 
-/// Generates JSON values.
+/// Generates arbitrary JSON values.
 pub(crate) fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -18,13 +18,13 @@ const ODD: &str = "a\nb\u{2028}\0\u{1f600}";
 /// The sender of a message, and its transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MessageSender {
-    /// A client of the contract, on a line.
+    /// Client of the workstation contract that sends lines.
     Line,
-    /// A client of the contract, over HTTP.
+    /// Client of the workstation contract that sends HTTP requests.
     Http,
     /// A client of MCP over HTTP, which sends a header of MCP.
     Mcp,
-    /// A client of MCP on lines, which sent a handshake.
+    /// Client of MCP on lines, which sent a handshake.
     Opened,
 }
 
@@ -75,7 +75,7 @@ proptest! {
     }
 }
 
-/// Returns the reading of a message.
+/// Returns a message as its dialect reads it.
 fn read(sender: MessageSender, body: Vec<u8>) -> ParsedFrame {
     let mut workstation = dialect("workstation").start_conversation(&Caller::local());
     let mut headers = HeaderMap::new();
@@ -146,7 +146,7 @@ fn check_frame(sender: MessageSender, body: Vec<u8>) -> Result<(), TestCaseError
     }
 }
 
-/// Checks that a reply has the contract's form.
+/// Checks that a reply has the form that the workstation contract defines.
 fn check_reply(reply: &Reply) -> Result<(), TestCaseError> {
     let bytes = match &reply.body {
         ReplyBody::Empty => {

@@ -131,21 +131,21 @@ struct ReplayServer {
     questions: BTreeMap<String, (Arc<dyn AnswerEncoder>, ClientQuestion)>,
 }
 
-/// A frame whose answer is incomplete.
+/// Frame of a transcript whose answer is incomplete.
 struct UnansweredFrame {
     transport: FrameTransport,
     batch: bool,
     parts: Vec<MessageAnswer>,
 }
 
-/// The transport of a frame.
+/// Transport of a frame in a transcript.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum FrameTransport {
     Line,
     Http,
 }
 
-/// The answer to one message.
+/// Answer to one message of a transcript.
 enum MessageAnswer {
     Ready(Option<Reply>),
     Pending(Arc<dyn AnswerEncoder>, Option<CallOrigin>),

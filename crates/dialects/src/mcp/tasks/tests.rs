@@ -23,7 +23,7 @@ pub(crate) const EXTENDED: &McpRevision = &REVISIONS[0];
 /// The revision whose tasks are a parameter.
 pub(crate) const PARAM: &McpRevision = &REVISIONS[1];
 
-/// Describes a server with all features.
+/// Returns the description of a server with all features.
 pub(crate) fn facts() -> ServerInfo {
     ServerInfo {
         name: "toolgate".into(),

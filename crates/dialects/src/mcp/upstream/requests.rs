@@ -1,4 +1,4 @@
-//! Requests from a client to a server.
+//! Encodes the requests that toolgate sends to upstream MCP servers.
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{LogLevel, QuestionSupport, TraceContext};
