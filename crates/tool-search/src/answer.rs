@@ -1,4 +1,4 @@
-//! The text that answers a search.
+//! Text that answers a search for tools.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! One found tool as lines for a model: its name and arguments, its effects, and what it does.
+//! Formats a found tool as lines for a model: its name and arguments, its effects, and what it
+//! does.
 
 use serde_json::Value;
 

@@ -21,7 +21,7 @@ pub struct RememberedQuestions {
     by_tool: BTreeMap<String, VecDeque<RememberedQuestion>>,
 }
 
-/// One query that led to a call.
+/// Query that led to a call, as tool search remembers it.
 #[derive(Debug, Clone)]
 struct RememberedQuestion {
     words: Vec<String>,

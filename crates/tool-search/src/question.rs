@@ -1,4 +1,4 @@
-//! A question, taken apart into words and clauses.
+//! Query for tools, split into words and clauses.
 
 use std::collections::HashSet;
 

@@ -8,7 +8,7 @@ use crate::{Question, RememberedQuestions};
 /// arguments. They were chosen on the tuning half of a public set; `cargo xtask eval-tools`
 /// measures the other half.
 const WEIGHTS: [f32; FIELDS] = [3.0, 1.0, 1.5, 0.7, 0.92];
-/// Influence of the length of each field of a tool on the score.
+/// Influence of each field's length on a tool's score (`b` of BM25).
 const LENGTH_SHARES: [f32; FIELDS] = [0.75; FIELDS];
 /// Weight of remembered queries in a tool's score.
 const MEMORY_WEIGHT: f32 = 1.5;
@@ -41,7 +41,7 @@ pub struct RankedTool {
 /// Estimate of whether the best found tool does what the query asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BestToolFit {
-    /// The best found tool probably fits the query.
+    /// Estimate that the best found tool fits the query.
     Fits,
     /// Probably no tool fits the query. The tools are ranked by words that say little.
     NearestOnly,
