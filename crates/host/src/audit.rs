@@ -56,7 +56,7 @@ const RECORDS_MAX: usize = 16_384;
 /// Destination of audit records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditDestination {
-    /// No audit records are written.
+    /// Destination of an audit log that is off.
     Off,
     /// Audit records are written to standard error.
     Stderr,

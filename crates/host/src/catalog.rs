@@ -36,7 +36,7 @@ pub struct Catalog {
     index: OnceLock<CatalogSearchIndex>,
 }
 
-/// A tool that cannot be offered, and the reason.
+/// Tool that cannot be offered, and the reason.
 #[derive(Debug)]
 pub struct RejectedTool {
     /// Owner that offers the tool, such as an upstream.
@@ -59,15 +59,15 @@ pub(crate) struct CatalogToolEntry {
     search_hash: OnceLock<blake3::Hash>,
 }
 
-/// Reasons why tools cannot be offered together.
+/// Reason why tools cannot be offered together.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
-    /// The names of two tools would look alike in some dialect.
+    /// Error because the names of two tools would look alike in some dialect.
     #[error("the tools `{first}` and `{second}` have the same name on the wire; rename one")]
     NameClash {
-        /// The first tool of the two.
+        /// First tool of two that have the same name.
         first: ToolId,
-        /// The second tool of the two.
+        /// Second tool of two that have the same name.
         second: ToolId,
     },
     /// Several owners offer tools whose names look alike in some dialect.
@@ -81,7 +81,7 @@ pub enum CatalogError {
         /// The other owners that use the name.
         owners: Vec<String>,
     },
-    /// A tool's schema is invalid, or refers to the network.
+    /// Error because a tool's schema is invalid or refers to the network.
     #[error("the {which} schema of `{tool}` is not usable: {why}")]
     Schema {
         /// Id of the tool.

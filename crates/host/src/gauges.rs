@@ -26,7 +26,7 @@ pub struct CallPoolGauge {
     pub waiting_max: usize,
 }
 
-/// Counts of this server's jobs by state.
+/// Numbers of this server's jobs by state.
 #[derive(Debug, Clone, Copy)]
 pub struct JobGauge {
     /// Number of jobs that wait for their turn.

@@ -77,6 +77,7 @@ enum SlotWaitPolicy {
     Endless,
 }
 
+/// Pool of slots for calls that run at once, with a bounded queue.
 struct CallSlotPool {
     label: String,
     size: usize,

@@ -105,14 +105,15 @@ struct PolicyRuling<'p> {
 /// Visibility of a tool for one caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ToolVisibility {
-    /// The caller may see the tool.
+    /// Visibility of a tool that the caller may see.
     Shown,
     /// The tool is not available for this reason, which the caller may know.
     Unavailable(String),
-    /// The caller must not learn that the tool exists.
+    /// Visibility of a tool that the caller must not learn of.
     Hidden,
 }
 
+/// Decision of a policy rule about a call.
 enum PolicyVerdict<'p> {
     Allowed,
     Confirm,

@@ -43,7 +43,7 @@ const REPAIR_ROUNDS_MAX: usize = 2;
 pub enum SharedSchema {
     /// Schema of the envelope with the outcome of a call.
     Envelope,
-    /// Schema of a request in a stream of requests.
+    /// Schema of one request in a log of requests.
     RequestEnvelope,
     /// Schema of the common part of all tool calls.
     ToolIo,
@@ -52,9 +52,9 @@ pub enum SharedSchema {
 /// Direction of a tool's schema: its input or its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ToolSchemaSide {
-    /// Input of the tool.
+    /// Schema of a tool's input.
     Input,
-    /// Output of the tool.
+    /// Schema of a tool's output.
     Output,
 }
 
@@ -127,10 +127,10 @@ pub struct SchemaError {
 /// Reasons why the validators of a tool cannot be found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolIoError {
-    /// The tool's id does not have the form of a canonical id.
+    /// Error because the tool's id does not have the form of a canonical id.
     #[error("`{0}` is not a canonical tool id such as `mcp.tool:docs.load.fetch`")]
     NotCanonical(String),
-    /// No tool has this id.
+    /// Error for a tool id that no tool has.
     #[error("no tool is named `{0}`")]
     Unknown(String),
 }
@@ -476,7 +476,7 @@ impl CompiledSchemaCache {
 /// Validation of a value: done already, or running on another thread. It is an enum, so that the
 /// future of a call needs room for the second form only.
 pub(crate) enum Validation<T> {
-    /// The result of the validation.
+    /// Validation that is finished, with its result.
     Done(T),
     /// Validation on another thread, which fails if it takes too long.
     Waiting(BoxFuture<'static, Result<T, CallError>>),

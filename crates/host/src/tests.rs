@@ -33,7 +33,7 @@ use crate::{
     PolicyRule, ToolPolicy, job_resources,
 };
 
-/// A host for tests with its own folder.
+/// Host for tests, with a folder of its own.
 struct TestHost {
     host: Host,
     folder: Arc<TempDir>,
@@ -297,7 +297,7 @@ impl Tool for PrintTool {
     }
 }
 
-/// A tool that checks its input before the call.
+/// Tool that prepares its work in a check before the call.
 struct PreparingTool;
 
 #[derive(Deserialize, JsonSchema)]

@@ -1,5 +1,5 @@
-//! Tool search: the tools `tools.search`, `tools.call` and `tools.read`, and the folded lists in
-//! which they stand for all other tools.
+//! Tools `tools.search`, `tools.call` and `tools.read`, and the folded lists that contain them in
+//! place of all other tools.
 
 mod memory;
 mod shown;
@@ -45,7 +45,7 @@ const FAVOURITES: &str = "discovery.favourites";
 /// Choice of the tools that a tool list contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolListSelection {
-    /// A list contains all tools.
+    /// Selects all tools.
     #[default]
     Whole,
     /// A list contains all tools, if those of other servers are within the token budget. Otherwise
@@ -58,7 +58,7 @@ pub enum ToolListSelection {
 /// Callers for whom the search remembers the queries that led to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolSearchMemoryScope {
-    /// Queries are not remembered.
+    /// Queries are remembered for nobody.
     Off,
     /// Queries are remembered for the session in which they were asked.
     #[default]

@@ -34,7 +34,7 @@ const SUBJECT_NAMES: [&str; 15] = [
 /// Parts of a call's arguments that the audit log records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordedArguments {
-    /// Only the hash of the arguments.
+    /// Records only the hash of the arguments.
     None,
     /// The subject of the call: the path, command line, repository or URI, and the error message or
     /// the last error line of a failed program.

@@ -21,7 +21,7 @@ pub struct ParsedAuditRecord {
     /// Name of the dialect in which the call was made, such as `mcp`.
     #[serde(default)]
     pub dialect: String,
-    /// Id of the job, if the call ran as one.
+    /// Id of the job, if the call ran as a job.
     pub job: Option<String>,
     /// Trace context in the format of `traceparent`.
     pub trace: Option<String>,

@@ -150,7 +150,7 @@ impl AuditChainEnd {
 
 /// A parsed line of the audit log without its line break, not yet verified.
 pub(super) struct AuditChainLine<'l> {
-    /// The part of the log line that its `mac` covers.
+    /// Part of the log line that its `mac` covers.
     pub(super) body: &'l [u8],
     pub(super) seq: u64,
     /// The `mac` of the previous file's last line, which only the first line of a file contains.
@@ -223,6 +223,7 @@ impl AuditChainBounds {
     /// Parses `text`, the content of a log's head file. Returns `None` if its seal is invalid or
     /// its form differs.
     pub(super) fn parse(text: &[u8], key: &AuditKey) -> Option<Self> {
+        /// Fields of the audit log's head file.
         #[derive(Deserialize)]
         struct AuditChainBoundsFields {
             from: u64,

@@ -1,5 +1,5 @@
-//! Index of the audit log, for statistics and for searching: a SQLite file beside the log, which
-//! can be rebuilt from it at any time.
+//! SQLite index of the audit log, for statistics and searches. The index can be rebuilt from the
+//! log at any time.
 
 mod record_search;
 mod statistics;

@@ -79,7 +79,7 @@ struct PendingAuditRecords {
 pub(super) enum AuditRecordSink {
     /// A stream such as standard error, whose records are not sealed.
     Stream(Box<dyn Write + Send>),
-    /// Nothing: audit records are not written, because the log is off.
+    /// Absence of a target: audit records are not written, because the log is off.
     Discard,
     /// A log file whose records are chained by seals.
     Chain(Box<ChainedAuditLog>),

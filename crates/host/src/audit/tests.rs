@@ -71,7 +71,7 @@ fn two_processes_that_write_to_one_file_lose_no_record() {
 
 #[tokio::test(start_paused = true)]
 async fn a_log_that_cannot_be_written_refuses_calls_instead_of_blocking_them() {
-    /// A writer to a disk that is always full.
+    /// Writer to a disk that is always full, for tests.
     struct FullDisk;
     impl Write for FullDisk {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {

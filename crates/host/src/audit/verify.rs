@@ -22,7 +22,7 @@ pub(super) fn recovery_note(torn: &[u8]) -> String {
     format!("\"log\":\"recovered\",\"torn_bytes\":{bytes},\"torn\":\"{hash}\"")
 }
 
-/// Result of verifying an unchanged log.
+/// Result of verifying an audit log that is complete and unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntactAuditLog {
     /// Number of the first kept line. It is greater than `last_seq` if there are no lines.
@@ -134,6 +134,7 @@ struct AuditLogFiles {
     files: Vec<AuditLogFile>,
 }
 
+/// File of an audit log that is being verified.
 struct AuditLogFile {
     path: PathBuf,
     file: File,
@@ -200,6 +201,7 @@ struct AuditLogVerifier<'k> {
     lines: u64,
 }
 
+/// Incomplete record at the end of a log file, and the note that explains it.
 struct TornAuditRecord {
     location: BrokenAuditLog,
     bytes: u64,

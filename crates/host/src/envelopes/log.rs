@@ -25,7 +25,7 @@ use crate::secrets::SecretSet;
 
 /// Subfolder of the configured folder that contains the log of envelopes.
 const FOLDER: &str = "mcp_server";
-/// Prefix of the file names of the envelope log.
+/// Prefix of the file names of the envelope logs.
 const STEM: &str = "envelope_validation";
 /// Name of the link to the newest file of the envelope log.
 const LATEST: &str = "envelope_validation.latest.jsonl";
@@ -51,7 +51,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// Time of the first log line in deterministic mode. Each further line is a second later.
 const EPOCH: Timestamp = Timestamp::constant(1_735_689_600, 0);
 
-/// The log of envelopes.
+/// Log file to which the envelopes of calls are written.
 #[derive(Debug)]
 pub struct EnvelopeLog {
     to_write: Mutex<SyncSender<Box<EnvelopeLogLine>>>,

@@ -55,6 +55,7 @@ pub(super) struct JobProgress {
     pub(super) closed: bool,
 }
 
+/// Latest events of a job that are held in memory.
 #[derive(Default)]
 struct RecentJobEvents {
     events: VecDeque<Arc<JobEvent>>,
@@ -198,7 +199,7 @@ pub(super) struct JobEventWatch {
 /// Stage of a watch of a job's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobWatchStage {
-    /// More events of the job may follow.
+    /// Stage of a watch to which more events may follow.
     Open,
     /// All events were returned. The final state of the job is returned next.
     Finished,

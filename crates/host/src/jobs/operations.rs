@@ -39,7 +39,7 @@ const NEAREST_CANDIDATES: usize = 200;
 /// Maximum edit distance between an unknown job id and an id that is suggested instead.
 const NEAREST_DISTANCE_MAX: usize = 4;
 
-/// A request to start a job.
+/// Request to start a job, with the tool and its input.
 pub(crate) struct StartJobRequest {
     pub(crate) call: ToolCall,
     pub(crate) terms: JobOptions,
@@ -51,7 +51,7 @@ pub(crate) struct StartJobRequest {
 pub(crate) enum JobQuestionAvailability {
     /// The job may ask questions if the client supports them.
     Possible,
-    /// Questions cannot reach the caller.
+    /// Absence of a way to ask the caller while the job runs.
     Never,
 }
 
@@ -433,7 +433,7 @@ impl JobService {
         Ok((job, Box::new(watch)))
     }
 
-    /// Subscribes to the acceptance and end of any job.
+    /// Subscribes to the acceptance and the end of any job.
     pub(super) fn subscribe(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()
     }

@@ -39,6 +39,7 @@ pub(super) struct JobEventForwarder {
     changed: Notify,
 }
 
+/// Events of a job that wait to be stored.
 struct JobEventBuffer {
     events: Vec<TimedJobEvent>,
     files: Vec<ProducedFile>,

@@ -37,7 +37,7 @@ struct CallerJobQueue {
 /// dead server keeps its place.
 type JobQueuePosition = (Reverse<i32>, Timestamp, u64);
 
-/// A queued job.
+/// Job that waits in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct QueuedJob {
     pub(super) id: JobId,
@@ -109,7 +109,7 @@ impl JobQueue {
         self.running_total
     }
 
-    /// Starts no further jobs. Running jobs continue.
+    /// Stops starting jobs. Running jobs continue.
     pub(super) fn pause(&mut self) {
         self.is_paused = true;
     }

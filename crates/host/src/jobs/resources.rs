@@ -37,6 +37,7 @@ pub(crate) fn resources(handle: &JobsHandle) -> Arc<dyn ResourceSource> {
     Arc::new(JobResourceSource { guard: guard_spec(handle), handle: handle.clone() })
 }
 
+/// Source of resources that are jobs, their output and their files.
 struct JobResourceSource {
     guard: ToolSpec,
     handle: JobsHandle,
@@ -49,12 +50,12 @@ struct ParsedJobUri {
     part: JobResourcePart,
 }
 
-/// Part of a job that is a resource.
+/// Part of a job that clients can read as a resource.
 #[derive(Debug, PartialEq, Eq)]
 enum JobResourcePart {
-    /// State and result of the job.
+    /// State and result of the job, as a resource.
     Job,
-    /// Output that the job's programs printed.
+    /// Output that the job's programs printed, as a resource.
     Output,
     /// File with this name that the job produced, as a resource.
     File(String),

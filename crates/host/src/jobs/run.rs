@@ -41,7 +41,7 @@ const INPUT_COPIES: usize = 3;
 const MEMORY_WAIT_MAX: Duration = Duration::from_secs(20);
 
 impl JobServiceState {
-    /// Starts each queued job whose turn has come.
+    /// Starts each queued job that is next in the queue and has a free place.
     pub(super) fn dispatch(self: &Arc<Self>) {
         // Keeps the tracker open, because this function may still start jobs.
         let _here = self.running.token();

@@ -51,7 +51,7 @@ pub struct SqliteStore {
     // write.
     readers: SqliteReaderThreads,
     writer: SqliteWriterThread,
-    /// Id of this server in the job store.
+    /// Id of this server in the job store, which the rows of its jobs contain.
     owner: SqliteServerId,
 }
 

@@ -152,7 +152,7 @@ pub trait JobStore: Send + Sync + 'static {
 /// A request about a job that another server received and the owner of the job must fulfil.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobOwnerRequest {
-    /// Cancel the job.
+    /// Request to cancel the job.
     Cancel(JobId),
     /// Accept these answers to the job's open questions.
     Answer(JobId, ClientAnswers),
@@ -165,7 +165,7 @@ pub enum JobOwnerRequest {
 pub struct NewJob {
     /// Id of the job.
     pub id: JobId,
-    /// Tool that the job calls.
+    /// Id of the tool that the job calls.
     pub tool: ToolId,
     /// Arguments of the tool, as received.
     pub input: Value,
@@ -189,7 +189,7 @@ pub struct NewJob {
 /// Question kinds that a client supports, its answers so far, and whether work was begun with them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ClientAnswerState {
-    /// Supported kinds of questions.
+    /// Kinds of questions that the client supports.
     pub can: QuestionSupport,
     /// Answers of the caller so far.
     pub given: ClientAnswers,
@@ -201,7 +201,7 @@ pub struct ClientAnswerState {
 /// A job that begins to run, with its input.
 #[derive(Debug, Clone)]
 pub struct StartedJob {
-    /// Tool that the job calls.
+    /// Id of the tool that the job calls.
     pub tool: ToolId,
     /// Arguments of the tool.
     pub input: Value,
@@ -253,7 +253,7 @@ pub type AdoptionFilter = Arc<dyn Fn(&OrphanedJob) -> bool + Send + Sync>;
 
 /// Claim of a server with free places for queued jobs of other servers.
 pub struct JobClaim {
-    /// Maximum number of jobs to claim.
+    /// Maximum number of jobs to claim, which is the number of free places.
     pub room: usize,
     /// Lanes (queues of one tool's jobs) from which this server can take jobs.
     pub lanes: Vec<JobLane>,
@@ -292,7 +292,7 @@ pub struct AdoptedJobs {
 pub struct OrphanedJob {
     /// Id of the job.
     pub id: JobId,
-    /// Tool that the job calls.
+    /// Id of the tool that the job calls.
     pub tool: ToolId,
     /// Priority. Jobs with a higher priority run first.
     pub priority: i32,

@@ -27,7 +27,7 @@ pub(in crate::jobs) trait StorePlace {
     /// Opens the job store at this place as one more server.
     fn open(&self) -> BoxFuture<'_, Box<dyn JobStore>>;
 
-    /// Returns another, empty place of the same kind.
+    /// Returns a new, empty place of the same kind.
     fn another(&self) -> Self;
 }
 

@@ -10,6 +10,7 @@ use toolgate_contract::{Caller, CallerKind};
 use super::store::JobStoreError;
 use super::stored_form::{parse_json, to_json};
 
+/// Caller of a job in the form in which it is stored.
 #[derive(Serialize, Deserialize)]
 struct StoredCaller<'c> {
     kind: CallerKind,

@@ -27,7 +27,7 @@ pub(super) struct ResourceReadRequest<'a> {
     pub(super) uri: &'a str,
 }
 
-/// Input of a resource read, as its audit record shows it.
+/// Input of a resource read, in the form that its audit record shows.
 #[derive(Serialize)]
 struct ResourceAuditInput<'a> {
     uri: &'a str,
@@ -96,7 +96,7 @@ pub(super) struct PromptRenderRequest<'a> {
     pub(super) arguments: PromptArguments,
 }
 
-/// Input of a prompt request, as its audit record shows it.
+/// Input of a prompt request, in the form that its audit record shows.
 #[derive(Serialize)]
 struct PromptAuditInput<'a> {
     name: &'a str,

@@ -16,7 +16,7 @@ use super::shared_rates::SharedRates;
 /// Number of new callers after which buckets that are full again are removed.
 const CLEANUP_INTERVAL: usize = 1024;
 
-/// Size of the byte budget of a caller.
+/// Rate and size of a caller's budget of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallerByteRate {
     /// Number of bytes that the caller may use at once after a long pause.
@@ -25,7 +25,7 @@ pub struct CallerByteRate {
     pub per_second: u64,
 }
 
-/// Byte budgets of all callers.
+/// Budgets of bytes that each caller may write.
 pub(super) struct ByteBudgets {
     accounts: Mutex<HashMap<Caller, Arc<CallerByteBudget>>>,
     rate: CallerByteRate,
@@ -36,7 +36,7 @@ pub(super) struct ByteBudgets {
     shared: OnceLock<Arc<SharedRates>>,
 }
 
-/// Byte budget of one caller.
+/// Budget of bytes that one caller may write.
 struct CallerByteBudget {
     bucket: ByteTokenBucket,
     /// Account of the caller at all servers of a fleet together.

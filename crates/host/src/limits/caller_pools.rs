@@ -15,6 +15,7 @@ pub(super) struct CallerPools {
     pools: Arc<Mutex<CallerPoolMap>>,
 }
 
+/// Pools of call slots by caller.
 type CallerPoolMap = HashMap<Caller, Weak<CallSlotPool>>;
 
 /// Permit from a caller's pool of call slots. The pool is removed with its last permit.

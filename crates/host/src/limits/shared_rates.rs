@@ -37,7 +37,7 @@ pub struct RateBucket {
     pub at_least: u32,
 }
 
-/// Calls that a server took from a shared bucket.
+/// Share of calls that a server took from a shared bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateGrant {
     /// Number of calls that the server took. Zero if the bucket is empty.
@@ -74,7 +74,7 @@ pub(crate) trait RateLedger: Send + Sync + 'static {
     fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>>;
 }
 
-/// Rates that the servers of a fleet share.
+/// Rate limits that all servers of a fleet share.
 pub(super) struct SharedRates {
     ledger: Arc<dyn RateLedger>,
     slices: Mutex<HashMap<BucketKey, RateSlice>>,

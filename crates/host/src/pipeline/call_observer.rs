@@ -10,7 +10,7 @@ pub trait CallObserver: Send + Sync + 'static {
     fn begin_call(&self, call: &ObservedCallStart<'_>) -> Box<dyn CallSpan>;
 }
 
-/// A call whose start was observed.
+/// Observation of one call, from its start to its end.
 pub trait CallSpan: Send + Sync {
     /// Returns the trace context of work that the call starts, if it differs from the caller's.
     fn trace(&self) -> Option<TraceContext>;
@@ -42,7 +42,7 @@ pub enum CallTarget<'a> {
     UnknownTool,
     /// A resource. The id is that of the source's guard tool.
     Resource(&'a ToolId),
-    /// An unknown resource.
+    /// Target of a call that names an unknown resource.
     UnknownResource,
     /// A prompt by its name, which may be unknown.
     Prompt(&'a str),

@@ -86,7 +86,7 @@ impl CallTrace {
         }
     }
 
-    /// Notes that the `step` of the call ends now.
+    /// Records that the `step` of the call ends now.
     pub(crate) fn end_step(&self, step: CallGateStep) {
         self.steps.end(step);
     }

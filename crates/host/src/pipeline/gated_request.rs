@@ -133,7 +133,7 @@ impl GatedRequestRules<'_> {
     }
 }
 
-/// Limits that apply to a request through the gate.
+/// Limits that apply to a request at the gate.
 pub(crate) enum GatedRequestLimits<'t> {
     /// A call of the tool, which counts against its limits and takes a slot.
     Call(&'t ToolSpec),

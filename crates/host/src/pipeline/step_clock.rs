@@ -7,7 +7,7 @@ use crate::audit::CallStepTimes;
 
 /// Number of steps through which a call passes the gate.
 const STEPS: usize = 7;
-/// Value for the end of a step that has not ended.
+/// Marker for the end time of a step that has not ended.
 const NOT_ENDED: u64 = u64::MAX;
 
 /// A step of the gate, in the order in which a call passes them.

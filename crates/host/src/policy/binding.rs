@@ -20,7 +20,7 @@ const STEPS_MAX: usize = 1 << 26;
 /// Part of a call's input that a policy expression uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ExpressionInputPart {
-    /// Only the members of the call's input with these names.
+    /// Use of only those members of the call's input that have these names.
     Members(Vec<String>),
     All,
 }
@@ -42,6 +42,7 @@ impl BindingSizeCounter {
     }
 }
 
+/// Value that a policy expression uses.
 type ExpressionValue<'v> = Box<dyn Val + 'v>;
 
 /// Converts the part `seen` of a call's `input` for a policy expression, and adds defaults of the

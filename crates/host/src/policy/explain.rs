@@ -30,11 +30,11 @@ pub struct PolicyExplanation {
 /// Policy decision about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyDecision {
-    /// The call may run.
+    /// Decision that the call may run.
     Allowed,
-    /// The call may run after a person confirms it.
+    /// Decision that the call may run after a person confirms it.
     Confirm,
-    /// The call is refused.
+    /// Decision that the call is refused.
     Denied,
 }
 

@@ -213,6 +213,7 @@ impl PolicyCondition {
     }
 }
 
+/// Variables of a policy expression and their values.
 struct ExpressionVariables<'v> {
     caller: Option<CelMap<'v>>,
     tool: Option<CelMap<'v>>,

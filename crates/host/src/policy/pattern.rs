@@ -16,7 +16,7 @@ pub(crate) struct ToolPattern {
 /// Such a toolset is suggested before any tool, so it must be very similar.
 const LATER_SIMILARITY_MIN: f64 = 0.85;
 
-/// A rule that is invalid or has no effect.
+/// Error in a rule of the settings that is invalid or has no effect.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyRuleError {
     /// The tool pattern of a rule is invalid.

@@ -37,11 +37,11 @@ pub struct PolicyRule {
 /// Effect of a policy rule on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyEffect {
-    /// The call may run.
+    /// Effect of a rule that lets the call run.
     Allow,
-    /// The call is refused.
+    /// Effect of a rule that refuses the call.
     Deny,
-    /// The call may run after a person confirms it.
+    /// Effect of a rule that lets the call run after a person confirms it.
     Confirm,
 }
 
@@ -105,9 +105,9 @@ pub(super) enum RuleToolSelection {
     /// Tools that match one of the patterns and have one of the effects. An empty list matches all
     /// tools.
     Matching { tools: Vec<ToolPattern>, effects: Vec<Effects> },
-    /// All tools whose effects are stronger than these.
+    /// Selects all tools whose effects are stronger than these.
     AboveEffects(Effects),
-    /// Tools that match none of these patterns.
+    /// Selects the tools that match none of these patterns.
     NotMatching(Vec<ToolPattern>),
 }
 

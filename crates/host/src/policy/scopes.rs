@@ -19,6 +19,7 @@ pub struct TokenScope {
 #[derive(Default)]
 pub(crate) struct TokenScopes(Vec<TokenScopeGrant>);
 
+/// Scope with the compiled patterns of the tools that it allows.
 struct TokenScopeGrant {
     name: String,
     tools: Vec<ToolPattern>,
@@ -28,11 +29,11 @@ struct TokenScopeGrant {
 /// Result of comparing the scopes of a token with the scope that a tool call needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ScopeCheck {
-    /// The caller needs no further scope.
+    /// Result for a caller who needs no further scope.
     Satisfied,
-    /// The caller lacks this scope.
+    /// Result for a caller who lacks this scope.
     Missing(String),
-    /// No scope allows this tool.
+    /// Result for a tool that no scope allows.
     Unavailable,
 }
 

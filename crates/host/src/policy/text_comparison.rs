@@ -32,7 +32,7 @@ pub(super) enum TextOperand {
     ToolToolset,
     ToolRuledAs,
     ToolEffects,
-    /// The text in the field of the call's input with this name.
+    /// Text in the field of the call's input that has this name.
     Input(String),
 }
 

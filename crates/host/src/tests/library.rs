@@ -266,7 +266,7 @@ async fn a_completion_is_ranked_and_limited_to_a_hundred_with_the_total() {
     assert_eq!((some.values.len(), some.total), (28, 28));
 }
 
-/// A prompt with a greeting.
+/// Prompt that greets, for tests.
 struct GreetingPrompt;
 
 #[derive(Deserialize, JsonSchema)]

@@ -25,7 +25,7 @@ pub(super) fn all(handle: &ToolSearchHandle) -> Vec<Arc<dyn AnyTool>> {
     ]
 }
 
-/// Tool `tools.search`, which finds other tools.
+/// Tool `tools.search`, which finds tools for a query.
 struct SearchTools(ToolSearchHandle);
 
 /// Input of `tools.search`.
@@ -77,11 +77,11 @@ impl Tool for SearchTools {
     }
 }
 
-/// Tool `tools.call`, which calls other tools. The host calls the named tool in its place, so
-/// `tools.call` itself never runs.
+/// Tool `tools.call`, which calls the tool that it names. The host runs the named tool, so the code
+/// of `tools.call` itself never runs.
 struct CallTool;
 
-/// Tool `tools.read`, which calls other tools that only read.
+/// Tool `tools.read`, which calls the tool that it names if that tool only reads.
 struct CallReadOnlyTool;
 
 /// The tool to call, and its arguments.

@@ -13,15 +13,15 @@ use crate::audit::call_record::AuditRecordFilter;
 /// Property of calls by which statistics are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallGrouping {
-    /// Name of the caller who made the call.
+    /// Groups calls by the name of their caller.
     Caller,
-    /// Name of the called tool.
+    /// Groups calls by the name of the called tool.
     Tool,
-    /// Outcome of the call in one word.
+    /// Groups calls by their outcome.
     Outcome,
-    /// Day of the call in UTC.
+    /// Groups calls by day in UTC.
     Day,
-    /// Hour of the call in UTC.
+    /// Groups calls by hour in UTC.
     Hour,
 }
 

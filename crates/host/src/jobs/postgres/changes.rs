@@ -38,7 +38,7 @@ const OFFER_POLL: Duration = Duration::from_secs(1);
 /// Subject of a notification between the servers of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StoreChange {
-    /// The job with this id has changed.
+    /// Change of the job with this id.
     Job(JobId),
     /// Another server has requests about jobs of the server with this id.
     Requests(FleetServerId),

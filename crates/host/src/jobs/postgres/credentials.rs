@@ -32,9 +32,9 @@ pub struct FleetCredentialLock {
 /// State of a credential in the database of a fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FleetCredential {
-    /// No server has stored or deleted the credential.
+    /// State of a credential that no server has stored or deleted.
     Unknown,
-    /// A server has deleted the credential.
+    /// State of a credential that a server has deleted.
     Deleted,
     /// A server has stored these bytes as the credential.
     Stored(Vec<u8>),

@@ -22,7 +22,7 @@ pub(super) struct BegunRun {
     pub(super) attempt: u32,
 }
 
-/// A job that was begun here and ended a short time ago.
+/// Job that was begun at this server and ended a short time ago.
 #[derive(Debug, Clone, Copy)]
 struct EndedRun {
     id: JobId,
@@ -55,7 +55,7 @@ pub(super) struct ServerJobRuns {
 pub(super) struct UncertainEventBatch {
     /// Number of the last event before the batch.
     pub(super) last_before: u64,
-    /// Number of events in the batch.
+    /// Number of events in the uncertain batch.
     pub(super) count: u64,
 }
 

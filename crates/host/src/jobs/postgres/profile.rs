@@ -49,12 +49,12 @@ pub struct FleetServerProfile {
 /// Role of a server in a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FleetServerKind {
-    /// Server that accepts and runs jobs.
+    /// Role of a server that accepts and runs jobs.
     #[default]
     Server,
-    /// Server that accepts jobs and runs none.
+    /// Role of a server that accepts jobs and runs none.
     Front,
-    /// Server that runs jobs and accepts none.
+    /// Role of a server that runs jobs and accepts none.
     Worker,
 }
 

@@ -26,9 +26,9 @@ pub struct FleetReport {
 /// Durability of accepted jobs if the database fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FleetDurability {
-    /// The database does not wait until its disk has stored a job.
+    /// Durability of a database that does not wait until its disk has stored a job.
     Volatile,
-    /// The database waits for its disk, and has no standby server.
+    /// Durability of a database that waits for its disk and has no standby server.
     Disk,
     /// The database does not wait until its standby server has a job.
     LaggingStandby,

@@ -39,7 +39,7 @@ impl DatabasePlace {
         self.server.url().replace("/postgres?", &format!("/{}?", self.database))
     }
 
-    /// Returns another workspace in the same database.
+    /// Returns a different workspace in the same database.
     fn other_workspace(&self) -> Self {
         let (server, database) = (self.server.clone(), self.database.clone());
         Self { server, database, workspace: "second".to_owned(), files: None }

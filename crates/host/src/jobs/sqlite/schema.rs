@@ -30,7 +30,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else 
 /// Reasons why an operation on the job store's file failed.
 #[derive(Debug)]
 pub(super) enum SqliteFailure {
-    /// Error of SQLite.
+    /// Error that SQLite reported.
     Sqlite(rusqlite::Error),
     /// Invalid request, or invalid data in the job store's file.
     Invalid(String),

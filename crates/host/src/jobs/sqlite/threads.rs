@@ -206,7 +206,7 @@ pub(super) struct SqliteReaderThreads {
     _end: ThreadJoinGuard,
 }
 
-/// A request to read from the job store.
+/// Function that reads from the job store on a reader thread.
 type SqliteReadRequest = Box<dyn FnOnce(Result<&Connection, JobStoreError>) + Send>;
 
 impl SqliteReaderThreads {

@@ -101,6 +101,7 @@ pub(super) fn begin(
     }))
 }
 
+/// Columns of a job that begins to run.
 type StartedJobRow = (String, String, String, u32, Option<String>);
 
 fn started_row(row: &Row<'_>) -> rusqlite::Result<StartedJobRow> {

@@ -25,6 +25,7 @@ struct ModeledJob {
 #[derive(Default)]
 struct JobStoreModel(Vec<ModeledJob>);
 
+/// Operation that a test makes on the job store and on its model.
 #[derive(Debug, Clone)]
 enum JobStoreModelOperation {
     Accept { key: u128, caller: &'static str, keep: u64 },

@@ -7,7 +7,7 @@ use toolgate_contract::{CallError, Effects, JobState, ResultText, Tool, ToolCont
 
 use super::{JOB_ID, JobView, JobsHandle, tool_error};
 
-/// Tool that stops jobs.
+/// Tool `jobs.cancel`, which stops a job.
 pub(super) struct CancelJob(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -16,7 +16,7 @@ use super::{JOB_ID, JobView, JobsHandle, tool_error};
 /// Longest time for which one call of `jobs.get` waits, in milliseconds.
 const WAIT_MS_MAX: u64 = 50_000;
 
-/// Tool that returns jobs.
+/// Tool `jobs.get`, which returns one job.
 pub(super) struct GetJob(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]

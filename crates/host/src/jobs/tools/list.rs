@@ -10,7 +10,7 @@ use super::{JobView, JobsHandle, tool_error};
 /// Number of jobs in one page.
 const PAGE_SIZE: usize = 50;
 
-/// Tool that lists jobs.
+/// Tool `jobs.list`, which lists the caller's jobs.
 pub(super) struct ListJobs(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]

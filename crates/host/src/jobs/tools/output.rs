@@ -13,7 +13,7 @@ const BYTES_DEFAULT: usize = 32 << 10;
 /// Maximum size of one answer of `jobs.output`, in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Tool that reads the output of jobs.
+/// Tool `jobs.output`, which reads the printed output of a job.
 pub(super) struct ReadJobOutput(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -11,7 +11,7 @@ use toolgate_contract::{
 use super::{JobView, JobsHandle, tool_error};
 use crate::jobs::{JobQuestionAvailability, StartJobRequest};
 
-/// Tool that starts jobs.
+/// Tool `jobs.start`, which starts any tool as a job.
 pub(super) struct StartJob(pub(super) JobsHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
