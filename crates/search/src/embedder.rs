@@ -17,9 +17,9 @@ pub struct VectorSpace {
 /// Role of a text that is turned into a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbeddingRole {
-    /// The text is a search query.
+    /// Role of a text that is a search query.
     Query,
-    /// The text is content to be found.
+    /// Role of a text that is content to be found.
     Chunk,
 }
 

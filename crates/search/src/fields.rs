@@ -8,11 +8,11 @@ pub enum ChunkField {
     Name = 0,
     /// Names that enclose the chunk: types, modules, headings.
     Within = 1,
-    /// Path of the chunk's file.
+    /// Field with the path of the chunk's file.
     Path = 2,
-    /// Signature of the chunk's definition.
+    /// Field with the signature of the chunk's definition.
     Head = 3,
-    /// Doc comment of the chunk's definition.
+    /// Field with the doc comment of the chunk's definition.
     Doc = 4,
     /// Text of the chunk without the doc comment, but with the signature.
     Body = 5,

@@ -54,9 +54,9 @@ pub enum IndexLocation<'p> {
 /// State of a search index when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexOpenOutcome {
-    /// A new, empty index was created.
+    /// State of a new, empty index.
     Created,
-    /// An existing index was opened.
+    /// State of an index that existed before.
     Existing,
     /// An unusable index was deleted and replaced by an empty one. The text is the reason: it
     /// completes a sentence that begins with "it".
@@ -74,13 +74,13 @@ pub enum IndexError {
     /// index.
     #[error("another process is writing the search index; try again later")]
     Busy(String),
-    /// The input of the operation is invalid.
+    /// Error because the input of the operation is invalid.
     #[error("{0}")]
     Refused(String),
-    /// The caller canceled the operation on the index.
+    /// Error because the caller cancelled the operation.
     #[error("the search was cancelled")]
     Canceled,
-    /// The disk or another resource failed during the operation.
+    /// Error because the disk or another resource failed during the operation.
     #[error("cannot use the search index: {0}")]
     Failed(String),
 }
@@ -169,7 +169,7 @@ impl SearchIndex {
 enum WriteLock {
     /// Lock on a file of the index folder. The lock ends with the process.
     Folder(#[allow(dead_code, reason = "kept, not read")] File),
-    /// Flag that an index in memory has a writer.
+    /// Flag that is set while an index in memory has a writer.
     Memory(Arc<Mutex<bool>>),
 }
 

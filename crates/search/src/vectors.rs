@@ -40,7 +40,7 @@ pub enum VectorsError {
     /// The vector is invalid: it cannot be stored or searched for.
     #[error("{0}")]
     Refused(String),
-    /// The caller canceled the search.
+    /// Error because the caller cancelled the search.
     #[error("the search was cancelled")]
     Canceled,
     /// The folder of the vectors could not be read or written.
@@ -57,10 +57,10 @@ pub enum VectorsError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum VectorPrecision {
-    /// Each number of a vector takes one byte.
+    /// Precision with which each number of a vector takes one byte.
     Fine,
-    /// Each number of a vector takes two bits, a quarter of [`VectorPrecision::Fine`]. Use it for
-    /// vectors that are one signal among others.
+    /// Precision with which each number of a vector takes two bits, a quarter of
+    /// [`VectorPrecision::Fine`]. Use it for vectors that are one signal among others.
     Coarse,
 }
 

@@ -13,7 +13,7 @@ use crate::DocumentFilter;
 pub(super) enum AllowedDocuments {
     /// All documents of the segment: there is no filter, and no document is deleted.
     All,
-    /// The documents of the segment whose bit is set.
+    /// Only the documents of the segment whose bit is set.
     Only(Vec<u64>),
 }
 

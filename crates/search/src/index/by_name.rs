@@ -18,7 +18,7 @@ use crate::{ChunkSummary, DocumentFilter};
 /// Kind of match between the name of a definition and the query, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NameMatchKind {
-    /// The name of the definition equals the query.
+    /// Match of a definition whose name equals the query.
     Exact,
     /// The name of the definition equals the query except for case.
     CaseInsensitive,

@@ -63,7 +63,7 @@ impl IndexHeader {
 
 /// State of an index folder.
 pub(super) enum IndexFolderState {
-    /// The folder contains no index.
+    /// State of a folder that contains no index.
     Empty,
     /// The folder contains an index that this program version can use.
     Usable,

@@ -31,6 +31,7 @@ pub struct IndexLeaderStatus {
 #[derive(Debug, Clone)]
 pub struct IndexLeaderHeartbeat(PathBuf);
 
+/// Content of the heartbeat file of the process that writes an index.
 #[derive(Serialize, Deserialize)]
 struct IndexLeaderRecord {
     complete: bool,

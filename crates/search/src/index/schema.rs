@@ -31,9 +31,9 @@ pub(super) struct IndexSchemaFields {
     pub(super) words: [Field; FIELDS],
     /// Whole path of the indexed file. All documents with one path are deleted together.
     pub(super) path: Field,
-    /// Each tag of a file, in lower case.
+    /// Field with the tags of a file, each in lower case.
     pub(super) tag: Field,
-    /// Each name that a chunk defines, as a whole and in lower case.
+    /// Field with the names that a chunk defines, each as a whole and in lower case.
     pub(super) symbol: Field,
     /// Content hash of a chunk, or 0 for a file.
     pub(super) hash: Field,
@@ -242,6 +242,7 @@ impl Tokenizer for WordTokenizer {
     }
 }
 
+/// Stream of the words of a text, for tantivy.
 struct WordTokenStream<'t> {
     words: &'t WordTokenizer,
     next: usize,

@@ -73,9 +73,9 @@ pub struct UnembeddedChunk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum VectorSource {
-    /// The static model that is built in.
+    /// Static model that is built in.
     Static = 0,
-    /// The configured embedding model.
+    /// Embedding model that the settings name.
     Model = 1,
 }
 

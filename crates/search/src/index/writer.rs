@@ -49,11 +49,13 @@ pub struct SearchIndexWriter {
     _lock: WriteLock,
 }
 
+/// Writer of the word index with its background threads.
 struct ActiveIndexWriter {
     merging: Option<Pin<Box<SegmentMergeFuture>>>,
     writer: IndexWriter<QueuedDocument>,
 }
 
+/// Future of a merge of index segments.
 type SegmentMergeFuture = FutureResult<Option<SegmentMeta>>;
 
 impl SearchIndexWriter {
@@ -258,6 +260,7 @@ impl Drop for SearchIndexWriter {
 }
 
 fn wait_for_merge(mut merging: Pin<Box<SegmentMergeFuture>>) -> Result<(), IndexError> {
+    /// Waker that unparks the thread which waits for a future.
     struct ThreadUnparker(std::thread::Thread);
     impl std::task::Wake for ThreadUnparker {
         fn wake(self: Arc<Self>) {
@@ -291,7 +294,7 @@ fn merge_policy() -> LogMergePolicy {
     policy
 }
 
-/// Deletes files that a killed writer left behind.
+/// Deletes files that a writer left behind when it was killed.
 fn delete_leftovers(index: &SearchIndex) -> Result<(), IndexError> {
     let Some((_, folder)) = &index.inner.folder else { return Ok(()) };
     let locked = folder.acquire_lock(&META_LOCK);
@@ -307,7 +310,7 @@ fn delete_leftovers(index: &SearchIndex) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// The amount of text that waits for indexing.
+/// Amount of text that waits to be indexed.
 #[derive(Default)]
 struct IndexQueue {
     bytes: Mutex<usize>,

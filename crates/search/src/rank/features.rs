@@ -50,6 +50,7 @@ struct BestCandidateScores {
     model: f32,
 }
 
+/// Computation of the features by which candidates are ranked.
 struct RankingFeatureExtractor<'l> {
     table: &'l StaticEmbeddingModel,
     question: &'l WeightedQuery,
@@ -190,6 +191,7 @@ impl RankingFeatureExtractor<'_> {
     }
 }
 
+/// Word of the query with the data that ranking features need.
 struct RankingFeatureWord<'m> {
     word: String,
     row: Option<WordVector<'m>>,
@@ -215,6 +217,7 @@ impl NameMatchFeatures {
     }
 }
 
+/// Features that compare the words of a candidate and the query by their similarity.
 #[derive(Clone, Copy, Default)]
 struct SimilarityFeatures {
     covered: f32,

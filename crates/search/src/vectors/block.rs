@@ -75,6 +75,7 @@ pub(super) struct VectorBlock {
     damaged: AtomicBool,
 }
 
+/// Storage of a block's vectors: memory or an open file.
 #[derive(Debug)]
 enum VectorRowStorage {
     Memory(Vec<u8>),
@@ -83,7 +84,7 @@ enum VectorRowStorage {
 
 /// Reason why a block of vectors cannot be used.
 pub(super) enum VectorBlockError {
-    /// The file of the block does not exist any more.
+    /// Error because the file of the block does not exist any more.
     Missing,
     /// The file of the block is damaged, or belongs to another version or vector space.
     Invalid(String),
@@ -258,7 +259,7 @@ pub(super) struct VectorBlockDraft<'d> {
     pub(super) rows: Vec<(u64, VectorRowSource<'d>)>,
 }
 
-/// Source of a vector in a new block: an older block, or a new vector.
+/// Source of a vector in a new block: a block that exists, or a new vector.
 #[derive(Clone, Copy)]
 pub(super) enum VectorRowSource<'d> {
     Existing { block: &'d VectorBlock, index: usize },
@@ -342,6 +343,7 @@ impl VectorBlockDraft<'_> {
     }
 }
 
+/// Header of a file of vectors.
 struct VectorBlockHeader<'s> {
     name: VectorBlockName,
     count: u64,

@@ -91,11 +91,12 @@ pub(super) struct QuantizedVectorRow<'b> {
     numbers: QuantizedRowNumbers<'b>,
 }
 
+/// Numbers of a stored vector in the form of its precision.
 #[derive(Debug, Clone, Copy)]
 enum QuantizedRowNumbers<'b> {
-    /// Each number of the vector is one byte.
+    /// Numbers of a vector, one byte each.
     Bytes(&'b [u8]),
-    /// Each number of the vector is -3, -1, 1 or 3: one bit for the sign, one for large numbers.
+    /// Numbers of a vector that are -3, -1, 1 or 3: one bit for the sign, one for large numbers.
     Levels { signs: &'b [u8], large: &'b [u8] },
 }
 

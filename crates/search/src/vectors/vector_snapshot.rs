@@ -31,6 +31,7 @@ pub struct VectorSnapshot {
     data: Arc<VectorSnapshotData>,
 }
 
+/// Data that all clones of a snapshot share.
 #[derive(Debug)]
 pub(super) struct VectorSnapshotData {
     space: VectorSpace,

@@ -13,6 +13,7 @@ const FILES: usize = 25;
 /// Number of chunks in the test's index: two in each file. Both contain the number of the version.
 const CHUNKS: usize = 2 * FILES;
 
+/// Child process that is killed when this value is dropped.
 struct KilledOnDrop(Child);
 
 impl Drop for KilledOnDrop {
