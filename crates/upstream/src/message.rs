@@ -45,6 +45,7 @@ impl UpstreamRpcError {
     }
 }
 
+/// Members of a JSON-RPC message from an upstream.
 #[derive(Deserialize)]
 struct UpstreamRpcMembers {
     id: Option<Box<RawValue>>,
@@ -92,6 +93,7 @@ const BATCH_MAX: usize = 10_000;
 
 impl<'de> Deserialize<'de> for RawRpcBatch<'de> {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        /// Visitor that deserializes a JSON-RPC batch into unparsed messages.
         struct RpcBatchVisitor;
         impl<'de> Visitor<'de> for RpcBatchVisitor {
             type Value = RawRpcBatch<'de>;
@@ -177,6 +179,7 @@ fn parse_own_id(id: Option<&RawValue>) -> Option<u64> {
 
 /// Returns the method of a message that toolgate wrote, and the id if it is a request.
 pub(crate) fn id_and_method(text: &[u8]) -> (Option<u64>, String) {
+    /// Method and id of a message that was sent.
     #[derive(Default, Deserialize)]
     struct SentRpcMessage {
         method: Option<String>,
@@ -189,6 +192,7 @@ pub(crate) fn id_and_method(text: &[u8]) -> (Option<u64>, String) {
 
 /// Encodes a JSON-RPC request, or a notification if there is no id.
 pub(crate) fn encode_message(id: Option<u64>, method: &str, params: &Value) -> Bytes {
+    /// JSON-RPC request or notification to an upstream.
     #[derive(Serialize)]
     struct OutgoingRpcFrame<'a> {
         jsonrpc: &'static str,
@@ -208,6 +212,7 @@ pub(crate) fn encode_message(id: Option<u64>, method: &str, params: &Value) -> B
 /// Encodes the JSON-RPC answer to a request of the upstream.
 pub(crate) fn encode_answer(id: &RawValue, outcome: Result<Value, UpstreamRpcError>) -> Bytes {
     // The id is returned verbatim, because not every JSON number survives conversion to a value.
+    /// JSON-RPC answer to a request of an upstream.
     #[derive(Serialize)]
     struct OutgoingAnswerFrame<'a> {
         jsonrpc: &'static str,

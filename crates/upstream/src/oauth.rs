@@ -456,7 +456,7 @@ impl UpstreamCredentials {
         serde_json::from_str(&self.world.secret(&self.storage_key())?).ok()
     }
 
-    /// Stores the sign-in, which is locked.
+    /// Stores the result of a sign-in, whose credential is locked.
     async fn store(&self, sign_in: &StoredSignIn) -> Result<(), String> {
         let text = serde_json::to_string(sign_in).map_err(|err| err.to_string())?;
         let key = self.storage_key();

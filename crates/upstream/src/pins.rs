@@ -215,6 +215,7 @@ impl PinLock {
     }
 }
 
+/// Content of the lock file in its TOML form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PinLockFile {
@@ -228,6 +229,7 @@ struct PinLockFile {
     tool: Vec<toml::Table>,
 }
 
+/// Approved instructions of an upstream in the lock file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PinLockInstructions {
@@ -236,6 +238,7 @@ struct PinLockInstructions {
     text: String,
 }
 
+/// Approved definition of a tool in the lock file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PinLockTool {

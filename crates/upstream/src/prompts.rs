@@ -1,4 +1,4 @@
-//! Prompts of an upstream.
+//! Prompts that an upstream offers.
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::upstream::{Upstream, UpstreamCallRequest};
 /// The prompts of an upstream.
 pub(crate) struct UpstreamPrompts(pub(crate) Arc<Upstream>);
 
+/// Prompt that an upstream offers.
 struct UpstreamPrompt {
     upstream: Arc<Upstream>,
     /// The upstream's own name for the prompt.

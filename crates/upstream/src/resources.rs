@@ -1,4 +1,4 @@
-//! Resources of an upstream.
+//! Resources that an upstream offers.
 
 use std::sync::Arc;
 

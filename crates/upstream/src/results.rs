@@ -44,7 +44,7 @@ struct ResultStoreState {
     shared: OnceLock<Arc<dyn SharedResultStore>>,
 }
 
-/// All stored results.
+/// All stored results, with their total size.
 #[derive(Default)]
 struct StoredResultSet {
     /// Stored results, newest last.
@@ -63,7 +63,7 @@ struct StoredResult {
     until: Instant,
 }
 
-/// Data of a stored result.
+/// Data of a stored result: text or binary.
 #[derive(Clone)]
 pub(crate) enum StoredData {
     Text(Arc<str>),

@@ -36,6 +36,7 @@ pub(crate) struct CallMessageReceiver {
     visits: Mutex<BTreeSet<String>>,
 }
 
+/// Way in which an upstream's question reaches the caller.
 enum UpstreamQuestionRoute {
     /// The caller answers questions while the call runs.
     Live(QuestionAsker),

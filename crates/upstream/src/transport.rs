@@ -82,15 +82,15 @@ pub(crate) type RequestAnswer = BoxFuture<'static, Result<Value, UpstreamRpcErro
 /// Reason why a request to an upstream has no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum UpstreamRequestFailure {
-    /// The server answered the request with a JSON-RPC error.
+    /// Failure because the server answered the request with a JSON-RPC error.
     Refused(UpstreamRpcError),
     /// The server does not know the session of the request. Nothing was done.
     SessionGone(String),
-    /// The request was not delivered to the server.
+    /// Error because the request was not delivered to the server.
     NotSent(String),
     /// The request may have been delivered to the server, but its answer got lost.
     Lost(String),
-    /// The server did not authorize the HTTP request.
+    /// Error because the server did not authorize the HTTP request.
     Unauthorized(String),
 }
 

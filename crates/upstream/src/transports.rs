@@ -1,4 +1,4 @@
-//! Transports to upstreams, one file each.
+//! Transports to upstreams, each in a file of its own.
 
 mod adaptive_spin;
 mod refusals;

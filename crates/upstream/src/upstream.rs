@@ -1,4 +1,4 @@
-//! One upstream. It is connected when needed and watched for changes. Its last listing is stored.
+//! Upstream that is connected when needed and watched for changes. Its last listing is stored.
 
 mod schema_repair;
 mod tool;
@@ -80,7 +80,7 @@ pub trait UpstreamHost: Send + Sync + 'static {
 /// Connection state of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UpstreamState {
-    /// Not connected, because no call needs the upstream.
+    /// State of an upstream that is not connected, because no call needs it.
     Idle,
     /// The last attempt to connect failed, or the connection broke.
     Failing,
@@ -103,7 +103,7 @@ impl LastingUpstream {
     }
 }
 
-/// An upstream MCP server.
+/// Upstream: an MCP server whose tools are served here.
 pub struct Upstream {
     pub(crate) name: String,
     /// Key of the upstream's stored listing.

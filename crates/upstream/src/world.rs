@@ -47,7 +47,7 @@ pub trait UpstreamSystemAccess: Send + Sync + 'static {
     fn front_matter(&self, text: &str) -> Result<Map<String, Value>, String>;
 }
 
-/// An upstream's program to start.
+/// Program of an upstream that is to be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramToStart {
     /// The program and its arguments.
@@ -64,7 +64,7 @@ pub struct ProgramToStart {
     pub hosts: Vec<String>,
 }
 
-/// A running program of an upstream.
+/// Running program of an upstream, with its standard streams.
 pub struct RunningProgram {
     /// Standard input of the program.
     pub input: Box<dyn AsyncWrite + Send + Unpin>,
@@ -78,7 +78,7 @@ pub struct RunningProgram {
     pub hold: ActivityGuard,
 }
 
-/// The standard output of an upstream's program.
+/// Standard output of an upstream's program, which is read in pieces.
 pub trait ProgramOutput: AsyncRead + Send + Unpin {
     /// Reads into `piece` without sleeping until the time `end`, if supported. Returns true if
     /// anything was read.

@@ -1,4 +1,4 @@
-//! Agrees on a protocol revision with a server.
+//! Agrees on a protocol revision with an upstream.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;

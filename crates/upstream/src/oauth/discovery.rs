@@ -20,7 +20,7 @@ struct ResourceMetadata {
     scopes_supported: Vec<String>,
 }
 
-/// Metadata of an authorization server (RFC 8414).
+/// Metadata of an OAuth authorization server (RFC 8414).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AuthorizationServer {
     pub(crate) issuer: String,

@@ -206,6 +206,7 @@ pub(crate) struct TokenRequestDenied {
     pub(crate) reason: String,
 }
 
+/// Response of a token endpoint with tokens.
 #[derive(Deserialize)]
 struct OAuthTokenResponse {
     access_token: String,
@@ -215,6 +216,7 @@ struct OAuthTokenResponse {
     scope: Option<String>,
 }
 
+/// Error response of a token endpoint.
 #[derive(Deserialize)]
 struct OAuthErrorBody {
     error: String,

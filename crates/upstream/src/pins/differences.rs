@@ -10,11 +10,11 @@ use super::{ToolDefinition, UpstreamPins, injection_signs, schemas};
 /// Severity of a tool's difference from its pin, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PinDifferenceSeverity {
-    /// Only the wording of the definition changed.
+    /// Difference in the wording of the definition only.
     Cosmetic,
     /// Calls that worked before still work, and more calls are accepted.
     Widening,
-    /// Calls that worked before may fail.
+    /// Difference by which calls that worked before may fail.
     Breaking,
     /// The changed text addresses the model instead of describing the tool.
     InstructionLike,
@@ -46,9 +46,9 @@ pub struct PinDifference {
 /// Change of one tool's definition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolDefinitionChange {
-    /// The tool is new since the approval.
+    /// Tool that is new since the approval.
     Added(Box<ToolDefinition>),
-    /// The tool no longer exists.
+    /// Tool that no longer exists.
     Removed,
     /// The tool's definition changed. The values are the approved and the current definition.
     Changed(Box<[ToolDefinition; 2]>),

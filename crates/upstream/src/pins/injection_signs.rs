@@ -190,6 +190,7 @@ const SIGNS: &[InjectionSign] = &[
     InjectionSign { report: "has a long base64 text", pattern: InjectionSignPattern::Base64 },
 ];
 
+/// Sign that a text contains instructions for a model.
 struct InjectionSign {
     report: &'static str,
     pattern: InjectionSignPattern,
@@ -197,15 +198,15 @@ struct InjectionSign {
 
 /// Pattern by which a sign of instruction-like text is found.
 enum InjectionSignPattern {
-    /// An invisible character in the text.
+    /// Sign: an invisible character in the text.
     Invisible,
-    /// Substrings, anywhere in the text.
+    /// Pattern of several substrings, anywhere in the text.
     Part(&'static [&'static str]),
     /// Substrings of the text that are not inside a longer word.
     Token(&'static [&'static str]),
     /// Whole words that follow each other in this order. `…` matches any words in between.
     Words(&'static [&'static str]),
-    /// A link that the earlier text did not have.
+    /// Sign: a link that the earlier text did not have.
     Link,
     /// A run of base64 characters, at least 80 long, that the earlier text did not have.
     Base64,

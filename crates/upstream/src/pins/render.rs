@@ -1,4 +1,4 @@
-//! Renders differences for people.
+//! Renders differences between tools and their pins for people.
 
 use std::fmt::Write as _;
 

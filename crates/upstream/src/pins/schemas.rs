@@ -30,7 +30,7 @@ const SCHEMA_LIST_KEYWORDS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems
 /// Direction of the data that a tool's schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchemaDirection {
-    /// Input of the tool. A stricter schema is a breaking change.
+    /// Direction of data that goes into the tool. A stricter schema is a breaking change.
     Input,
     /// Output of the tool. A looser schema is a breaking change.
     Output,
@@ -50,6 +50,7 @@ pub(super) fn compare_schemas(
     SchemaComparison { side, differences: all }.compare_schemas(at, before, now, 0);
 }
 
+/// Comparison of a tool's pinned schema with its current schema.
 struct SchemaComparison<'a> {
     side: SchemaDirection,
     differences: &'a mut Vec<PinDifference>,

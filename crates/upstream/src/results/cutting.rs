@@ -111,13 +111,13 @@ struct TruncationPlan {
     text_type: Option<&'static str>,
 }
 
-/// A text part of a tool's result.
+/// Text part of a tool's result.
 #[derive(PartialEq, Eq)]
 enum ResultTextPart {
     /// The text body and the text blocks of the result. If these texts repeat the structured value,
     /// they represent that value as well.
     Texts,
-    /// The structured value of the result, as JSON.
+    /// Structured value of the result, as JSON.
     Structured,
     /// The text of the embedded resource in the content block at this index.
     Embedded(usize),

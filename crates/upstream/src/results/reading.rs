@@ -22,6 +22,7 @@ pub(super) const LINE_BYTES: usize = 300;
 /// Maximum number of bytes before the match that a search shows of its line.
 const BEFORE_BYTES: usize = 100;
 
+/// Tool that reads parts of stored results.
 pub(super) struct ReadStoredResult(pub(super) ResultStore);
 
 /// Part of a result to read.

@@ -8,6 +8,7 @@ use toolgate_contract::{
 
 use super::{ResultStore, SCHEME, StoredData};
 
+/// Source of resources that are stored results.
 pub(super) struct StoredResults {
     pub(super) results: ResultStore,
     pub(super) guard: ToolSpec,

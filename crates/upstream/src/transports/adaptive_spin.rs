@@ -101,7 +101,7 @@ impl AnswerSpinState {
         answer
     }
 
-    /// Waits until the reader is asked to spin.
+    /// Waits until a reader asks the task to spin (poll without sleeping).
     pub(super) async fn wait_wanted(&self) {
         let AnswerSpinTask::Reader { signal, is_wanted } = &self.spinner else {
             return std::future::pending().await;

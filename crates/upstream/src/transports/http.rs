@@ -1,4 +1,4 @@
-//! Streamable HTTP, with and without sessions.
+//! Streamable HTTP transport, with and without sessions.
 
 mod event_stream;
 mod request_guard;
@@ -50,6 +50,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A Streamable HTTP transport. Dropping it ends the session.
 pub(crate) struct HttpTransport(Arc<UpstreamHttpEndpoint>, DropGuard);
 
+/// HTTP endpoint of an upstream with the state of its session.
 struct UpstreamHttpEndpoint {
     site: UpstreamEndpoint,
     client: HttpClient,
@@ -383,7 +384,7 @@ impl UpstreamHttpEndpoint {
         }
     }
 
-    /// Sends a message that has no answer by POST.
+    /// Sends a message that has no answer, by POST.
     async fn post(
         self: &Arc<Self>,
         message: &OutgoingMessage,

@@ -35,6 +35,7 @@ struct InFlightRequest<T> {
     data: T,
 }
 
+/// Call whose caller no longer waits, while the upstream may still send messages about it.
 struct AbandonedCall {
     id: u64,
     since: Instant,

@@ -130,9 +130,10 @@ async fn read_lines(
 
 const OUTPUT_HELD_OPEN: &str = "the program exited, but a child process keeps its output open";
 
+/// Outcome of reading one line of a program's output.
 enum LineReadOutcome {
     Whole,
-    /// A line that is too long, reduced to its beginning and end.
+    /// Outcome of a line that is too long, reduced to its beginning and end.
     TooLong(TruncatedText),
     End,
 }
@@ -185,7 +186,7 @@ async fn next_line(
     }
 }
 
-/// The output of a program, read in pieces.
+/// Output of a program, read in pieces.
 struct ProgramOutputPieces {
     output: Box<dyn ProgramOutput>,
     spin: Arc<AnswerSpinState>,

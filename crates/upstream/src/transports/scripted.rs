@@ -24,21 +24,22 @@ pub(crate) struct ScriptedRequest {
     pub(crate) body: Value,
 }
 
-/// An answer that the scripted test server gives.
+/// Answer that the scripted test server gives.
 pub(crate) enum ScriptedAnswer {
-    /// An answer with this status and body.
+    /// Complete answer with this status and body.
     Whole(u16, String),
-    /// A redirect with this status and location.
+    /// Redirect with this status and location.
     Redirect(u16, String),
     /// An event stream that starts with this text, and continues with the messages that are sent to
     /// all streams.
     Stream(String),
-    /// An event stream with this text only.
+    /// Event stream that consists of this text only.
     Short(String),
-    /// No answer to the request, ever.
+    /// Absence of an answer: the server stays silent.
     Silence,
 }
 
+/// Function that gives the answer to each request.
 type ScriptedAnswers = dyn Fn(&ScriptedServer, &ScriptedRequest) -> ScriptedAnswer + Send + Sync;
 
 /// A test server that gives scripted answers.
@@ -167,6 +168,7 @@ where
     Arc::new(ScriptedNetwork(Box::new(move |stream| drop(tokio::spawn(serve(stream))))))
 }
 
+/// Network that connects to the scripted test server only.
 struct ScriptedNetwork(Box<dyn Fn(DuplexStream) + Send + Sync>);
 
 impl UpstreamSystemAccess for ScriptedNetwork {
@@ -223,7 +225,7 @@ pub(crate) fn no_receiver() -> Arc<dyn MessageReceiver> {
     Arc::new(RefusingMessageReceiver)
 }
 
-/// Waits until the condition `is` returns true.
+/// Waits until the condition `is` returns true. Panics with `what` if that takes too long.
 pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
     let waits = async {
         while !is() {

@@ -18,6 +18,7 @@ pub(super) struct PipeLineWriter {
     has_rest: Notify,
 }
 
+/// Lines that wait to be written to the pipe.
 struct LineWriteBuffer {
     input: Box<dyn AsyncWrite + Send + Unpin>,
     /// Buffer of lines that are not completely written.

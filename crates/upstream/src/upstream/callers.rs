@@ -1,5 +1,5 @@
-//! Instances of an upstream for single callers or sessions, if each has its own token or
-//! connection.
+//! Instances of an upstream for single callers or sessions, for upstreams at which each has its own
+//! token or connection.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(300);
 /// Owner of an upstream instance, which has its own connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UpstreamInstanceOwner {
-    /// All callers share the upstream instance.
+    /// Owner of an upstream instance that all callers share.
     Shared,
     /// The instance belongs to one caller or session. The value is the bearer token of the caller,
     /// if it is exchanged for one of the upstream.

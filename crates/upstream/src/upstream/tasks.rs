@@ -1,4 +1,4 @@
-//! Waits for the results of an upstream's tasks.
+//! Waits for the results of tasks that run at an upstream.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -43,7 +43,7 @@ fn stateless(request: &ScriptedRequest) -> ScriptedAnswer {
     ScriptedAnswer::Whole(200, result(request, &body).to_string())
 }
 
-/// Answers a request like a server with sessions.
+/// Answers a request as a server with sessions does.
 fn in_session(request: &ScriptedRequest) -> ScriptedAnswer {
     let method = request.body["method"].as_str().unwrap_or_default();
     match method {

@@ -29,7 +29,7 @@ const TASK_WAIT: Duration = Duration::from_secs(5);
 /// sessions of searches.
 const FOUND_TEXT_BYTES: usize = 16 << 10;
 
-/// A tool of an upstream.
+/// Tool that an upstream offers.
 pub(crate) struct UpstreamTool {
     upstream: Arc<LastingUpstream>,
     /// The upstream's own name for the tool.

@@ -21,7 +21,7 @@ const RESUMES_MAX: u32 = 5;
 
 /// The outcome of reading an event stream.
 pub(super) enum EventStreamOutcome {
-    /// The stream contained the answer to the request.
+    /// Outcome of a stream that contained the answer to the request.
     Answered(Result<Box<RawValue>, UpstreamRequestFailure>),
     /// The stream ended before the answer: the last event's id, and the pause in milliseconds that
     /// the server requested.

@@ -1,4 +1,4 @@
-//! Cancels requests whose callers no longer wait.
+//! Cancels HTTP requests whose callers no longer wait for the answer.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The notification stream of an HTTP session.
+//! Notification stream of a session over HTTP.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
