@@ -69,7 +69,7 @@ pub fn tools(programs: &WorkspacePrograms, version: &str) -> Vec<Arc<dyn AnyTool
     ]
 }
 
-/// The state that all tools of this toolset share.
+/// State that all tools of the `ci` toolset share.
 #[derive(Clone)]
 struct CiContext {
     programs: WorkspacePrograms,

@@ -3,7 +3,7 @@
 use serde_json::json;
 use toolgate_contract::{ElicitationAnswer, ToolContext, ToolError, ToolErrorKind};
 
-/// An action that needs a person's confirmation.
+/// Action that needs a person's confirmation.
 pub(crate) struct ConfirmationRequest<'a> {
     /// The key that identifies the question in the form.
     pub(crate) key: &'a str,
@@ -50,7 +50,7 @@ pub(crate) enum PersonConsent {
     Given,
     /// A person refused to consent.
     Refused,
-    /// Nobody could be asked for consent.
+    /// Absence of an answer, because nobody could be asked for consent.
     NobodyAsked,
 }
 

@@ -1,4 +1,4 @@
-//! Phrases a count with its noun.
+//! Joins a count with its noun, such as `2 files`.
 
 /// Returns `count` with its noun in the right number, such as `1 file` or `2 files`.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {

@@ -32,7 +32,7 @@ pub(crate) fn check_text(text: &str) -> Result<(), String> {
 /// The text of a Markdown file, split into front matter and body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MarkdownFileParts<'t> {
-    /// The YAML between the two `---` lines.
+    /// YAML text between the two `---` lines.
     pub(crate) head: &'t str,
     /// The text after the front matter.
     pub(crate) body: &'t str,
@@ -165,7 +165,7 @@ pub(crate) fn parse<T: DeserializeOwned>(
 
 /// Front matter in which broken values were put in quotes.
 pub(crate) struct QuotedFrontMatter {
-    /// The repaired YAML. Each line keeps its number.
+    /// YAML text after the repair. Each line keeps its number.
     pub(crate) head: String,
     /// The keys of the values that were put in quotes.
     pub(crate) keys: Vec<String>,
@@ -260,6 +260,7 @@ pub(crate) fn line_number<T>(what: &serde_saphyr::Spanned<T>) -> usize {
 /// Splits and parses fuzzed bytes, and checks that no text is lost and line numbers are in range.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_fuzz_input(bytes: &[u8]) {
+    /// Front matter that a fuzz target parses.
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code, reason = "the fields are only parsed")]

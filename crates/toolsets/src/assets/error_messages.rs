@@ -53,6 +53,7 @@ pub(super) fn collect_errors<'v, E>(
     Ok(collector.errors)
 }
 
+/// Collector of the errors that the validation of an asset finds.
 struct AssetErrorCollector<'a> {
     asset: &'a Value,
     documents: &'a Arc<AssetSchemaDocuments>,

@@ -1,4 +1,4 @@
-//! Reports about assets that were not accepted.
+//! Reports about assets that a tool did not accept.
 
 use schemars::JsonSchema;
 use serde::Serialize;

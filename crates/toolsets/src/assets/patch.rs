@@ -56,7 +56,7 @@ pub(super) fn patch_between(
     Ok(operations)
 }
 
-/// A JSON Patch while it is computed.
+/// JSON Patch that is being computed.
 struct JsonPatchBuilder<'w> {
     operations: Vec<JsonPatchOperation>,
     /// The size of the patch as JSON, in bytes, without the escaping of its paths.

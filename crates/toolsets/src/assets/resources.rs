@@ -1,4 +1,4 @@
-//! Assets as resources: `asset://schemas/NAME` and `asset://examples/NAME`.
+//! Serves assets as resources: `asset://schemas/NAME` and `asset://examples/NAME`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

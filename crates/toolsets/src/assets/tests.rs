@@ -16,6 +16,7 @@ use toolgate_contract::{
 use super::{AssetSettings, AssetSnapshot, AssetSource, OwnerAssetSettings, tools};
 use toolgate_world::{HttpFetcher, Root};
 
+/// Workspace with schemas, and the tools of the `assets` toolset.
 struct AssetTestBench {
     dir: TempDir,
 }

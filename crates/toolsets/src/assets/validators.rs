@@ -36,7 +36,7 @@ pub(super) struct AssetSchemaValidators {
     documents: Arc<AssetSchemaDocuments>,
 }
 
-/// A schema file to compile.
+/// Schema file to be compiled.
 pub(super) struct AssetSchemaSource {
     pub(super) name: String,
     /// The absolute path of the schema's file.
@@ -46,6 +46,7 @@ pub(super) struct AssetSchemaSource {
     pub(super) document: Arc<Value>,
 }
 
+/// Schema for assets that is compiled and ready to validate.
 struct CompiledAssetSchema {
     base_uri: String,
     document: Arc<Value>,
@@ -72,6 +73,7 @@ impl Default for AssetSchemaDocuments {
     }
 }
 
+/// Part of a schema document that has an `$id`.
 #[derive(Clone)]
 struct SchemaDocumentPart {
     whole: Arc<Value>,

@@ -48,11 +48,11 @@ pub(super) enum ProjectAction {
 pub(super) struct ProjectProperties {
     /// The scripts of a `package.json`, or the targets of a makefile.
     pub(super) scripts: Vec<String>,
-    /// The reason if the `package.json` cannot be read.
+    /// Reason why the `package.json` cannot be read.
     pub(super) unreadable: Option<String>,
     /// The command of the script `test` in a `package.json`.
     pub(super) test_script: String,
-    /// The file names in the project's folder.
+    /// File names in the project's folder.
     pub(super) names: Vec<String>,
     /// The texts of `pyproject.toml`, `setup.cfg`, `tox.ini` and `pytest.ini`, joined.
     pub(super) python: String,

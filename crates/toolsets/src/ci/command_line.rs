@@ -1,11 +1,11 @@
 //! Splits a command line into words, if no shell is needed for it.
 
-/// A command line, as words or as a script.
+/// Command line of a `ci` call, as words or as a script.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CommandLine {
-    /// A program and its arguments.
+    /// Program and its arguments, without a shell.
     Words(Vec<String>),
-    /// A script that only a shell can interpret.
+    /// Command line that only a shell can interpret.
     Script,
 }
 

@@ -109,7 +109,7 @@ impl Tool for MachineDiagnostics {
     }
 }
 
-/// The result of asking a program for its version.
+/// Result of asking a program for its version.
 enum DetectedVersion {
     Known(String),
     /// The program is missing, or did not print its version.

@@ -45,13 +45,13 @@ trait OutputLineParser: Send {
     fn finish(&mut self, found: &mut ParserFindings);
 }
 
-/// The state of parsing the output of a build tool.
+/// State of parsing the output of a build tool.
 pub(super) struct OutputParserState {
     reader: Box<dyn OutputLineParser>,
     found: ParserFindings,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    /// The end of the output, as a result shows it.
+    /// Last bytes of the output, which the result shows.
     tail: VecDeque<u8>,
     tail_bytes_max: usize,
     is_cut: bool,

@@ -24,7 +24,7 @@ pub(super) struct ProjectHost {
     /// The host, normalized for comparison with host rules.
     pub(super) host: String,
     pub(super) port: u16,
-    /// The file, relative to the project.
+    /// Path of the file, relative to the project.
     pub(super) file: &'static str,
 }
 

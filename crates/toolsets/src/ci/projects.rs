@@ -23,7 +23,7 @@ const PROJECTS_MAX: usize = 50;
 const GENERATED_FOLDERS: [&str; 8] =
     ["node_modules", "target", "dist", "build", "vendor", "venv", "bin", "obj"];
 
-/// A project that was found in the workspace.
+/// Project that was found in the workspace, with its build tool.
 #[derive(Debug)]
 pub(super) struct Project {
     pub(super) kind: BuildTool,

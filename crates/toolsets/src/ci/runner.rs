@@ -3,9 +3,9 @@
 /// A JavaScript test runner that can run single tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScriptRunner {
-    /// The test runner that is built into Node.
+    /// Test runner that is built into Node.
     Node,
-    /// Jest and Vitest.
+    /// Test runner Jest or Vitest.
     Jest,
     Mocha,
 }

@@ -16,6 +16,7 @@ use toolgate_world::{ProcessRunner, Root};
 const MANIFEST: &str =
     "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n[workspace]\n";
 
+/// Workspace with the tools of the `ci` toolset, for tests.
 struct CiTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     folder: TempDir,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::table::{LeadingDashPolicy, ListOptionStyle};
 use super::type_note::ArgumentTypeNote;
 
-/// An argument of a declared command.
+/// Argument of a declared command, with its type and default.
 #[derive(Debug, Clone)]
 pub(super) struct CommandArgument {
     pub(super) name: String,

@@ -25,6 +25,7 @@ const OUTPUT_DEVICES: [&str; 3] = ["/dev/stdout", "/dev/stderr", "/dev/null"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ArtefactPattern(Vec<ArtefactPatternPiece>);
 
+/// Piece of an artefact pattern: text or an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ArtefactPatternPiece {
     Glob(String),
@@ -48,14 +49,14 @@ pub(super) enum ArtefactQuery {
     Within { base: Option<PathBuf>, search: ArtefactFileQuery },
     /// A path outside all folders in which the program may write artefacts.
     Outside(String),
-    /// A pattern that no artefact can match.
+    /// Query with a pattern that no artefact can match.
     Impossible,
 }
 
-/// A search for files in one folder of artefacts.
+/// Query for files in one folder of artefacts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArtefactFileQuery {
-    /// A single path, without glob syntax.
+    /// Query for a single path, without glob syntax.
     Single(String),
     /// A glob below a folder. `depth` limits the levels to search, unless `deep` is set.
     Beneath { folder: String, glob: String, deep: bool, depth: usize },
@@ -297,7 +298,7 @@ impl CollectedArtefacts {
     }
 }
 
-/// A search for artefacts in one folder.
+/// Search for artefacts in one folder.
 struct ArtefactSearch<'s> {
     root: &'s Root,
     /// The absolute path of the folder, if it is not the workspace.

@@ -37,7 +37,7 @@ pub struct DeclaredCommand {
     pub(super) success: Vec<i32>,
     pub(super) artefacts: Vec<ArtefactPattern>,
     pub(super) idempotent: bool,
-    /// `true` if the command replaces a built-in tool.
+    /// True if the command replaces a built-in tool.
     pub(super) replaces: bool,
     pub(super) effects: Effects,
     pub(super) at_once: Option<usize>,

@@ -22,7 +22,7 @@ use super::table::{
 /// The maximum size of one command pack file, in bytes.
 const PACK_BYTES_MAX: u64 = 8 << 20;
 
-/// A text that declares commands, with its file.
+/// Text that declares commands, with the file that contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandDeclarationSource {
     /// The file. Relative paths of programs start from its folder.
@@ -37,7 +37,7 @@ pub struct CommandDeclarationSource {
 pub struct CommandLoadError {
     /// The file with the error.
     pub file: PathBuf,
-    /// The line, from 1; 0 means the whole file.
+    /// Line of the error from 1, or 0 for the whole file.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
@@ -45,6 +45,7 @@ pub struct CommandLoadError {
     pub message: String,
 }
 
+/// Beginning of an error message: the file, line and column.
 struct ErrorLocationPrefix<'p>(&'p Path, usize, usize);
 
 impl fmt::Display for ErrorLocationPrefix<'_> {

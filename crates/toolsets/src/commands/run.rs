@@ -28,7 +28,7 @@ use toolgate_world::root::FileTime;
 /// first.
 const EXTRA_TIME: Duration = Duration::from_secs(10);
 
-/// The tool of one declared command.
+/// Tool that runs one declared command.
 pub(super) struct DeclaredCommandTool {
     declared: DeclaredCommand,
     programs: WorkspacePrograms,

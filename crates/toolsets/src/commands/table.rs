@@ -158,7 +158,7 @@ pub(super) enum LeadingDashPolicy {
     Never,
     /// A value that is a single `-` is allowed anywhere. Other values are treated as with `Never`.
     Alone,
-    /// Any value is allowed, even one that starts with `-`.
+    /// Permission for any value, even one that starts with `-`.
     Any,
 }
 

@@ -1,4 +1,5 @@
-//! `argv` templates: turn arguments into words, so that no value can act as another argument.
+//! Templates for `argv`, which turn arguments into words, so that no value can act as a different
+//! argument.
 
 use serde_json::{Number, Value};
 use toolgate_contract::{ToolError, exact_json};
@@ -7,22 +8,22 @@ use super::argument::{CommandArgument, CommandArgumentValues};
 use super::table::{LeadingDashPolicy, ListOptionStyle};
 use super::type_note::{ArgumentValueCount, ArgumentValueKind};
 
-/// An element of an `argv` template.
+/// Element of an `argv` template: a word, an option or a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArgvTemplateItem {
-    /// One word, made of text and arguments.
+    /// Word that is made of text and arguments.
     Word { pieces: Vec<ArgvTemplatePiece>, optional: bool },
-    /// `{--name}`: the option of an argument.
+    /// Option of an argument, written `{--name}`.
     Option(usize),
-    /// `{name...}`: one word for each value of a list.
+    /// Words for the values of a list, one each, written `{name...}`.
     Spread(usize),
-    /// `{options}`: the options of all arguments that the template does not name.
+    /// Options of all arguments that the template does not name, written `{options}`.
     Rest,
     /// A group of elements that is left out completely if an argument in it is absent.
     Group(Vec<ArgvTemplateItem>),
 }
 
-/// A piece of a word in an `argv` template.
+/// Piece of a word in an `argv` template: text or an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArgvTemplatePiece {
     Text(String),

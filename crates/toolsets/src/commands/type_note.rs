@@ -3,22 +3,22 @@
 use serde_json::{Value, json};
 use toolgate_contract::exact_json;
 
-/// The type of an argument's value.
+/// Type of the value of a command's argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArgumentValueKind {
-    /// Any text.
+    /// Type of an argument that takes any text.
     String,
-    /// A file path: text that is not empty.
+    /// Type of an argument that takes a file path: text that is not empty.
     Path,
-    /// A whole number.
+    /// Type of an argument that takes a whole number.
     Integer,
-    /// Any number.
+    /// Type of an argument that takes any number.
     Number,
-    /// A boolean.
+    /// Type of an argument that takes a boolean.
     Flag,
-    /// One of these words, as text.
+    /// Type of an argument that takes one of these words.
     Choice(Vec<String>),
-    /// Any value. The argument's own schema restricts it.
+    /// Type of an argument that takes any value. The argument's own schema restricts it.
     Any,
 }
 
@@ -31,13 +31,13 @@ pub(super) struct ArgumentTypeNote {
     pub(super) default: Option<Value>,
 }
 
-/// The number of values that an argument takes.
+/// Number of values that an argument of a command takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArgumentValueCount {
     One,
-    /// A list of any length.
+    /// Argument that takes a list of any length.
     Many,
-    /// A list of this length.
+    /// Argument that takes a list of this length.
     Exactly(usize),
 }
 

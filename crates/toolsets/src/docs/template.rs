@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-/// The values for the names in a document template.
+/// Values for the names in a document template.
 pub(super) struct DocumentTemplateValues<'n> {
     pub(super) title: &'n str,
     pub(super) body: &'n str,

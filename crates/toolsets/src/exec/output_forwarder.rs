@@ -37,11 +37,11 @@ pub(super) struct ProgramOutputForwarder<'c> {
     stderr: OutputStreamBuffer,
 }
 
-/// The buffered output of one stream of a program.
+/// Buffered output of one stream of a program.
 struct OutputStreamBuffer {
     stream: OutputStream,
     bytes: Vec<u8>,
-    /// The end of the output that was already sent.
+    /// End of the output that was already sent.
     tail: String,
 }
 

@@ -8,7 +8,7 @@ use toolgate_contract::ToolError;
 use super::ExecSettings;
 use toolgate_world::programs::{ProgramLookupError, ResolvedProgram, nearest_program};
 
-/// Permission to run scripts with `sh`.
+/// Permission to run scripts with the shell `sh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShellScriptPermission {
     Allowed,

@@ -44,7 +44,7 @@ type ProgramOutputFilter<'s> = &'s (dyn Fn(OutputStream, &[u8]) -> Vec<u8> + Sen
 pub(crate) enum StartFailureCause {
     /// The program: it has an invalid format or may not be executed.
     Program,
-    /// The arguments of the program: they are too long.
+    /// Cause of a start failure: the arguments are too long.
     Arguments,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of running programs.
+//! Tests of the tools that run programs.
 
 mod arguments;
 mod programs;
@@ -32,7 +32,7 @@ struct ExecTestBench {
     outside: TempDir,
 }
 
-/// The result of a call.
+/// Result of a tool call in a test.
 #[derive(Debug)]
 struct ToolCallResult {
     value: Value,

@@ -154,6 +154,7 @@ struct NextReadPosition {
     start_line: Option<i64>,
 }
 
+/// Range of a file to read, in lines or bytes.
 enum FileReadRange {
     Bytes { offset: u64, length: u64 },
     Lines { start: i64, count: u64 },
@@ -501,7 +502,7 @@ fn truncate_at_line(bytes: &mut Vec<u8>, utf16: Option<ByteOrder>) {
 /// The location of a part of a file's content, for errors about its encoding.
 struct ReadContentPosition<'p> {
     offset: u64,
-    /// `true` if the part ends at the end of the file.
+    /// True if the part ends at the end of the file.
     at_end: bool,
     path: &'p str,
 }

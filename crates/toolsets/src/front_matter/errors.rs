@@ -87,7 +87,7 @@ fn key_at<'n>(
     inner.or_else(|| key.filter(|_| is_there))
 }
 
-/// Any YAML value, with the locations of the values inside it.
+/// YAML value of any type, with the locations of the values inside it.
 enum YamlNode {
     Text(String),
     List(Vec<Spanned<YamlNode>>),
@@ -101,6 +101,7 @@ impl<'de> Deserialize<'de> for YamlNode {
     }
 }
 
+/// Visitor that deserializes any YAML value with its locations.
 struct YamlNodeVisitor;
 
 impl<'de> Visitor<'de> for YamlNodeVisitor {

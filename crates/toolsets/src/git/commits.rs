@@ -1,4 +1,4 @@
-//! A commit in the results of tools.
+//! Commit as the results of git tools describe it.
 
 use schemars::JsonSchema;
 use serde::Serialize;

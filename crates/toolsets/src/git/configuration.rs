@@ -85,6 +85,7 @@ pub(super) struct GitConfig {
     entries: Vec<GitConfigEntry>,
 }
 
+/// Entry of a git configuration: its origin, key and value.
 #[derive(Debug)]
 struct GitConfigEntry {
     /// `true` if the entry comes from the repository, not from the user or the system.

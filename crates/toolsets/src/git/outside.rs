@@ -30,7 +30,7 @@ const KEPT_ENTRIES: [&str; 8] =
 /// Files with rules that git also reads in the folders above a subfolder.
 const RULE_FILES: [&str; 2] = [".gitignore", ".gitattributes"];
 
-/// The relation of the workspace to its repository.
+/// Relation of the workspace to its git repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkspaceRepositoryRelation {
     LinkedWorktree,

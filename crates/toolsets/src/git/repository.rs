@@ -11,7 +11,7 @@ use super::GitContext;
 use super::command::{GitCommand, GitConfigScope};
 use super::outside::{OutsideRepository, WorkspaceRepositoryRelation};
 
-/// A git repository, opened for one call.
+/// Git repository that was opened for one call.
 pub(super) struct GitRepository<'g> {
     pub(super) git: &'g GitContext,
     /// Top folder of the work tree, open as the directory that git starts in.

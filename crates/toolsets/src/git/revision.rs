@@ -13,14 +13,14 @@ const NAME_BYTES_MAX: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommitHash(String);
 
-/// One commit, or a range between two commits.
+/// One git commit, or a range between two commits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RevisionRange {
-    /// `a`: one commit.
+    /// Range of the single commit `a`.
     One(CommitHash),
-    /// `a..b`: commits of `b` that `a` lacks.
+    /// Range `a..b`: commits of `b` that `a` lacks.
     Between(CommitHash, CommitHash),
-    /// `a...b`: changes since the merge base of both.
+    /// Range `a...b`: changes since the merge base of both commits.
     SinceMergeBase(CommitHash, CommitHash),
 }
 

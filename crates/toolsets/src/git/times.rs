@@ -55,7 +55,7 @@ pub(super) fn is_time(text: &str) -> bool {
     has_time
 }
 
-/// Role of a word in a time such as `2 weeks ago`.
+/// Role of a word in a time such as `2 weeks ago`, for git.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GitTimeWordRole {
     /// Names a time, such as a unit, a day, a date or a time of day.

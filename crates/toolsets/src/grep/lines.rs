@@ -17,16 +17,16 @@ const LEAD_BYTES: usize = 100;
 /// The overhead of a match, or of a context line, in an answer, in bytes beside its text.
 pub(crate) const LINE_OVERHEAD_BYTES: usize = 32;
 
-/// The result of searching one file for lines.
+/// Result of searching one file for matching lines.
 #[derive(Debug)]
 pub(crate) enum SearchedFileLines {
-    /// The matching lines, up to the limit.
+    /// Matching lines of the file, up to the limit.
     Lines(Vec<MatchedLine>),
-    /// The file has no lines to show, for this reason.
+    /// Reason why the file has no lines to show.
     Skipped(FileScanOutcome),
 }
 
-/// A line that matches a search, without its path.
+/// Line that matches a search, without the path of its file.
 #[derive(Debug)]
 pub(crate) struct MatchedLine {
     pub(crate) number: u64,
@@ -88,6 +88,7 @@ pub(crate) fn collect_lines(
     }
 }
 
+/// Collector of the matching lines of one file.
 struct MatchedLineCollector<'m> {
     matcher: &'m RegexMatcher,
     path_bytes: usize,

@@ -30,11 +30,11 @@ pub(crate) struct FileScanner {
 /// The outcome of searching one file for a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileScanOutcome {
-    /// The file was searched, fully or until the limit.
+    /// Outcome of a file that was searched, fully or until the limit.
     Searched,
-    /// The file is not text.
+    /// Outcome of a file that is not text.
     Binary,
-    /// The file vanished or could not be read.
+    /// Outcome of a file that vanished or could not be read.
     Unreadable,
     /// The file has a line that is too long, or is too long for a search over several lines.
     TooLong,

@@ -21,7 +21,7 @@ const ENTRIES_AT_ONCE: usize = 256;
 
 /// The result of a sweep over the files of a folder.
 pub(crate) struct ParallelWalkResult<T> {
-    /// The result of each thread of the sweep.
+    /// Results of the search, one for each thread.
     pub(crate) results: Vec<T>,
     /// The number of directories that could not be listed and files that could not be opened.
     pub(crate) unreadable: u64,

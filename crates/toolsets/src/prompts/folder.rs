@@ -28,6 +28,7 @@ pub struct PromptFolder {
 
 /// The result of reading one prompt file: a prompt or an error.
 pub(super) type PromptFileResult = Result<Arc<PromptFile>, FileProblem>;
+/// Parsed prompt files of a folder.
 pub(super) type PromptFiles = Vec<Arc<PromptFile>>;
 
 impl PromptFolder {

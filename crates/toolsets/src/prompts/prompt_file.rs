@@ -22,9 +22,9 @@ pub(super) struct PromptFile {
 /// The values that are suggested for an argument of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArgumentCompletions {
-    /// A fixed list of values to suggest.
+    /// Fixed list of values to suggest.
     Values(Vec<String>),
-    /// The paths of files and folders in the workspace.
+    /// Paths of files and folders in the workspace, as suggestions.
     Paths,
 }
 

@@ -8,14 +8,16 @@ use crate::front_matter::FileProblem;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PromptTemplate(Vec<(MessageRole, Vec<PromptTemplateLine>)>);
 
+/// Line of a prompt template: text, or a file to include.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PromptTemplateLine {
-    /// A line of text with placeholders.
+    /// Line of text with placeholders.
     Text(Vec<PromptTextPiece>),
     /// A line that includes the file at this path, which may have placeholders.
     Include(Vec<PromptTextPiece>),
 }
 
+/// Piece of a line of text: fixed text or a placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PromptTextPiece {
     Literal(String),
@@ -26,7 +28,7 @@ enum PromptTextPiece {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FilledPromptPart {
     Text(String),
-    /// The path of a file to include.
+    /// Path of a file to include.
     File(String),
 }
 

@@ -18,7 +18,7 @@ use toolgate_contract::{
 use super::{PromptFolder, PromptSettings, shipped, sources};
 use toolgate_world::Root;
 
-/// A workspace, and its prompts.
+/// Workspace for tests, with its prompts.
 struct PromptTestBench {
     dir: TempDir,
     root: Root,
@@ -86,7 +86,7 @@ fn to_arguments(arguments: &[(&str, &str)]) -> PromptArguments {
     arguments.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
-/// The text of a message.
+/// Returns the text of a message.
 fn text(message: &PromptMessage) -> &str {
     match &message.content.shown {
         ContentBody::Text(text) => text,

@@ -38,14 +38,14 @@ pub enum EngineError {
     /// The stored data is damaged. [Reset](SearchEngine::reset) the engine and write it again.
     #[error("{0}")]
     Damaged(String),
-    /// Any other failure.
+    /// Any other failure of the search engine.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Stores the chunks and vectors of one namespace.
+/// Storage and search of the chunks and vectors of one namespace.
 pub trait SearchEngine: Send + Sync {
-    /// The name of the engine in settings and status: `embedded` or `postgres`.
+    /// Returns the name of the engine in settings and status: `embedded` or `postgres`.
     fn name(&self) -> &'static str;
 
     /// Makes the engine ready: opens, connects, creates, migrates. Callers call this first, and
@@ -131,16 +131,16 @@ pub trait EngineWriter: Send {
     }
 }
 
-/// The origin of a namespace's documents.
+/// Origin of the documents in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DocumentSource {
-    /// Files of a folder. Texts are read from there.
+    /// Origin of documents that are files of a folder. Texts are read from there.
     Files,
     /// Documents that callers put. The engine keeps their texts.
     Documents,
 }
 
-/// The namespace of an engine.
+/// Identity of the namespace that an engine stores.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamespaceIdentity {
     /// The folder of the files. For documents, the workspace that they belong to. All symlinks are
@@ -152,32 +152,32 @@ pub struct NamespaceIdentity {
     pub source: DocumentSource,
 }
 
-/// An owned [`IndexDocument`].
+/// Owned copy of an [`IndexDocument`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredDocument {
-    /// See [`IndexDocument::path`].
+    /// Path of the document, see [`IndexDocument::path`].
     pub path: String,
-    /// See [`IndexDocument::fingerprint`].
+    /// Fingerprint of the document, see [`IndexDocument::fingerprint`].
     pub stamp: Vec<u8>,
-    /// See [`IndexDocument::etag`].
+    /// Etag of the document, see [`IndexDocument::etag`].
     pub etag: String,
-    /// See [`IndexDocument::commit`].
+    /// Commit that last changed the document, see [`IndexDocument::commit`].
     pub commit: Option<String>,
-    /// See [`IndexDocument::lang`].
+    /// Language of the document, see [`IndexDocument::lang`].
     pub lang: Option<String>,
-    /// See [`IndexDocument::tags`].
+    /// Tags of the document, see [`IndexDocument::tags`].
     pub tags: Vec<String>,
-    /// See [`IndexDocument::text`].
+    /// Full text of the document, see [`IndexDocument::text`].
     pub text: String,
-    /// See [`IndexDocument::chunks`]. Empty if the document has no words: it is stored all the
-    /// same.
+    /// Chunks of the document, see [`IndexDocument::chunks`]. The list is empty if the document has
+    /// no words. The document is stored nevertheless.
     pub chunks: Vec<TextChunk>,
     /// Metadata to return with a document. Empty for files.
     pub metadata: Map<String, Value>,
 }
 
 impl StoredDocument {
-    /// Borrows the document.
+    /// Returns the document as a borrowed [`IndexDocument`].
     pub fn as_document(&self) -> IndexDocument<'_> {
         IndexDocument {
             path: &self.path,
@@ -192,36 +192,36 @@ impl StoredDocument {
     }
 }
 
-/// The version of a stored document.
+/// Version of a stored document: its fingerprint and etag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredVersion {
-    /// The stamp that was put.
+    /// Fingerprint that was stored with the document.
     pub stamp: Vec<u8>,
-    /// The etag that was put.
+    /// Etag that was stored with the document.
     pub etag: String,
 }
 
-/// The size of an index.
+/// Size of a search index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineStatus {
     /// The number of documents, including those without chunks.
     pub documents: u64,
-    /// The number of chunks.
+    /// Number of chunks in the index.
     pub chunks: u64,
-    /// The number of chunks with a model vector.
+    /// Number of chunks that have a vector of the configured model.
     pub with_vectors: u64,
-    /// The size on disk in bytes, if known.
+    /// Size of the index on disk in bytes, if known.
     pub bytes: Option<u64>,
 }
 
-/// A search for candidates.
+/// Search for candidates in an engine: words, vectors and limits.
 #[derive(Debug, Clone, Default)]
 pub struct EngineQuery {
-    /// The query, in words.
+    /// Words of the query, if it has any.
     pub query: Option<String>,
-    /// The static vector of the query.
+    /// Vector of the query by the built-in static model.
     pub static_vector: Option<Vec<f32>>,
-    /// The model vector of the query.
+    /// Vector of the query by the configured model.
     pub model_vector: Option<Vec<f32>>,
     /// The filter, applied before the best candidates are taken.
     pub filter: DocumentFilter,
@@ -233,41 +233,41 @@ pub struct EngineQuery {
 pub struct EngineMatches {
     /// The analyzed and weighted query, if there was one.
     pub question: Option<WeightedQuery>,
-    /// Statistics of the whole index.
+    /// Statistics of the whole index, from which word weights are computed.
     pub averages: IndexStatistics,
     /// The candidates, each once, in no order. All have word counts and similarities, however they
     /// were found.
     pub candidates: Vec<ChunkCandidate>,
     /// The number of matching chunks, if the engine knows it without extra cost.
     pub total: Option<u64>,
-    /// Access to the candidates' vectors, by key.
+    /// Access to the vectors of the candidates, by key.
     pub vectors: Arc<dyn VectorLookup>,
 }
 
-/// Access to the vectors of candidates.
+/// Access to the vectors of the candidates of a search.
 pub trait VectorLookup: Send + Sync {
     /// Returns the vectors of the candidates with these keys, in order.
     fn load(&self, keys: Vec<u64>, by: VectorOrigin) -> EngineFuture<'_, Vec<Option<Vec<f32>>>>;
 }
 
-/// The origin of a vector.
+/// Model that made a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum VectorOrigin {
-    /// The built-in static vectors.
+    /// Static model that is built in.
     Static,
-    /// The configured model.
+    /// Embedding model that the settings name.
     Model,
 }
 
-/// A chunk without a model vector.
+/// Chunk that has no vector of the configured model yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingChunk {
     /// The hash of the chunk's text.
     pub hash: ChunkHash,
     /// The path of the chunk's document.
     pub path: String,
-    /// The first line, from 1.
+    /// First line of the chunk, counted from 1.
     pub first: u32,
-    /// The last line of the chunk.
+    /// Last line of the chunk, counted from 1.
     pub last: u32,
 }

@@ -1,4 +1,4 @@
-//! A skill with its front matter and its files.
+//! Skills with their front matter and their files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{BYTES_MAX, FILES_MAX, SCHEME, SKILL_FILE};
 use crate::front_matter::{self, FileProblem};
 use crate::{icons, media, uri_paths};
 
-/// A skill that the server offers.
+/// Skill that the server offers to clients.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OfferedSkill {
     /// The path after `skill://`, e.g. `acme/refunds`.

@@ -75,6 +75,7 @@ pub(super) fn search_folders(
     Ok((search.skills, search.skipped))
 }
 
+/// Search for skills in the folders of a workspace, in progress.
 struct SkillFolderSearch<'s> {
     root: &'s Root,
     watch: &'s DiskWorkMonitor,
@@ -87,7 +88,7 @@ struct SkillFolderSearch<'s> {
     folders_read: usize,
 }
 
-/// A folder to search for skills.
+/// Folder that must still be searched for skills.
 struct PendingSkillFolder {
     folder: WalkFolder,
     /// The path relative to the workspace root, including symlinks that were followed.

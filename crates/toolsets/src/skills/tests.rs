@@ -23,6 +23,7 @@ use crate::workspace_scan::FileValueCache;
 use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
 
+/// Workspace with skills, for tests.
 struct SkillTestBench {
     dir: TempDir,
     root: Root,

@@ -13,6 +13,7 @@ pub(crate) struct FileValueCache<T> {
     round: u64,
 }
 
+/// Value that was computed from a file, with the file's fingerprint.
 struct CachedFileValue<T> {
     value: T,
     stamp: EntryFingerprint,

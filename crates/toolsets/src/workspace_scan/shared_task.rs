@@ -1,4 +1,4 @@
-//! Runs a background task while somebody needs it.
+//! Runs a background task while somebody needs its results.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

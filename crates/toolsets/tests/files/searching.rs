@@ -8,7 +8,7 @@ use toolgate_toolsets::files::FileToolLimits;
 
 use crate::space::TestWorkspace;
 
-/// Returns the matches as `path:line`.
+/// Returns the matches of a search as lines `PATH:LINE`.
 async fn lines(space: &TestWorkspace, input: Value) -> Vec<String> {
     let found = space.ok("files.search", input).await;
     let matches = found["matches"].as_array().unwrap();

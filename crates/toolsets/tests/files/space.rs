@@ -1,4 +1,4 @@
-//! A workspace for one test, and its tools.
+//! Workspace for one test, with the tools that use it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

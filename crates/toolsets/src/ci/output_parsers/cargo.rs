@@ -37,11 +37,13 @@ struct CompilerMessage {
     rendered: Option<String>,
 }
 
+/// Code of a diagnostic of the Rust compiler, such as `E0308`.
 #[derive(Deserialize)]
 struct CargoDiagnosticCode {
     code: String,
 }
 
+/// Place in a source file to which a diagnostic of the Rust compiler refers.
 #[derive(Deserialize)]
 struct CargoSourceSpan {
     file_name: String,

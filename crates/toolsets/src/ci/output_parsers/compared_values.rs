@@ -3,7 +3,7 @@
 /// The maximum number of characters that a message shows of a compared value.
 const VALUE_CHARS_MAX: usize = 300;
 
-/// The two values that a failed assertion compared.
+/// Two values that a failed assertion compared.
 #[derive(Debug, Default)]
 pub(super) struct AssertionValues {
     pub(super) expected: String,

@@ -13,7 +13,7 @@ use super::located::parse_located;
 pub(super) struct CompilerParser {
     /// The failed .NET test whose output is being read.
     current: Option<CiFailure>,
-    /// `true` while Maven prints its totals. Before them, it prints the same counts for each class.
+    /// True while Maven prints its totals. Before them, it prints the same counts for each class.
     in_totals: bool,
 }
 

@@ -17,6 +17,7 @@ pub(super) struct LibtestParser {
     crashes: Vec<String>,
 }
 
+/// Failed Rust test whose output is being read.
 struct FailedTest {
     test: String,
     place: Option<(String, u32, Option<u32>)>,

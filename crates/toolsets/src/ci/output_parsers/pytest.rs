@@ -53,6 +53,7 @@ struct PendingPytestFailure {
     is_located: bool,
 }
 
+/// Kind of a failure in pytest's report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PytestFailureKind {
     Test,

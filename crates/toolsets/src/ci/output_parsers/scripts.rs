@@ -23,7 +23,7 @@ pub(super) struct ScriptParser {
     file: Option<String>,
     /// The location that node:test printed for the failed test that comes next.
     next_place: Option<(String, u32, Option<u32>)>,
-    /// `true` after Mocha's count of failures, which precedes their details.
+    /// True after Mocha's count of failures, which precedes their details.
     is_after_count: bool,
     /// `true` after the heading of the failed tests in the format `dot` of node:test, which has
     /// neither places nor counts.
@@ -41,10 +41,11 @@ pub(super) struct ScriptParser {
 /// The maximum number of failed tests inside other tests that are kept.
 const NESTED_MAX: usize = 1000;
 
+/// Failed JavaScript test whose output is being read.
 struct ScriptTestFailure {
     failure: CiFailure,
     style: FailureReportStyle,
-    /// `true` after the last line of the failure's reason.
+    /// True after the last line of the failure's reason.
     is_complete: bool,
     /// Values that Node prints after the stack trace.
     values: AssertionValues,

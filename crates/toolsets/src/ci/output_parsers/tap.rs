@@ -19,6 +19,7 @@ pub(super) struct TapParser {
     nested: Vec<(usize, CiFailure)>,
 }
 
+/// Failed test whose YAML notes are being read.
 struct TapTestFailure {
     failure: CiFailure,
     /// The indentation of the test's result line.
@@ -26,11 +27,11 @@ struct TapTestFailure {
     /// The multi-line note that is being read.
     block: Option<TapNoteBlock>,
     values: AssertionValues,
-    /// `true` if the test failed only because of its subtests.
+    /// True if the test failed only because of its subtests.
     has_failed_subtests: bool,
-    /// `true` for a suite, which runs its tests even if a filter does not select it.
+    /// True for a suite, which runs its tests even if a filter does not select it.
     is_suite: bool,
-    /// `true` after the start of the YAML notes about a failed test.
+    /// True after the start of the YAML notes about a failed test.
     has_notes: bool,
 }
 
@@ -42,6 +43,7 @@ struct TapNoteBlock {
     note: TapNoteKind,
 }
 
+/// Kind of a note about a failed test, such as its error message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TapNoteKind {
     Error,
@@ -105,7 +107,7 @@ impl TapParser {
         false
     }
 
-    /// Processes the end of the output.
+    /// Processes the end of the test output.
     pub(super) fn finish(&mut self, found: &mut ParserFindings) {
         self.flush(found);
         self.push_nested(found);

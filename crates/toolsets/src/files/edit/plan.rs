@@ -15,7 +15,7 @@ const PLACES_MAX: usize = 1_000_000;
 /// Maximum number of line numbers that an error lists for an ambiguous text.
 const PLACES_LISTED_MAX: usize = 10;
 
-/// A validated change to a file.
+/// Change to a file that was validated but not written.
 pub(super) enum PlannedTextChange<'c> {
     /// Replaces the text `old` as often as `times` requires.
     Text { old: &'c str, new: &'c str, times: RequiredOccurrences },
@@ -38,7 +38,7 @@ pub(super) struct ReplacedSpan<'c> {
     pub(super) to: usize,
     /// Replacement text. Borrowed from the change, unless its line endings had to be converted.
     pub(super) new: Cow<'c, [u8]>,
-    /// Index of the change that this span belongs to.
+    /// Index of the change to which this span belongs.
     pub(super) edit: usize,
 }
 
@@ -258,6 +258,7 @@ pub(super) fn apply(bytes: &[u8], plan: &EditPlan<'_>) -> Vec<u8> {
     new
 }
 
+/// Reason why a text to replace does not match the file.
 enum OldTextMatchError {
     Absent,
     Mismatch(String),

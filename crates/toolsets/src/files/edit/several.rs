@@ -6,7 +6,7 @@ use toolgate_world::root::quoted_path;
 use super::plan::{self, PlannedTextChange};
 use super::{CheckedFileEdit, EditFileInput, EditFileOutput, FileEditor};
 
-/// The changes that a call makes in one file.
+/// Changes that a call makes in one file.
 pub(super) struct FileEdits<'e> {
     /// Path of the file, as given in the call.
     pub(super) path: String,

@@ -15,13 +15,13 @@ pub(super) const PATHS_MAX: usize = 20;
 /// fits.
 const PICTURES_BYTES_MAX: usize = 4 << 20;
 
-/// One of the further files that a call of `files.read` names.
+/// Result for one of the further files that a call of `files.read` names.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum FurtherFileResult {
-    /// A file that was read.
+    /// Result for a file that was read.
     Read(Box<ReadFileOutput>),
-    /// A file that could not be read.
+    /// Result for a file that could not be read.
     Failed {
         /// Path of the file, as given in the call.
         path: String,

@@ -11,7 +11,7 @@ use super::SearchFilesInput;
 use crate::files::cursor;
 use crate::grep::{FileGlob, MatchLineSpan, TextPattern};
 
-/// The parsed input of `files.search`.
+/// Input of `files.search`, parsed and validated.
 pub(super) struct FileSearchQuery {
     name_filter: Option<FileGlob>,
     pub(super) text: Option<RegexMatcher>,

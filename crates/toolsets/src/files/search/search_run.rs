@@ -222,11 +222,11 @@ impl FileBatchResults {
     }
 }
 
-/// The answer of a search as collected so far.
+/// Answer of a search as far as it is collected.
 struct PartialSearchAnswer {
     /// Lines and bytes that still fit into the answer.
     room: RemainingAnswerSpace,
-    /// `true` once a match did not fit into the answer.
+    /// True once a match did not fit into the answer.
     full: bool,
     last: Option<LastReturnedMatch>,
     output: SearchFilesOutput,

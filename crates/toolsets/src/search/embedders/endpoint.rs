@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The number of bytes to read for each number in an answer.
 const NUMBER_BYTES_MAX: usize = 32;
-/// The number of bytes to read beside the numbers.
+/// Number of bytes to read in addition to the numbers of the vectors.
 const OVERHEAD_BYTES_MAX: usize = 64 << 10;
 /// The longest error message of an endpoint that is shown, in characters.
 const ERROR_CHARS_MAX: usize = 200;
@@ -44,7 +44,7 @@ const ERROR_CHARS_MAX: usize = 200;
 /// underestimated.
 const TOKEN_BYTES: u64 = 2;
 
-/// A model at an endpoint.
+/// Embedding model at an HTTP endpoint.
 pub(super) struct EmbeddingEndpoint {
     space: VectorSpace,
     url: String,
@@ -298,10 +298,12 @@ impl EmbeddingEndpoint {
 
     /// Returns the error message of an endpoint in a form that is safe to show.
     fn error_message(&self, body: &[u8]) -> String {
+        /// Error response of an embedding endpoint.
         #[derive(Deserialize)]
         struct ErrorResponse {
             error: ErrorDetail,
         }
+        /// Detail of an embedding endpoint's error: an object or a text.
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum ErrorDetail {
@@ -346,12 +348,14 @@ impl Embedder for EmbeddingEndpoint {
     }
 }
 
+/// Response of an embedding endpoint with vectors.
 #[derive(Deserialize)]
 struct EmbeddingsResponse {
     data: Vec<ResponseVector>,
     usage: Option<ResponseUsage>,
 }
 
+/// Vector in the response of an embedding endpoint.
 #[derive(Deserialize)]
 struct ResponseVector {
     /// The index of the text; by default the position in the list.
@@ -359,6 +363,7 @@ struct ResponseVector {
     embedding: Vec<f32>,
 }
 
+/// Number of tokens in the response of an embedding endpoint.
 #[derive(Deserialize)]
 struct ResponseUsage {
     total_tokens: u64,

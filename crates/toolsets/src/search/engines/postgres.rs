@@ -108,6 +108,7 @@ impl PostgresServer {
     }
 }
 
+/// Search engine that stores one namespace in PostgreSQL.
 struct PostgresEngine {
     connections: SharedPostgresPool,
     /// The name of the workspace on the server.
@@ -149,7 +150,7 @@ impl PostgresEngine {
         Ok((tables, outcome))
     }
 
-    /// Puts the kept documents into the index again.
+    /// Puts the stored documents of callers into the index again.
     async fn restore_documents(&self, tables: &Arc<NamespaceTables>) -> Result<(), EngineError> {
         let until = Instant::now() + WRITER_GONE_MAX;
         let mut writer = loop {
@@ -289,7 +290,7 @@ impl SearchEngine for PostgresEngine {
     }
 }
 
-/// Loads the vectors of found chunks on demand.
+/// Access to the vectors of found chunks, which are loaded on demand.
 struct PostgresVectors {
     connections: SharedPostgresPool,
     tables: Arc<NamespaceTables>,

@@ -1,4 +1,4 @@
-//! Checks that all engines on servers have to pass.
+//! Checks that all engines on database servers have to pass.
 #![allow(clippy::disallowed_methods, reason = "a test reads its corpus itself")]
 #![allow(clippy::cast_precision_loss, reason = "few chunks")]
 
@@ -29,7 +29,7 @@ pub(super) const GOLD: [(&str, &str); 12] = [
     ("how to roll back a release", "docs/deployment.md"),
 ];
 
-/// A document at `path` with `text`.
+/// Returns a document at `path` with `text`.
 pub(super) fn document(path: &str, text: &str, tags: &[&str]) -> StoredDocument {
     StoredDocument {
         path: path.to_owned(),
@@ -44,7 +44,7 @@ pub(super) fn document(path: &str, text: &str, tags: &[&str]) -> StoredDocument 
     }
 }
 
-/// The corpus of all search tests. Each file is tagged with its folder.
+/// Returns the corpus of all search tests. Each file is tagged with its folder.
 pub(super) fn corpus() -> Vec<StoredDocument> {
     fn add(folder: &Path, root: &Path, documents: &mut Vec<StoredDocument>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -65,7 +65,7 @@ pub(super) fn corpus() -> Vec<StoredDocument> {
     documents
 }
 
-/// A search for `query`, by words and by the built-in vectors.
+/// Returns a search for `query`, by words and by the built-in vectors.
 pub(super) fn search_for(query: &str) -> EngineQuery {
     EngineQuery {
         query: Some(query.to_owned()),
@@ -75,7 +75,7 @@ pub(super) fn search_for(query: &str) -> EngineQuery {
     }
 }
 
-/// The namespace `name` of files of a workspace.
+/// Returns the namespace `name` of files of a workspace.
 pub(super) fn identity(name: &str, source: DocumentSource) -> NamespaceIdentity {
     NamespaceIdentity { root: "/workspace".into(), namespace: name.to_owned(), source }
 }
@@ -98,7 +98,7 @@ pub(super) async fn next_writer(engine: &dyn SearchEngine) -> Box<dyn EngineWrit
     }
 }
 
-/// The matches of `query`, best first: paths and first lines.
+/// Returns the matches of `query`, best first: paths and first lines.
 pub(super) async fn found(engine: &dyn SearchEngine, query: EngineQuery) -> Vec<(String, u32)> {
     let matched = engine.candidates(query).await.unwrap();
     let question = matched.question.unwrap_or_else(|| WeightedQuery::new("", 0, |_| 0));

@@ -47,7 +47,7 @@ pub(super) fn refresh_definitions(
     Ok(definitions)
 }
 
-/// The definitions that a file contains now.
+/// Definitions that a file contains now, after the index was built.
 struct FileDefinitions {
     symbols: Vec<Symbol>,
     etag: String,
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// A definition from the index, of an earlier version of the file.
+    /// Returns a definition from the index, of an earlier version of the file.
     fn indexed(name: &str, first: u32, within: &str) -> NamedDefinition {
         let summary = ChunkSummary {
             path: "a.py".into(),

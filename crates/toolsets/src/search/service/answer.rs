@@ -45,9 +45,9 @@ const STATIC_SIMILARITY_MIN: f32 = 0.3;
 /// with the query.
 const MODEL_SIMILARITY_MIN: f32 = 0.2;
 
-/// The result of a search by meaning and words.
+/// Result of a search by meaning and words.
 pub(crate) struct SearchResult {
-    /// The hits of the search, best first.
+    /// Passages that the search found, best first.
     pub(crate) hits: Vec<SearchHit>,
     /// The number of matches, of which only the best are hits.
     pub(crate) total: u64,
@@ -61,14 +61,14 @@ pub(crate) struct SearchResult {
     pub(crate) index: IndexStateReport,
 }
 
-/// A passage that was found.
+/// Passage that a search found.
 pub(crate) struct SearchHit {
     pub(crate) id: String,
     pub(crate) score: f64,
     pub(crate) path: String,
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// The name that the passage defines.
+    /// Name of the definition in the passage.
     pub(crate) symbol: Option<String>,
     pub(crate) lang: Option<String>,
     pub(crate) etag: String,
@@ -86,16 +86,16 @@ pub(crate) struct SearchHit {
     pub(crate) more: Vec<SearchHitPlace>,
 }
 
-/// A further place in the file of a search hit.
+/// Further place in the file of a search hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SearchHitPlace {
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// The name that the place defines.
+    /// Name of the definition at the place.
     pub(crate) symbol: Option<String>,
 }
 
-/// The reason why a search failed.
+/// Reason why a search failed.
 pub(super) enum SearchFailure {
     Tool(ToolError),
     Engine(EngineError),
@@ -113,7 +113,7 @@ impl From<EngineError> for SearchFailure {
     }
 }
 
-/// The inputs of one attempt to answer a search.
+/// Inputs of one attempt to answer a search.
 pub(super) struct SearchAnswerInputs<'a> {
     pub(super) collection: &'a SearchableIndex,
     pub(super) embedder: Option<&'a Arc<dyn Embedder>>,
@@ -367,8 +367,7 @@ impl SearchAnswerInputs<'_> {
     }
 }
 
-/// Ranks the candidates as `request` asks for: by file, or each passage by itself. Returns at most
-/// `top` results.
+/// Ranks the candidates by file or by passage, as `request` selects. Returns at most `top` results.
 fn rank_matches(
     request: &SearchRequest,
     question: Option<&WeightedQuery>,
@@ -431,7 +430,7 @@ fn rank_by_vectors(candidates: &[ChunkCandidate]) -> Vec<RankedCandidate> {
     ranked
 }
 
-/// A hit of a search whose text must be read.
+/// Passage that a search found, whose text must still be read.
 struct UnreadSearchHit {
     /// The index of the hit's candidate.
     at: usize,

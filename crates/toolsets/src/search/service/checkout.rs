@@ -43,7 +43,7 @@ pub(super) struct CheckoutReader {
     cached_index: Mutex<Option<(EntryFingerprint, Arc<GitIndex>)>>,
 }
 
-/// The state of a checkout at one moment.
+/// State of a git checkout at one moment.
 pub(super) struct CheckoutState {
     commit: String,
     index: Arc<GitIndex>,
@@ -57,7 +57,7 @@ struct GitIndex(HashMap<u64, GitIndexEntry>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct GitIndexEntry {
     stat: GitFileStat,
-    /// The beginning of the object name of its content.
+    /// Beginning of the object name of the file's content.
     name: [u8; NAME_BYTES],
     /// True if the file may have changed without a new modification time ("racy git").
     is_racy: bool,

@@ -39,6 +39,7 @@ pub(super) struct SearchableIndex {
     _keeper: AbortOnDropHandle<()>,
 }
 
+/// Channel to the task that keeps an index of files or of documents.
 enum IndexKeeperChannel {
     Files(mpsc::Sender<keeper::IndexKeeperRequest>),
     Documents(mpsc::Sender<documents::DocumentIndexKeeperRequest>),

@@ -29,7 +29,7 @@ pub(super) enum DocumentIndexKeeperRequest {
     CatchUp(oneshot::Sender<()>),
     /// Check the index, which seems damaged for this reason.
     Damaged(String),
-    /// Put documents into the index and remove others.
+    /// Request to put documents into the index and to remove others.
     Change(DocumentChange),
 }
 
@@ -134,6 +134,7 @@ impl DocumentIndexKeeper {
             self.apply_and_answer(change).await?;
         }
         loop {
+            /// Event for which the task that keeps an index of documents waits.
             enum DocumentIndexKeeperEvent {
                 Request(Option<DocumentIndexKeeperRequest>),
                 Embedded(EmbeddedBatchResult),

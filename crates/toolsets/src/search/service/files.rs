@@ -29,6 +29,7 @@ pub(super) struct TrackedFiles {
     left_out: BTreeMap<String, u64>,
 }
 
+/// State of a file that a search index tracks.
 struct TrackedFile {
     stamp: Box<[u8]>,
     /// The etag of the indexed text; `None` if the file is not in the index.

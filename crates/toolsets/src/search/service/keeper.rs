@@ -56,7 +56,7 @@ const CHANGED_MAX: usize = 1024;
 
 /// A message to the task that keeps an index of files.
 pub(super) enum IndexKeeperRequest {
-    /// Index everything that has changed up to now, then answer.
+    /// Request to index everything that has changed up to now, and then to answer.
     CatchUp(oneshot::Sender<()>),
     /// Read the file at this path, which differs from the index.
     Changed(String),
@@ -73,7 +73,7 @@ pub(super) struct IndexKeeper {
     pub(super) embedding: ChunkVectorBuilder,
     pub(super) progress: watch::Sender<IndexProgress>,
     pub(super) requests: mpsc::Receiver<IndexKeeperRequest>,
-    /// Searches that wait for the index to catch up.
+    /// Searches that wait until the index is up to date.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
     /// Files that changed without an event, as searches reported.
     pub(super) reported: BTreeSet<PathBuf>,
@@ -89,7 +89,7 @@ pub(super) struct IndexKeeper {
 pub(super) struct IndexKeeperState {
     /// The time of the last rebuild of the index after damage.
     rebuilt: Option<Instant>,
-    /// Files that the search engine rejected.
+    /// Files that the search engine did not accept.
     rejected: BTreeSet<String>,
     /// The completeness of the index that was last published to other servers.
     published: Option<bool>,
@@ -101,7 +101,7 @@ enum IndexKeeperStopReason {
     /// Writing failed. The earlier content can still be searched.
     WriteFailed(String),
     Root(ToolError),
-    /// No requests to the task can arrive any more.
+    /// Stop because no more requests to the task can arrive.
     Closed,
 }
 
@@ -268,6 +268,7 @@ impl IndexKeeper {
         let mut due: Option<Instant> = None;
         let mut quiet_at = Some(Instant::now() + IDLE_AFTER);
         loop {
+            /// Event for which the task that keeps an index of files waits.
             enum IndexKeeperEvent {
                 Request(Option<IndexKeeperRequest>),
                 ReadDue,

@@ -14,7 +14,7 @@ use toolgate_world::root::WalkStartPoint;
 /// The longest name of a namespace of documents, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The identity of a search index.
+/// Identity of a search index: its folder or its namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SearchableIndexKey {
     Workspace,

@@ -10,7 +10,7 @@ use toolgate_search::{VectorSpace, static_model};
 use crate::search::engines::VectorOrigin;
 use toolgate_world::Root;
 
-/// The longest search query, in bytes.
+/// Longest search query, in bytes.
 const QUERY_BYTES_MAX: usize = 4 << 10;
 /// The largest number of tags in a search, which is more than any file has.
 const TAGS_MAX: usize = 32;
@@ -42,7 +42,7 @@ pub(crate) struct SearchRequest {
 /// A validated search request.
 pub(super) struct SearchQuery {
     pub(super) request: SearchRequest,
-    /// The query, if it contains words.
+    /// Words of the query, if it contains any.
     pub(super) query: Option<String>,
     /// The caller's vector, scaled to length 1, and the model that it belongs to.
     pub(super) vector: Option<(VectorOrigin, Vec<f32>)>,

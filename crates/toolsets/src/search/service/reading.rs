@@ -25,7 +25,7 @@ const HEAD_BYTES: u64 = 8 << 10;
 /// The number of attempts to read a file that changes meanwhile.
 const ATTEMPTS_MAX: usize = 3;
 
-/// A file to read for the index.
+/// File that must be read again for the index.
 #[derive(Debug, Clone)]
 pub(super) struct StaleIndexedFile {
     pub(super) path: String,
@@ -34,7 +34,7 @@ pub(super) struct StaleIndexedFile {
     pub(super) size: u64,
 }
 
-/// The result of reading a file for the index.
+/// Result of reading a file for the index.
 #[derive(Debug)]
 pub(super) struct FileReadOutcome {
     pub(super) path: String,
@@ -47,13 +47,13 @@ pub(super) struct FileReadOutcome {
 /// The kind of content that was read from a file to index.
 #[derive(Debug)]
 pub(super) enum IndexableContent {
-    /// Text to index, cut into chunks.
+    /// Text to be indexed, cut into chunks.
     Text(Box<StoredDocument>),
     /// A file that has not changed since it was indexed.
     Unchanged,
-    /// A file that is not indexed.
+    /// Content of a file that is not indexed.
     Unsearched,
-    /// A file that no longer exists or cannot be read.
+    /// File that no longer exists or cannot be read.
     Gone,
 }
 

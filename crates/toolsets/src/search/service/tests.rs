@@ -44,6 +44,7 @@ impl FailingEngine {
     }
 }
 
+/// Engine writer whose next commits fail.
 struct FailingWriter {
     inner: Box<dyn EngineWriter>,
     failures: Arc<AtomicUsize>,

@@ -111,7 +111,7 @@ impl<'q> TextMatchCounter<'q> {
     }
 }
 
-/// The matches of one file while they are counted.
+/// Matches of one file while they are counted.
 struct FileMatchTally<'t> {
     query: &'t TextQuery,
     path: &'t Path,

@@ -15,7 +15,7 @@ use crate::search::service::{distinct_tags, resolve_tag};
 /// Largest number of globs in one search.
 const GLOBS_MAX: usize = 64;
 
-/// A parsed call of `search.text`.
+/// Input of `search.text`, parsed and validated.
 pub(super) struct TextQuery {
     pub(super) matcher: RegexMatcher,
     pub(super) span: MatchLineSpan,

@@ -1,4 +1,4 @@
-//! Ranks files by signs that are fast to compute.
+//! Ranks files by properties that are fast to compute.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,11 +16,11 @@ const LINE_BYTES_MAX: usize = 2 << 10;
 /// The relation of a line to the match in it, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MatchLineRole {
-    /// The line defines the matched name.
+    /// Line that defines the matched name.
     Defines,
-    /// The line defines a name that overlaps the match.
+    /// Line that defines a name which overlaps the match.
     OverlapsName,
-    /// The line only mentions the match.
+    /// Line that only mentions the match.
     Mentions,
 }
 

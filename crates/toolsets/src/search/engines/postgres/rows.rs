@@ -73,7 +73,7 @@ pub(super) struct ChunkRow {
     pub(super) lengths: Vec<i32>,
     /// The words of the chunk in the binary form of `tsvector`.
     pub(super) words: Vec<u8>,
-    /// The distinct words of the chunk.
+    /// Distinct words of the chunk.
     pub(super) distinct: Vec<String>,
     pub(super) near: Option<Vec<f32>>,
 }

@@ -1,4 +1,4 @@
-//! Copies rows into tables.
+//! Copies rows into tables of PostgreSQL.
 
 use tokio_postgres::Client;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;

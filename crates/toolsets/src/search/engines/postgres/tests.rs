@@ -17,7 +17,7 @@ mod server;
 
 use server::Server as Postgres16;
 
-/// The engine of a namespace at the server that `settings` name.
+/// Returns the engine of a namespace at the server that `settings` name.
 fn engine(
     settings: &PostgresSettings,
     identity: NamespaceIdentity,

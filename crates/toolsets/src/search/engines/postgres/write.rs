@@ -106,7 +106,7 @@ impl PostgresIndexWriter {
         Ok(())
     }
 
-    /// Finishes a step of a transaction.
+    /// Finishes one step of a transaction.
     fn finish_step(
         &mut self,
         result: Result<IndexStatisticsChanges, PostgresError>,

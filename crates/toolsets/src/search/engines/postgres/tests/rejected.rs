@@ -3,7 +3,7 @@
 use super::super::rows::PostgresDocumentRows;
 use super::*;
 
-/// A text of one line with `words` different words of 192 letters.
+/// Returns a text of one line with `words` different words of 192 letters.
 fn of_words(words: usize) -> String {
     let word = |at: usize| {
         let mut bytes = [0; 192];
