@@ -189,6 +189,7 @@ impl DynamicContentSources for UpstreamSources {
     }
 }
 
+/// Readiness of a catalog's upstreams, which have listed their tools or not.
 struct UpstreamReadiness(Upstreams);
 
 impl CatalogReadiness for UpstreamReadiness {

@@ -260,6 +260,7 @@ mod tests {
     use super::*;
     use crate::StaticResourceSource;
 
+    /// Tool for tests that pours a cup.
     struct PourTool;
 
     impl Tool for PourTool {
@@ -279,6 +280,7 @@ mod tests {
         }
     }
 
+    /// Prompt for tests that brews a pot.
     struct BrewPrompt;
 
     impl Prompt for BrewPrompt {

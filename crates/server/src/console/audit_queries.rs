@@ -34,6 +34,7 @@ pub(crate) struct AuditIndexQueries {
     thread: Mutex<Option<SyncSender<IndexQuery>>>,
 }
 
+/// Query of the audit index, which the index thread runs.
 type IndexQuery = Box<dyn FnOnce(&mut IndexThread) + Send>;
 /// Result of a query of the audit index. The error is for people.
 type QueryResult<T> = Result<Arc<T>, String>;

@@ -13,11 +13,13 @@ const KEYS_MAX: usize = 100;
 /// Signing keys of a token issuer.
 pub(super) struct JwkSet(Vec<TokenVerificationKey>);
 
+/// JSON document with an issuer's signing keys.
 #[derive(Deserialize)]
 struct JwkSetDocument {
     keys: Vec<serde_json::Value>,
 }
 
+/// JSON of one signing key (RFC 7517).
 #[derive(Deserialize)]
 struct JwkDocument {
     kty: String,

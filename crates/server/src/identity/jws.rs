@@ -56,6 +56,7 @@ pub(super) struct UnverifiedToken<'t> {
     signature: Vec<u8>,
 }
 
+/// Header of a signed token.
 #[derive(Deserialize)]
 struct JwsHeader {
     alg: String,

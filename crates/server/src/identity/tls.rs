@@ -51,6 +51,7 @@ struct CertificateResolver {
     last_check: Mutex<CertificateCheckState>,
 }
 
+/// Paths of the files with the certificate and its key.
 #[derive(Debug)]
 struct TlsCertificateFiles {
     certificate: PathBuf,

@@ -42,6 +42,7 @@ struct AcceptedTokenIssuer {
     audience: Vec<String>,
 }
 
+/// Caller of a verified token and the time until which it is valid.
 struct CachedToken {
     caller: Caller,
     until: Instant,
@@ -106,6 +107,7 @@ fn parse_number<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::E
     f64::deserialize(value).map(Some)
 }
 
+/// Claim whose value is a string or a list of strings.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum StringOrList {

@@ -1,4 +1,4 @@
-//! One conversation with one client: reads frames, tracks calls in flight and returns answers.
+//! Conversation with one client: reads frames, tracks calls in flight and returns answers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,7 +60,7 @@ pub(crate) struct ClientSession {
 /// Destination of the events of a running call.
 #[derive(Clone)]
 pub(crate) enum CallEventDestination {
-    /// No destination: the client gets only the answer to the call.
+    /// Absence of a destination: the client gets only the answer to the call.
     Discard,
     /// Connected client, with the in-flight permit of the call.
     Connected(mpsc::Sender<Bytes>, Arc<InFlightPermit>),
@@ -68,7 +68,7 @@ pub(crate) enum CallEventDestination {
     Stream(mpsc::Sender<EventStreamItem>),
 }
 
-/// Item on an event stream.
+/// Item of an event stream: a message or the end.
 pub(crate) enum EventStreamItem {
     /// Message for the client.
     Message(Bytes),
@@ -130,6 +130,7 @@ struct InFlightCalls {
     end_reason: Option<&'static str>,
 }
 
+/// Call of a session that has no answer yet.
 struct InFlightCall {
     serial: u64,
     cancel: CancellationToken,

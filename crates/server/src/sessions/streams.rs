@@ -49,6 +49,7 @@ pub(crate) struct SessionEventStreams {
 #[derive(Default)]
 pub(crate) struct EndedEventStreams(Mutex<EndedEventStreamList>);
 
+/// Ended event streams with the total size of their events.
 #[derive(Default)]
 struct EndedEventStreamList {
     /// Ended event streams, each with its size in bytes when it ended.
@@ -80,6 +81,7 @@ impl EndedEventStreams {
     }
 }
 
+/// Event streams of one session, with the number of the next stream.
 #[derive(Default)]
 struct SessionEventStreamList {
     /// Number of the session's newest event stream.
@@ -192,6 +194,7 @@ pub(crate) struct EventStreamLog {
     ended_streams: Arc<EndedEventStreams>,
 }
 
+/// Stored events of an event stream, with their total size.
 #[derive(Default)]
 struct LoggedStreamEvents {
     events: VecDeque<(u64, Bytes)>,

@@ -127,6 +127,7 @@ pub(super) struct CallMeasurement {
     started_at: Instant,
 }
 
+/// Labels of the metrics of calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallMetricLabels {
     tool: ToolMetricLabel,
@@ -134,17 +135,20 @@ struct CallMetricLabels {
     outcome: &'static str,
 }
 
+/// Labels of the metrics of calls by caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallerMetricLabels {
     caller: Arc<str>,
     result: &'static str,
 }
 
+/// Labels of the metrics of calls by tool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ToolMetricLabels {
     tool: ToolMetricLabel,
 }
 
+/// Name of a dialect as a label of metrics.
 type DialectMetricLabel = std::borrow::Cow<'static, str>;
 
 /// Tool label of a call in metrics. Special values start with `_`, which no tool id does.

@@ -1,4 +1,4 @@
-//! `GET /metrics`, for authenticated callers.
+//! Page `GET /metrics`, for authenticated callers.
 
 use std::sync::Arc;
 

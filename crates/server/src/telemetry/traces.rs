@@ -52,6 +52,7 @@ pub(crate) struct SpanCounts {
     pub(crate) dropped: u64,
 }
 
+/// Counters of trace spans that were sent and dropped.
 #[derive(Default)]
 struct SpanCounters {
     sent: AtomicU64,
@@ -60,6 +61,7 @@ struct SpanCounters {
     is_closing: AtomicBool,
 }
 
+/// Item in the queue of the exporter: a span, or a request to flush.
 enum SpanExportItem {
     Span(Box<FinishedCallSpan>),
     /// Request to be notified once all earlier trace spans are sent.
@@ -144,6 +146,7 @@ struct TraceExportResponse {
     partial_success: Option<TracePartialSuccess>,
 }
 
+/// Part of a collector's response that counts rejected spans.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct TracePartialSuccess {

@@ -193,6 +193,7 @@ fn has_fixed_ids(record: &Value) -> bool {
         && ID_FIELDS.into_iter().all(|field| record.get(field).is_none() || is_uuid(field))
 }
 
+/// Path of a field that differs, with its two values.
 type FieldDifference = (String, Option<Value>, Option<Value>);
 
 /// Collects the innermost fields in which the records `new` and `golden` differ.

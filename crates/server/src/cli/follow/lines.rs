@@ -66,6 +66,7 @@ impl UpdateSender {
     }
 }
 
+/// Writer of progress and output as lines.
 struct ProgressLineWriter<W> {
     out: W,
     stdout: IncompleteLine,

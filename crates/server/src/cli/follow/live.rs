@@ -51,6 +51,7 @@ pub(in crate::cli) struct HiddenProgressBar<'a>(&'a ProgressView);
 #[derive(Clone)]
 pub(in crate::cli) struct SharedProgressContent(Arc<Mutex<ProgressBarContent>>);
 
+/// Content of the progress bar: state, message and output.
 struct ProgressBarContent {
     name: String,
     since: Instant,

@@ -1,4 +1,4 @@
-//! Overview: what waits for a person, and how the server does.
+//! Overview page of the console: open confirmations and the state of the server.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Tools: the catalog as the person sees it, and a form that calls one tool.
+//! Page of the console with the catalog of tools and a form that calls one tool.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

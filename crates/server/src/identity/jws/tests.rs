@@ -1,4 +1,4 @@
-//! Attacks that succeeded against published JWT libraries.
+//! Tests of attacks that succeeded against published JWT libraries.
 
 use ring::hmac;
 use ring::rand::SystemRandom;
