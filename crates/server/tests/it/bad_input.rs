@@ -1,4 +1,4 @@
-//! Invalid input is refused with a message and in bounded memory, and the next message is served.
+//! Tests that invalid input is refused in bounded memory, and that the next message is served.
 
 mod bytes;
 mod arguments;

@@ -1,4 +1,4 @@
-//! The command line, as people and scripts use it.
+//! Tests of the command line, as people and scripts use it.
 
 mod audit;
 mod calls;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::support::{binary, path, trust_config};
 
-/// Result of a command.
+/// Exit code and output of a command that a test ran.
 #[derive(Debug)]
 struct CliResult {
     code: i32,

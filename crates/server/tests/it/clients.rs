@@ -20,10 +20,10 @@ pub(crate) enum ClientDriver {
     PythonLibrary,
     Inspector,
     TypeScript,
-    /// A driver of the workstation contract.
+    /// Client program for the workstation contract, in Python.
     PythonWorkstation,
     TypeScriptWorkstation,
-    /// A browser at the console.
+    /// Client program that opens the console in a browser.
     Console,
 }
 

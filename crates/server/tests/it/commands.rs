@@ -28,7 +28,7 @@ fn pack_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra/zyra.toml")
 }
 
-/// A workspace in which the pack's commands run.
+/// Workspace in which the commands of a pack run.
 struct PackTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     workspace: TempDir,

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::support::{HttpRequest, HttpServer, Response, binary, path, trust_config};
 
-/// A person with a browser at a server.
+/// Person who uses a server's console with a browser.
 pub(crate) struct ConsoleClient<'a> {
     served: &'a HttpServer,
     /// Session cookie, as `NAME=VALUE`.
@@ -23,7 +23,7 @@ impl<'a> ConsoleClient<'a> {
         Self::with_answer(served, &sign_in(served, &[("token", &token)]))
     }
 
-    /// Signs in with `key`.
+    /// Signs in to the console with the API key `key`.
     fn with_key(served: &'a HttpServer, key: &str) -> Self {
         Self::with_answer(served, &sign_in(served, &[("key", key)]))
     }
@@ -50,7 +50,7 @@ impl<'a> ConsoleClient<'a> {
         page.text()
     }
 
-    /// Sends a form with the token of the session.
+    /// Sends a form to the console with the token of the session.
     pub(crate) fn post(&self, target: &str, fields: &[(&str, &str)]) -> Response {
         let csrf = self.csrf();
         let fields: Vec<_> = [("csrf", csrf.as_str())].iter().chain(fields).copied().collect();

@@ -66,7 +66,7 @@ fn fleet(workspace: &Workspace, database: &Database, args: &[&str]) -> (Option<i
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
-/// The status of the fleet.
+/// Returns the status of the fleet.
 fn status(workspace: &Workspace, database: &Database) -> Value {
     let (_, text) = fleet(workspace, database, &["status", "--json"]);
     serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {text}"))

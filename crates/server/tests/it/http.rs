@@ -1,4 +1,4 @@
-//! HTTP with clients, proxies and strangers.
+//! Tests of HTTP with clients, proxies and strangers.
 
 mod statuses;
 mod sessions;

@@ -1,4 +1,4 @@
-//! Authentication over HTTP, and TLS.
+//! Tests of authentication over HTTP, and of TLS.
 
 mod provider;
 mod keys;

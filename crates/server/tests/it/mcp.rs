@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Client, HttpServer, Launch, MODERN, REVISIONS, Workspace};
 
-/// The revisions with sessions.
+/// Returns the revisions with sessions.
 fn sessions() -> impl Iterator<Item = &'static str> {
     REVISIONS.into_iter().filter(|revision| *revision != MODERN)
 }
@@ -61,17 +61,17 @@ fn served() -> HttpServer {
     Launch::over(&Workspace::new()).served()
 }
 
-/// The URI of a file of `workspace`.
+/// Returns the URI of a file of `workspace`.
 fn uri(workspace: &Workspace, path: &str) -> String {
     format!("file://{}/{path}", workspace.root().canonicalize().unwrap().display())
 }
 
-/// The key of `_meta` that MCP defines as `name`.
+/// Returns the key of `_meta` that MCP defines as `name`.
 fn mcp_key(name: &str) -> String {
     format!("io.modelcontextprotocol/{name}")
 }
 
-/// `_meta` of a request by a client with these capabilities.
+/// Returns the `_meta` of a request by a client with these capabilities.
 fn meta_with_capabilities(capabilities: Value) -> Value {
     json!({ mcp_key("clientCapabilities"): capabilities })
 }

@@ -1,4 +1,4 @@
-//! Every revision of MCP over both transports, and its features.
+//! Tests of every MCP revision over both transports, and of its features.
 
 use serde_json::{Value, json};
 

@@ -23,7 +23,7 @@ fn confined_client(workspace: &Workspace, profile: &str) -> Client {
     Client::stdio(Launch::over(workspace).set("sandbox_profile", profile), MODERN)
 }
 
-/// The result of a program.
+/// Result of a program that ran in the sandbox.
 struct ProgramResult {
     code: i64,
     stdout: String,

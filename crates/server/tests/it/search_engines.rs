@@ -22,7 +22,7 @@ fn launch(workspace: &Workspace, settings: &TempDir, server: &Server) -> Launch 
     Launch::over(workspace).env("TOOLGATE_CONFIG", file)
 }
 
-/// Calls Mira's `vector/search`.
+/// Calls Mira's method `vector/search` and returns the answer.
 fn vector_search(mira: &mut Stdio, id: u64, query: &str) -> Value {
     let params = json!({ "query": query });
     let request =

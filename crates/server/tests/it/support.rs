@@ -69,7 +69,7 @@ pub(crate) fn wait_long_for<T>(
     }
 }
 
-/// Runs `check` for every row at the same time.
+/// Runs `check` for every row of `rows` at the same time.
 pub(crate) fn at_once<T: Send>(rows: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     let check = &check;
     scope(|scope| {

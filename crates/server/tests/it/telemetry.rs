@@ -1,4 +1,4 @@
-//! Metrics and traces of calls.
+//! Tests of metrics and traces of calls.
 
 mod call_lines;
 mod exposition;

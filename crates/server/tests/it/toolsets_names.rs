@@ -1,4 +1,4 @@
-//! `search.names` over the wire.
+//! Tests of `search.names` over the wire.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `search.semantic` over the wire: results, filters and errors.
+//! Tests of `search.semantic` over the wire: results, filters and errors.
 
 mod building;
 mod crashing_grammars;
@@ -24,7 +24,7 @@ use crate::toolsets_git::{git, repository};
 pub(crate) use building::large;
 pub(crate) use gold::GOLD;
 
-/// The corpus, in a workspace of its own.
+/// Returns the corpus, in a workspace of its own.
 pub(crate) fn corpus() -> Workspace {
     fn copy(workspace: &Workspace, folder: &Path, root: &Path) {
         for entry in fs::read_dir(folder).unwrap() {

@@ -1,4 +1,4 @@
-//! Invalid arguments, and a disk that changes or fails during a call.
+//! Tests of invalid arguments, and of a disk that changes or fails during a call.
 
 use std::fs;
 use std::process::Command;

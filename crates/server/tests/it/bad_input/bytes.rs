@@ -1,4 +1,4 @@
-//! Bytes that are not a message, and messages in odd pieces.
+//! Tests of bytes that are no message, and of messages in odd pieces.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Programs that are missing, or do not end.
+//! Tests of programs that are missing or do not end.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ fn a_file_that_is_not_executable_is_reported() {
     });
 }
 
-/// A script that ignores SIGTERM, and starts one more that does.
+/// Returns a script that ignores SIGTERM, and starts one more that does.
 fn stubborn_script(marker: &Marker) -> Value {
     let script = "trap '' TERM INT HUP; (trap '' TERM; while :; do sleep 0.1; done) & \
                   while :; do sleep 0.1; done";

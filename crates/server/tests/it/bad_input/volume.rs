@@ -1,4 +1,4 @@
-//! Oversized input and output: it is refused or delayed, and memory stays bounded.
+//! Tests that oversized input and output is refused or delayed, in bounded memory.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! `toolgate audit tail` and `toolgate audit stats`.
+//! Tests of `toolgate audit tail` and `toolgate audit stats`.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{CliResult, CommandLine};
 use crate::support::{HttpServer, Launch, Workspace, binary, call, path};
 
-/// A server that has answered calls of two tools, of which one failed.
+/// Returns a server that has answered calls of two tools, of which one failed.
 fn served() -> HttpServer {
     let served = Launch::over(&Workspace::new()).served();
     served.ask(&call(1, "files_read", json!({ "path": "README.md" })));

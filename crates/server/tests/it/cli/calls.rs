@@ -1,4 +1,4 @@
-//! `toolgate call`.
+//! Tests of `toolgate call`.
 
 use serde_json::{Value, json};
 

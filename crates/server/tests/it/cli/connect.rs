@@ -1,4 +1,5 @@
-//! `toolgate connect`: adds the server to the settings of each client, and removes it again.
+//! Tests that `toolgate connect` adds the server to the settings of each client and removes it
+//! again.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +12,7 @@ use serde_json::Value;
 use super::{CliResult, CommandLine};
 use crate::support::{Workspace, binary, path};
 
-/// A workspace with the home folder `home` and the project `app`.
+/// Returns a workspace with the home folder `home` and the project `app`.
 fn machine() -> Workspace {
     Workspace::new().file("app/README.md", "app").file("home/.keep", "")
 }
@@ -41,7 +42,7 @@ struct Settings {
     client: &'static str,
     file: &'static str,
     text: &'static str,
-    /// JSON pointer to the servers.
+    /// JSON pointer to the table of servers in the client's settings.
     servers: &'static str,
 }
 
@@ -54,7 +55,7 @@ const CURSOR: Settings = Settings {
     servers: "/mcpServers",
 };
 
-/// The other clients with settings in JSON.
+/// Settings of all other clients that use JSON.
 const OTHERS: [Settings; 10] = [
     Settings {
         client: "claude",

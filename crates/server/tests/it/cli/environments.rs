@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::{Client, Launch, MODERN, Workspace, wait_until};
 
-/// Beginning of the line about the environment.
+/// Beginning of the output line about the environment.
 const LINE: &str = "in this environment, ";
 
 /// Starts a server over stdio, and checks that it answers.
@@ -93,7 +93,7 @@ fn root_and_nobody_else_gets_a_line_about_root() {
     }
 }
 
-/// Runs a command without any capability.
+/// Command line that runs a command without any capability.
 const WITHOUT_CAPABILITIES: [&str; 4] =
     ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"];
 

@@ -1,4 +1,4 @@
-//! `toolgate index`.
+//! Tests of `toolgate index`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Stdio};

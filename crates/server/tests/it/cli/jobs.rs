@@ -1,4 +1,4 @@
-//! `toolgate jobs`, and `toolgate call --follow`.
+//! Tests of `toolgate jobs` and of `toolgate call --follow`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -26,7 +26,7 @@ fn workspace() -> Workspace {
     Workspace::new().file("toolgate.toml", SLOW)
 }
 
-/// `toolgate WORDS` in the workspace, run by the user of the server.
+/// Returns a command line `toolgate WORDS` in the workspace, run by the user of the server.
 fn toolgate_line(served: &HttpServer, workspace: &Workspace, args: &[&str]) -> CommandLine {
     CommandLine::new(workspace.root(), args).env("HOME", served.server.home())
 }
@@ -74,7 +74,7 @@ impl RunningCommand {
         Self { child, err, printed: String::new() }
     }
 
-    /// Reads until `line` is printed.
+    /// Reads the command's output until `line` is printed.
     fn read_until(&mut self, line: &str) {
         while !self.printed.lines().any(|printed| printed == line) {
             let read = self.err.read_line(&mut self.printed).unwrap();

@@ -1,4 +1,4 @@
-//! `toolgate call --url` against servers and against impostors.
+//! Tests of `toolgate call --url` against servers and against impostors.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

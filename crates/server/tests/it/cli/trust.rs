@@ -1,4 +1,4 @@
-//! Trust in the configuration of a folder.
+//! Tests of trust in the configuration of a folder.
 
 use std::fs;
 

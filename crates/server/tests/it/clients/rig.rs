@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::support::{HttpServer, Launch, Workspace, binary};
 
-/// Both servers over HTTP; over stdio a client starts its own.
+/// Servers for tests of clients: two over HTTP. Over stdio, each client starts its own server.
 pub(super) struct ClientTestServers {
     pub(super) workspace: Workspace,
     pub(super) toolgate: HttpServer,
@@ -29,7 +29,7 @@ impl ClientTestServers {
         Self { workspace, toolgate, everything: Launch::everything().served() }
     }
 
-    /// The example's binary, in the folder of ours.
+    /// Returns the path of the example's binary, which is in the folder of the tested binary.
     pub(super) fn example() -> PathBuf {
         binary().with_file_name("example-everything")
     }

@@ -62,7 +62,7 @@ pub(super) fn check(revision: &'static str) {
     });
 }
 
-/// A notification from the server.
+/// Notification that the Rust SDK's client received from the server.
 #[derive(Debug, Clone, PartialEq)]
 enum Notification {
     Progress(f64, Option<f64>),
@@ -152,7 +152,7 @@ impl ClientPerson {
     }
 }
 
-/// A connected server.
+/// Connection of the Rust SDK's client to a server.
 struct RmcpConnection {
     running: RunningService<RoleClient, ClientPerson>,
     notification: mpsc::UnboundedReceiver<Notification>,
@@ -214,7 +214,7 @@ impl RmcpConnection {
         Ok(self.running.read_resource(params).await?.contents.remove(0))
     }
 
-    /// The messages of a prompt as JSON.
+    /// Returns the messages of a prompt as JSON.
     async fn prompt(&self, name: &str, arguments: Value) -> Result<String, ServiceError> {
         let params = GetPromptRequestParams::new(name).with_arguments(from_json(arguments));
         Ok(serde_json::to_string(&self.running.get_prompt(params).await?.messages).unwrap())
@@ -458,7 +458,7 @@ async fn check_example(mut peer: RmcpConnection) {
     peer.leave().await;
 }
 
-/// The handshake of an older revision, or the discovery of the newest.
+/// Returns the handshake of an older revision, or the discovery of the newest.
 fn lifecycle(revision: &str) -> ClientLifecycleMode {
     match revision {
         MODERN => ClientLifecycleMode::Auto {

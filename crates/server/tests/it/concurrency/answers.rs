@@ -1,4 +1,4 @@
-//! The order of answers.
+//! Tests of the order of answers.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ use crate::support::{
     modern, notification, request, sleeps, structured, wait_until, waits_for_go,
 };
 
-/// A call of `tool` as `revision` spells it.
+/// Returns a call of `tool` as `revision` spells it.
 fn call_request(revision: &str, id: &str, tool: &str, arguments: Value) -> Value {
     request(revision, id, "tools/call", json!({ "name": tool, "arguments": arguments }))
 }

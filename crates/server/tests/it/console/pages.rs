@@ -1,4 +1,4 @@
-//! Content of the console's pages.
+//! Tests of the content of the console's pages.
 
 use std::fs;
 

@@ -19,7 +19,7 @@ const PAGES: [&str; 12] = [
     "/console/events",
 ];
 
-/// Settings with a key for each role.
+/// Returns settings with a key for each role.
 fn keyed_workspace() -> Workspace {
     let keys = keys_of(&["ada", "viewer", "agent"]);
     let keys = keys.replace("name = \"ada\"", "roles = [\"admin\"]\nname = \"ada\"");

@@ -1,5 +1,5 @@
-//! Every dialect and transport refuses malformed bytes in its own form and serves the next
-//! message.
+//! Tests that every dialect and transport refuses malformed bytes in its own form and serves the
+//! next message.
 
 use std::net::SocketAddr;
 
@@ -9,16 +9,16 @@ use crate::support::{
     Connection, HttpRequest, HttpServer, Launch, Socket, Stdio, Workspace, wait_for,
 };
 
-/// A fault in the bytes of a message.
+/// Fault in the bytes of a malformed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MessageFault {
-    /// Not JSON.
+    /// Bytes that are not JSON.
     NotJson,
     /// JSON that is not a request.
     NotRequest,
 }
 
-/// Malformed messages, each with its fault.
+/// Returns malformed messages, each with its fault.
 fn corpus() -> Vec<(MessageFault, Vec<u8>)> {
     let deep = "[".repeat(10_000) + &"]".repeat(10_000);
     let inner = format!(
@@ -62,12 +62,12 @@ fn corpus() -> Vec<(MessageFault, Vec<u8>)> {
 /// A dialect: where it is served, the error it returns for a fault, and a request that succeeds.
 struct DialectCase {
     name: &'static str,
-    /// The path on the shared listener.
+    /// Path of the dialect on the shared listener.
     path: &'static str,
-    /// The path on a dedicated listener.
+    /// Path of the dialect on a dedicated listener.
     own_path: &'static str,
     socket: Option<&'static str>,
-    /// Checks the error for a fault.
+    /// Checks that an error is the right one for a fault.
     check_error: fn(MessageFault, &Value),
     valid_request: fn() -> Value,
     is_success: fn(&Value) -> bool,
@@ -92,7 +92,7 @@ fn request(method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": "well", "method": method, "params": params })
 }
 
-/// The dialects that use JSON-RPC on every transport.
+/// Returns the dialects that use JSON-RPC on every transport.
 fn json_rpc_dialects() -> Vec<DialectCase> {
     vec![
         DialectCase {
@@ -134,7 +134,7 @@ fn json_rpc_dialects() -> Vec<DialectCase> {
     ]
 }
 
-/// A way to send messages.
+/// Transport over which malformed messages are sent.
 enum MessageTransport {
     Post(SocketAddr, &'static str),
     Socket(Box<Socket>),
@@ -163,7 +163,7 @@ impl MessageTransport {
     }
 }
 
-/// The address of the dedicated listener of `name`.
+/// Returns the address of the dedicated listener of `name`.
 fn dedicated_address(served: &HttpServer, name: &str) -> SocketAddr {
     wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();

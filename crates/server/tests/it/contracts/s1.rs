@@ -1,4 +1,5 @@
-//! Seed 001, the envelope, row by row: over HTTP and stdio, checked with Python's `jsonschema`.
+//! Tests of the contract S1 (envelope), row by row, over HTTP and stdio, checked with Python's
+//! `jsonschema`.
 
 mod client;
 mod replies;

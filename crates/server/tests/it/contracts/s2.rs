@@ -1,5 +1,5 @@
-//! Seed 002, the workstation contract, row by row: over stdio, at its path, and at the root of a
-//! dedicated listener.
+//! Tests of the contract S2 (workstation), row by row, over stdio, at its path, and at the root of
+//! a dedicated listener.
 
 mod client;
 mod discovery;

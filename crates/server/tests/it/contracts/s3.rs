@@ -1,4 +1,4 @@
-//! Seed 003, Mira's JSON-RPC contracts, row by row, as Mira's own client uses them.
+//! Tests of the contract S3 (Mira's JSON-RPC), row by row, as Mira's own client uses it.
 
 mod client;
 mod requests;

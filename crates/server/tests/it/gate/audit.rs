@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::support::{Launch, Workspace, binary, call, over_both, path, wait_long_for, wait_until};
 
-/// A log that outlives its servers, with its key.
+/// Folder with an audit log that outlives its servers, and the key of the log.
 struct AuditLogFolder {
     folder: TempDir,
 }
@@ -31,7 +31,7 @@ impl AuditLogFolder {
         self.folder.path().join("audit.key")
     }
 
-    /// A server that writes to it.
+    /// Returns the options of a server that writes to this audit log.
     fn launch(&self, workspace: &Workspace) -> Launch {
         let launch = Launch::over(workspace).set("audit_to", self.file().display());
         launch.set("audit_key", self.key().display())
@@ -81,7 +81,7 @@ fn verify(file: &Path, key: &Path) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output_text).unwrap())
 }
 
-/// A call that is refused at once and recorded under this name.
+/// Returns a call that is refused at once and recorded under this name.
 fn named_call(id: u64, name: &str) -> Value {
     call(id, name, json!({}))
 }
@@ -250,7 +250,7 @@ fn a_strict_log_has_every_call_answered_before_the_server_was_killed() {
     log.assert_intact();
 }
 
-/// A disk of 256 KiB.
+/// Mounted disk of 256 KiB.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -265,7 +265,7 @@ impl SmallDisk {
         }
     }
 
-    /// Fills the disk.
+    /// Fills the small disk.
     fn fill(&self) {
         let mut file = fs::File::create(self.0.path().join("filler")).unwrap();
         while file.write(&[0; 4096]).is_ok_and(|written| written > 0) {}

@@ -1,4 +1,4 @@
-//! Deadlines, and limits of concurrent work.
+//! Tests of deadlines, and of limits on concurrent work.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Settings that change while a server runs.
+//! Tests of settings that change while a server runs.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::support::{
     wait_until,
 };
 
-/// A client of a server with these settings in the workspace.
+/// Returns a client of a server with these settings in the workspace.
 fn client(workspace: &Workspace, settings: &str) -> Client {
     workspace.put("toolgate.toml", settings);
     Client::stdio(Launch::over(workspace), MODERN)

@@ -1,4 +1,4 @@
-//! toolgate's own secrets inside the workspace: no tool reads them.
+//! Tests that no tool reads toolgate's own secrets inside the workspace.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Limits per caller, seen from outside.
+//! Tests of limits per caller, over the wire.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Offered tools, and that no other tool can be called.
+//! Tests of the offered tools, and that no other tool can be called.
 
 use std::collections::BTreeSet;
 

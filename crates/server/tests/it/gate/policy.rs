@@ -1,4 +1,4 @@
-//! Policy rules, seen from outside.
+//! Tests of policy rules, over the wire.
 
 use std::process::Command;
 

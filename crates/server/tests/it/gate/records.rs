@@ -1,4 +1,4 @@
-//! One audit record for each call, whatever its outcome.
+//! Tests that each call leaves one audit record, whatever its outcome.
 
 use std::fs::File;
 

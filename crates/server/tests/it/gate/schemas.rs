@@ -1,4 +1,4 @@
-//! Results of tools match their own output schemas.
+//! Tests that results of tools match their own output schemas.
 
 use std::collections::BTreeSet;
 

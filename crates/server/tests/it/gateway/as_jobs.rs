@@ -1,4 +1,4 @@
-//! Calls to upstreams that become jobs.
+//! Tests of calls to upstreams that become jobs.
 
 use std::fs;
 use std::process::Command;

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use super::{stdio, text};
 use crate::support::Workspace;
 
+/// MCP server of the Rust SDK with a tool that adds two numbers.
 #[derive(Clone)]
 struct SumServer {
     tool_router: ToolRouter<Self>,
@@ -45,7 +46,7 @@ impl ServerHandler for SumServer {
     }
 }
 
-/// A running server. Dropping it stops it.
+/// Running MCP server of the Rust SDK. Dropping it stops it.
 struct RmcpServer {
     url: String,
     _end: oneshot::Sender<()>,

@@ -1,4 +1,4 @@
-//! `toolgate doctor upstreams`.
+//! Tests of `toolgate doctor upstreams`.
 
 use std::process::{Command, Output};
 

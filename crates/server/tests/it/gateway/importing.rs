@@ -1,4 +1,4 @@
-//! `toolgate import servers`: imports MCP servers from the settings of clients.
+//! Tests of `toolgate import servers`, which imports MCP servers from the settings of clients.
 
 use std::fs;
 use std::process::{Command, Output};

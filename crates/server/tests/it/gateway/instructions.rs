@@ -1,4 +1,4 @@
-//! Instructions of upstreams.
+//! Tests of instructions of upstreams.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Lookup and start folder of upstream programs.
+//! Tests of the lookup and start folder of upstream programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Connections: reused, slow, and too many.
+//! Tests of connections that are reused, slow or too many.
 
 use std::io::{Read, Write};
 use std::time::Duration;

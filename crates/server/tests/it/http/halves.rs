@@ -13,7 +13,7 @@ fn served(workspace: &Workspace) -> HttpServer {
     Launch::over(workspace).set("server_http_sse", true).served()
 }
 
-/// A client whose stream is open.
+/// Client of a duplex conversation whose event stream is open.
 struct OpenStreamClient<'s> {
     served: &'s HttpServer,
     stream: Connection,

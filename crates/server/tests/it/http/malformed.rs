@@ -1,4 +1,4 @@
-//! Invalid and ambiguous HTTP.
+//! Tests of invalid and ambiguous HTTP requests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

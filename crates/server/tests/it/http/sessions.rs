@@ -1,4 +1,4 @@
-//! Sessions of revisions that have them.
+//! Tests of sessions, in the revisions that have them.
 
 use std::fs;
 

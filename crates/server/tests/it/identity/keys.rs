@@ -12,7 +12,7 @@ use crate::support::{
     HttpRequest, HttpServer, Launch, Workspace, binary, initialize, path, wait_until,
 };
 
-/// A folder with a key file.
+/// Folder with a key file.
 struct KeyFolder {
     folder: TempDir,
 }

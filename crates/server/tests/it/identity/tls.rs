@@ -1,4 +1,4 @@
-//! TLS with the current certificate.
+//! Tests that TLS uses the current certificate.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -32,7 +32,7 @@ fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     (folder.join(certificate), folder.join(key))
 }
 
-/// A server with TLS.
+/// Server that serves HTTP over TLS.
 struct TlsServer {
     server: Server,
     addr: SocketAddr,

@@ -1,4 +1,4 @@
-//! Tokens of a real provider, accepted and refused.
+//! Tests of tokens of a real provider, accepted and refused.
 
 use std::time::{Duration, Instant};
 

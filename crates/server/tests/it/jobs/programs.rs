@@ -1,4 +1,4 @@
-//! Misbehaving programs as jobs.
+//! Tests of programs that misbehave while they run as jobs.
 
 use std::time::Duration;
 

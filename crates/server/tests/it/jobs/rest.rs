@@ -1,4 +1,4 @@
-//! Jobs over REST, for programs without MCP.
+//! Tests of jobs over REST, for programs without MCP.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Jobs survive their server, however it ends.
+//! Tests that jobs survive their server, however it ends.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};

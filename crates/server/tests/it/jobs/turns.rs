@@ -88,7 +88,7 @@ fn a_thousand_jobs_all_run_once() {
     assert_eq!(served.outcomes(1000).len(), 1000);
 }
 
-/// Jobs of callers with keys.
+/// Server at which several callers with API keys start jobs.
 struct CallerJobs(HttpServer);
 
 impl CallerJobs {

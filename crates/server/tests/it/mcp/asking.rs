@@ -32,7 +32,7 @@ fn check_with_confirmation(
     }
 }
 
-/// The revisions that have forms.
+/// Returns the revisions that have forms.
 fn with_forms() -> impl Iterator<Item = &'static str> {
     REVISIONS.into_iter().filter(|revision| *revision >= "2025-06-18")
 }

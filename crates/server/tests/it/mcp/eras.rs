@@ -8,7 +8,7 @@ use crate::support::{
     modern, notification, over_both, structured,
 };
 
-/// A request that names the revision `named`.
+/// Returns a request that names the revision `named`.
 fn request_of(named: &str) -> Value {
     let mut message = modern(1, "tools/list", json!({}));
     message["params"]["_meta"][mcp_key("protocolVersion")] = json!(named);

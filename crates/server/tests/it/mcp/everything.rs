@@ -46,7 +46,7 @@ fn everything() -> HttpServer {
     Launch::everything().served()
 }
 
-/// The answer of a client that accepts everything.
+/// Returns the answer of a client that accepts everything.
 fn accept(request: &Value) -> Value {
     match request["method"].as_str().unwrap() {
         "elicitation/create" => {
@@ -391,7 +391,7 @@ fn tl3_sessions_are_notified_of_changed_tools_and_prompts() {
     }
 }
 
-/// A call with an argument that also needs a header.
+/// Returns a call with an argument that also needs a header.
 fn header_call(value: Value) -> HttpRequest {
     HttpRequest::mcp(&call(1, "test_custom_header", json!({ "value": value })))
 }

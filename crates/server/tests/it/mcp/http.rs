@@ -1,4 +1,4 @@
-//! H: the stateless revision over HTTP.
+//! Tests of the stateless revision over HTTP (H rows).
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use crate::support::{
     Client, ClientTransport, Launch, MODERN, REVISIONS, Workspace, over_both, over_both_with, text,
 };
 
-/// Every list method and the key of its items.
+/// List methods, each with the key of its items.
 const LISTS: [(&str, &str); 4] = [
     ("tools/list", "tools"),
     ("resources/list", "resources"),
@@ -17,7 +17,7 @@ const LISTS: [(&str, &str); 4] = [
     ("prompts/list", "prompts"),
 ];
 
-/// The answers of every page.
+/// Returns the answers of every page.
 #[track_caller]
 fn pages(client: &mut Client, method: &str) -> Vec<Value> {
     let mut pages = Vec::new();
@@ -264,7 +264,7 @@ fn pg1_a_cursor_stays_valid_while_the_list_changes() {
     });
 }
 
-/// The cache lifetime and scope of `result`.
+/// Returns the cache lifetime and scope of `result`.
 fn cache_fields(result: &Value) -> (Option<u64>, Option<&str>) {
     (result["ttlMs"].as_u64(), result["cacheScope"].as_str())
 }

@@ -9,7 +9,7 @@ const MODEL_TOKENS_MAX: usize = 5_000;
 /// Most tokens of the whole list.
 const LIST_TOKENS_MAX: usize = 7_000;
 
-/// A server with the default form of results.
+/// Returns a server with the default form of results.
 fn with_texts(launch: Launch) -> Launch {
     launch.set("server_results", "text")
 }

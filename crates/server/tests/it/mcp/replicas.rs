@@ -16,12 +16,12 @@ fn session_key(folder: &TempDir, byte: u8) -> String {
     path.display().to_string()
 }
 
-/// A client of a new server with this session key, in its own state folder.
+/// Returns a client of a new server with this session key, in its own state folder.
 fn replica(workspace: &Workspace, key: &str) -> Client {
     Client::http(with_confirmations(Launch::over(workspace)).set("server_session_key", key), MODERN)
 }
 
-/// A client of a new server with this session key and this state folder.
+/// Returns a client of a new server with this session key and this state folder.
 fn replica_in(state: &TempDir, workspace: &Workspace, key: &str) -> Client {
     let launch = with_confirmations(Launch::over(workspace)).with_state(state);
     Client::http(launch.set("server_session_key", key), MODERN)

@@ -1,4 +1,4 @@
-//! T: the wire over standard input and output.
+//! Tests of messages over standard input and output (T rows).
 
 use serde_json::{Value, json};
 

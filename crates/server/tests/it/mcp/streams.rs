@@ -15,14 +15,14 @@ use crate::support::{
 const PROMPT: &str = "---\ndescription: d\n---\nSay.\n";
 const REVISION: &str = "2025-11-25";
 
-/// The fields of an event.
+/// Fields of a server-sent event that a client received.
 #[derive(Debug, Default)]
 struct StreamEvent {
     id: Option<String>,
     data: String,
 }
 
-/// The next event with anything in it; `None` at the stream's end.
+/// Returns the next event with anything in it; `None` at the stream's end.
 #[track_caller]
 fn next_event(connection: &mut Connection) -> Option<StreamEvent> {
     loop {
@@ -64,7 +64,7 @@ fn client(workspace: &Workspace) -> Client {
     Client::http(Launch::over(workspace), REVISION)
 }
 
-/// A call that reports progress three times.
+/// Returns a call that reports progress three times.
 fn report_progress_call(client: &mut Client, token: &str) -> Value {
     let script = "for n in 1 2 3; do echo line $n; sleep 0.15; done";
     let params = json!({

@@ -47,7 +47,7 @@ impl<'c> OpenSubscriptions<'c> {
         first["params"]["notifications"].clone()
     }
 
-    /// The next message on the subscription `id`.
+    /// Returns the next message on the subscription `id`.
     #[track_caller]
     fn next_message(&mut self, id: &Value) -> Value {
         match self {
@@ -65,7 +65,7 @@ impl<'c> OpenSubscriptions<'c> {
     }
 }
 
-/// The id of the subscription that a message belongs to.
+/// Returns the id of the subscription that a message belongs to.
 fn subscription_id(message: &Value) -> Value {
     let key = mcp_key("subscriptionId");
     let carrier =

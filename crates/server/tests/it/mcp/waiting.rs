@@ -34,7 +34,7 @@ fn accept(question: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": question["id"], "result": result })
 }
 
-/// The answer to `message`; skips all other messages on its stream.
+/// Returns the answer to `message`; skips all other messages on its stream.
 fn answer_of(connection: &mut Connection, message: &Value) -> Value {
     loop {
         let received = connection.event().expect("the stream ended");

@@ -1,4 +1,4 @@
-//! One client for both transports in any revision.
+//! Client for both transports, in any revision.
 
 use std::fmt::Display;
 
@@ -15,12 +15,13 @@ pub(crate) struct Client {
     pub(crate) revision: &'static str,
     pub(crate) session: Option<String>,
     serial: u64,
-    /// The capabilities that it declares.
+    /// Capabilities that the client declares.
     capabilities: Value,
-    /// The answer to `initialize`, or null.
+    /// Answer to `initialize`, or null.
     pub(crate) opened: Value,
 }
 
+/// Transport of a test client: HTTP or standard streams.
 pub(crate) enum ClientTransport {
     Stdio(Stdio),
     Http(HttpServer),
@@ -88,7 +89,7 @@ impl Client {
         client
     }
 
-    /// A request of this client's revision with an id of its own.
+    /// Returns a request of this client's revision with an id of its own.
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         self.serial += 1;
         let mut message = request(self.revision, self.serial, method, params);
@@ -111,7 +112,7 @@ impl Client {
         self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// Sends one message and returns the answer.
+    /// Sends one message to the server and returns the answer.
     #[track_caller]
     pub(crate) fn exchange(&mut self, message: &Value) -> Value {
         match &mut self.wire {
@@ -160,7 +161,7 @@ impl Client {
         served.send(&self.post(message))
     }
 
-    /// One message as this client sends it over HTTP.
+    /// Returns the HTTP request by which the client sends one message.
     pub(crate) fn post(&self, message: &Value) -> HttpRequest {
         let post = HttpRequest::mcp(message);
         match &self.session {
@@ -176,7 +177,7 @@ impl Client {
         }
     }
 
-    /// The tools of every page, one request a page.
+    /// Returns the tools of every page, one request a page.
     #[track_caller]
     pub(crate) fn tools(&mut self) -> Vec<Value> {
         let mut tools = Vec::new();

@@ -2,8 +2,8 @@
 
 use super::{Workspace, wait_until};
 
-/// Each command that waits does so for the file `go`, and writes its `name` to the file `ran` when
-/// it begins.
+/// Declared commands. A command that waits does so for the file `go`, and each writes its `name` to
+/// the file `ran` when it begins.
 pub(crate) const COMMANDS: &str = r#"
 [command."work.wait"]
 about = "Waits."
@@ -82,14 +82,14 @@ pub(crate) fn wait_until_began(workspace: &Workspace, name: &str) {
     });
 }
 
-/// The names of the started commands, in order.
+/// Returns the names of the started commands, in order.
 pub(crate) fn started_commands(workspace: &Workspace) -> Vec<String> {
     let names = if workspace.path("ran").exists() { workspace.read("ran") } else { String::new() };
     names.lines().map(str::to_owned).collect()
 }
 
 impl Workspace {
-    /// A workspace with [`COMMANDS`] declared.
+    /// Returns a workspace with [`COMMANDS`] declared.
     pub(crate) fn with_commands() -> Self {
         Self::new().file("toolgate.toml", COMMANDS)
     }

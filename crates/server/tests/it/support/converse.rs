@@ -1,4 +1,4 @@
-//! A client that answers the server's questions.
+//! Client that answers the server's questions.
 
 use serde_json::{Value, json};
 

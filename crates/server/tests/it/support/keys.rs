@@ -1,8 +1,8 @@
-//! Callers with keys.
+//! Servers whose callers have API keys.
 
 use sha2::{Digest, Sha256};
 
-/// Settings that give each name the key `NAME-key`.
+/// Returns settings that give each name the key `NAME-key`.
 pub(crate) fn keys_of(names: &[&str]) -> String {
     let key = |name: &&str| {
         let digest = Sha256::digest(format!("{name}-key"));

@@ -185,17 +185,17 @@ pub(crate) fn trust_config(command: &mut Command, folder: &Path) {
     }
 }
 
-/// The binary under test.
+/// Returns the binary under test.
 pub(crate) fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_toolgate"))
 }
 
-/// The `PATH` of the tests and the server.
+/// Returns the `PATH` variable of the tests and the server.
 pub(crate) fn path() -> OsString {
     std::env::var_os("PATH").unwrap()
 }
 
-/// The binary, running. Killed when dropped.
+/// Running process of the tested binary. It is killed when dropped.
 pub(crate) struct Server {
     pub(crate) pid: u32,
     child: Mutex<Child>,
@@ -230,17 +230,17 @@ impl Server {
         self.home.path()
     }
 
-    /// The workspace that is served.
+    /// Returns the workspace that is served.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Everything that the binary has written to standard error so far.
+    /// Returns everything that the binary has written to standard error so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// The audit log's lines so far.
+    /// Returns the audit log's lines so far.
     pub(crate) fn records(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.home.path().join("audit.jsonl")).unwrap_or_default();
         // The last line may be incomplete.

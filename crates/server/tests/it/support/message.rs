@@ -1,19 +1,19 @@
-//! MCP's messages, spelled by hand.
+//! MCP messages, written by hand.
 
 use serde_json::{Value, json};
 
 use super::Marker;
 
-/// No messages.
+/// Empty list of messages.
 pub(crate) const NOTHING: [Value; 0] = [];
 
-/// The stateless revision.
+/// Stateless revision of MCP.
 pub(crate) const MODERN: &str = "2026-07-28";
-/// Every revision, newest first.
+/// All revisions of MCP, newest first.
 pub(crate) const REVISIONS: [&str; 5] =
     [MODERN, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// A request of the stateless revision.
+/// Returns a request of the stateless revision.
 pub(crate) fn modern(id: impl Into<Value>, method: &str, mut params: Value) -> Value {
     let mut meta = json!({
         "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -27,17 +27,17 @@ pub(crate) fn modern(id: impl Into<Value>, method: &str, mut params: Value) -> V
     legacy(id, method, params)
 }
 
-/// A request of a revision with sessions.
+/// Returns a request of a revision with sessions.
 pub(crate) fn legacy(id: impl Into<Value>, method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id.into(), "method": method, "params": params })
 }
 
-/// A request in the form of `revision`.
+/// Returns a request in the form of `revision`.
 pub(crate) fn request(revision: &str, id: impl Into<Value>, method: &str, params: Value) -> Value {
     if revision == MODERN { modern(id, method, params) } else { legacy(id, method, params) }
 }
 
-/// A call in the stateless revision.
+/// Returns a call in the stateless revision.
 pub(crate) fn call(id: impl Into<Value>, tool: &str, arguments: Value) -> Value {
     modern(id, "tools/call", json!({ "name": tool, "arguments": arguments }))
 }
@@ -52,7 +52,7 @@ pub(crate) fn notification(method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "method": method, "params": params })
 }
 
-/// All text of a result.
+/// Returns all text of a result.
 #[track_caller]
 pub(crate) fn text(answer: &Value) -> String {
     let Some(blocks) = answer["result"]["content"].as_array() else {
@@ -61,14 +61,14 @@ pub(crate) fn text(answer: &Value) -> String {
     blocks.iter().map(|block| block["text"].as_str().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-/// The structured content of a successful result.
+/// Returns the structured content of a successful result.
 #[track_caller]
 pub(crate) fn structured(answer: &Value) -> &Value {
     assert_eq!(answer["result"]["isError"], false, "not a success: {answer}");
     &answer["result"]["structuredContent"]
 }
 
-/// The message of a refused call, from an error or a failed result.
+/// Returns the message of a refused call, from an error or a failed result.
 #[track_caller]
 pub(crate) fn refusal(answer: &Value) -> String {
     if let Some(message) = answer["error"]["message"].as_str() {

@@ -45,7 +45,7 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(_, state)| state != 'Z')
 }
 
-/// Every living process that `pid` started, and what those started.
+/// Returns every living process that `pid` started, and what those started.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let children: Vec<u32> = pids()
         .filter(|child| stat(*child).is_some_and(|(parent, state)| parent == pid && state != 'Z'))
@@ -53,14 +53,14 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     children.iter().flat_map(|child| descendants(*child)).chain(children.clone()).collect()
 }
 
-/// The most memory that `pid` has held, with its code. Compare two readings of one process: how
-/// much code is resident depends on how it was compiled. It may shrink a little, since the kernel
-/// counts by processor.
+/// Returns the most memory that `pid` has held, with its code. Compare two readings of one process:
+/// how much code is resident depends on how it was compiled. It may shrink a little, since the
+/// kernel counts by processor.
 pub(crate) fn peak_memory_kib(pid: u32) -> u64 {
     memory_kib(pid, "VmHWM:")
 }
 
-/// The memory that `pid` holds now for what it does, without its code.
+/// Returns the memory that `pid` holds now for what it does, without its code.
 pub(crate) fn held_memory_kib(pid: u32) -> u64 {
     memory_kib(pid, "RssAnon:")
 }
@@ -76,7 +76,7 @@ fn pids() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// The parent and the state of a process.
+/// Returns the parent and the state of a process.
 fn stat(pid: u32) -> Option<(u32, char)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses and may contain anything.

@@ -32,7 +32,7 @@ const EXTENSIONS: [&str; 7] = [
     "resources/directory/read",
 ];
 
-/// The schemas of `revision`, if the package is installed.
+/// Returns the schemas of `revision`, if the package is installed.
 pub(crate) fn for_revision(revision: &str) -> Option<&'static RevisionSchemas> {
     static ALL: OnceLock<Mutex<HashMap<String, Option<&'static RevisionSchemas>>>> =
         OnceLock::new();
@@ -62,12 +62,12 @@ pub(crate) fn check_from_server(revision: &str, method: Option<&str>, message: &
     );
 }
 
-/// The schema of one revision.
+/// JSON Schema of the messages of one MCP revision.
 pub(crate) struct RevisionSchemas {
     revision: String,
     whole: &'static Value,
     registry: Registry<'static>,
-    /// The key of the schema's definitions.
+    /// Key of the definitions in the schema.
     definitions: &'static str,
     /// Definitions of requests and notifications by method.
     requests: BTreeMap<String, String>,
@@ -130,12 +130,12 @@ impl RevisionSchemas {
         schemas
     }
 
-    /// Every method of the revision.
+    /// Returns every method of the revision.
     pub(crate) fn methods(&self) -> impl Iterator<Item = &str> {
         self.requests.keys().map(String::as_str)
     }
 
-    /// The faults of a message from a client.
+    /// Returns the faults of a message from a client.
     pub(crate) fn client_faults(&self, message: &Value) -> Vec<String> {
         match message {
             Value::Array(several) => self.batch(several, |one| self.client_faults(one)),
@@ -144,7 +144,7 @@ impl RevisionSchemas {
         }
     }
 
-    /// The faults of a message from the server that answers `method`.
+    /// Returns the faults of a message from the server that answers `method`.
     pub(crate) fn server_faults(&self, method: Option<&str>, message: &Value) -> Vec<String> {
         match message {
             Value::Array(several) => self.batch(several, |one| self.server_faults(None, one)),
@@ -160,7 +160,7 @@ impl RevisionSchemas {
         several.iter().flat_map(check).collect()
     }
 
-    /// The faults of a request or notification from `side`.
+    /// Returns the faults of a request or notification from `side`.
     fn method_faults(&self, side: &str, message: &Value) -> Vec<String> {
         let method = message["method"].as_str().unwrap_or_default();
         let kind = if message.get("id").is_some() { "Request" } else { "Notification" };
@@ -197,7 +197,7 @@ impl RevisionSchemas {
         }
     }
 
-    /// The faults of an answer to `method`.
+    /// Returns the faults of an answer to `method`.
     fn response_faults(&self, method: Option<&str>, message: &Value) -> Vec<String> {
         if let Some(error) = message.get("error") {
             let typed = error["code"].as_i64().and_then(|code| self.errors.get(&code));
@@ -221,7 +221,8 @@ impl RevisionSchemas {
         faults
     }
 
-    /// `message` with an id if it is null, since older schemas do not allow a null id in errors.
+    /// Returns `message` with an id if it is null, since older schemas do not allow a null id in
+    /// errors.
     fn with_id(&self, message: &Value) -> Value {
         let mut message = message.clone();
         if self.revision.as_str() < "2025-11-25" && message["id"].is_null() {
@@ -234,7 +235,7 @@ impl RevisionSchemas {
         if self.whole[self.definitions].get(new).is_some() { new } else { old }
     }
 
-    /// The faults of `value` against the definition `name`.
+    /// Returns the faults of `value` against the definition `name`.
     fn faults(&self, name: &str, value: &Value) -> Vec<String> {
         let mut compiled = self.compiled.lock().unwrap();
         let compile = || Arc::new(self.compile(name));
@@ -275,7 +276,7 @@ fn draft(definitions: &str) -> Draft {
     if definitions == "$defs" { Draft::Draft202012 } else { Draft::Draft7 }
 }
 
-/// The schema of `revision` in the package's only file, which is minified JavaScript.
+/// Returns the schema of `revision` in the package's only file, which is minified JavaScript.
 fn find_schema(package: &str, revision: &str) -> Value {
     // A definition that each revision has and its predecessor has not.
     let marks = [
@@ -398,14 +399,14 @@ pub(crate) struct MessageChecker {
     pending: HashMap<String, PendingRequest>,
 }
 
-/// A session as its handshake opened it.
+/// MCP session as its handshake opened it.
 struct CheckedSession {
     revision: &'static str,
     /// Requests of the server by their id as JSON.
     server_requests: Mutex<HashMap<String, String>>,
 }
 
-/// A request of a client without an answer yet.
+/// Request of a client that has no answer yet.
 struct PendingRequest {
     revision: &'static str,
     method: String,
@@ -413,7 +414,7 @@ struct PendingRequest {
     message: Option<Value>,
 }
 
-/// Each session over HTTP, which may have many connections.
+/// All sessions over HTTP, each of which may have many connections.
 static SESSIONS: LazyLock<Mutex<HashMap<String, Arc<CheckedSession>>>> =
     LazyLock::new(Mutex::default);
 
@@ -524,7 +525,7 @@ impl MessageChecker {
         check_from_server(revision, Some(&request.method), message);
     }
 
-    /// The revision of a client's message, if it has one.
+    /// Returns the revision of a client's message, if it has one.
     fn revision(&self, message: &Value) -> Option<&'static str> {
         match message["params"]["_meta"].get("io.modelcontextprotocol/protocolVersion") {
             Some(named) => known_revision(named),
@@ -537,7 +538,7 @@ impl MessageChecker {
     }
 }
 
-/// The messages in one frame.
+/// Returns the messages in one frame.
 fn messages_of(frame: &Value) -> &[Value] {
     frame.as_array().map_or(std::slice::from_ref(frame), Vec::as_slice)
 }

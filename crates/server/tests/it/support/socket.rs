@@ -12,12 +12,12 @@ use tokio_tungstenite::tungstenite::{Error, Message, WebSocket};
 
 use super::{Connection, HttpServer, PATIENCE};
 
-/// A WebSocket, open.
+/// Open WebSocket to a server.
 pub(crate) struct Socket {
     line: WebSocket<TcpStream>,
 }
 
-/// The end of a socket.
+/// Way in which a WebSocket ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SocketEnd {
     /// The socket was closed by a handshake with this code.
@@ -33,7 +33,7 @@ impl HttpServer {
         Socket::open(self.addr, target).unwrap_or_else(|status| panic!("{target}: {status}"))
     }
 
-    /// The status with which the WebSocket at `target` is refused.
+    /// Returns the status with which the WebSocket at `target` is refused.
     #[track_caller]
     pub(crate) fn refused_socket(&self, target: &str) -> u16 {
         match Socket::open(self.addr, target) {
@@ -70,7 +70,7 @@ impl Socket {
         self.line.send(Message::text(text)).unwrap();
     }
 
-    /// The next message, or how the socket ended.
+    /// Returns the next message, or how the WebSocket ended.
     #[track_caller]
     pub(crate) fn next(&mut self) -> Result<Value, SocketEnd> {
         loop {
@@ -105,7 +105,7 @@ impl Socket {
         self.receive()
     }
 
-    /// All remaining messages, and how the socket ends.
+    /// Returns all remaining messages, and how the socket ends.
     #[track_caller]
     pub(crate) fn read_rest(&mut self) -> (Vec<Value>, SocketEnd) {
         let mut messages = Vec::new();
@@ -117,7 +117,7 @@ impl Socket {
         }
     }
 
-    /// All messages up to and including the first that `is_last`.
+    /// Returns all messages up to and including the first that `is_last`.
     #[track_caller]
     pub(crate) fn read_until(&mut self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut messages = Vec::new();

@@ -1,4 +1,4 @@
-//! A client over standard input and output.
+//! Client over standard input and output.
 
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Deref;
@@ -12,13 +12,13 @@ use serde_json::Value;
 use super::schemas::MessageChecker;
 use super::{PATIENCE, Server};
 
-/// `toolgate stdio` and its one client, which reads nothing until it is asked to.
+/// Running `toolgate stdio` with its one client, which reads nothing until it is asked to.
 pub(crate) struct Stdio {
     server: Server,
     input: Option<ChildStdin>,
     output: Option<ChildStdout>,
     lines: Option<Receiver<Vec<u8>>>,
-    /// Received while waiting for another.
+    /// Messages that arrived while the client waited for a different one.
     early: Vec<Value>,
     checker: MessageChecker,
 }
@@ -79,7 +79,7 @@ impl Stdio {
         self.output = None;
     }
 
-    /// The next message.
+    /// Returns the next message.
     #[track_caller]
     pub(crate) fn receive(&mut self) -> Value {
         if !self.early.is_empty() {
@@ -88,7 +88,7 @@ impl Stdio {
         self.line(PATIENCE).expect("the server closed its end")
     }
 
-    /// The answer to `id`; other messages are kept for later.
+    /// Returns the answer to the request `id`. Other messages are stored for later.
     #[track_caller]
     pub(crate) fn answer(&mut self, id: impl Into<Value>) -> Value {
         let id = id.into();
@@ -111,7 +111,7 @@ impl Stdio {
         self.answer(message["id"].clone())
     }
 
-    /// All remaining messages until the server closes its output.
+    /// Returns all remaining messages until the server closes its output.
     #[track_caller]
     pub(crate) fn read_rest(&mut self) -> Vec<Value> {
         let mut rest = std::mem::take(&mut self.early);

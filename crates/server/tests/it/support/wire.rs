@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::schemas::MessageChecker;
 use super::{MODERN, PATIENCE, Server, wait_until};
 
-/// `toolgate serve` and its address.
+/// Running `toolgate serve`, with its address.
 pub(crate) struct HttpServer {
     pub(crate) addr: SocketAddr,
     pub(crate) server: Server,
@@ -55,7 +55,7 @@ impl Deref for HttpServer {
     }
 }
 
-/// A request, and how to change it.
+/// HTTP request, with methods that change it.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpRequest {
     method: String,
@@ -67,7 +67,7 @@ pub(crate) struct HttpRequest {
 }
 
 impl HttpRequest {
-    /// A message to `/mcp`, with the headers its revision asks for.
+    /// Returns a message to `/mcp`, with the headers its revision asks for.
     pub(crate) fn mcp(message: &Value) -> Self {
         let post = Self { valid: true, ..Self::bytes(message.to_string().as_bytes()) };
         let version = "io.modelcontextprotocol/protocolVersion";
@@ -88,7 +88,7 @@ impl HttpRequest {
         }
     }
 
-    /// Any bytes to `/mcp`.
+    /// Returns a POST request to `/mcp` with any bytes as body.
     pub(crate) fn bytes(body: &[u8]) -> Self {
         let post = Self {
             method: "POST".to_owned(),
@@ -102,7 +102,7 @@ impl HttpRequest {
             .with("content-length", &body.len().to_string())
     }
 
-    /// A request to `target` without a body.
+    /// Returns a request to `target` without a body.
     pub(crate) fn bare(method: &str, target: &str) -> Self {
         let method = method.to_owned();
         let target = target.to_owned();
@@ -157,7 +157,7 @@ impl HttpRequest {
         }
     }
 
-    /// The bytes of the request to `addr`. Adds a `Host` header if there is none.
+    /// Returns the bytes of the request to `addr`. Adds a `Host` header if there is none.
     pub(crate) fn to_bytes(&self, addr: SocketAddr) -> Vec<u8> {
         let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -170,23 +170,23 @@ impl HttpRequest {
     }
 }
 
-/// One connection.
+/// HTTP connection to a server.
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     addr: SocketAddr,
-    /// Bytes that were read but not used yet.
+    /// Bytes that were read from the connection but not used yet.
     buffer: Vec<u8>,
     checker: MessageChecker,
 }
 
-/// The status and headers of a response.
+/// Status and headers of an HTTP response.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseHead {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
 }
 
-/// A whole response.
+/// Complete HTTP response.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) head: ResponseHead,
@@ -270,7 +270,7 @@ impl Connection {
         }
     }
 
-    /// The next message of an event stream; `None` at its end.
+    /// Returns the next message of an event stream; `None` at its end.
     #[track_caller]
     pub(crate) fn event(&mut self) -> Option<Value> {
         loop {
@@ -292,7 +292,7 @@ impl Connection {
         (size > 0).then_some(chunk)
     }
 
-    /// The bytes up to and including `end`.
+    /// Returns the bytes up to and including `end`.
     #[track_caller]
     fn read_until(&mut self, end: &[u8]) -> Vec<u8> {
         loop {
@@ -311,7 +311,7 @@ impl Connection {
         self.buffer.drain(..count).collect()
     }
 
-    /// The bytes until the server closes the connection, which it must.
+    /// Returns the bytes until the server closes the connection, which it must.
     #[track_caller]
     pub(crate) fn read_until_closed(&mut self) -> Vec<u8> {
         while self.read_more() {}

@@ -1,4 +1,4 @@
-//! A folder to serve.
+//! Folder that a test serves.
 
 use std::fs;
 use std::path::{Path, PathBuf};

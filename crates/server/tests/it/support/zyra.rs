@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::{HttpRequest, HttpServer, Response, wait_for};
 
-/// Parameters of a call that starts a job.
+/// Returns parameters of a call that starts a job.
 pub(crate) fn job_params(tool: &str, arguments: Value) -> Value {
     json!({ "name": tool, "arguments": arguments, "mode": "async" })
 }
 
-/// The real program Zyra.
+/// Returns the real program Zyra.
 #[track_caller]
 pub(crate) fn zyra() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
@@ -44,7 +44,7 @@ impl HttpServer {
         self.send(&post.without("accept"))
     }
 
-    /// The result of one request to `/v1/mcp`.
+    /// Returns the result of one request to `/v1/mcp`.
     #[track_caller]
     pub(crate) fn result(&self, method: &str, params: Value) -> Value {
         let mut answer = self.rpc(method, params).json();
@@ -70,7 +70,7 @@ impl HttpServer {
         self.send(&HttpRequest::bare("DELETE", target))
     }
 
-    /// The current state of the job `id`.
+    /// Returns the current state of the job `id`.
     #[track_caller]
     pub(crate) fn job(&self, id: &str) -> Value {
         let response = self.get(&format!("/jobs/{id}"));

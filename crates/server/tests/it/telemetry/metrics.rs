@@ -1,4 +1,4 @@
-//! `GET /metrics`.
+//! Tests of the metrics page, `GET /metrics`.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Spans that are sent to a collector.
+//! Tests of the trace spans that are sent to a collector.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

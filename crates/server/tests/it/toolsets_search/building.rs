@@ -1,4 +1,4 @@
-//! Searches while the index is being built.
+//! Tests of searches while the index is being built.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::support::{
     Client, ClientTransport, Launch, MODERN, Workspace, structured, wait_long_for,
 };
 
-/// A workspace with `files` additional files, so that reading them takes a while.
+/// Returns a workspace with `files` additional files, so that reading them takes a while.
 pub(crate) fn large(files: usize) -> Workspace {
     let workspace = Workspace::new();
     for file in 0..files {

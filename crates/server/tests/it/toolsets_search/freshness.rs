@@ -13,7 +13,7 @@ use crate::support::{
 };
 use crate::toolsets_git::{git, repository};
 
-/// The server's process id.
+/// Returns the server's process id.
 fn pid(client: &Client) -> u32 {
     match &client.wire {
         ClientTransport::Stdio(stdio) => stdio.pid,
@@ -21,7 +21,7 @@ fn pid(client: &Client) -> u32 {
     }
 }
 
-/// The files that the server has open.
+/// Returns the files that the server has open.
 fn open_files(client: &Client) -> Vec<String> {
     let folder = format!("/proc/{}/fd", pid(client));
     let links = fs::read_dir(folder).unwrap().flatten();
@@ -219,7 +219,7 @@ fn a_second_server_follows_the_first_and_takes_over_when_it_is_killed() {
     assert_eq!(paths(&search(&mut other, json!({ "query": "bongo" }))), ["c.rs"]);
 }
 
-/// All files beneath a folder.
+/// Returns all files beneath a folder.
 pub(super) fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()

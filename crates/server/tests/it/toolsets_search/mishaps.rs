@@ -14,7 +14,7 @@ use crate::support::{
     Client, ClientTransport, Launch, MODERN, Workspace, refusal, structured, wait_until,
 };
 
-/// The only index in `cache`.
+/// Returns the only index in `cache`.
 fn index(cache: &TempDir) -> PathBuf {
     let mut folders = fs::read_dir(cache.path().join("toolgate/search")).unwrap();
     folders.next().expect("no index").unwrap().path()

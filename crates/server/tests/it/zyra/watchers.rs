@@ -9,8 +9,8 @@ use crate::support::{
     wait_long_for, wait_until,
 };
 
-/// More bytes than the buffers of the kernel and the server hold for a client, and no more than are
-/// kept.
+/// Number of bytes that exceeds the buffers of the kernel and the server for a client, but not the
+/// stored output.
 const OUTPUT_BYTES: usize = 7 << 20;
 
 #[test]

@@ -20,13 +20,13 @@ use crate::support::{PATIENCE, binary, lines_of, path, wait_for};
 pub(super) const SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
 pub(super) const EXAMPLES: &str = "libs/synesthetic-schemas/examples";
 
-/// The folder laid out as a client's checkout is.
+/// Returns a folder that is laid out as a client's checkout is.
 pub(super) fn fixture() -> PathBuf {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/contracts/s0/fixture");
     fs::canonicalize(fixture).unwrap()
 }
 
-/// A new temporary folder.
+/// Returns a new temporary folder.
 pub(super) fn folder() -> TempDir {
     TempDir::with_prefix("toolgate-s0-").unwrap()
 }
@@ -38,7 +38,7 @@ pub(super) fn put(folder: &Path, name: &str, content: &str) {
     fs::write(path, content).unwrap();
 }
 
-/// A request as one line, without the line feed.
+/// Returns a request as one line, without the line feed.
 pub(super) fn line(id: impl Into<Value>, method: &str, params: Value) -> String {
     let id = id.into();
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
@@ -101,7 +101,7 @@ impl AdapterOptions {
     }
 }
 
-/// An adapter that runs. Killed when dropped.
+/// Running adapter of the Synesthetic contract. It is killed when dropped.
 pub(super) struct AdapterProcess {
     child: Child,
     input: Option<ChildStdin>,
@@ -122,7 +122,7 @@ impl AdapterProcess {
         self.child.id()
     }
 
-    /// Everything that the adapter has written to standard error so far.
+    /// Returns everything that the adapter has written to standard error so far.
     pub(super) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
@@ -132,12 +132,12 @@ impl AdapterProcess {
         self.input.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
-    /// Sends a line.
+    /// Sends one line to the adapter.
     pub(super) fn send(&mut self, line: &str) {
         self.write(format!("{line}\n").as_bytes());
     }
 
-    /// Receives the next frame, without its line feed.
+    /// Returns the next line that the adapter sent, without its line feed.
     #[track_caller]
     pub(super) fn receive(&mut self) -> String {
         self.receive_within(PATIENCE).expect("the adapter closed its end")
@@ -165,7 +165,7 @@ impl AdapterProcess {
         self.output = None;
     }
 
-    /// The lines of standard output; starts the thread that reads them.
+    /// Returns the lines of standard output; starts the thread that reads them.
     fn lines(&mut self) -> &Receiver<Vec<u8>> {
         let output = &mut self.output;
         self.lines.get_or_insert_with(|| lines_of(output.take().expect("standard output is open")))
@@ -178,7 +178,7 @@ impl AdapterProcess {
         serde_json::from_str(&self.receive()).unwrap()
     }
 
-    /// Calls a tool and returns its result.
+    /// Calls a tool of the adapter and returns the result.
     #[track_caller]
     pub(super) fn call(&mut self, method: &str, params: Value) -> Value {
         let answer = self.ask(&line(1, method, params));
@@ -187,7 +187,7 @@ impl AdapterProcess {
         answer["result"].clone()
     }
 
-    /// Closes our end.
+    /// Closes the adapter's input.
     pub(super) fn close_input(&mut self) {
         self.input = None;
     }

@@ -1,4 +1,4 @@
-//! Sources of schemas and examples, and the time at which they are read. Nothing is written.
+//! Tests of the sources of schemas and examples, and of the time at which they are read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::adapter::{AdapterOptions, EXAMPLES, SCHEMAS, fixture, folder, line, put};
 use super::backend::BackendProcess;
 
-/// Every file beneath `folder` with its content, and every folder.
+/// Returns every file beneath `folder` with its content, and every folder.
 fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -45,7 +45,7 @@ fn names(result: &Value, list: &str, name: &str) -> Vec<String> {
     items.iter().map(|item| item[name].as_str().unwrap().to_owned()).collect()
 }
 
-/// The paths of the schemas and examples that an adapter started with `start` lists.
+/// Returns the paths of the schemas and examples that an adapter started with `start` lists.
 #[track_caller]
 fn list_paths(start: AdapterOptions) -> (Vec<String>, Vec<String>) {
     let mut adapter = start.ready();

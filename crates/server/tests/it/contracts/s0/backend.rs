@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// A running backend. Killed when dropped.
+/// Running asset backend. It is killed when dropped.
 pub(super) struct BackendProcess {
     child: Child,
     input: ChildStdin,
@@ -66,7 +66,7 @@ impl Drop for BackendProcess {
     }
 }
 
-/// A URL where nothing listens.
+/// Returns a URL where nothing listens.
 pub(super) fn unreachable_url() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,10 +1,10 @@
-//! Patches between two assets.
+//! Tests of patches between two assets.
 
 use serde_json::{Map, Value, json};
 
 use super::adapter::{AdapterOptions, AdapterProcess, fixture, line};
 
-/// The operations of a patch, each of a shape that RFC 6902 and the contract have.
+/// Returns the operations of a patch, each of a shape that RFC 6902 and the contract have.
 #[track_caller]
 pub(super) fn patch(adapter: &mut AdapterProcess, base: &Value, new: &Value) -> Vec<Value> {
     let result = adapter.call("diff_assets", json!({ "base": base, "new": new }));
@@ -23,13 +23,13 @@ pub(super) fn patch(adapter: &mut AdapterProcess, base: &Value, new: &Value) -> 
     result["patch"].as_array().unwrap().clone()
 }
 
-/// The sort key of an operation: by path, then remove, add, replace.
+/// Returns the sort key of an operation: by path, then remove, add, replace.
 pub(super) fn sort_key(op: &Value) -> (String, usize) {
     let rank = ["remove", "add", "replace"].iter().position(|name| op["op"] == *name).unwrap();
     (op["path"].as_str().unwrap().to_owned(), rank)
 }
 
-/// Pairs that are easily got wrong.
+/// Returns pairs of assets whose patches are easy to get wrong.
 pub(super) fn difficult_pairs() -> Vec<(Value, Value)> {
     vec![
         (json!({}), json!({})),
@@ -59,7 +59,7 @@ pub(super) fn difficult_pairs() -> Vec<(Value, Value)> {
     ]
 }
 
-/// A pseudorandom generator that gives the same values for the same seed.
+/// Random number generator that gives equal numbers for equal seeds.
 pub(super) struct SeededRandom(pub(super) u64);
 
 impl SeededRandom {
@@ -92,7 +92,7 @@ impl SeededRandom {
         }
     }
 
-    /// A copy of `value` with some parts changed.
+    /// Returns a copy of `value` with some parts changed.
     pub(super) fn change(&mut self, value: &Value, depth: usize) -> Value {
         match value {
             _ if self.next_below(4) == 0 => self.value(depth),

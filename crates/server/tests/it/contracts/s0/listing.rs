@@ -8,7 +8,8 @@ fn missing() -> Value {
     json!({ "ok": false, "reason": "not_found" })
 }
 
-/// The values of `keys` of each item; checks that all are strings and that there are no others.
+/// Returns the values of `keys` of each item; checks that all are strings and that there are no
+/// others.
 #[track_caller]
 fn rows<const N: usize>(result: &Value, list: &str, keys: [&str; N]) -> Vec<[String; N]> {
     let fields: Vec<_> = result.as_object().unwrap().keys().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! Order: lines are answered one after the other, and a signal lets the one in flight finish.
+//! Tests that lines are answered in order, and that a signal lets the request in flight finish.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn populate(id: impl Into<Value>) -> String {
     line(id, "populate_backend", json!({ "asset": asset, "validate_first": false }))
 }
 
-/// An adapter with a backend that takes `delay` seconds.
+/// Returns an adapter with a backend that takes `delay` seconds.
 fn slow(delay: f64) -> (AdapterProcess, BackendProcess) {
     let behaviour = json!({ "status": 201, "body": r#"{"id":"late"}"#, "delay": delay });
     let backend = BackendProcess::with_behaviour(behaviour);

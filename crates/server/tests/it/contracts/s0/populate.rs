@@ -1,4 +1,4 @@
-//! Assets sent to a backend.
+//! Tests of assets that are sent to a backend.
 
 use std::time::{Duration, Instant};
 

@@ -53,6 +53,7 @@ fn s0_28_59_the_ready_file_is_in_tmp_by_default() {
 
 #[test]
 fn s0_30_75_the_ready_file_is_removed_however_the_adapter_ends() {
+    /// Way in which a test ends the adapter.
     #[derive(Debug, Clone, Copy)]
     enum ProcessEnd {
         Input,

@@ -1,4 +1,4 @@
-//! Assets validated against schemas.
+//! Tests of assets that are validated against schemas.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -23,7 +23,7 @@ fn adapter_with(schemas: &[(&str, Value)]) -> (AdapterProcess, tempfile::TempDir
     (AdapterOptions::at(at.path()).ready(), at)
 }
 
-/// A listener that counts connections.
+/// Listener that counts the connections it gets.
 struct ConnectionCounter {
     listener: TcpListener,
     address: SocketAddr,
@@ -36,7 +36,7 @@ impl ConnectionCounter {
         Self { address: listener.local_addr().unwrap(), listener }
     }
 
-    /// The number of connections since the last call; the kernel queues them until then.
+    /// Returns the number of connections since the last call; the kernel queues them until then.
     fn connections(&self) -> usize {
         std::iter::from_fn(|| self.listener.accept().ok()).count()
     }
@@ -50,7 +50,7 @@ fn connections_to_the_counter_are_counted() {
     drop(caller);
 }
 
-/// The path and message of each error, in order; checks their shape.
+/// Returns the path and message of each error, in order; checks their shape.
 #[track_caller]
 fn errors(result: &Value) -> Vec<(String, String)> {
     assert_eq!(result["ok"], false, "{result}");

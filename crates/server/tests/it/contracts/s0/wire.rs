@@ -24,7 +24,7 @@ fn conversation() -> Vec<String> {
     calls.into_iter().enumerate().map(|(id, (method, params))| line(id, method, params)).collect()
 }
 
-/// The adapter's answers to `lines`, sent one by one.
+/// Returns the adapter's answers to `lines`, sent one by one.
 fn answers(adapter: &mut AdapterProcess, lines: &[String]) -> Vec<String> {
     let mut answer = |line: &String| {
         adapter.send(line);

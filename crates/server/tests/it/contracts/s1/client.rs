@@ -17,7 +17,7 @@ pub(super) fn schema(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// The errors that Python's `jsonschema` finds in each request.
+/// Returns the errors that Python's `jsonschema` finds in each request.
 #[track_caller]
 pub(super) fn python_errors(requests: &[Value]) -> Vec<Vec<String>> {
     let python = checkout().join(".tools/judges/bin/python");
@@ -52,19 +52,19 @@ pub(super) fn check_schema(name: &str, values: &[Value]) {
     }
 }
 
-/// A client over stdio.
+/// Returns a client of `launch` over standard input and output.
 #[track_caller]
 pub(super) fn lines(launch: Launch) -> Stdio {
     launch.arg("--dialect").arg("envelope").stdio()
 }
 
-/// `GET path`.
+/// Sends `GET path` and returns the response.
 #[track_caller]
 pub(super) fn get(served: &HttpServer, path: &str) -> Response {
     served.send(&HttpRequest::bare("GET", path))
 }
 
-/// `POST /mcp/tool/ID` with any bytes.
+/// Sends any bytes by `POST /mcp/tool/ID` and returns the response.
 #[track_caller]
 pub(super) fn post(served: &HttpServer, id: &str, body: &[u8]) -> Response {
     let post = HttpRequest::bytes(body).without("accept").malformed();
@@ -94,7 +94,7 @@ pub(super) fn ask(stdio: &mut Stdio, id: u64, method: &str, params: &Value) -> V
     stdio.answer(id)
 }
 
-/// The envelope in a message.
+/// Returns the envelope in a message.
 #[track_caller]
 pub(super) fn envelope(message: &Value) -> Value {
     let envelope = match message.get("result") {
@@ -130,14 +130,14 @@ pub(super) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A workspace with two documents.
+/// Returns a workspace with two documents.
 pub(super) fn library() -> Workspace {
     Workspace::new()
         .file("docs/one.md", "# One\n\nIt is about herons.\n")
         .file("docs/two.md", "# Two\n\nIt is about otters.\n")
 }
 
-/// The lines of the log of envelopes in `folder`.
+/// Returns the lines of the log of envelopes in `folder`.
 #[track_caller]
 pub(super) fn read_log(folder: &Path) -> Vec<Value> {
     let latest = folder.join("mcp_server/envelope_validation.latest.jsonl");

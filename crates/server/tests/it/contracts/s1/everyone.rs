@@ -7,7 +7,7 @@ use crate::support::{HttpRequest, Launch, Workspace, modern, wait_for};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// The first log line that `wanted` accepts.
+/// Returns the first log line that `wanted` accepts.
 #[track_caller]
 fn find_log_line(workspace: &Workspace, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     wait_for(what, || read_log(&workspace.path("runs")).into_iter().find(&wanted))

@@ -24,7 +24,7 @@ const INVALID_SCHEMAS: [(&str, &str); 10] = [
     ("files.stat.input.schema.json", "leads out of the workspace"),
 ];
 
-/// A workspace with all invalid schemas in `folder`.
+/// Returns a workspace with all invalid schemas in `folder`.
 fn workspace_with_invalid_schemas(folder: &str) -> Workspace {
     let workspace = library();
     let at = |nth: usize| format!("{folder}/{}", INVALID_SCHEMAS[nth].0);

@@ -19,7 +19,7 @@ const FIXTURES: [&str; 3] = [
 ];
 const ONCE: [&str; 6] = ["contract", "check", "--once", "--deterministic-ids", "--log-dir", "runs"];
 
-/// A folder with the files that a check needs.
+/// Returns a folder with the files that a check needs.
 fn fixtures() -> Workspace {
     let workspace = Workspace::new();
     for name in FIXTURES {
@@ -62,7 +62,7 @@ fn s1_29_34_35_a_check_ends_by_itself_and_reproduces_the_golden_log_byte_for_byt
     assert_eq!(read_log(runs.path()).len(), 3);
 }
 
-/// The processes that `pid` left running: in its group, with its home, or in its folder.
+/// Returns the processes that `pid` left running: in its group, with its home, or in its folder.
 fn processes_left(pid: u32, home: &Path, folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap();
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! The ids of an envelope.
+//! Tests of the ids in an envelope.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The five reasons, the same over both transports.
+//! Tests of the five error codes, which are equal over both transports.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::client::{ask, call, check_schema, envelope, library, lines, post};
 use crate::support::{HttpServer, Launch, Stdio, Workspace};
 
-/// A workspace with an output schema for `files.info` that its results do not satisfy.
+/// Returns a workspace with an output schema for `files.info` that its results do not satisfy.
 fn broken_outputs() -> Workspace {
     library().file(
         "apps/mcp_server/schemas/tools/files.info.output.schema.json",

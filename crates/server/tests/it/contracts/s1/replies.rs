@@ -1,4 +1,4 @@
-//! The parts of every reply.
+//! Tests of the parts that every reply has.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::client::{
 };
 use crate::support::{HttpRequest, Launch};
 
-/// Every kind of reply over HTTP, by request.
+/// Returns every kind of reply over HTTP, by request.
 fn replies_over_http() -> Vec<(String, u16, Value)> {
     let served = Launch::over(&library()).set("limits_message_bytes", 4096).served();
     let mut all = Vec::new();

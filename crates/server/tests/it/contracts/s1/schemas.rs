@@ -115,7 +115,7 @@ fn s1_18_19_20_the_registry_lists_its_schemas_and_compiles_each_once() {
     assert!(stderr(&none).contains("mcp.tool:files.read"), "{}", stderr(&none));
 }
 
-/// A schema that limits paths to nine characters.
+/// Returns a schema that limits paths to nine characters.
 fn short_paths() -> String {
     json!({ "properties": { "path": { "maxLength": 9 } } }).to_string()
 }
@@ -189,7 +189,7 @@ fn s1_24_each_default_schema_root_is_read_unless_a_setting_names_others() {
     assert_eq!(call(&only, list, &deep).json()["error"]["code"], "INVALID_INPUT");
 }
 
-/// A workspace with an envelope schema that no envelope satisfies.
+/// Returns a workspace with an envelope schema that no envelope satisfies.
 fn impossible_schema() -> Workspace {
     let schema = json!({ "type": "object", "required": ["ok", "never"] });
     library().file("apps/mcp_server/schemas/envelope.schema.json", schema.to_string())

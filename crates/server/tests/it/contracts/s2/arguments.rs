@@ -1,4 +1,4 @@
-//! Invalid arguments for every tool of the contract: refused before anything is done.
+//! Tests that invalid arguments for every tool of the contract are refused before anything is done.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::client::{TOOLS, over_all};
 use crate::support::Workspace;
 
-/// Every file beneath `folder` with its content.
+/// Returns every file beneath `folder` with its content.
 fn snapshot(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {

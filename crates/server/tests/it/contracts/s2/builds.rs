@@ -1,4 +1,4 @@
-//! The tools that build, test, restore and run.
+//! Tests of the tools that build, test, restore and run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

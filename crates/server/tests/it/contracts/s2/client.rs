@@ -8,7 +8,7 @@ use crate::support::{
     Connection, HttpRequest, HttpServer, Launch, Response, Server, Stdio, Workspace, wait_for,
 };
 
-/// The contract's tools, in its order.
+/// Tools of the workstation contract, in its order.
 pub(super) const TOOLS: [&str; 19] = [
     "filesystem/read",
     "filesystem/write",
@@ -34,12 +34,13 @@ pub(super) const TOOLS: [&str; 19] = [
 /// Settings for a dedicated listener of the contract.
 pub(super) const ALONE: &str = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"workstation\"\n";
 
-/// One client of the workstation contract.
+/// Client of the workstation contract over one transport.
 pub(super) struct WorkstationClient {
     wire: WorkstationTransport,
     serial: u64,
 }
 
+/// Transport of a client of the workstation contract.
 enum WorkstationTransport {
     Stdio(Box<Stdio>),
     Http { served: Box<HttpServer>, addr: SocketAddr, path: &'static str },
@@ -73,7 +74,7 @@ pub(super) fn over_all_tuned(
     }
 }
 
-/// The address of the contract's dedicated listener.
+/// Returns the address of the contract's dedicated listener.
 pub(super) fn own_address(served: &HttpServer) -> SocketAddr {
     wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
@@ -118,7 +119,7 @@ impl WorkstationClient {
         }
     }
 
-    /// The client's end of the streams.
+    /// Returns the client's end of the server's standard streams.
     pub(super) fn stream(&mut self) -> &mut Stdio {
         match &mut self.wire {
             WorkstationTransport::Stdio(stdio) => stdio,
@@ -150,7 +151,7 @@ impl WorkstationClient {
         answer
     }
 
-    /// Sends bytes and returns the answer.
+    /// Sends bytes to the server and returns the answer.
     #[track_caller]
     pub(super) fn raw(&mut self, bytes: &[u8]) -> Value {
         let answer = match &mut self.wire {
@@ -225,7 +226,7 @@ impl WorkstationClient {
     }
 }
 
-/// An error's code, message and data.
+/// Returns the code, message and data of an error.
 #[track_caller]
 pub(super) fn error_parts(answer: &Value) -> (i64, String, Value) {
     let error = answer.get("error").unwrap_or_else(|| panic!("not a refusal: {answer}"));

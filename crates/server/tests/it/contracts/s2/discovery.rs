@@ -1,4 +1,4 @@
-//! The list of workstation tools.
+//! Tests of the list of workstation tools.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! MCP clients by others, and the binary alone.
+//! Tests with MCP clients of other projects, and with the binary alone.
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,4 @@
-//! Limits of the rate of calls of a tool.
+//! Tests of rate limits on the calls of a tool.
 
 use std::thread;
 use std::time::Duration;

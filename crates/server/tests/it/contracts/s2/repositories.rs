@@ -22,7 +22,7 @@ fn git(folder: &Path, args: &[&str]) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// A workspace that is a repository with `count` commits and a second branch.
+/// Returns a workspace that is a repository with `count` commits and a second branch.
 pub(super) fn repository(count: usize) -> Workspace {
     let workspace = Workspace::new();
     let root = workspace.root();
@@ -39,7 +39,7 @@ pub(super) fn repository(count: usize) -> Workspace {
     workspace
 }
 
-/// The lines of `text` without trailing whitespace.
+/// Returns the lines of `text` without trailing whitespace.
 fn lines(text: &str) -> Vec<String> {
     text.lines().map(|line| line.trim_end().to_owned()).collect()
 }

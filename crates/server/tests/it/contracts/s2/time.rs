@@ -47,7 +47,7 @@ fn s2_07_22_43_a_call_times_out_after_thirty_seconds_and_its_program_is_killed()
     }
 }
 
-/// A call that sleeps longer than the limit, and the marker of its program.
+/// Returns a call that sleeps longer than the limit, and the marker of its program.
 fn start_sleep(client: &mut WorkstationClient) -> (Value, Marker) {
     let marker = Marker::new();
     let command = format!("sleep {}", marker.0);
@@ -122,7 +122,7 @@ fn s2_21_34_sixteen_calls_run_at_once_without_delaying_each_other() {
     assert!(took < Duration::from_secs(4), "{took:?}");
 }
 
-/// The 95th percentile of the duration of `work`.
+/// Returns the 95th percentile of the duration of `work`.
 fn p95(count: usize, mut work: impl FnMut()) -> Duration {
     let mut all: Vec<Duration> = (0..count)
         .map(|_| {

@@ -16,7 +16,7 @@ use crate::support::{
     Connection, HttpRequest, HttpServer, Launch, Server, Socket, Stdio, Workspace, wait_for,
 };
 
-/// The seed's schemas of results, by method.
+/// Schemas of results in the specification of Mira's contract, by method.
 static RESULTS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
     let schema = |text: &str| {
         let schema: Value = serde_json::from_str(text).unwrap();
@@ -65,12 +65,12 @@ impl MiraServer {
         Self { served, root }
     }
 
-    /// A client of the dedicated listener.
+    /// Returns a client of the dedicated listener.
     pub(super) fn root(&self) -> MiraClient {
         MiraClient::new(MiraTransport::Http { addr: self.root, path: "/", key: None })
     }
 
-    /// A client of the dedicated listener that sends a key.
+    /// Returns a client of the dedicated listener that sends a key.
     pub(super) fn root_as(&self, key: &str) -> MiraClient {
         MiraClient::new(MiraTransport::Http {
             addr: self.root,
@@ -79,12 +79,12 @@ impl MiraServer {
         })
     }
 
-    /// A client of Mira's path on the shared listener.
+    /// Returns a client of Mira's path on the shared listener.
     pub(super) fn rpc(&self) -> MiraClient {
         MiraClient::new(MiraTransport::Http { addr: self.served.addr, path: "/rpc", key: None })
     }
 
-    /// A client over a WebSocket.
+    /// Returns a client over a WebSocket.
     pub(super) fn socket(&self) -> MiraClient {
         MiraClient::new(MiraTransport::Socket(Box::new(self.served.socket("/ws/rpc"))))
     }
@@ -98,7 +98,7 @@ impl Deref for MiraServer {
     }
 }
 
-/// The address of Mira's dedicated listener.
+/// Returns the address of Mira's dedicated listener.
 #[track_caller]
 pub(super) fn dedicated_address(served: &HttpServer) -> SocketAddr {
     wait_for("the server logs the address of the dedicated listener", || {
@@ -108,7 +108,7 @@ pub(super) fn dedicated_address(served: &HttpServer) -> SocketAddr {
     })
 }
 
-/// One client of the Mira contract.
+/// Client of the Mira contract over one transport.
 pub(super) struct MiraClient {
     pub(super) wire: MiraTransport,
     serial: u64,
@@ -116,6 +116,7 @@ pub(super) struct MiraClient {
     pub(super) notifications: Vec<Value>,
 }
 
+/// Transport of a client of the Mira contract.
 pub(super) enum MiraTransport {
     Http { addr: SocketAddr, path: &'static str, key: Option<String> },
     Socket(Box<Socket>),
@@ -155,7 +156,7 @@ impl MiraClient {
         matches!(self.wire, MiraTransport::Socket(_) | MiraTransport::Stdio(_))
     }
 
-    /// Calls `method`; null means no parameters.
+    /// Calls `method` and returns the answer. Null `params` mean no parameters.
     #[track_caller]
     pub(super) fn ask(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         let request = self.request(method, params);
@@ -204,7 +205,7 @@ impl MiraClient {
         assert_eq!(error["data"]["field"], field, "{method} {params}: {error}");
     }
 
-    /// The next request.
+    /// Returns the next request.
     pub(super) fn request(&mut self, method: &str, params: Value) -> Value {
         self.serial += 1;
         let mut request = json!({ "jsonrpc": "2.0", "method": method, "id": self.serial });
@@ -259,7 +260,7 @@ impl MiraClient {
         Some(message)
     }
 
-    /// The next message of a connection that is not a notification.
+    /// Returns the next message of a connection that is not a notification.
     #[track_caller]
     fn next(&mut self) -> Value {
         loop {
@@ -277,7 +278,7 @@ impl MiraClient {
     }
 }
 
-/// Checks the shape of an answer.
+/// Checks that an answer has the form that Mira's contract defines.
 #[track_caller]
 fn check_shape(answer: &Value) {
     let keys = |value: &Value| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! `tools/list`: filters, pages, and the description of each tool.
+//! Tests of `tools/list`: filters, pages, and the description of each tool.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ fn names(listed: &Value) -> Vec<String> {
     tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// All tools listed in pages of `limit`, and the number of pages.
+/// Returns all tools listed in pages of `limit`, and the number of pages.
 #[track_caller]
 fn walk(mira: &mut MiraClient, limit: u64, filter: &Value) -> (Vec<Value>, usize) {
     let mut all = Vec::new();

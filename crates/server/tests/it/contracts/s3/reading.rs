@@ -1,4 +1,4 @@
-//! `files/read`.
+//! Tests of the method `files/read` of Mira's contract.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! `exec/run`.
+//! Tests of the method `exec/run` of Mira's contract.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::client::{MiraClient, MiraServer, MiraTransport, over_all};
 use crate::support::{Launch, Marker, Workspace};
 
-/// The result of `command`, run with `more`.
+/// Runs `command` with the further parameters `more` and returns the result.
 #[track_caller]
 fn run(mira: &mut MiraClient, command: &str, more: Value) -> Value {
     let mut params = json!({ "command": command });

@@ -1,4 +1,4 @@
-//! `vector/search`.
+//! Tests of the method `vector/search` of Mira's contract.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::client::{MiraClient, MiraServer, over_all};
 use crate::support::{Launch, Workspace};
 use crate::toolsets_search::GOLD;
 
-/// A small project whose files differ in topic.
+/// Returns a small project whose files differ in topic.
 fn project() -> Workspace {
     let middleware = "\
 //! Authentication middleware: who makes a request is known before a handler sees it.

@@ -1,4 +1,4 @@
-//! `files/write`.
+//! Tests of the method `files/write` of Mira's contract.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::client::{MiraServer, over_all};
 use crate::support::Workspace;
 
-/// The parameters that write `content` to `path`, and `more`.
+/// Returns the parameters that write `content` to `path`, and `more`.
 fn write_params(path: &str, content: &str, more: Value) -> Value {
     let mut params = json!({ "path": path, "content": content });
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -75,7 +75,7 @@ fn s3_41_42_48_50_a_file_is_written_whole_from_text_or_base64() {
     });
 }
 
-/// The working folder of programs that `mira` runs.
+/// Returns the working folder of programs that `mira` runs.
 fn working_folder(mira: &mut super::client::MiraClient) -> std::path::PathBuf {
     let here = mira.get("exec/run", json!({ "command": "pwd" }));
     here["stdout"].as_str().unwrap().trim_end().into()

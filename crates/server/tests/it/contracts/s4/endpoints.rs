@@ -11,7 +11,7 @@ use crate::support::{
     HttpRequest, HttpServer, Launch, Server, Workspace, initialize, path, wait_for, wait_long_for,
 };
 
-/// The exit code and the log of a server that does not start.
+/// Returns the exit code and the log of a server that does not start.
 #[track_caller]
 pub(crate) fn startup_failure(launch: Launch) -> (Option<i32>, String) {
     let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
@@ -137,7 +137,7 @@ fn s4_49_every_endpoint_is_served_without_a_version_too() {
     assert_eq!(events.last().unwrap()["status"], "succeeded");
 }
 
-/// The address that `server` logs.
+/// Returns the address that `server` prints in its log.
 #[track_caller]
 fn address(server: &Server) -> String {
     wait_for("the server logs its address", || {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{HttpRequest, HttpServer, Launch, Response, Workspace, at_once, wait_until};
 
 const KEY: &str = "devkey";
-/// Bytes that are sent of a body that never completes.
+/// Bytes that are sent of a request body that never completes.
 const PARTIAL_BODY_BYTES: usize = 100;
 
 fn start_with_key() -> HttpServer {
@@ -20,7 +20,7 @@ fn status_request() -> HttpRequest {
     HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
 }
 
-/// Sends ten wrong keys.
+/// Sends ten requests with wrong API keys.
 #[track_caller]
 fn send_wrong_keys(served: &HttpServer) {
     at_once(0..10, |nth| {
@@ -117,7 +117,7 @@ fn clients_of_a_trusted_proxy_are_counted_by_the_address_that_it_names() {
     assert!(log.contains("192.0.2.1 sent 10 invalid credentials"), "{log}");
 }
 
-/// Requests to the envelope's endpoints.
+/// Returns requests to the envelope's endpoints.
 fn envelope_requests() -> [HttpRequest; 3] {
     let call = HttpRequest::bytes(b"{\"arguments\":{}}")
         .to("/mcp/tool/mcp.tool:files.list")

@@ -12,7 +12,7 @@ use crate::support::{
 
 const KEY: &str = "devkey";
 
-/// A server that knows the key [`KEY`].
+/// Starts a server that knows the key [`KEY`].
 fn start_with_key(workspace: &Workspace) -> HttpServer {
     Launch::over(workspace).env("ZYRA_API_KEY", KEY).served()
 }
@@ -22,7 +22,7 @@ fn rpc(method: &str) -> HttpRequest {
     HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
 }
 
-/// A request to each of Zyra's HTTP endpoints, about the job `id`.
+/// Returns a request to each of Zyra's HTTP endpoints, about the job `id`.
 fn endpoints(id: &str) -> Vec<HttpRequest> {
     let jobs = ["", "/download", "/manifest"].map(|what| format!("/v1/jobs/{id}{what}"));
     let events = [format!("/v1/mcp/progress/{id}"), format!("/mcp/progress/{id}")];

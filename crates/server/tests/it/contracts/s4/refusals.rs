@@ -1,4 +1,4 @@
-//! Errors and their form.
+//! Tests of errors and their form.
 
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::setup::{ContractServer, TestedDialect};
 use crate::support::Workspace;
 
-/// The keys of an object, in order.
+/// Returns the keys of an object, in order.
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().map(|fields| fields.keys().map(String::as_str).collect()).unwrap_or_default()
 }

@@ -81,7 +81,7 @@ fn s3_78_x_04_errors_logs_and_records_of_every_contract_have_no_secrets() {
     assert_no_secrets("the log", &setup.server().log());
 }
 
-/// `toolgate stdio` in `dialect`.
+/// Starts `toolgate stdio` with the dialect `dialect`.
 fn stdio(dialect: &str) -> Stdio {
     with_secret(Launch::over(&Workspace::new())).arg("--dialect").arg(dialect).stdio()
 }

@@ -8,7 +8,7 @@ use crate::support::{
     Connection, HttpRequest, HttpServer, Launch, Server, Workspace, call, modern, wait_for,
 };
 
-/// A dialect with tools for files and programs.
+/// Dialect with tools for files and programs, which is tested with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TestedDialect {
     Mcp,
@@ -32,7 +32,8 @@ impl TestedDialect {
         }
     }
 
-    /// A call of `toolset.verb`: the path on the shared listener, on a dedicated one, and the body.
+    /// Returns a call of `toolset.verb`: the path on the shared listener, on a dedicated one, and
+    /// the body.
     fn request(self, tool: &str, arguments: &Value) -> (String, String, Value) {
         let rpc = |method: &str, params| json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let named =
@@ -53,7 +54,7 @@ impl TestedDialect {
         }
     }
 
-    /// The text of a file in the answer to a read.
+    /// Returns the text of a file in the answer to a read.
     #[track_caller]
     pub(super) fn text(self, answer: &Value) -> String {
         let at = match self {
@@ -67,7 +68,7 @@ impl TestedDialect {
     }
 }
 
-/// The running server.
+/// Running server that serves several contracts.
 pub(super) struct ContractServer {
     pub(super) served: HttpServer,
     alone: Vec<(TestedDialect, SocketAddr)>,
@@ -99,7 +100,7 @@ impl ContractServer {
         Self { served, alone }
     }
 
-    /// The server itself.
+    /// Returns the server itself.
     pub(super) fn server(&self) -> &Server {
         &self.served
     }
@@ -124,7 +125,7 @@ impl ContractServer {
         Some(post(*addr, &path, &body))
     }
 
-    /// The tool list in `dialect`.
+    /// Returns the tool list in `dialect`.
     #[track_caller]
     pub(super) fn tools(&self, dialect: TestedDialect) -> Value {
         let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });

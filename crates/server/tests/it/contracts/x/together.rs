@@ -1,4 +1,4 @@
-//! Every contract served at once, on one catalog.
+//! Tests of every contract served at once, on one catalog.
 
 use std::thread;
 
@@ -40,7 +40,7 @@ fn x_01_all_contracts_are_served_at_once_without_mixing_answers() {
     assert!(records.iter().all(|outcome| outcome == "ok"), "{records:?}");
 }
 
-/// A kind of request to a contract.
+/// Kind of request that a test sends to a contract.
 #[derive(Debug, Clone, Copy)]
 enum ContractAction {
     Listing,
@@ -158,7 +158,7 @@ fn is_refusal(dialect: TestedDialect, answer: &Value) {
     assert!(is_refusal, "{}: {answer}", dialect.name());
 }
 
-/// The output of a program in `answer`.
+/// Returns the output of a program in `answer`.
 #[track_caller]
 fn printed(dialect: TestedDialect, answer: &Value) -> &str {
     let at = match dialect {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// The number of dimensions of the endpoint's vectors.
 pub(super) const DIMENSIONS: usize = 8;
 
-/// The reaction to requests.
+/// Reaction of the test endpoint to requests for vectors.
 #[derive(Clone, Copy)]
 pub(super) enum EndpointBehavior {
     /// Texts about okapis and quaggas have one vector, all others another.
@@ -75,12 +75,12 @@ impl TestEndpoint {
         self.shared.behavior.store(behavior as u8, Ordering::Relaxed);
     }
 
-    /// The number of requests so far.
+    /// Returns the number of requests so far.
     pub(super) fn request_count(&self) -> usize {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// The number of passages that were embedded so far. Queries do not count.
+    /// Returns the number of passages that were embedded so far. Queries do not count.
     pub(super) fn passage_count(&self) -> usize {
         self.shared.passages.load(Ordering::Relaxed)
     }
