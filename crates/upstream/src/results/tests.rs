@@ -13,7 +13,7 @@ use toolgate_contract::{
 use super::reading::{
     LINE_BYTES, ReadStoredResult, ReadStoredResultInput, StoredResultPart, find_matches,
 };
-use super::{ResultSizeBudget, ResultStore, STORE_BYTES_MAX};
+use super::{ResultSizeBudget, ResultStore, SCHEME, STORE_BYTES_MAX};
 
 const BUDGET: ResultSizeBudget =
     ResultSizeBudget { text_bytes: 10_000, media_bytes: 1000, is_schema_promised: false };
