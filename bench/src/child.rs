@@ -20,7 +20,7 @@ pub(crate) struct PipedProcess {
 }
 
 /// Server process that listens for connections.
-pub(crate) struct Server {
+pub(crate) struct BenchServerProcess {
     pub(crate) child: PipedProcess,
     /// Address of the server, `127.0.0.1:PORT`.
     pub(crate) address: String,
@@ -112,7 +112,7 @@ impl Drop for PipedProcess {
 }
 
 /// Starts a server that prints `… at http://ADDRESS/…` to standard error once it listens.
-pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<Server> {
+pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<BenchServerProcess> {
     let mut command = command(program, args);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = PipedProcess::start(command)?;
@@ -125,13 +125,16 @@ pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<Serv
 }
 
 /// Waits up to 60 s until `child` listens at `address`.
-pub(crate) fn wait_until_listening(child: PipedProcess, address: String) -> anyhow::Result<Server> {
+pub(crate) fn wait_until_listening(
+    child: PipedProcess,
+    address: String,
+) -> anyhow::Result<BenchServerProcess> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while TcpStream::connect(&address).is_err() {
         ensure!(Instant::now() < deadline, "nothing is listening at {address}");
         std::thread::sleep(Duration::from_millis(20));
     }
-    Ok(Server { child, address })
+    Ok(BenchServerProcess { child, address })
 }
 
 /// Returns a command for `program` with its default settings, except for the folder of its state.

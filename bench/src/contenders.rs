@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::child::{PipedProcess, Server, start_server, wait_until_listening};
-use crate::http::Headers;
-use crate::question::Question;
-use crate::{RunOptions, lines, program, text};
+use crate::child::{BenchServerProcess, PipedProcess, start_server, wait_until_listening};
+use crate::http::BenchRequestHeaders;
+use crate::question::BenchRequestTemplate;
+use crate::{BenchRunOptions, lines, program, text};
 
 pub(crate) const OURS: &str = "toolgate";
 pub(crate) const FLOOR: &str = "floor";
@@ -23,19 +23,19 @@ const MCP: &str = "mcp (Python)";
 pub(crate) const FASTMCP: &str = "FastMCP";
 
 /// A server that answers over its standard streams, in a session.
-pub(crate) struct StdioContender {
+pub(crate) struct BenchmarkedStdioServer {
     pub(crate) name: &'static str,
     pub(crate) child: PipedProcess,
-    pub(crate) question: Question,
+    pub(crate) question: BenchRequestTemplate,
 }
 
-impl StdioContender {
+impl BenchmarkedStdioServer {
     /// Starts the MCP server `program` and opens a session with it.
     pub(crate) fn start(
         name: &'static str,
         program: &Path,
         args: &[&str],
-        question: Question,
+        question: BenchRequestTemplate,
     ) -> anyhow::Result<Self> {
         let start = || {
             let mut child = PipedProcess::stdio(program, args)?;
@@ -47,19 +47,24 @@ impl StdioContender {
 }
 
 /// A server that answers over HTTP.
-pub(crate) struct HttpContender {
+pub(crate) struct BenchmarkedHttpServer {
     pub(crate) name: &'static str,
-    pub(crate) headers: Headers,
-    pub(crate) question: Question,
-    pub(crate) server: Server,
+    pub(crate) headers: BenchRequestHeaders,
+    pub(crate) question: BenchRequestTemplate,
+    pub(crate) server: BenchServerProcess,
 }
 
 /// Starts the servers that echo `hello` over their standard streams.
-pub(crate) fn echoes(run: &RunOptions) -> anyhow::Result<Vec<StdioContender>> {
+pub(crate) fn echoes(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchmarkedStdioServer>> {
     let floor = program("floor")?;
     let all = vec![
-        StdioContender::start(FLOOR, &floor, &["canned"], echo("echo"))?,
-        StdioContender::start(OURS, &program("example-echo")?, &["stdio"], echo("example_echo"))?,
+        BenchmarkedStdioServer::start(FLOOR, &floor, &["canned"], echo("echo"))?,
+        BenchmarkedStdioServer::start(
+            OURS,
+            &program("example-echo")?,
+            &["stdio"],
+            echo("example_echo"),
+        )?,
     ];
     run.with_others(all, || {
         let [node, everything] = node("server-everything")?;
@@ -67,62 +72,77 @@ pub(crate) fn echoes(run: &RunOptions) -> anyhow::Result<Vec<StdioContender>> {
         let mcp = script("echo_mcp.py")?;
         let fastmcp = script("echo_fastmcp.py")?;
         Ok(vec![
-            StdioContender::start("tokio lines", &floor, &["lines"], echo("echo"))?,
-            StdioContender::start(RMCP, &rmcp()?, &["stdio"], echo("echo"))?,
-            StdioContender::start(
+            BenchmarkedStdioServer::start("tokio lines", &floor, &["lines"], echo("echo"))?,
+            BenchmarkedStdioServer::start(RMCP, &rmcp()?, &["stdio"], echo("echo"))?,
+            BenchmarkedStdioServer::start(
                 EVERYTHING,
                 &node,
                 &[&text(&everything), "stdio"],
                 everything_echo(),
             )?,
-            StdioContender::start(MCP, &python, &[&mcp, "stdio"], echo("echo"))?,
-            StdioContender::start(FASTMCP, &python, &[&fastmcp, "stdio"], echo("echo"))?,
+            BenchmarkedStdioServer::start(MCP, &python, &[&mcp, "stdio"], echo("echo"))?,
+            BenchmarkedStdioServer::start(FASTMCP, &python, &[&fastmcp, "stdio"], echo("echo"))?,
         ])
     })
 }
 
 /// Starts the servers that read the file `name` of `folder`.
 pub(crate) fn readers(
-    run: &RunOptions,
+    run: &BenchRunOptions,
     folder: &Path,
     name: &str,
     answer: &str,
-) -> anyhow::Result<Vec<StdioContender>> {
+) -> anyhow::Result<Vec<BenchmarkedStdioServer>> {
     let workspace = text(folder);
     let file = text(&folder.join(name));
-    let ours =
-        Question::call("files_read", &json!({ "path": name, "max_bytes": 10 << 20 }), answer);
-    let theirs = Question::call("read_text_file", &json!({ "path": file }), answer);
+    let ours = BenchRequestTemplate::call(
+        "files_read",
+        &json!({ "path": name, "max_bytes": 10 << 20 }),
+        answer,
+    );
+    let theirs = BenchRequestTemplate::call("read_text_file", &json!({ "path": file }), answer);
     let all = vec![
-        StdioContender::start(FLOOR, &program("floor")?, &["stdio", &file], ours.clone())?,
-        StdioContender::start(OURS, &program("toolgate")?, &["stdio", &workspace], ours)?,
+        BenchmarkedStdioServer::start(FLOOR, &program("floor")?, &["stdio", &file], ours.clone())?,
+        BenchmarkedStdioServer::start(OURS, &program("toolgate")?, &["stdio", &workspace], ours)?,
     ];
     run.with_others(all, || filesystems(&workspace, &theirs))
 }
 
 /// Starts all servers that can list `folder`.
 pub(crate) fn listers(
-    run: &RunOptions,
+    run: &BenchRunOptions,
     folder: &Path,
     answer: &str,
-) -> anyhow::Result<Vec<StdioContender>> {
+) -> anyhow::Result<Vec<BenchmarkedStdioServer>> {
     let workspace = text(folder);
-    let ours = Question::call("files_list", &json!({ "limit": 2000 }), answer);
-    let theirs = Question::call("list_directory_with_sizes", &json!({ "path": workspace }), answer);
+    let ours = BenchRequestTemplate::call("files_list", &json!({ "limit": 2000 }), answer);
+    let theirs = BenchRequestTemplate::call(
+        "list_directory_with_sizes",
+        &json!({ "path": workspace }),
+        answer,
+    );
     let all = vec![
-        StdioContender::start(FLOOR, &program("floor")?, &["list", &workspace], ours.clone())?,
-        StdioContender::start(OURS, &program("toolgate")?, &["stdio", &workspace], ours)?,
+        BenchmarkedStdioServer::start(
+            FLOOR,
+            &program("floor")?,
+            &["list", &workspace],
+            ours.clone(),
+        )?,
+        BenchmarkedStdioServer::start(OURS, &program("toolgate")?, &["stdio", &workspace], ours)?,
     ];
     run.with_others(all, || filesystems(&workspace, &theirs))
 }
 
 /// Starts the file servers of others in the workspace `workspace`, with `question` to ask them.
-fn filesystems(workspace: &str, question: &Question) -> anyhow::Result<Vec<StdioContender>> {
+fn filesystems(
+    workspace: &str,
+    question: &BenchRequestTemplate,
+) -> anyhow::Result<Vec<BenchmarkedStdioServer>> {
     let [node, filesystem] = node("server-filesystem")?;
     let rust = tools("rust-mcp-filesystem/bin/rust-mcp-filesystem")?;
     Ok(vec![
-        StdioContender::start(RUST_FILESYSTEM, &rust, &[workspace], question.clone())?,
-        StdioContender::start(
+        BenchmarkedStdioServer::start(RUST_FILESYSTEM, &rust, &[workspace], question.clone())?,
+        BenchmarkedStdioServer::start(
             FILESYSTEM,
             &node,
             &[&text(&filesystem), workspace],
@@ -132,79 +152,87 @@ fn filesystems(workspace: &str, question: &Question) -> anyhow::Result<Vec<Stdio
 }
 
 /// Starts the servers that echo `hello` over HTTP without a session.
-pub(crate) fn stateless_echoes(run: &RunOptions) -> anyhow::Result<Vec<HttpContender>> {
-    let all =
-        vec![HttpContender::floor()?, HttpContender::stateless(OURS, ours_http()?, "example_echo")];
+pub(crate) fn stateless_echoes(
+    run: &BenchRunOptions,
+) -> anyhow::Result<Vec<BenchmarkedHttpServer>> {
+    let all = vec![
+        BenchmarkedHttpServer::floor()?,
+        BenchmarkedHttpServer::stateless(OURS, ours_http()?, "example_echo"),
+    ];
     run.with_others(all, || {
         Ok(vec![
-            HttpContender::plain(RMCP, start_server(&rmcp()?, &["http"])?, "echo"),
-            HttpContender::stateless(
+            BenchmarkedHttpServer::plain(RMCP, start_server(&rmcp()?, &["http"])?, "echo"),
+            BenchmarkedHttpServer::stateless(
                 "rmcp, 2026-07-28",
                 start_server(&rmcp()?, &["http"])?,
                 "echo",
             ),
-            HttpContender::plain(MCP, python_server("echo_mcp.py")?, "echo"),
-            HttpContender::plain(FASTMCP, python_server("echo_fastmcp.py")?, "echo"),
+            BenchmarkedHttpServer::plain(MCP, python_server("echo_mcp.py")?, "echo"),
+            BenchmarkedHttpServer::plain(FASTMCP, python_server("echo_fastmcp.py")?, "echo"),
         ])
     })
 }
 
 /// Starts the servers that echo `hello` over HTTP in a session.
-pub(crate) fn session_echoes(run: &RunOptions) -> anyhow::Result<Vec<HttpContender>> {
-    let ours = HttpContender::in_session(OURS, ours_http()?, echo("example_echo"))?;
-    run.with_others(vec![HttpContender::floor()?, ours], || {
+pub(crate) fn session_echoes(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchmarkedHttpServer>> {
+    let ours = BenchmarkedHttpServer::in_session(OURS, ours_http()?, echo("example_echo"))?;
+    run.with_others(vec![BenchmarkedHttpServer::floor()?, ours], || {
         Ok(vec![
-            HttpContender::in_session(
+            BenchmarkedHttpServer::in_session(
                 "rmcp",
                 start_server(&rmcp()?, &["sessions"])?,
                 echo("echo"),
             )?,
-            HttpContender::in_session(EVERYTHING, everything_http()?, everything_echo())?,
+            BenchmarkedHttpServer::in_session(EVERYTHING, everything_http()?, everything_echo())?,
         ])
     })
 }
 
-impl HttpContender {
+impl BenchmarkedHttpServer {
     /// Starts an axum server with a fixed answer, as the lower bound of the latency over HTTP.
     pub(crate) fn floor() -> anyhow::Result<Self> {
         Ok(Self::plain(FLOOR, start_server(&program("floor")?, &["http"])?, "echo"))
     }
 
     /// Returns a server that is called without a session, in a revision that has sessions.
-    fn plain(name: &'static str, server: Server, tool: &str) -> Self {
-        let headers = Headers::new(&server.address);
+    fn plain(name: &'static str, server: BenchServerProcess, tool: &str) -> Self {
+        let headers = BenchRequestHeaders::new(&server.address);
         Self { name, headers, question: echo(tool), server }
     }
 
     /// Returns a server that is called in the revision that has no sessions.
-    pub(crate) fn stateless(name: &'static str, server: Server, tool: &str) -> Self {
-        let headers = Headers::stateless(&server.address, tool);
-        let question = Question::stateless(tool, &json!({ "text": "hello" }), "hello");
+    pub(crate) fn stateless(name: &'static str, server: BenchServerProcess, tool: &str) -> Self {
+        let headers = BenchRequestHeaders::stateless(&server.address, tool);
+        let question = BenchRequestTemplate::stateless(tool, &json!({ "text": "hello" }), "hello");
         Self { name, headers, question, server }
     }
 
     /// Opens a session with a server.
-    fn in_session(name: &'static str, server: Server, question: Question) -> anyhow::Result<Self> {
-        let headers = Headers::session(&server.address).context(name)?;
+    fn in_session(
+        name: &'static str,
+        server: BenchServerProcess,
+        question: BenchRequestTemplate,
+    ) -> anyhow::Result<Self> {
+        let headers = BenchRequestHeaders::session(&server.address).context(name)?;
         Ok(Self { name, headers, question, server })
     }
 }
 
 /// Starts toolgate with a tool that returns its input.
-pub(crate) fn ours_http() -> anyhow::Result<Server> {
+pub(crate) fn ours_http() -> anyhow::Result<BenchServerProcess> {
     start_server(&program("example-echo")?, &["http", "127.0.0.1:0"])
 }
 
 /// Returns the question that calls the tool `tool` to echo `hello`.
-pub(crate) fn echo(tool: &str) -> Question {
-    Question::call(tool, &json!({ "text": "hello" }), "hello")
+pub(crate) fn echo(tool: &str) -> BenchRequestTemplate {
+    BenchRequestTemplate::call(tool, &json!({ "text": "hello" }), "hello")
 }
 
-fn everything_echo() -> Question {
-    Question::call("echo", &json!({ "message": "hello" }), "hello")
+fn everything_echo() -> BenchRequestTemplate {
+    BenchRequestTemplate::call("echo", &json!({ "message": "hello" }), "hello")
 }
 
-fn everything_http() -> anyhow::Result<Server> {
+fn everything_http() -> anyhow::Result<BenchServerProcess> {
     let [node, everything] = node("server-everything")?;
     // It cannot choose a free port itself.
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -214,7 +242,7 @@ fn everything_http() -> anyhow::Result<Server> {
     wait_until_listening(child, format!("127.0.0.1:{port}"))
 }
 
-fn python_server(name: &str) -> anyhow::Result<Server> {
+fn python_server(name: &str) -> anyhow::Result<BenchServerProcess> {
     start_server(&python()?, &[&script(name)?, "http"])
 }
 

@@ -10,11 +10,11 @@ use anyhow::ensure;
 use serde_json::json;
 
 use crate::contenders::{
-    FILESYSTEM, FLOOR, OURS, RUST_FILESYSTEM, StdioContender, listers, readers,
+    BenchmarkedStdioServer, FILESYSTEM, FLOOR, OURS, RUST_FILESYSTEM, listers, readers,
 };
-use crate::question::Question;
-use crate::row::{ResultRow, Target};
-use crate::{RunOptions, lines, program, text};
+use crate::question::BenchRequestTemplate;
+use crate::row::{BenchResultRow, PerformanceGoal};
+use crate::{BenchRunOptions, lines, program, text};
 
 /// Settings without rate limits. A benchmark calls far more often than users do.
 pub(crate) const UNLIMITED: &str = "[limits]\nrate = []\n";
@@ -23,10 +23,10 @@ pub(crate) const UNLIMITED: &str = "[limits]\nrate = []\n";
 const PROGRAMS: u64 = 100;
 
 /// Measures how fast files are read and listed.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let folder = folder()?;
     let path = folder.path();
-    let rate = |what, all: &mut Vec<StdioContender>, depth, floor| {
+    let rate = |what, all: &mut Vec<BenchmarkedStdioServer>, depth, floor| {
         let row = run.measure_rates(
             what,
             all,
@@ -34,7 +34,7 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
             |server| Some(&server.child),
             |server| lines::rate(&mut server.child, depth, run.time, &server.question),
         )?;
-        anyhow::Ok(row.with_target(Target::RatioAtLeast(floor)))
+        anyhow::Ok(row.with_target(PerformanceGoal::RatioAtLeast(floor)))
     };
     let mut small = readers(run, path, "one.txt", "toolgate toolgate ")?;
     let mut rows = vec![
@@ -45,11 +45,9 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     let mut large = readers(run, path, "large.txt", "toolgate toolgate ")?;
     let large_rate = rate("files_read 10 MiB, stdio", &mut large, 1, 0.8)?;
     let peers = [RUST_FILESYSTEM, FILESYSTEM];
-    rows.push(
-        peers
-            .into_iter()
-            .fold(large_rate, |row, peer| row.with_target(Target::PeerRatioAtLeast(peer, 1.0))),
-    );
+    rows.push(peers.into_iter().fold(large_rate, |row, peer| {
+        row.with_target(PerformanceGoal::PeerRatioAtLeast(peer, 1.0))
+    }));
     drop(large);
     let mut many = listers(run, &path.join("many"), "f0999.txt")?;
     rows.push(rate("files_list of 1,000 entries, stdio", &mut many, 1, 0.8)?);
@@ -75,10 +73,15 @@ pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
 }
 
 /// Measures runs of `true` in the sandbox, compared with starting `true` and waiting for it.
-fn programs(run: &RunOptions, folder: &Path) -> anyhow::Result<ResultRow> {
-    let question = Question::call("exec_run", &json!({ "command": "true" }), "exit code 0");
-    let ours =
-        StdioContender::start(OURS, &program("toolgate")?, &["stdio", &text(folder)], question)?;
+fn programs(run: &BenchRunOptions, folder: &Path) -> anyhow::Result<BenchResultRow> {
+    let question =
+        BenchRequestTemplate::call("exec_run", &json!({ "command": "true" }), "exit code 0");
+    let ours = BenchmarkedStdioServer::start(
+        OURS,
+        &program("toolgate")?,
+        &["stdio", &text(folder)],
+        question,
+    )?;
     let mut both = [(OURS, Some(ours)), (FLOOR, None)];
     let what = "exec_run of `true`, stdio, one by one (floor: spawn and wait)";
     let row = run.measure_row(
@@ -101,5 +104,5 @@ fn programs(run: &RunOptions, folder: &Path) -> anyhow::Result<ResultRow> {
             Ok(PROGRAMS as f64 / started.elapsed().as_secs_f64())
         },
     )?;
-    Ok(row.with_target(Target::RatioAtLeast(0.45)))
+    Ok(row.with_target(PerformanceGoal::RatioAtLeast(0.45)))
 }

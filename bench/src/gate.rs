@@ -7,9 +7,9 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::child::PipedProcess;
-use crate::question::Question;
-use crate::row::{ResultRow, Target};
-use crate::{RunOptions, lines, median, program, text};
+use crate::question::BenchRequestTemplate;
+use crate::row::{BenchResultRow, PerformanceGoal};
+use crate::{BenchRunOptions, lines, median, program, text};
 
 /// Settings with rates and rules that all allow the measured call.
 const FULL_GATE: &str = r#"
@@ -41,7 +41,7 @@ effects = ["reads"]
 const BARE_GATE: &str = "[limits]\nrate = []\n[audit]\nto = \"off\"\n";
 
 /// Measures the cost of the gate per call.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let programs = run.choose(40, 200);
     Ok(vec![
         measure_gate(
@@ -71,9 +71,14 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
 
 /// Measures the processor time of a call with a full and a bare gate, in microseconds. It counts
 /// all threads of the server, and not the time in which two processes wake each other.
-fn measure_gate(run: &RunOptions, what: &'static str, depth: usize) -> anyhow::Result<ResultRow> {
+fn measure_gate(
+    run: &BenchRunOptions,
+    what: &'static str,
+    depth: usize,
+) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: {what}");
-    let question = Question::call("files_read", &json!({ "path": "one.txt" }), "toolgate ");
+    let question =
+        BenchRequestTemplate::call("files_read", &json!({ "path": "one.txt" }), "toolgate ");
     let parent = std::env::temp_dir();
     let folders = [create_workspace(&parent, FULL_GATE)?, create_workspace(&parent, BARE_GATE)?];
     let mut servers = [start_server(folders[0].path())?, start_server(folders[1].path())?];
@@ -88,9 +93,9 @@ fn measure_gate(run: &RunOptions, what: &'static str, depth: usize) -> anyhow::R
         }
     }
     let [ours, floor] = micros.map(median);
-    Ok(ResultRow::new(what, " µs", ours)
+    Ok(BenchResultRow::new(what, " µs", ours)
         .with_floor(floor)
-        .with_target(Target::DifferenceAtMost(8.0)))
+        .with_target(PerformanceGoal::DifferenceAtMost(8.0)))
 }
 
 /// Measures a call that runs `true` inside and outside the sandbox, in milliseconds. The sandbox
@@ -100,9 +105,10 @@ fn measure_sandbox(
     parent: &Path,
     rounds: usize,
     added_max: f64,
-) -> anyhow::Result<ResultRow> {
+) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: {what}");
-    let question = Question::call("exec_run", &json!({ "command": "true" }), "exit code 0");
+    let question =
+        BenchRequestTemplate::call("exec_run", &json!({ "command": "true" }), "exit code 0");
     let settings = ["workspace", "off"]
         .map(|profile| format!("{BARE_GATE}[sandbox]\nprofile = \"{profile}\"\n"));
     let folders =
@@ -120,9 +126,9 @@ fn measure_sandbox(
         }
     }
     let [ours, floor] = times.map(median);
-    Ok(ResultRow::new(what, " ms", ours)
+    Ok(BenchResultRow::new(what, " ms", ours)
         .with_floor(floor)
-        .with_target(Target::DifferenceAtMost(added_max)))
+        .with_target(PerformanceGoal::DifferenceAtMost(added_max)))
 }
 
 /// Creates a workspace below `parent` with a file to read and `settings`.

@@ -6,20 +6,21 @@ mod contenders;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolgate_host::{SchemaFile, SchemaFiles, SchemaRegistry, SharedSchema};
+use toolgate_host::{MessageSchema, SchemaFile, SchemaFiles, SchemaRegistry};
 
-use crate::http::{Headers, LoadResult, RequestSchedule, load};
-use crate::row::{ResultRow, Target};
-use crate::{RunOptions, lines, median};
+use crate::http::{BenchRequestHeaders, LoadTestResult, RequestSchedule, load};
+use crate::row::{BenchResultRow, PerformanceGoal};
+use crate::{BenchRunOptions, lines, median};
 use contenders::{
-    Gateway, PIPED_PEERS, direct_http, direct_pipes, gateways_to_http, gateways_to_pipes, ours,
+    BenchmarkedGateway, PIPED_PEERS, direct_http, direct_pipes, gateways_to_http,
+    gateways_to_pipes, ours,
 };
 
 const CONNECTIONS: u8 = 16;
 const SESSIONS: usize = 1_000;
 
 /// Measures calls that a gateway passes on to another server.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let mut rows = pipes(run)?;
     rows.extend(http(run)?);
     rows.push(idle_sessions(run)?);
@@ -28,7 +29,7 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
 }
 
 /// Measures gateways with a client over HTTP and an upstream over pipes.
-fn pipes(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+fn pipes(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let mut direct = direct_pipes()?;
     let mut all = gateways_to_pipes(run)?;
     let what = "time that a gateway adds to a call, HTTP client, stdio upstream, p50";
@@ -42,12 +43,15 @@ fn pipes(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     )?;
     let rate = PIPED_PEERS
         .iter()
-        .fold(rate, |rate, peer| rate.with_target(Target::PeerRatioAtLeast(peer, 8.0)));
-    Ok(vec![added.with_target(Target::AtMost(100.0)), rate.with_target(Target::CpuAtMost(22.0))])
+        .fold(rate, |rate, peer| rate.with_target(PerformanceGoal::PeerRatioAtLeast(peer, 8.0)));
+    Ok(vec![
+        added.with_target(PerformanceGoal::AtMost(100.0)),
+        rate.with_target(PerformanceGoal::CpuAtMost(22.0)),
+    ])
 }
 
 /// Measures gateways with a client over HTTP and an upstream over HTTP.
-fn http(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+fn http(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let direct = direct_http()?;
     let mut all = gateways_to_http(run)?;
     let what = "time that a gateway adds to a call, HTTP client, HTTP upstream, p50";
@@ -58,17 +62,20 @@ fn http(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
         "calls through a gateway, HTTP client, HTTP upstream, 16 connections",
         &mut all,
     )?;
-    Ok(vec![added.with_target(Target::AtMost(150.0)), rate.with_target(Target::CpuAtMost(100.0))])
+    Ok(vec![
+        added.with_target(PerformanceGoal::AtMost(150.0)),
+        rate.with_target(PerformanceGoal::CpuAtMost(100.0)),
+    ])
 }
 
 /// Measures the time that each gateway adds to a direct call, which is measured just before it.
 fn measure_added(
-    run: &RunOptions,
+    run: &BenchRunOptions,
     what: &'static str,
-    all: &mut [Gateway],
+    all: &mut [BenchmarkedGateway],
     mut measure_direct: impl FnMut() -> anyhow::Result<f64>,
-) -> anyhow::Result<ResultRow> {
-    let measure_one = |gateway: &mut Gateway| {
+) -> anyhow::Result<BenchResultRow> {
+    let measure_one = |gateway: &mut BenchmarkedGateway| {
         let direct = measure_direct()?;
         Ok(load_gateway(gateway, 1, run)?.percentile(50.0) - direct)
     };
@@ -77,10 +84,10 @@ fn measure_added(
 
 /// Measures the calls per second through each gateway.
 fn measure_rate(
-    run: &RunOptions,
+    run: &BenchRunOptions,
     what: &'static str,
-    all: &mut [Gateway],
-) -> anyhow::Result<ResultRow> {
+    all: &mut [BenchmarkedGateway],
+) -> anyhow::Result<BenchResultRow> {
     run.measure_rates(
         what,
         all,
@@ -92,32 +99,32 @@ fn measure_rate(
 
 /// Sends calls to a gateway over `connections` connections at once.
 fn load_gateway(
-    gateway: &Gateway,
+    gateway: &BenchmarkedGateway,
     connections: u8,
-    run: &RunOptions,
-) -> anyhow::Result<LoadResult> {
+    run: &BenchRunOptions,
+) -> anyhow::Result<LoadTestResult> {
     load(&gateway.headers, &gateway.question, connections, RequestSchedule::Busy, run.time)
 }
 
 /// Measures the memory of a gateway with many idle sessions.
-fn idle_sessions(run: &RunOptions) -> anyhow::Result<ResultRow> {
+fn idle_sessions(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: idle sessions with a gateway");
     let ours = ours()?;
     load_gateway(&ours, CONNECTIONS, run)?;
     for _ in 0..SESSIONS {
-        Headers::session(&ours.server.address)?;
+        BenchRequestHeaders::session(&ours.server.address)?;
     }
     let what = "memory of a gateway with 1,000 idle sessions";
-    Ok(ResultRow::new(what, " MiB", ours.server.child.settled_mib()?)
-        .with_target(Target::AtMost(40.0)))
+    Ok(BenchResultRow::new(what, " MiB", ours.server.child.settled_mib()?)
+        .with_target(PerformanceGoal::AtMost(40.0)))
 }
 
 /// Measures the validation of 1 KiB against a schema, in microseconds.
-fn schema_check(run: &RunOptions) -> anyhow::Result<ResultRow> {
+fn schema_check(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: a schema validation");
     let (schema, value) = schema_and_value();
     let file = SchemaFile { path: "checked.json".to_owned(), schema };
-    let files = SchemaFiles { shared: vec![(SharedSchema::Envelope, file)], tools: Vec::new() };
+    let files = SchemaFiles { shared: vec![(MessageSchema::Envelope, file)], tools: Vec::new() };
     let registry = SchemaRegistry::new(files).map_err(|err| anyhow::anyhow!(err.why))?;
     let checker = registry.load_envelope();
     anyhow::ensure!(checker.problems(&value).is_empty(), "a valid value is refused");
@@ -134,8 +141,8 @@ fn schema_check(run: &RunOptions) -> anyhow::Result<ResultRow> {
         }
         micros.push(started.elapsed().as_secs_f64() * 1e6 / f64::from(count));
     }
-    Ok(ResultRow::new("validation of 1 KiB against a schema", " µs", median(micros))
-        .with_target(Target::AtMost(20.0)))
+    Ok(BenchResultRow::new("validation of 1 KiB against a schema", " µs", median(micros))
+        .with_target(PerformanceGoal::AtMost(20.0)))
 }
 
 /// Returns a schema like those of tools, and a value of 1 KiB that it allows.

@@ -8,18 +8,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::question::{Question, excerpt};
-use crate::timer::Timer;
+use crate::question::{BenchRequestTemplate, excerpt};
+use crate::timer::RepeatingTimer;
 
 /// HTTP headers of each request to one server.
 #[derive(Clone)]
-pub(crate) struct Headers {
+pub(crate) struct BenchRequestHeaders {
     address: String,
     /// HTTP header lines, each with its line break.
     lines: String,
 }
 
-impl Headers {
+impl BenchRequestHeaders {
     /// Returns only the headers that every request needs.
     pub(crate) fn new(address: &str) -> Self {
         Self { address: address.to_owned(), lines: String::new() }
@@ -39,7 +39,7 @@ impl Headers {
         let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
         let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         runtime()?.block_on(async {
-            let mut connection = Connection::open(address).await?;
+            let mut connection = BenchHttpConnection::open(address).await?;
             connection.send(&plain.post(hello)).await?;
             let (head, _) = connection.read_response().await?;
             let head = String::from_utf8(head)?;
@@ -51,7 +51,7 @@ impl Headers {
             let version = "MCP-Protocol-Version: 2025-11-25\r\n";
             let lines = session.unwrap_or_default() + version;
             let headers = Self { address: address.to_owned(), lines };
-            let mut connection = Connection::open(address).await?;
+            let mut connection = BenchHttpConnection::open(address).await?;
             connection.send(&headers.post(initialized)).await?;
             connection.read_response().await?;
             Ok(headers)
@@ -78,12 +78,12 @@ impl Headers {
 }
 
 /// HTTP connection of one benchmark client.
-pub(crate) struct Connection {
+pub(crate) struct BenchHttpConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-impl Connection {
+impl BenchHttpConnection {
     pub(crate) async fn open(address: &str) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -95,7 +95,11 @@ impl Connection {
     }
 
     /// Sends a request and checks that the response answers `question`.
-    async fn request(&mut self, request: &[u8], question: &Question) -> anyhow::Result<()> {
+    async fn request(
+        &mut self,
+        request: &[u8],
+        question: &BenchRequestTemplate,
+    ) -> anyhow::Result<()> {
         self.send(request).await?;
         let (head, body) = self.read_response().await?;
         ensure!(head.starts_with(b"HTTP/1.1 200"), "a wrong answer: {}", excerpt(&head));
@@ -106,14 +110,14 @@ impl Connection {
     pub(crate) async fn read_response(&mut self) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
         let head = self.read_head().await?;
         match length_of(&self.buffer[..head])? {
-            BodyLength::Known(length) => {
+            HttpBodyLength::Known(length) => {
                 while self.buffer.len() < head + length {
                     self.read_more().await?;
                 }
             }
             // The line break of the head precedes the first chunk as that of a chunk precedes the
             // next.
-            BodyLength::Chunked => {
+            HttpBodyLength::Chunked => {
                 while !self.buffer[head - 2..].ends_with(b"\r\n0\r\n\r\n") {
                     self.read_more().await?;
                 }
@@ -143,25 +147,25 @@ impl Connection {
 }
 
 /// Way in which the end of an HTTP body is found.
-enum BodyLength {
+enum HttpBodyLength {
     Known(usize),
     Chunked,
 }
 
 /// Returns the end of the body by the headers in `head`.
-fn length_of(head: &[u8]) -> anyhow::Result<BodyLength> {
+fn length_of(head: &[u8]) -> anyhow::Result<HttpBodyLength> {
     let head = std::str::from_utf8(head)?;
     for line in head.split("\r\n").skip(1) {
         let Some((name, value)) = line.split_once(": ") else { continue };
         if name.eq_ignore_ascii_case("content-length") {
-            return Ok(BodyLength::Known(value.parse()?));
+            return Ok(HttpBodyLength::Known(value.parse()?));
         }
         if name.eq_ignore_ascii_case("transfer-encoding") {
-            return Ok(BodyLength::Chunked);
+            return Ok(HttpBodyLength::Chunked);
         }
     }
     // Without these headers, there is no body.
-    Ok(BodyLength::Known(0))
+    Ok(HttpBodyLength::Known(0))
 }
 
 /// The times at which requests are sent.
@@ -174,14 +178,14 @@ pub(crate) enum RequestSchedule {
 }
 
 /// Rate and latencies that a load test measured.
-pub(crate) struct LoadResult {
+pub(crate) struct LoadTestResult {
     /// Answers that the server gave per second.
     pub(crate) rate: f64,
     /// Latencies of the answers since their requests were due, in microseconds, sorted.
     pub(crate) micros: Vec<f64>,
 }
 
-impl LoadResult {
+impl LoadTestResult {
     /// Returns a percentile of the latencies, in microseconds.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         let index = (self.micros.len() as f64 * percent / 100.0) as usize;
@@ -192,18 +196,18 @@ impl LoadResult {
 /// Sends `question` for the duration `time` over `connections` connections. Each has one request in
 /// flight, with an id of its own.
 pub(crate) fn load(
-    headers: &Headers,
-    question: &Question,
+    headers: &BenchRequestHeaders,
+    question: &BenchRequestTemplate,
     connections: u8,
     pace: RequestSchedule,
     time: Duration,
-) -> anyhow::Result<LoadResult> {
+) -> anyhow::Result<LoadTestResult> {
     runtime()?.block_on(async {
         let started = Instant::now();
         let mut timers = start_timers(pace, connections, started)?.into_iter();
         let mut tasks = Vec::new();
         for number in 0..connections {
-            let mut connection = Connection::open(&headers.address).await?;
+            let mut connection = BenchHttpConnection::open(&headers.address).await?;
             let request = headers.post(&question.body(&format!("\"{number}\"")));
             let question = question.clone();
             let mut schedule = timers.next();
@@ -235,7 +239,7 @@ pub(crate) fn load(
         let rate = micros.len() as f64 / started.elapsed().as_secs_f64();
         micros.sort_by(f64::total_cmp);
         ensure!(!micros.is_empty(), "nothing was answered");
-        Ok(LoadResult { rate, micros })
+        Ok(LoadTestResult { rate, micros })
     })
 }
 
@@ -245,11 +249,11 @@ fn start_timers(
     pace: RequestSchedule,
     connections: u8,
     started: Instant,
-) -> anyhow::Result<Vec<(Instant, Duration, Timer)>> {
+) -> anyhow::Result<Vec<(Instant, Duration, RepeatingTimer)>> {
     let RequestSchedule::Rate(rate) = pace else { return Ok(Vec::new()) };
     let interval = Duration::from_secs_f64(f64::from(connections) / rate);
     let first = |number| started + interval.mul_f64(f64::from(number) / f64::from(connections));
-    let timer = |first| Ok((first, interval, Timer::start(first, interval)?));
+    let timer = |first| Ok((first, interval, RepeatingTimer::start(first, interval)?));
     (0..connections).map(first).map(timer).collect()
 }
 

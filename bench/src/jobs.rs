@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use toolgate_contract::{CallEnding, Caller, JobId, JobState, ResultText, ToolId, ToolOutput};
+use toolgate_contract::{Caller, JobId, JobState, ResultText, ToolId, ToolOutput, ToolRunStatus};
 use toolgate_host::{ClientAnswerState, JobEnd, JobStore, NewJob, SqliteStore};
 
-use crate::child::{PipedProcess, Server, start_server};
-use crate::http::{Connection, runtime};
-use crate::question::Question;
-use crate::row::{ResultRow, Target};
-use crate::sockets::Socket;
-use crate::{RunOptions, lines, median, program, text};
+use crate::child::{BenchServerProcess, PipedProcess, start_server};
+use crate::http::{BenchHttpConnection, runtime};
+use crate::question::BenchRequestTemplate;
+use crate::row::{BenchResultRow, PerformanceGoal};
+use crate::sockets::BenchWebSocket;
+use crate::{BenchRunOptions, lines, median, program, text};
 
 /// Number of jobs in the full store.
 const STORED_JOBS: u128 = 100_000;
@@ -59,7 +59,7 @@ bytes = "string!"
 "#;
 
 /// Measures how fast jobs start, run and are watched.
-pub(crate) fn measure(options: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+pub(crate) fn measure(options: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("toolgate.toml"), COMMANDS)?;
     let runtime = runtime()?;
@@ -84,15 +84,15 @@ pub(crate) fn measure(options: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
 }
 
 /// Starts toolgate over HTTP in the workspace `folder`.
-fn serve(folder: &Path) -> anyhow::Result<Server> {
+fn serve(folder: &Path) -> anyhow::Result<BenchServerProcess> {
     start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])
 }
 
 /// Measures the time from sending a job to its acknowledgement, and the store's own durable write.
-async fn measure_acceptance(folder: &Path, rounds: usize) -> anyhow::Result<ResultRow> {
+async fn measure_acceptance(folder: &Path, rounds: usize) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: a job accepted");
     let server = serve(folder)?;
-    let mut client = Client::connect(&server.address).await?;
+    let mut client = BenchJobClient::connect(&server.address).await?;
     let store = tempfile::tempdir()?;
     let store = SqliteStore::open(store.path(), 0)?;
     let mut ours = Vec::new();
@@ -107,13 +107,13 @@ async fn measure_acceptance(folder: &Path, rounds: usize) -> anyhow::Result<Resu
         ours.push(millis_since(started));
         client.wait_for_end(&id).await?;
     }
-    Ok(ResultRow::new(
+    Ok(BenchResultRow::new(
         "job accepted and acknowledged, HTTP (floor: the store's durable write)",
         " ms",
         median(ours),
     )
     .with_floor(median(floors))
-    .with_target(Target::DifferenceAtMost(1.0)))
+    .with_target(PerformanceGoal::DifferenceAtMost(1.0)))
 }
 
 /// Measures jobs per second, from sending the first to the end of the last. The floor is programs
@@ -123,7 +123,7 @@ async fn measure_throughput(
     tool: &'static str,
     folder: &Path,
     rounds: usize,
-) -> anyhow::Result<ResultRow> {
+) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: {what}");
     let count = 300;
     let server = serve(folder)?;
@@ -138,7 +138,7 @@ async fn measure_throughput(
         let started = Instant::now();
         let mut senders = Vec::new();
         for _ in 0..8 {
-            let mut client = Client::connect(&server.address).await?;
+            let mut client = BenchJobClient::connect(&server.address).await?;
             senders.push(tokio::spawn(async move {
                 let mut ids = Vec::new();
                 for _ in 0..count / 8 {
@@ -156,16 +156,16 @@ async fn measure_throughput(
         }
         ours.push(ended as f64 / started.elapsed().as_secs_f64());
     }
-    Ok(ResultRow::new(what, "/s", median(ours))
+    Ok(BenchResultRow::new(what, "/s", median(ours))
         .with_floor(median(floors))
-        .with_target(Target::RatioAtLeast(0.5)))
+        .with_target(PerformanceGoal::RatioAtLeast(0.5)))
 }
 
 /// Measures the time from the end of a job until the last of its watchers received it.
-async fn measure_watchers(folder: &Path) -> anyhow::Result<ResultRow> {
+async fn measure_watchers(folder: &Path) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: watchers of one job");
     let server = serve(folder)?;
-    let mut client = Client::connect(&server.address).await?;
+    let mut client = BenchJobClient::connect(&server.address).await?;
     let id = client.start("bench-talk", &json!({})).await?;
     let mut watchers = Vec::new();
     for _ in 0..WATCHERS {
@@ -176,7 +176,7 @@ async fn measure_watchers(folder: &Path) -> anyhow::Result<ResultRow> {
     for watcher in watchers {
         watcher.await??;
     }
-    Ok(ResultRow::new(
+    Ok(BenchResultRow::new(
         "1,000 WebSockets that watch one job: time until the last one gets its end",
         " ms",
         millis_since(started),
@@ -184,18 +184,18 @@ async fn measure_watchers(folder: &Path) -> anyhow::Result<ResultRow> {
 }
 
 /// Measures the peak memory of the server while a job prints 2 GiB.
-async fn measure_flood(folder: &Path) -> anyhow::Result<ResultRow> {
+async fn measure_flood(folder: &Path) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: a job that prints 2 GiB");
     let server = serve(folder)?;
-    let mut client = Client::connect(&server.address).await?;
+    let mut client = BenchJobClient::connect(&server.address).await?;
     let id = client.start("bench-flood", &json!({ "bytes": FLOOD_BYTES })).await?;
     client.wait_for_end(&id).await?;
-    Ok(ResultRow::new(
+    Ok(BenchResultRow::new(
         "peak RSS, serve, while a job prints 2 GiB",
         " MiB",
         server.child.peak_mib()?,
     )
-    .with_target(Target::AtMost(64.0)))
+    .with_target(PerformanceGoal::AtMost(64.0)))
 }
 
 /// Measures the time from starting a process to its first answer about jobs, with a full store and
@@ -204,7 +204,7 @@ fn measure_start(
     folder: &Path,
     runtime: &tokio::runtime::Runtime,
     rounds: usize,
-) -> anyhow::Result<ResultRow> {
+) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: startup with 100,000 jobs kept");
     let stores = tempfile::tempdir()?;
     let full = stores.path().join("full");
@@ -222,20 +222,20 @@ fn measure_start(
             &[&command[0], &command[1], "stdio", &folder],
         )
     };
-    let question = Question::stateless("jobs_list", &json!({}), "bench_true");
+    let question = BenchRequestTemplate::stateless("jobs_list", &json!({}), "bench_true");
     let mut ours = Vec::new();
     let mut floors = Vec::new();
     for _ in 0..rounds {
         floors.push(lines::first_answer(|| start(&empty), &question)?);
         ours.push(lines::first_answer(|| start(&full), &question)?);
     }
-    Ok(ResultRow::new(
+    Ok(BenchResultRow::new(
         "cold start to first answer about jobs, 100,000 stored (floor: one stored)",
         " ms",
         median(ours),
     )
     .with_floor(median(floors))
-    .with_target(Target::DifferenceAtMost(100.0)))
+    .with_target(PerformanceGoal::DifferenceAtMost(100.0)))
 }
 
 /// Runs one job with its store in `store`, so that the server creates its folder. Returns that
@@ -256,7 +256,7 @@ fn create_job_folder(
     ];
     let server = start_server(Path::new("/usr/bin/env"), &args)?;
     runtime.block_on(async {
-        let mut client = Client::connect(&server.address).await?;
+        let mut client = BenchJobClient::connect(&server.address).await?;
         let id = client.start("bench-true", &json!({})).await?;
         client.wait_for_end(&id).await
     })?;
@@ -308,22 +308,25 @@ fn job_end() -> JobEnd {
     JobEnd {
         at: Timestamp::now(),
         state: JobState::Succeeded,
-        outcome: Ok(ToolOutput::new(value, ResultText::from_body(""), CallEnding::Done)),
+        outcome: Ok(ToolOutput::new(value, ResultText::from_body(""), ToolRunStatus::Done)),
         artefacts: Vec::new(),
         last_events: Vec::new(),
     }
 }
 
 /// A client with one connection that starts jobs and waits until they have ended.
-struct Client {
-    connection: Connection,
+struct BenchJobClient {
+    connection: BenchHttpConnection,
     address: String,
 }
 
-impl Client {
+impl BenchJobClient {
     /// Connects to the server at `address`.
     async fn connect(address: &str) -> anyhow::Result<Self> {
-        Ok(Self { connection: Connection::open(address).await?, address: address.to_owned() })
+        Ok(Self {
+            connection: BenchHttpConnection::open(address).await?,
+            address: address.to_owned(),
+        })
     }
 
     /// Starts a job and returns its id.
@@ -365,7 +368,7 @@ impl Client {
 
 /// Watches a job over a WebSocket until its end is received.
 async fn watch(address: String, id: String) -> anyhow::Result<()> {
-    let mut socket = Socket::open(&address, &format!("/ws/jobs/{id}")).await?;
+    let mut socket = BenchWebSocket::open(&address, &format!("/ws/jobs/{id}")).await?;
     let mut text = String::new();
     while !text.contains("\"succeeded\"") {
         text.push_str(std::str::from_utf8(&socket.receive().await?)?);

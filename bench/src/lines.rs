@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use memchr::memchr;
 
 use crate::child::PipedProcess;
-use crate::question::{Question, response_id};
+use crate::question::{BenchRequestTemplate, response_id};
 
 /// Opens an MCP session with `child`.
 pub(crate) fn initialize(child: &mut PipedProcess) -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ pub(crate) fn rate(
     child: &mut PipedProcess,
     depth: usize,
     time: Duration,
-    question: &Question,
+    question: &BenchRequestTemplate,
 ) -> anyhow::Result<f64> {
     let input = child.input.as_mut().context("no input")?;
     let output = child.output.as_mut().context("no output")?;
@@ -76,7 +76,7 @@ pub(crate) fn rate(
 pub(crate) fn micros(
     child: &mut PipedProcess,
     time: Duration,
-    question: &Question,
+    question: &BenchRequestTemplate,
 ) -> anyhow::Result<Vec<f64>> {
     let started = Instant::now();
     let mut micros = Vec::new();
@@ -91,7 +91,7 @@ pub(crate) fn micros(
 /// Measures the milliseconds from the call of `start` to the end of the answer to `question`.
 pub(crate) fn first_answer(
     start: impl FnOnce() -> anyhow::Result<PipedProcess>,
-    question: &Question,
+    question: &BenchRequestTemplate,
 ) -> anyhow::Result<f64> {
     let started = Instant::now();
     let mut child = start()?;
@@ -101,7 +101,10 @@ pub(crate) fn first_answer(
 }
 
 /// Sends one `question` and checks the answer.
-pub(crate) fn answer(child: &mut PipedProcess, question: &Question) -> anyhow::Result<()> {
+pub(crate) fn answer(
+    child: &mut PipedProcess,
+    question: &BenchRequestTemplate,
+) -> anyhow::Result<()> {
     let mut out = Vec::new();
     question.write_line(1, &mut out);
     write(child, &out)?;

@@ -41,10 +41,10 @@ use anyhow::Context;
 
 use child::PipedProcess;
 use contenders::{FLOOR, OURS};
-use row::ResultRow;
+use row::BenchResultRow;
 
 /// The sections by name, in the order in which they run.
-const SECTIONS: [(&str, SectionMeasurement); 10] = [
+const SECTIONS: [(&str, BenchSectionFn); 10] = [
     ("stdio", stdio::measure),
     ("web", web::measure),
     ("files", files::measure),
@@ -58,10 +58,10 @@ const SECTIONS: [(&str, SectionMeasurement); 10] = [
 ];
 
 /// Function that measures the rows of one section of the results page.
-type SectionMeasurement = fn(&RunOptions) -> anyhow::Result<Vec<ResultRow>>;
+type BenchSectionFn = fn(&BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>>;
 
 /// Command-line options of one benchmark run.
-struct RunOptions {
+struct BenchRunOptions {
     /// Measures for a shorter time, with less exact figures.
     quick: bool,
     /// True to leave out the servers of other projects.
@@ -72,7 +72,7 @@ struct RunOptions {
     time: Duration,
 }
 
-impl RunOptions {
+impl BenchRunOptions {
     /// Returns `quick` in a quick run, and `whole` in any other run.
     fn choose<T>(&self, quick: T, whole: T) -> T {
         if self.quick { quick } else { whole }
@@ -98,7 +98,7 @@ impl RunOptions {
         all: &mut [T],
         name: impl Fn(&T) -> &'static str,
         mut once: impl FnMut(&mut T) -> anyhow::Result<f64>,
-    ) -> anyhow::Result<ResultRow> {
+    ) -> anyhow::Result<BenchResultRow> {
         eprintln!("measuring: {what}");
         let mut samples: Vec<_> =
             all.iter().map(|contender| (name(contender), Vec::new())).collect();
@@ -115,7 +115,7 @@ impl RunOptions {
         };
         let ours = take(OURS).context("toolgate was not measured")?;
         let floor = take(FLOOR);
-        let row = ResultRow::new(what, unit, ours).with_peers(medians);
+        let row = BenchResultRow::new(what, unit, ours).with_peers(medians);
         Ok(match floor {
             Some(floor) => row.with_floor(floor),
             None => row,
@@ -131,7 +131,7 @@ impl RunOptions {
         name: impl Fn(&T) -> &'static str,
         process: impl Fn(&T) -> Option<&PipedProcess>,
         mut once: impl FnMut(&mut T) -> anyhow::Result<f64>,
-    ) -> anyhow::Result<ResultRow> {
+    ) -> anyhow::Result<BenchResultRow> {
         let mut cpu: Vec<_> = all.iter().map(|contender| (name(contender), Vec::new())).collect();
         let micros = |contender: &T| process(contender).map(PipedProcess::cpu_micros).transpose();
         let row = self.measure_row(what, "/s", all, &name, |contender| {
@@ -175,7 +175,7 @@ fn main() -> anyhow::Result<()> {
     }
     let rounds = if quick { 3 } else { 7 };
     let time = Duration::from_millis(if quick { 300 } else { 1500 });
-    let run = RunOptions { quick, alone, rounds, time };
+    let run = BenchRunOptions { quick, alone, rounds, time };
     let mut rows = Vec::new();
     let mut failed = Ok(());
     for (name, measure) in SECTIONS {

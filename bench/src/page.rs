@@ -8,14 +8,13 @@ use anyhow::Context;
 use serde_json::json;
 
 use crate::plot;
-use crate::row::{ResultRow, peer_table, table};
+use crate::row::{BenchResultRow, peer_table, table};
 
 /// Writes `performance.md` into `folder`, and also `performance.json` and the plots in
 /// `performance/`.
-pub(crate) fn write(folder: &Path, rows: &[ResultRow]) -> anyhow::Result<()> {
+pub(crate) fn write(folder: &Path, rows: &[BenchResultRow]) -> anyhow::Result<()> {
     let machine = machine()?;
-    let figures =
-        json!({ "machine": machine, "rows": rows.iter().map(ResultRow::json).collect::<Vec<_>>() });
+    let figures = json!({ "machine": machine, "rows": rows.iter().map(BenchResultRow::json).collect::<Vec<_>>() });
     fs::write(folder.join("performance.json"), serde_json::to_string_pretty(&figures)? + "\n")?;
     let plots = folder.join("performance");
     fs::create_dir_all(&plots)?;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::row::ResultRow;
+use crate::row::BenchResultRow;
 
 const WIDTH: f64 = 720.0;
 /// Horizontal position of the left end of a plot's scale.
@@ -20,7 +20,7 @@ pub(crate) fn file_name(what: &str) -> String {
 }
 
 /// Draws all contenders of `row` on a logarithmic scale, the largest value on top.
-pub(crate) fn comparison(row: &ResultRow) -> String {
+pub(crate) fn comparison(row: &BenchResultRow) -> String {
     let mut all = row.contenders();
     all.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let least = all.last().map_or(1.0, |(_, least)| least.log10().floor());
@@ -62,7 +62,7 @@ pub(crate) fn comparison(row: &ResultRow) -> String {
 }
 
 /// Draws the curve of `row`: its values by count, both from zero.
-pub(crate) fn curve(row: &ResultRow, unit: &str, points: &[(f64, f64)]) -> String {
+pub(crate) fn curve(row: &BenchResultRow, unit: &str, points: &[(f64, f64)]) -> String {
     const BOTTOM: f64 = 250.0;
     let largest =
         |value: fn(&(f64, f64)) -> f64| points.iter().map(value).fold(f64::MIN_POSITIVE, f64::max);

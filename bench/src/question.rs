@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 /// A request without its id, and a text that its answer must contain.
 #[derive(Clone)]
-pub(crate) struct Question {
+pub(crate) struct BenchRequestTemplate {
     /// The request after its id: `,"method":…}`.
     rest: String,
     answer: String,
 }
 
-impl Question {
+impl BenchRequestTemplate {
     /// Returns a call of `tool`. Its answer must contain `answer`.
     pub(crate) fn call(tool: &str, arguments: &Value, answer: &str) -> Self {
         Self::from_params(&json!({ "name": tool, "arguments": arguments }), answer)

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::contenders::{FLOOR, OURS};
 
 /// One row of the table of results.
-pub(crate) struct ResultRow {
+pub(crate) struct BenchResultRow {
     /// Name of the row, which also identifies the row in earlier runs.
     what: &'static str,
     unit: &'static str,
@@ -14,13 +14,13 @@ pub(crate) struct ResultRow {
     peers: Vec<(&'static str, f64)>,
     /// Processor time of each server for a call, in microseconds.
     cpu: Vec<(&'static str, f64)>,
-    targets: Vec<Target>,
+    targets: Vec<PerformanceGoal>,
     /// Measured values by count, with their unit, for a plot.
     curve: Option<(&'static str, Vec<(f64, f64)>)>,
 }
 
 /// Performance goal for a figure of toolgate.
-pub(crate) enum Target {
+pub(crate) enum PerformanceGoal {
     /// The least ratio of toolgate's figure to the floor's.
     RatioAtLeast(f64),
     /// The least ratio of toolgate's figure to that of the named peer.
@@ -47,7 +47,7 @@ pub(crate) enum Target {
     AtLeast(f64),
 }
 
-impl ResultRow {
+impl BenchResultRow {
     /// Returns a row with toolgate's figure. If a space comes before the unit, `unit` starts with
     /// it.
     pub(crate) fn new(what: &'static str, unit: &'static str, ours: f64) -> Self {
@@ -81,7 +81,7 @@ impl ResultRow {
     }
 
     /// Adds a performance goal to the row.
-    pub(crate) fn with_target(mut self, target: Target) -> Self {
+    pub(crate) fn with_target(mut self, target: PerformanceGoal) -> Self {
         self.targets.push(target);
         self
     }
@@ -127,54 +127,56 @@ impl ResultRow {
     }
 
     /// Returns true if toolgate's figure meets `target`.
-    fn is_met(&self, target: &Target) -> bool {
+    fn is_met(&self, target: &PerformanceGoal) -> bool {
         let floor = self.floor.unwrap_or_default();
         match *target {
-            Target::RatioAtLeast(least) => self.ours / floor >= least,
-            Target::PeerRatioAtLeast(name, least) => {
+            PerformanceGoal::RatioAtLeast(least) => self.ours / floor >= least,
+            PerformanceGoal::PeerRatioAtLeast(name, least) => {
                 // A peer that was left out does not count.
                 let mut figures = self.peers.iter().filter(|(peer, _)| *peer == name);
                 figures.all(|(_, figure)| self.ours / figure >= least)
             }
-            Target::RatioAtMost(most) => self.ours / floor <= most,
-            Target::PeerRatioAtMost(name, most) => {
+            PerformanceGoal::RatioAtMost(most) => self.ours / floor <= most,
+            PerformanceGoal::PeerRatioAtMost(name, most) => {
                 let mut figures = self.peers.iter().filter(|(peer, _)| *peer == name);
                 figures.all(|(_, figure)| self.ours / figure <= most)
             }
-            Target::CpuRatioAtMost(most) => {
+            PerformanceGoal::CpuRatioAtMost(most) => {
                 self.cpu_ratio(FLOOR).is_some_and(|ratio| ratio <= most)
             }
-            Target::PeerCpuRatioAtMost(name, most) => {
+            PerformanceGoal::PeerCpuRatioAtMost(name, most) => {
                 self.cpu_ratio(name).is_none_or(|ratio| ratio <= most)
             }
-            Target::RatioAtLeastOrCpuAtMost(least, most) => {
+            PerformanceGoal::RatioAtLeastOrCpuAtMost(least, most) => {
                 self.ours / floor >= least
                     || self.cpu_ratio(FLOOR).is_some_and(|ratio| ratio <= most)
             }
-            Target::CpuAtMost(most) => self.cpu_of(OURS).is_some_and(|micros| micros <= most),
-            Target::DifferenceAtMost(most) => self.ours - floor <= most,
-            Target::AtMost(most) => self.ours <= most,
-            Target::AtLeast(least) => self.ours >= least,
+            PerformanceGoal::CpuAtMost(most) => {
+                self.cpu_of(OURS).is_some_and(|micros| micros <= most)
+            }
+            PerformanceGoal::DifferenceAtMost(most) => self.ours - floor <= most,
+            PerformanceGoal::AtMost(most) => self.ours <= most,
+            PerformanceGoal::AtLeast(least) => self.ours >= least,
         }
     }
 
     /// Describes the performance goal `target` for the table of results.
-    fn describe(&self, target: &Target) -> String {
+    fn describe(&self, target: &PerformanceGoal) -> String {
         let unit = self.unit;
         match target {
-            Target::RatioAtLeast(least) => format!("≥ {least} × floor"),
-            Target::PeerRatioAtLeast(name, least) => format!("≥ {least} × {name}"),
-            Target::RatioAtMost(most) => format!("≤ {most} × floor"),
-            Target::PeerRatioAtMost(name, most) => format!("≤ {most} × {name}"),
-            Target::CpuRatioAtMost(most) => format!("CPU ≤ {most} × floor"),
-            Target::PeerCpuRatioAtMost(name, most) => format!("CPU ≤ {most} × {name}"),
-            Target::RatioAtLeastOrCpuAtMost(least, most) => {
+            PerformanceGoal::RatioAtLeast(least) => format!("≥ {least} × floor"),
+            PerformanceGoal::PeerRatioAtLeast(name, least) => format!("≥ {least} × {name}"),
+            PerformanceGoal::RatioAtMost(most) => format!("≤ {most} × floor"),
+            PerformanceGoal::PeerRatioAtMost(name, most) => format!("≤ {most} × {name}"),
+            PerformanceGoal::CpuRatioAtMost(most) => format!("CPU ≤ {most} × floor"),
+            PerformanceGoal::PeerCpuRatioAtMost(name, most) => format!("CPU ≤ {most} × {name}"),
+            PerformanceGoal::RatioAtLeastOrCpuAtMost(least, most) => {
                 format!("≥ {least} × floor or CPU ≤ {most} × floor")
             }
-            Target::CpuAtMost(most) => format!("CPU ≤ {most} µs"),
-            Target::DifferenceAtMost(most) => format!("≤ floor + {most}{unit}"),
-            Target::AtMost(most) => format!("≤ {most}{unit}"),
-            Target::AtLeast(least) => format!("≥ {least}{unit}"),
+            PerformanceGoal::CpuAtMost(most) => format!("CPU ≤ {most} µs"),
+            PerformanceGoal::DifferenceAtMost(most) => format!("≤ floor + {most}{unit}"),
+            PerformanceGoal::AtMost(most) => format!("≤ {most}{unit}"),
+            PerformanceGoal::AtLeast(least) => format!("≥ {least}{unit}"),
         }
     }
 
@@ -225,7 +227,7 @@ impl ResultRow {
 }
 
 /// Returns the table of `rows` in Markdown.
-pub(crate) fn table(rows: &[ResultRow]) -> String {
+pub(crate) fn table(rows: &[BenchResultRow]) -> String {
     let mut table = String::from(
         "| | toolgate | floor | ratio | server CPU per call (floor) | target | |\n|---|---|---|---|---|---|---|\n",
     );
@@ -237,7 +239,7 @@ pub(crate) fn table(rows: &[ResultRow]) -> String {
 }
 
 /// Returns the table of other servers, each with how many times better toolgate is.
-pub(crate) fn peer_table(rows: &[ResultRow]) -> String {
+pub(crate) fn peer_table(rows: &[BenchResultRow]) -> String {
     let mut table = String::from("| | toolgate | others |\n|---|---|---|\n");
     for row in rows.iter().filter(|row| !row.peers.is_empty()) {
         let mut peers = row.peers.clone();

@@ -10,13 +10,13 @@ use anyhow::Context;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 
-use crate::child::{Server, start_server};
+use crate::child::{BenchServerProcess, start_server};
 use crate::files::UNLIMITED;
-use crate::http::{Connection, Headers, RequestSchedule, load, runtime};
-use crate::question::Question;
-use crate::row::{ResultRow, Target};
-use crate::sockets::{self, Socket};
-use crate::{RunOptions, program, text};
+use crate::http::{BenchHttpConnection, BenchRequestHeaders, RequestSchedule, load, runtime};
+use crate::question::BenchRequestTemplate;
+use crate::row::{BenchResultRow, PerformanceGoal};
+use crate::sockets::{self, BenchWebSocket};
+use crate::{BenchRunOptions, program, text};
 
 /// Calls per second while latency is measured.
 const RATE: f64 = 2_000.0;
@@ -26,7 +26,7 @@ const CONNECTIONS: u8 = 16;
 const BOUNDS: &str = "[server]\nconnections_max = 16384\n";
 
 /// Measures memory and latency by the number of tools, sessions, streams and calls in flight.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     // Each stream takes a file descriptor in this process and in the server.
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -39,12 +39,12 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
 }
 
 /// Server process with the workspace that it serves.
-struct ServerWithWorkspace {
+struct BenchServerWithWorkspace {
     folder: tempfile::TempDir,
-    server: Server,
+    server: BenchServerProcess,
 }
 
-impl ServerWithWorkspace {
+impl BenchServerWithWorkspace {
     /// Starts toolgate with the additional settings `more`.
     fn start(more: &str) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
@@ -59,9 +59,13 @@ impl ServerWithWorkspace {
     }
 
     /// Returns the 99th percentile of latency, in milliseconds.
-    fn latency(&self, run: &RunOptions) -> anyhow::Result<f64> {
-        let question = Question::stateless("files_read", &json!({ "path": "one.txt" }), "toolgate");
-        let headers = Headers::stateless(&self.server.address, "files_read");
+    fn latency(&self, run: &BenchRunOptions) -> anyhow::Result<f64> {
+        let question = BenchRequestTemplate::stateless(
+            "files_read",
+            &json!({ "path": "one.txt" }),
+            "toolgate",
+        );
+        let headers = BenchRequestHeaders::stateless(&self.server.address, "files_read");
         let time = run.time.max(Duration::from_secs(1));
         let latencies = load(&headers, &question, CONNECTIONS, RequestSchedule::Rate(RATE), time)?;
         Ok(latencies.percentile(99.0) / 1000.0)
@@ -69,17 +73,17 @@ impl ServerWithWorkspace {
 }
 
 /// Starts toolgate over HTTP in the workspace `folder`.
-fn serve(folder: &Path) -> anyhow::Result<Server> {
+fn serve(folder: &Path) -> anyhow::Result<BenchServerProcess> {
     start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])
 }
 
 /// Memory in MiB and latency in milliseconds, by count.
-struct MeasurementsByCount {
+struct ScaleMeasurements {
     memory: Vec<(f64, f64)>,
     latency: Vec<(f64, f64)>,
 }
 
-impl MeasurementsByCount {
+impl ScaleMeasurements {
     fn new() -> Self {
         Self { memory: Vec::new(), latency: Vec::new() }
     }
@@ -87,8 +91,8 @@ impl MeasurementsByCount {
     fn add(
         &mut self,
         count: usize,
-        served: &ServerWithWorkspace,
-        run: &RunOptions,
+        served: &BenchServerWithWorkspace,
+        run: &BenchRunOptions,
     ) -> anyhow::Result<()> {
         // Latency comes before memory, so that each figure includes the memory that a load needs
         // once.
@@ -100,27 +104,27 @@ impl MeasurementsByCount {
 
     /// Returns two rows: memory for each one in KiB, and latency with all of them compared with the
     /// first count. `most` is the target of the former.
-    fn rows(self, what: [&'static str; 2], most: Option<f64>) -> Vec<ResultRow> {
+    fn rows(self, what: [&'static str; 2], most: Option<f64>) -> Vec<BenchResultRow> {
         let Self { memory, latency } = self;
         let ((few, memory_of_few), (many, memory_of_many)) = (memory[0], memory[memory.len() - 1]);
         let memory_each = (memory_of_many - memory_of_few) * 1024.0 / (many - few);
-        let slope = ResultRow::new(what[0], " KiB", memory_each);
+        let slope = BenchResultRow::new(what[0], " KiB", memory_each);
         let slope = match most {
-            Some(most) => slope.with_target(Target::AtMost(most)),
+            Some(most) => slope.with_target(PerformanceGoal::AtMost(most)),
             None => slope,
         };
         let first = latency[0].1;
         let last = latency[latency.len() - 1].1;
         vec![
             slope.with_curve("MiB", memory),
-            ResultRow::new(what[1], " ms", last).with_floor(first).with_curve("ms", latency),
+            BenchResultRow::new(what[1], " ms", last).with_floor(first).with_curve("ms", latency),
         ]
     }
 }
 
-fn tools(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+fn tools(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     eprintln!("measuring: many tools");
-    let mut by_count = MeasurementsByCount::new();
+    let mut by_count = ScaleMeasurements::new();
     for count in run.choose(vec![10, 1_000], vec![10, 1_000, 2_500, 5_000, 10_000]) {
         let mut declared = String::new();
         for number in 0..count {
@@ -131,7 +135,7 @@ fn tools(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
                  text = \"string!\""
             );
         }
-        by_count.add(count, &ServerWithWorkspace::start(&declared)?, run)?;
+        by_count.add(count, &BenchServerWithWorkspace::start(&declared)?, run)?;
     }
     Ok(by_count.rows(
         ["memory per tool, 10,000 tools", "p99 of a call, 10,000 tools available (floor: 10)"],
@@ -139,17 +143,17 @@ fn tools(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     ))
 }
 
-fn sessions(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+fn sessions(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     eprintln!("measuring: many sessions and streams");
-    let served = ServerWithWorkspace::start("")?;
+    let served = BenchServerWithWorkspace::start("")?;
     let address = &served.server.address;
-    let mut sessions = MeasurementsByCount::new();
-    let mut streams = MeasurementsByCount::new();
+    let mut sessions = ScaleMeasurements::new();
+    let mut streams = ScaleMeasurements::new();
     let mut opened = Vec::new();
     let steps = run.choose(vec![0, 500], vec![0, 1_250, 2_500, 3_750, 5_000]);
     for &count in &steps {
         while opened.len() < count {
-            opened.push(Headers::session(address)?);
+            opened.push(BenchRequestHeaders::session(address)?);
         }
         sessions.add(count, &served, run)?;
     }
@@ -159,7 +163,7 @@ fn sessions(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
         while open.len() < count {
             let get = opened[open.len()].get();
             open.push(runtime.block_on(async {
-                let mut connection = Connection::open(address).await?;
+                let mut connection = BenchHttpConnection::open(address).await?;
                 connection.send(&get).await?;
                 connection.read_head().await.context("a stream")?;
                 anyhow::Ok(connection)
@@ -184,15 +188,15 @@ fn sessions(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
     Ok(rows)
 }
 
-fn conversations(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+fn conversations(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     eprintln!("measuring: many WebSockets");
-    let served = ServerWithWorkspace::start("")?;
+    let served = BenchServerWithWorkspace::start("")?;
     let runtime = runtime()?;
-    let mut by_count = MeasurementsByCount::new();
+    let mut by_count = ScaleMeasurements::new();
     let mut open = Vec::new();
     for count in run.choose(vec![0, 200], vec![0, 250, 500, 750, 1_000]) {
         while open.len() < count {
-            open.push(runtime.block_on(Socket::open(&served.server.address, "/ws/rpc"))?);
+            open.push(runtime.block_on(BenchWebSocket::open(&served.server.address, "/ws/rpc"))?);
         }
         by_count.add(count, &served, run)?;
     }
@@ -203,16 +207,17 @@ fn conversations(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
 }
 
 /// Measures calls per second over WebSockets, by the number of calls in flight.
-fn in_flight(run: &RunOptions) -> anyhow::Result<ResultRow> {
+fn in_flight(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
     eprintln!("measuring: many calls in flight");
-    let served = ServerWithWorkspace::start("")?;
+    let served = BenchServerWithWorkspace::start("")?;
     let target = (served.server.address.as_str(), "/ws/rpc");
-    let question = Question::method("files/read", &json!({ "path": "one.txt" }), "toolgate");
+    let question =
+        BenchRequestTemplate::method("files/read", &json!({ "path": "one.txt" }), "toolgate");
     let mut rates = Vec::new();
     for depth in [1, 4, 16, 64] {
         rates.push((depth as f64, sockets::rate(target, &question, CONNECTIONS, depth, run.time)?));
     }
     let what = "files_read, 16 WebSockets, 64 calls in flight on each (floor: one call)";
     drop(served.folder);
-    Ok(ResultRow::new(what, "/s", rates[3].1).with_floor(rates[0].1).with_curve("/s", rates))
+    Ok(BenchResultRow::new(what, "/s", rates[3].1).with_floor(rates[0].1).with_curve("/s", rates))
 }

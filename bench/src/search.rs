@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::row::{ResultRow, Target};
-use crate::{RunOptions, median};
-use conversation::Conversation;
-use corpus::Corpus;
+use crate::row::{BenchResultRow, PerformanceGoal};
+use crate::{BenchRunOptions, median};
+use conversation::StdioBenchSession;
+use corpus::CorpusSize;
 
 /// Search queries whose latency is measured.
 const QUERIES: [&str; 12] = [
@@ -44,7 +44,7 @@ const PATTERNS: [(&str, &str, bool); 5] = [
 ];
 
 /// Measures how long indexing and searches take.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let folder = tempfile::tempdir()?;
     let sources = corpus::sources()?;
     let (lines, files) = run.choose((100_000, 2_000), (1_000_000, 10_000));
@@ -60,12 +60,12 @@ fn text(
     sources: &[PathBuf],
     files: usize,
     rounds: usize,
-) -> anyhow::Result<Vec<ResultRow>> {
-    let corpus = Corpus::with_files(at, sources, files)?;
-    let Corpus { files, lines, bytes } = corpus;
+) -> anyhow::Result<Vec<BenchResultRow>> {
+    let corpus = CorpusSize::with_files(at, sources, files)?;
+    let CorpusSize { files, lines, bytes } = corpus;
     eprintln!("measuring: search_text over {files} files, {lines} lines, {} MiB", bytes >> 20);
     let ripgrep = ripgrep()?;
-    let mut conversation = Conversation::start(at, &at.with_extension("cache"))?;
+    let mut conversation = StdioBenchSession::start(at, &at.with_extension("cache"))?;
     let mut rows = Vec::new();
     for (what, pattern, is_regex) in PATTERNS {
         let mut ours = Vec::new();
@@ -93,10 +93,10 @@ fn text(
         let ours = median(ours);
         let floor = median(ripgrep_times);
         let target = match what.contains("literal, rare") {
-            true => Target::RatioAtMost(0.95),
-            false => Target::DifferenceAtMost(0.0),
+            true => PerformanceGoal::RatioAtMost(0.95),
+            false => PerformanceGoal::DifferenceAtMost(0.0),
         };
-        rows.push(ResultRow::new(what, " ms", ours).with_floor(floor).with_target(target));
+        rows.push(BenchResultRow::new(what, " ms", ours).with_floor(floor).with_target(target));
     }
     Ok(rows)
 }
@@ -130,12 +130,12 @@ fn index(
     sources: &[PathBuf],
     lines: u64,
     quick: bool,
-) -> anyhow::Result<Vec<ResultRow>> {
+) -> anyhow::Result<Vec<BenchResultRow>> {
     let at = folder.join("lines");
     let cache = folder.join("cache");
-    let Corpus { files, lines, bytes } = Corpus::with_lines(&at, sources, lines)?;
+    let CorpusSize { files, lines, bytes } = CorpusSize::with_lines(&at, sources, lines)?;
     eprintln!("measuring: the index of {files} files, {lines} lines, {} MiB", bytes >> 20);
-    let mut conversation = Conversation::start(&at, &cache)?;
+    let mut conversation = StdioBenchSession::start(&at, &cache)?;
     let idle = conversation.child.settled_mib()?;
     let started = Instant::now();
     wait_until_indexed(&mut conversation, files)?;
@@ -161,7 +161,7 @@ fn index(
     }
     drop(conversation);
     for question in QUERIES.iter().take(if quick { 3 } else { 9 }) {
-        let mut restarted = Conversation::start(&at, &cache)?;
+        let mut restarted = StdioBenchSession::start(&at, &cache)?;
         cold.push(millis(time_query(&mut restarted, question)?));
     }
 
@@ -170,8 +170,9 @@ fn index(
     let parsing = parsing.as_secs_f64() * 100.0 / build_time.as_secs_f64();
     #[allow(clippy::cast_precision_loss, reason = "a share needs no exact bytes")]
     let share = size as f64 * 100.0 / bytes as f64;
-    let row =
-        |what, ours, unit, most| ResultRow::new(what, unit, ours).with_target(Target::AtMost(most));
+    let row = |what, ours, unit, most| {
+        BenchResultRow::new(what, unit, ours).with_target(PerformanceGoal::AtMost(most))
+    };
     Ok(vec![
         row(
             if quick {
@@ -186,7 +187,7 @@ fn index(
         // An upper limit: an index is built by several threads, and one thread was measured.
         row("parsing code in processes of their own, share of that time", parsing, " %", 10.0),
         row("peak RSS while indexing a million lines", peak, " MiB", 200.0),
-        ResultRow::new("RSS before indexing", " MiB", idle),
+        BenchResultRow::new("RSS before indexing", " MiB", idle),
         row("size of the index, relative to the text", share, " %", 60.0),
         row("search_semantic over a million lines, warm, p50", median(warm), " ms", 10.0),
         row("first search_semantic of a process, with an index", median(cold), " ms", 50.0),
@@ -195,7 +196,7 @@ fn index(
 }
 
 /// Waits up to ten minutes until the index is complete, and checks that it has nearly all `files`.
-fn wait_until_indexed(conversation: &mut Conversation, files: usize) -> anyhow::Result<()> {
+fn wait_until_indexed(conversation: &mut StdioBenchSession, files: usize) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(600);
     while Instant::now() < deadline {
         let status = conversation.call("search_index_status", &json!({ "wait_ms": 10_000 }))?;
@@ -211,7 +212,7 @@ fn wait_until_indexed(conversation: &mut Conversation, files: usize) -> anyhow::
 }
 
 /// Returns the time of one query, which must find ten passages.
-fn time_query(conversation: &mut Conversation, query: &str) -> anyhow::Result<Duration> {
+fn time_query(conversation: &mut StdioBenchSession, query: &str) -> anyhow::Result<Duration> {
     let started = Instant::now();
     let found = conversation.call("search_semantic", &json!({ "query": query, "top_k": 10 }))?;
     let taken = started.elapsed();
@@ -223,7 +224,7 @@ fn time_query(conversation: &mut Conversation, query: &str) -> anyhow::Result<Du
 
 /// Returns the time from the end of a save to the end of the first answer that has the saved text.
 fn time_update(
-    conversation: &mut Conversation,
+    conversation: &mut StdioBenchSession,
     at: &Path,
     round: usize,
 ) -> anyhow::Result<Duration> {

@@ -9,17 +9,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::http::runtime;
-use crate::question::{Question, response_id};
+use crate::question::{BenchRequestTemplate, response_id};
 
 /// Client end of a WebSocket.
-pub(crate) struct Socket {
+pub(crate) struct BenchWebSocket {
     stream: TcpStream,
     buffer: Vec<u8>,
     /// Number of bytes of the buffer that were read.
     consumed: usize,
 }
 
-impl Socket {
+impl BenchWebSocket {
     /// Opens a WebSocket at `path`.
     pub(crate) async fn open(address: &str, path: &str) -> anyhow::Result<Self> {
         let mut stream = TcpStream::connect(address).await?;
@@ -99,7 +99,7 @@ fn parse_header(bytes: &[u8]) -> Option<(u8, usize, usize)> {
 /// each.
 pub(crate) fn rate(
     (address, path): (&str, &str),
-    question: &Question,
+    question: &BenchRequestTemplate,
     connections: u8,
     depth: usize,
     time: Duration,
@@ -107,7 +107,7 @@ pub(crate) fn rate(
     runtime()?.block_on(async {
         let mut sockets = Vec::new();
         for _ in 0..connections {
-            sockets.push(Socket::open(address, path).await?);
+            sockets.push(BenchWebSocket::open(address, path).await?);
         }
         let started = Instant::now();
         let mut tasks = Vec::new();
@@ -125,8 +125,8 @@ pub(crate) fn rate(
 
 /// Keeps `depth` questions in flight until `deadline`, and returns the number of answers.
 async fn keep_busy(
-    mut socket: Socket,
-    question: Question,
+    mut socket: BenchWebSocket,
+    question: BenchRequestTemplate,
     depth: usize,
     deadline: Instant,
 ) -> anyhow::Result<u64> {

@@ -2,11 +2,11 @@
 //! other servers.
 
 use crate::contenders::{RMCP, echoes};
-use crate::row::{ResultRow, Target};
-use crate::{RunOptions, lines};
+use crate::row::{BenchResultRow, PerformanceGoal};
+use crate::{BenchRunOptions, lines};
 
 /// Measures calls over standard input and output.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let mut echoes = echoes(run)?;
     let mut row = |what, depth, floor, rmcp| {
         let row = run.measure_rates(
@@ -17,8 +17,8 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
             |server| lines::rate(&mut server.child, depth, run.time, &server.question),
         )?;
         anyhow::Ok(
-            row.with_target(Target::RatioAtLeast(floor))
-                .with_target(Target::PeerRatioAtLeast(RMCP, rmcp)),
+            row.with_target(PerformanceGoal::RatioAtLeast(floor))
+                .with_target(PerformanceGoal::PeerRatioAtLeast(RMCP, rmcp)),
         )
     };
     Ok(vec![

@@ -14,9 +14,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
 /// A timer that fires repeatedly.
-pub(crate) struct Timer(Receiver);
+pub(crate) struct RepeatingTimer(Receiver);
 
-impl Timer {
+impl RepeatingTimer {
     /// Starts a timer that fires at `first` and then every `interval`.
     pub(crate) fn start(first: Instant, interval: Duration) -> anyhow::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;

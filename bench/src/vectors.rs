@@ -12,8 +12,8 @@ use toolgate_search::vectors::{
 use toolgate_search::{ChunkHash, VectorSpace};
 
 use crate::child::PipedProcess;
-use crate::row::{ResultRow, Target};
-use crate::{RunOptions, median, text};
+use crate::row::{BenchResultRow, PerformanceGoal};
+use crate::{BenchRunOptions, median, text};
 
 const DIMENSIONS: usize = 384;
 const COUNT: usize = 100_000;
@@ -26,7 +26,7 @@ const TOPICS: usize = 200;
 const DIRECTIONS: usize = 64;
 
 /// Measures how long searches among vectors take.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     eprintln!("measuring: the nearest of 100,000 vectors");
     let folder = tempfile::tempdir()?;
     let (vectors, queries) = synthesize();
@@ -73,20 +73,20 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
         brute_rates.push(sample as f64 / started.elapsed().as_secs_f64());
     }
     let rate = median(our_rates);
-    let recalled = ResultRow::new(
+    let recalled = BenchResultRow::new(
         "10 nearest of 100,000 vectors with 384 dimensions: recall (floor: usearch)",
         " %",
         100.0 * recall(&ours),
     );
     Ok(vec![
-        recalled.with_floor(100.0 * recall(&theirs)).with_target(Target::AtLeast(95.0)),
-        ResultRow::new(
+        recalled.with_floor(100.0 * recall(&theirs)).with_target(PerformanceGoal::AtLeast(95.0)),
+        BenchResultRow::new(
             "10 nearest of 100,000 vectors with 384 dimensions, one thread (floor: usearch)",
             "/s",
             rate,
         )
         .with_floor(median(usearch_rates)),
-        ResultRow::new(
+        BenchResultRow::new(
             "10 nearest of 100,000 vectors with 384 dimensions, one thread (floor: brute force, f32)",
             "/s",
             rate,
@@ -98,7 +98,7 @@ pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
 /// Returns the vectors to search and those of the queries, each concatenated. They are always
 /// equal.
 fn synthesize() -> (Vec<f32>, Vec<f32>) {
-    let mut random = Xorshift(0x9E37_79B9_7F4A_7C15);
+    let mut random = XorshiftRng(0x9E37_79B9_7F4A_7C15);
     let directions: Vec<f32> = (0..DIRECTIONS * DIMENSIONS).map(|_| random.number()).collect();
     let topics: Vec<f32> = (0..TOPICS * DIRECTIONS).map(|_| random.number()).collect();
     let mut next_vector = || {
@@ -120,9 +120,9 @@ fn synthesize() -> (Vec<f32>, Vec<f32>) {
 }
 
 /// A xorshift generator: its numbers are the same on every machine.
-struct Xorshift(u64);
+struct XorshiftRng(u64);
 
-impl Xorshift {
+impl XorshiftRng {
     fn bits(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -4,12 +4,12 @@
 use serde_json::json;
 
 use crate::contenders::{
-    FLOOR, HttpContender, OURS, RMCP, ours_http, session_echoes, stateless_echoes,
+    BenchmarkedHttpServer, FLOOR, OURS, RMCP, ours_http, session_echoes, stateless_echoes,
 };
-use crate::http::{LoadResult, RequestSchedule, load};
-use crate::question::Question;
-use crate::row::{ResultRow, Target};
-use crate::{RunOptions, sockets};
+use crate::http::{LoadTestResult, RequestSchedule, load};
+use crate::question::BenchRequestTemplate;
+use crate::row::{BenchResultRow, PerformanceGoal};
+use crate::{BenchRunOptions, sockets};
 
 const CONNECTIONS: u8 = 16;
 
@@ -17,27 +17,27 @@ const CONNECTIONS: u8 = 16;
 const STEADY_RATE: f64 = 5_000.0;
 
 /// Measures calls over HTTP and WebSockets.
-pub(crate) fn measure(run: &RunOptions) -> anyhow::Result<Vec<ResultRow>> {
+pub(crate) fn measure(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchResultRow>> {
     let mut all = stateless_echoes(run)?;
     let stateless = measure_rates(run, "echo, HTTP, 16 connections, stateless", &mut all)?
-        .with_target(Target::RatioAtLeast(0.65))
-        .with_target(Target::CpuRatioAtMost(2.0))
-        .with_target(Target::PeerCpuRatioAtMost(RMCP, 0.5));
+        .with_target(PerformanceGoal::RatioAtLeast(0.65))
+        .with_target(PerformanceGoal::CpuRatioAtMost(2.0))
+        .with_target(PerformanceGoal::PeerCpuRatioAtMost(RMCP, 0.5));
     let latency = measure_latency(run, &mut all)?;
     drop(all);
     let what = "echo, HTTP, 16 connections, in a session";
     let session = measure_rates(run, what, &mut session_echoes(run)?)?
-        .with_target(Target::RatioAtLeast(0.65))
-        .with_target(Target::CpuRatioAtMost(2.0));
+        .with_target(PerformanceGoal::RatioAtLeast(0.65))
+        .with_target(PerformanceGoal::CpuRatioAtMost(2.0));
     Ok(vec![stateless, session, sockets(run)?, latency])
 }
 
 /// Measures the calls per second over all connections.
 fn measure_rates(
-    run: &RunOptions,
+    run: &BenchRunOptions,
     what: &'static str,
-    all: &mut [HttpContender],
-) -> anyhow::Result<ResultRow> {
+    all: &mut [BenchmarkedHttpServer],
+) -> anyhow::Result<BenchResultRow> {
     run.measure_rates(
         what,
         all,
@@ -49,18 +49,19 @@ fn measure_rates(
 
 /// Sends calls to a server over all connections at once.
 fn load_server(
-    server: &HttpContender,
+    server: &BenchmarkedHttpServer,
     schedule: RequestSchedule,
-    run: &RunOptions,
-) -> anyhow::Result<LoadResult> {
+    run: &BenchRunOptions,
+) -> anyhow::Result<LoadTestResult> {
     load(&server.headers, &server.question, CONNECTIONS, schedule, run.time)
 }
 
 /// Measures calls over WebSockets, in Mira's dialect. The floor is axum over HTTP.
-fn sockets(run: &RunOptions) -> anyhow::Result<ResultRow> {
-    let floor = HttpContender::floor()?;
-    let ours = HttpContender::stateless(OURS, ours_http()?, "example_echo");
-    let question = Question::method("example/echo", &json!({ "text": "hello" }), "hello");
+fn sockets(run: &BenchRunOptions) -> anyhow::Result<BenchResultRow> {
+    let floor = BenchmarkedHttpServer::floor()?;
+    let ours = BenchmarkedHttpServer::stateless(OURS, ours_http()?, "example_echo");
+    let question =
+        BenchRequestTemplate::method("example/echo", &json!({ "text": "hello" }), "hello");
     let row = run.measure_rates(
         "echo, WebSocket, 16 connections (floor: axum over HTTP)",
         &mut [floor, ours],
@@ -74,12 +75,15 @@ fn sockets(run: &RunOptions) -> anyhow::Result<ResultRow> {
             _ => Ok(load_server(server, RequestSchedule::Busy, run)?.rate),
         },
     )?;
-    Ok(row.with_target(Target::RatioAtLeastOrCpuAtMost(0.8, 1.5)))
+    Ok(row.with_target(PerformanceGoal::RatioAtLeastOrCpuAtMost(0.8, 1.5)))
 }
 
 /// Measures the 99th percentile of latency at a fixed rate that each of the compared servers can
 /// answer.
-fn measure_latency(run: &RunOptions, all: &mut Vec<HttpContender>) -> anyhow::Result<ResultRow> {
+fn measure_latency(
+    run: &BenchRunOptions,
+    all: &mut Vec<BenchmarkedHttpServer>,
+) -> anyhow::Result<BenchResultRow> {
     all.retain(|server| [OURS, FLOOR, RMCP].contains(&server.name));
     let row = run.measure_row(
         "echo, HTTP, 16 connections, 5,000 calls a second: p99",
@@ -91,5 +95,5 @@ fn measure_latency(run: &RunOptions, all: &mut Vec<HttpContender>) -> anyhow::Re
             Ok(load_server(server, schedule, run)?.percentile(99.0))
         },
     )?;
-    Ok(row.with_target(Target::PeerRatioAtMost(RMCP, 1.0)))
+    Ok(row.with_target(PerformanceGoal::PeerRatioAtMost(RMCP, 1.0)))
 }

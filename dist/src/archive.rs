@@ -11,27 +11,27 @@ use zip::{CompressionMethod, DateTime};
 
 /// Files, folders and links by their path, without a leading slash.
 #[derive(Default)]
-pub(crate) struct FileTree {
-    nodes: BTreeMap<String, TreeNode>,
+pub(crate) struct ArchiveFileTree {
+    nodes: BTreeMap<String, ArchiveTreeNode>,
 }
 
 /// File or folder in an archive.
-struct TreeNode {
+struct ArchiveTreeNode {
     mode: u32,
     /// Number of the user and the group that own the entry.
     owner: u64,
-    content: NodeContent,
+    content: ArchiveNodeContent,
 }
 
 /// Content of an archive entry: a file or a folder.
-enum NodeContent {
+enum ArchiveNodeContent {
     File(Vec<u8>),
     Folder,
 }
 
 /// Beginning of the paths in a tar archive.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PathStyle {
+pub(crate) enum TarPathStyle {
     /// Paths such as `usr/bin/toolgate`.
     Plain,
     /// Paths such as `./usr/bin/toolgate`, with an entry for the root, as in Debian packages.
@@ -42,50 +42,52 @@ pub(crate) enum PathStyle {
 #[derive(Clone, Copy)]
 pub(crate) struct CompressionLevel(pub(crate) u32);
 
-impl FileTree {
+impl ArchiveFileTree {
     /// Adds a file that everybody may read.
     pub(crate) fn file(&mut self, path: impl Into<String>, bytes: impl Into<Vec<u8>>) {
-        self.insert(path.into(), 0o644, 0, NodeContent::File(bytes.into()));
+        self.insert(path.into(), 0o644, 0, ArchiveNodeContent::File(bytes.into()));
     }
 
     /// Adds a file that everybody may run.
     pub(crate) fn program(&mut self, path: impl Into<String>, bytes: impl Into<Vec<u8>>) {
-        self.insert(path.into(), 0o755, 0, NodeContent::File(bytes.into()));
+        self.insert(path.into(), 0o755, 0, ArchiveNodeContent::File(bytes.into()));
     }
 
     /// Adds a folder with its own mode and owner.
     pub(crate) fn folder(&mut self, path: impl Into<String>, mode: u32, owner: u64) {
-        self.insert(path.into(), mode, owner, NodeContent::Folder);
+        self.insert(path.into(), mode, owner, ArchiveNodeContent::Folder);
     }
 
     /// Returns the files in order of their paths, with their content.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.nodes.iter().filter_map(|(path, node)| match &node.content {
-            NodeContent::File(bytes) => Some((path.as_str(), bytes.as_slice())),
-            NodeContent::Folder => None,
+            ArchiveNodeContent::File(bytes) => Some((path.as_str(), bytes.as_slice())),
+            ArchiveNodeContent::Folder => None,
         })
     }
 
     /// Adds a node, and the folders above it that are missing.
-    fn insert(&mut self, path: String, mode: u32, owner: u64, content: NodeContent) {
+    fn insert(&mut self, path: String, mode: u32, owner: u64, content: ArchiveNodeContent) {
         let above = path.match_indices('/').map(|(at, _)| path[..at].to_owned());
         for folder in above {
-            let folder_node = || TreeNode { mode: 0o755, owner: 0, content: NodeContent::Folder };
+            let folder_node =
+                || ArchiveTreeNode { mode: 0o755, owner: 0, content: ArchiveNodeContent::Folder };
             self.nodes.entry(folder).or_insert_with(folder_node);
         }
-        self.nodes.insert(path, TreeNode { mode, owner, content });
+        self.nodes.insert(path, ArchiveTreeNode { mode, owner, content });
     }
 
     /// Writes a tar archive. Every entry has the time `epoch`, in seconds since 1970.
-    pub(crate) fn tar(&self, epoch: u64, style: PathStyle) -> anyhow::Result<Vec<u8>> {
+    pub(crate) fn tar(&self, epoch: u64, style: TarPathStyle) -> anyhow::Result<Vec<u8>> {
         let mut builder = Builder::new(Vec::new());
-        let prefix = if style == PathStyle::Dotted { "./" } else { "" };
-        if style == PathStyle::Dotted {
-            let root = TreeNode { mode: 0o755, owner: 0, content: NodeContent::Folder };
+        let prefix = if style == TarPathStyle::Dotted { "./" } else { "" };
+        if style == TarPathStyle::Dotted {
+            let root =
+                ArchiveTreeNode { mode: 0o755, owner: 0, content: ArchiveNodeContent::Folder };
             append(&mut builder, "./", &root, epoch)?;
         }
         for (path, node) in &self.nodes {
-            let slash = if matches!(node.content, NodeContent::Folder) { "/" } else { "" };
+            let slash = if matches!(node.content, ArchiveNodeContent::Folder) { "/" } else { "" };
             append(&mut builder, &format!("{prefix}{path}{slash}"), node, epoch)?;
         }
         Ok(builder.into_inner()?)
@@ -95,7 +97,7 @@ impl FileTree {
     pub(crate) fn zip(&self, level: CompressionLevel) -> anyhow::Result<Vec<u8>> {
         let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
         for (path, node) in &self.nodes {
-            let NodeContent::File(bytes) = &node.content else { continue };
+            let ArchiveNodeContent::File(bytes) = &node.content else { continue };
             let options = SimpleFileOptions::default()
                 .compression_method(CompressionMethod::Deflated)
                 .compression_level(Some(i64::from(level.0)))
@@ -111,17 +113,17 @@ impl FileTree {
 fn append(
     builder: &mut Builder<Vec<u8>>,
     path: &str,
-    node: &TreeNode,
+    node: &ArchiveTreeNode,
     epoch: u64,
 ) -> anyhow::Result<()> {
     let mut header = Header::new_gnu();
     let bytes: &[u8] = match &node.content {
-        NodeContent::File(bytes) => bytes,
-        NodeContent::Folder => &[],
+        ArchiveNodeContent::File(bytes) => bytes,
+        ArchiveNodeContent::Folder => &[],
     };
     header.set_entry_type(match node.content {
-        NodeContent::File(_) => EntryType::Regular,
-        NodeContent::Folder => EntryType::Directory,
+        ArchiveNodeContent::File(_) => EntryType::Regular,
+        ArchiveNodeContent::Folder => EntryType::Directory,
     });
     header.set_size(bytes.len() as u64);
     header.set_mode(node.mode);
@@ -149,8 +151,8 @@ pub(crate) fn gzip(bytes: &[u8], level: CompressionLevel) -> anyhow::Result<Vec<
 mod tests {
     use super::*;
 
-    fn sample() -> FileTree {
-        let mut tree = FileTree::default();
+    fn sample() -> ArchiveFileTree {
+        let mut tree = ArchiveFileTree::default();
         tree.program("usr/bin/toolgate", "binary");
         tree.file("etc/toolgate.toml", "# settings\n");
         tree.folder("tmp", 0o1777, 0);
@@ -159,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_tar_archive_lists_folders_before_their_files_in_order() {
-        let bytes = sample().tar(7, PathStyle::Dotted).unwrap();
+        let bytes = sample().tar(7, TarPathStyle::Dotted).unwrap();
         let mut archive = tar::Archive::new(bytes.as_slice());
         let entries = archive.entries().unwrap().map(|entry| {
             let entry = entry.unwrap();
@@ -194,9 +196,9 @@ mod tests {
 
     #[test]
     fn a_path_that_no_archive_can_hold_is_an_error() {
-        let mut tree = FileTree::default();
+        let mut tree = ArchiveFileTree::default();
         tree.file("a".repeat(120), "");
-        let err = tree.tar(0, PathStyle::Plain).unwrap_err();
+        let err = tree.tar(0, TarPathStyle::Plain).unwrap_err();
         assert!(err.to_string().contains("too long"), "{err}");
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::archive::FileTree;
+use crate::archive::ArchiveFileTree;
 use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION};
 
 /// Returns the bundle with its file name.
@@ -45,7 +45,7 @@ pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>
         },
         "compatibility": { "platforms": ["linux"] },
     });
-    let mut tree = FileTree::default();
+    let mut tree = ArchiveFileTree::default();
     tree.file("manifest.json", serde_json::to_string_pretty(&manifest)? + "\n");
     tree.program("server/toolgate", release.binary.as_slice());
     release.add_licenses(&mut tree, "licenses");

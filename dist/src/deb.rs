@@ -2,7 +2,7 @@
 
 use ar::{Builder, Header};
 
-use crate::archive::{CompressionLevel, FileTree, PathStyle, gzip};
+use crate::archive::{ArchiveFileTree, CompressionLevel, TarPathStyle, gzip};
 use crate::release::{PlatformRelease, SUMMARY, VERSION};
 
 /// The systemd unit, which explains each exception from its hardening.
@@ -22,14 +22,14 @@ const SCRIPTS: [(&str, &str); 2] =
 pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let data = installed_files(release)?;
     let installed_kib = data.files().map(|(_, bytes)| bytes.len().div_ceil(1024)).sum::<usize>();
-    let mut control = FileTree::default();
+    let mut control = ArchiveFileTree::default();
     control.file("control", control_file(release, installed_kib));
     control.file("conffiles", "/etc/toolgate/toolgate.toml\n");
     for (name, script) in SCRIPTS {
         control.program(name, script);
     }
-    let compressed = |tree: &FileTree| -> anyhow::Result<Vec<u8>> {
-        gzip(&tree.tar(release.epoch, PathStyle::Dotted)?, release.level)
+    let compressed = |tree: &ArchiveFileTree| -> anyhow::Result<Vec<u8>> {
+        gzip(&tree.tar(release.epoch, TarPathStyle::Dotted)?, release.level)
     };
     let mut builder = Builder::new(Vec::new());
     let members = [
@@ -48,8 +48,8 @@ pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>
 }
 
 /// Returns the files that the package installs.
-fn installed_files(release: &PlatformRelease) -> anyhow::Result<FileTree> {
-    let mut tree = FileTree::default();
+fn installed_files(release: &PlatformRelease) -> anyhow::Result<ArchiveFileTree> {
+    let mut tree = ArchiveFileTree::default();
     tree.program("usr/bin/toolgate", release.binary.as_slice());
     tree.file("usr/lib/systemd/system/toolgate.service", SERVICE_UNIT);
     tree.file("usr/lib/sysusers.d/toolgate.conf", SERVICE_USER);

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use crate::read;
 
 /// Name and version of a crate, as `name version`.
-type CrateId = String;
+type CrateNameAndVersion = String;
 
 /// The crates that are compiled into the binary, without programs that only run during the build.
-pub(crate) struct Dependencies {
-    crates: BTreeMap<CrateId, LinkedCrate>,
-    root: CrateId,
+pub(crate) struct BinaryDependencies {
+    crates: BTreeMap<CrateNameAndVersion, LinkedCrate>,
+    root: CrateNameAndVersion,
 }
 
 /// Crate that is linked into the binary.
@@ -31,10 +31,10 @@ struct LinkedCrate {
     checksum: Option<String>,
     /// Folder with the source of the crate.
     folder: PathBuf,
-    needs: BTreeSet<CrateId>,
+    needs: BTreeSet<CrateNameAndVersion>,
 }
 
-impl Dependencies {
+impl BinaryDependencies {
     /// Reads the crates of toolgate for one platform from Cargo, without a network.
     pub(crate) fn load(triple: &str) -> anyhow::Result<Self> {
         // `cargo metadata` would add the features that only other packages of the workspace use.
@@ -89,7 +89,7 @@ impl Dependencies {
     pub(crate) fn license_texts(&self) -> anyhow::Result<String> {
         let mut all = "toolgate contains these Rust crates of others:\n\n".to_owned();
         // Many crates have the same text.
-        let mut texts: BTreeMap<String, BTreeSet<&CrateId>> = BTreeMap::new();
+        let mut texts: BTreeMap<String, BTreeSet<&CrateNameAndVersion>> = BTreeMap::new();
         for (id, one) in self.crates.iter().filter(|(_, one)| one.checksum.is_some()) {
             writeln!(all, "{id}: {}", spdx(&one.license))?;
             for file in license_files(&one.folder)? {
@@ -106,16 +106,18 @@ impl Dependencies {
 }
 
 /// Returns the id of a package in the output of `cargo metadata`.
-fn crate_id(package: &Value) -> CrateId {
+fn crate_id(package: &Value) -> CrateNameAndVersion {
     let text = |key: &str| package[key].as_str().unwrap_or_default();
     format!("{} {}", text("name"), text("version"))
 }
 
 /// Parses the output of `cargo tree`: lines of depth, package and license. Returns the first crate,
 /// and all crates. `cargo tree` lists the dependencies of a crate once, where it first appears.
-fn parse_tree(text: &str) -> anyhow::Result<(CrateId, BTreeMap<CrateId, LinkedCrate>)> {
-    let mut crates: BTreeMap<CrateId, LinkedCrate> = BTreeMap::new();
-    let mut above: Vec<CrateId> = Vec::new();
+fn parse_tree(
+    text: &str,
+) -> anyhow::Result<(CrateNameAndVersion, BTreeMap<CrateNameAndVersion, LinkedCrate>)> {
+    let mut crates: BTreeMap<CrateNameAndVersion, LinkedCrate> = BTreeMap::new();
+    let mut above: Vec<CrateNameAndVersion> = Vec::new();
     for line in text.lines() {
         let mut fields = line.split('\t');
         let (Some(depth), Some(package), Some(license)) =

@@ -16,14 +16,14 @@ pub(crate) struct GlibcVersion {
 }
 
 /// Requirements of a binary on the system that runs it.
-pub(crate) struct BinaryNeeds {
+pub(crate) struct BinaryRequirements {
     /// Path of the program that loads the shared libraries.
     pub(crate) loader: PathBuf,
     /// File names of the shared libraries that the binary needs.
     pub(crate) libraries: Vec<String>,
     /// Newest version of glibc whose symbols the binary uses.
     pub(crate) glibc: GlibcVersion,
-    /// Number of the processor, as in [`crate::target::Target::elf_machine`].
+    /// Number of the processor, as in [`crate::target::PackedPlatform::elf_machine`].
     pub(crate) machine: u16,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for GlibcVersion {
     }
 }
 
-impl BinaryNeeds {
+impl BinaryRequirements {
     /// Reads the requirements from the bytes of a dynamically linked program.
     pub(crate) fn parse(binary: &[u8]) -> anyhow::Result<Self> {
         let elf = Elf::parse(binary).context("the binary is not an ELF file")?;
@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn the_needs_of_a_running_program_are_read() {
-        let needs = BinaryNeeds::parse(&std::fs::read("/proc/self/exe").unwrap()).unwrap();
+        let needs = BinaryRequirements::parse(&std::fs::read("/proc/self/exe").unwrap()).unwrap();
         assert!(needs.libraries.iter().any(|name| name == "libc.so.6"), "{:?}", needs.libraries);
         assert!(needs.glibc >= GlibcVersion::parse("2.17").unwrap());
-        assert!(BinaryNeeds::parse(b"#!/bin/sh\n").is_err());
+        assert!(BinaryRequirements::parse(b"#!/bin/sh\n").is_err());
     }
 }

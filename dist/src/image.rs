@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::archive::{CompressionLevel, FileTree, PathStyle, gzip};
+use crate::archive::{ArchiveFileTree, CompressionLevel, TarPathStyle, gzip};
 use crate::read;
 use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION, sha256_hex};
 
@@ -46,7 +46,7 @@ impl ImageBlob {
 
 /// Returns the image layout as a tar archive, with its file name.
 pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
-    let root = root_files(release)?.tar(release.epoch, PathStyle::Plain)?;
+    let root = root_files(release)?.tar(release.epoch, TarPathStyle::Plain)?;
     let root_digest = sha256_hex(&root);
     let layer = "application/vnd.oci.image.layer.v1.tar+gzip";
     let layer = ImageBlob::new(layer, gzip(&root, release.level)?);
@@ -76,19 +76,19 @@ pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>
     // Engines that do not read the layout, such as Docker before version 25, read this file.
     let for_older_engines =
         json!([{ "Config": config.path(), "RepoTags": [name], "Layers": [layer.path()] }]);
-    let mut tree = FileTree::default();
+    let mut tree = ArchiveFileTree::default();
     tree.file("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#);
     tree.file("index.json", serde_json::to_vec(&index)?);
     tree.file("manifest.json", serde_json::to_vec(&for_older_engines)?);
     for blob in [layer, config, manifest] {
         tree.file(blob.path(), blob.bytes);
     }
-    Ok((format!("{}.oci.tar", release.stem()), tree.tar(release.epoch, PathStyle::Plain)?))
+    Ok((format!("{}.oci.tar", release.stem()), tree.tar(release.epoch, TarPathStyle::Plain)?))
 }
 
 /// Returns the file system of the image.
-fn root_files(release: &PlatformRelease) -> anyhow::Result<FileTree> {
-    let mut tree = FileTree::default();
+fn root_files(release: &PlatformRelease) -> anyhow::Result<ArchiveFileTree> {
+    let mut tree = ArchiveFileTree::default();
     tree.program("usr/bin/toolgate", release.binary.as_slice());
     let machine = release.target.machine;
     for (path, bytes) in release.needs.collect_libraries(&release.sysroot, machine)? {

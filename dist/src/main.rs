@@ -30,19 +30,19 @@ use anyhow::Context;
 use clap::{Args, Parser, ValueEnum};
 
 use crate::release::PlatformRelease;
-use crate::target::Target;
+use crate::target::PackedPlatform;
 
 /// Packs a toolgate binary into the packages that people install.
 #[derive(Parser)]
-enum Cli {
+enum DistCli {
     /// Pack one binary, then write the index of the folder
-    Pack(PackArgs),
+    Pack(DistPackArgs),
     /// Write server.json and SHA256SUMS for the packages in a folder
-    Index(IndexArgs),
+    Index(DistIndexArgs),
 }
 
 #[derive(Args)]
-struct PackArgs {
+struct DistPackArgs {
     /// Binary to pack
     #[arg(long, value_name = "FILE")]
     binary: PathBuf,
@@ -50,8 +50,8 @@ struct PackArgs {
     #[arg(long, value_name = "FILE")]
     host_binary: Option<PathBuf>,
     /// Platform of the binary, by its Rust name
-    #[arg(long, value_name = "TRIPLE", value_parser = Target::parse)]
-    target: Target,
+    #[arg(long, value_name = "TRIPLE", value_parser = PackedPlatform::parse)]
+    target: PackedPlatform,
     /// Time of every file in the packages, in seconds since 1970
     #[arg(long, value_name = "SECONDS", env = "SOURCE_DATE_EPOCH")]
     epoch: u64,
@@ -63,16 +63,16 @@ struct PackArgs {
     sysroot: PathBuf,
     /// Packages to write; all by default
     #[arg(long, value_enum, value_name = "KIND")]
-    only: Vec<PackageKind>,
+    only: Vec<InstallPackageKind>,
     /// Compress little, for tests
     #[arg(long)]
     fast: bool,
     #[command(flatten)]
-    index: IndexArgs,
+    index: DistIndexArgs,
 }
 
 #[derive(Args)]
-struct IndexArgs {
+struct DistIndexArgs {
     /// Folder of the packages
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -83,7 +83,7 @@ struct IndexArgs {
 
 /// One kind of package.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum PackageKind {
+enum InstallPackageKind {
     /// Tarball with the binary, completions, service unit and licenses
     Tarball,
     /// Debian package with a systemd unit
@@ -100,7 +100,7 @@ enum PackageKind {
     Sbom,
 }
 
-impl PackageKind {
+impl InstallPackageKind {
     /// Returns the packages of this kind, each with its file name.
     fn pack(self, release: &PlatformRelease) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         match self {
@@ -116,9 +116,9 @@ impl PackageKind {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse() {
-        Cli::Pack(args) => pack(&args),
-        Cli::Index(args) => registry::write_index(&args.out, &args.repository),
+    let done = match DistCli::parse() {
+        DistCli::Pack(args) => pack(&args),
+        DistCli::Index(args) => registry::write_index(&args.out, &args.repository),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -129,10 +129,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn pack(args: &PackArgs) -> anyhow::Result<()> {
+fn pack(args: &DistPackArgs) -> anyhow::Result<()> {
     let release = PlatformRelease::load(args)?;
     let kinds = match args.only.as_slice() {
-        [] => PackageKind::value_variants(),
+        [] => InstallPackageKind::value_variants(),
         only => only,
     };
     let out = &args.index.out;

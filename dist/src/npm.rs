@@ -4,9 +4,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::archive::{FileTree, PathStyle, gzip};
+use crate::archive::{ArchiveFileTree, TarPathStyle, gzip};
 use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION};
-use crate::target::{TARGETS, Target};
+use crate::target::{PackedPlatform, TARGETS};
 
 const LAUNCHER: &str = include_str!("../files/launcher.js");
 const DESCRIPTION: &str = include_str!("../files/package.md");
@@ -17,7 +17,7 @@ pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<Vec<(String, Vec
 }
 
 /// Returns the name of the package with the binary for `target`.
-fn platform_name(target: Target) -> String {
+fn platform_name(target: PackedPlatform) -> String {
     format!("toolgate-server-linux-{}", target.node)
 }
 
@@ -29,7 +29,7 @@ fn platform_package(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8
     manifest["os"] = json!(["linux"]);
     manifest["cpu"] = json!([release.target.node]);
     manifest["libc"] = json!(["glibc"]);
-    let mut tree = FileTree::default();
+    let mut tree = ArchiveFileTree::default();
     tree.program("package/bin/toolgate", release.binary.as_slice());
     tree.file(
         "package/README.md",
@@ -48,7 +48,7 @@ fn main_package(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> 
     manifest["engines"] = json!({ "node": ">=18" });
     let platforms = TARGETS.map(|target| (platform_name(target), json!(VERSION)));
     manifest["optionalDependencies"] = Value::Object(Map::from_iter(platforms));
-    let mut tree = FileTree::default();
+    let mut tree = ArchiveFileTree::default();
     tree.program("package/launcher.js", LAUNCHER);
     tree.file("package/README.md", DESCRIPTION);
     // Nothing in this package depends on the platform, so each platform packs the same bytes.
@@ -72,10 +72,10 @@ fn finish(
     release: &PlatformRelease,
     name: &str,
     manifest: &Value,
-    mut tree: FileTree,
+    mut tree: ArchiveFileTree,
 ) -> anyhow::Result<(String, Vec<u8>)> {
     tree.file("package/package.json", serde_json::to_string_pretty(manifest)? + "\n");
-    let tar = tree.tar(release.epoch, PathStyle::Plain)?;
+    let tar = tree.tar(release.epoch, TarPathStyle::Plain)?;
     Ok((format!("{name}-{VERSION}.tgz"), gzip(&tar, release.level)?))
 }
 

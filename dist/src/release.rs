@@ -6,11 +6,11 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use sha2::{Digest, Sha256};
 
-use crate::archive::{CompressionLevel, FileTree};
-use crate::dependencies::{Dependencies, checkout};
-use crate::elf::BinaryNeeds;
-use crate::target::Target;
-use crate::{PackArgs, read, registry};
+use crate::archive::{ArchiveFileTree, CompressionLevel};
+use crate::dependencies::{BinaryDependencies, checkout};
+use crate::elf::BinaryRequirements;
+use crate::target::PackedPlatform;
+use crate::{DistPackArgs, read, registry};
 
 /// Version of toolgate, and of every package.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -24,9 +24,9 @@ pub(crate) const LICENSE: &str = "Apache-2.0";
 
 /// The binary for one platform, and the files that are shipped with it.
 pub(crate) struct PlatformRelease {
-    pub(crate) target: Target,
+    pub(crate) target: PackedPlatform,
     pub(crate) binary: Vec<u8>,
-    pub(crate) needs: BinaryNeeds,
+    pub(crate) needs: BinaryRequirements,
     /// Modification time of every packed file, in seconds since 1970.
     pub(crate) epoch: u64,
     pub(crate) level: CompressionLevel,
@@ -36,16 +36,16 @@ pub(crate) struct PlatformRelease {
     pub(crate) source_url: String,
     /// Folder with the C library for the OCI image.
     pub(crate) sysroot: PathBuf,
-    pub(crate) completions: Completions,
+    pub(crate) completions: ShellCompletions,
     pub(crate) license: Vec<u8>,
     pub(crate) changelog: Vec<u8>,
     /// Licenses of the crates in the binary.
     pub(crate) other_licenses: String,
-    dependencies: Dependencies,
+    dependencies: BinaryDependencies,
 }
 
 /// Completion scripts of the supported shells.
-pub(crate) struct Completions {
+pub(crate) struct ShellCompletions {
     pub(crate) bash: Vec<u8>,
     pub(crate) zsh: Vec<u8>,
     pub(crate) fish: Vec<u8>,
@@ -53,10 +53,10 @@ pub(crate) struct Completions {
 
 impl PlatformRelease {
     /// Reads the binary and the files of the checkout.
-    pub(crate) fn load(args: &PackArgs) -> anyhow::Result<Self> {
+    pub(crate) fn load(args: &DistPackArgs) -> anyhow::Result<Self> {
         let binary = read(&args.binary)?;
-        let needs =
-            BinaryNeeds::parse(&binary).with_context(|| args.binary.display().to_string())?;
+        let needs = BinaryRequirements::parse(&binary)
+            .with_context(|| args.binary.display().to_string())?;
         if needs.machine != args.target.elf_machine {
             bail!("{} is not a binary for {}", args.binary.display(), args.target.triple);
         }
@@ -66,7 +66,7 @@ impl PlatformRelease {
             bail!("the binary needs glibc {}, but must run with {newest}", needs.glibc);
         }
         let host_binary = args.host_binary.as_ref().unwrap_or(&args.binary);
-        let completions = Completions {
+        let completions = ShellCompletions {
             bash: run(host_binary, &["completions", "bash"])?,
             zsh: run(host_binary, &["completions", "zsh"])?,
             fish: run(host_binary, &["completions", "fish"])?,
@@ -75,7 +75,7 @@ impl PlatformRelease {
         if printed != format!("toolgate {VERSION}\n").into_bytes() {
             bail!("{} is not toolgate {VERSION}", host_binary.display());
         }
-        let dependencies = Dependencies::load(args.target.triple)?;
+        let dependencies = BinaryDependencies::load(args.target.triple)?;
         let repository = &args.index.repository;
         Ok(Self {
             target: args.target,
@@ -105,7 +105,7 @@ impl PlatformRelease {
     }
 
     /// Adds both files with licenses to the folder `folder` of a package.
-    pub(crate) fn add_licenses(&self, tree: &mut FileTree, folder: &str) {
+    pub(crate) fn add_licenses(&self, tree: &mut ArchiveFileTree, folder: &str) {
         tree.file(format!("{folder}/LICENSE"), self.license.as_slice());
         tree.file(format!("{folder}/LICENSES-OF-OTHERS"), self.other_licenses.as_str());
     }

@@ -1,13 +1,13 @@
 //! Tarball with the binary, completions, the service unit and licenses.
 
-use crate::archive::{FileTree, PathStyle, gzip};
+use crate::archive::{ArchiveFileTree, TarPathStyle, gzip};
 use crate::deb::{SERVICE_SETTINGS, SERVICE_UNIT, SERVICE_USER};
 use crate::release::PlatformRelease;
 
 /// Returns the tarball with its file name.
 pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>)> {
     let stem = release.stem();
-    let mut tree = FileTree::default();
+    let mut tree = ArchiveFileTree::default();
     tree.program(format!("{stem}/toolgate"), release.binary.as_slice());
     tree.file(format!("{stem}/CHANGELOG.md"), release.changelog.as_slice());
     tree.file(format!("{stem}/systemd/toolgate.service"), SERVICE_UNIT);
@@ -17,6 +17,6 @@ pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>
     tree.file(format!("{stem}/completions/_toolgate"), release.completions.zsh.as_slice());
     tree.file(format!("{stem}/completions/toolgate.fish"), release.completions.fish.as_slice());
     release.add_licenses(&mut tree, &stem);
-    let tar = tree.tar(release.epoch, PathStyle::Plain)?;
+    let tar = tree.tar(release.epoch, TarPathStyle::Plain)?;
     Ok((format!("{stem}.tar.gz"), gzip(&tar, release.level)?))
 }

@@ -4,7 +4,7 @@ use anyhow::Context;
 
 /// Platform for which toolgate is packed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Target {
+pub(crate) struct PackedPlatform {
     /// Name of the platform in Rust.
     pub(crate) triple: &'static str,
     /// Name of the processor in wheels.
@@ -19,15 +19,15 @@ pub(crate) struct Target {
 
 /// Platforms for which toolgate is packed. The launcher of the npm packages names the same
 /// platforms.
-pub(crate) const TARGETS: [Target; 2] = [
-    Target {
+pub(crate) const TARGETS: [PackedPlatform; 2] = [
+    PackedPlatform {
         triple: "x86_64-unknown-linux-gnu",
         machine: "x86_64",
         debian: "amd64",
         node: "x64",
         elf_machine: goblin::elf::header::EM_X86_64,
     },
-    Target {
+    PackedPlatform {
         triple: "aarch64-unknown-linux-gnu",
         machine: "aarch64",
         debian: "arm64",
@@ -36,7 +36,7 @@ pub(crate) const TARGETS: [Target; 2] = [
     },
 ];
 
-impl Target {
+impl PackedPlatform {
     /// Returns the platform with the Rust name `triple`.
     pub(crate) fn parse(triple: &str) -> anyhow::Result<Self> {
         let known = TARGETS.map(|target| target.triple).join(" and ");

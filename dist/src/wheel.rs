@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
-use crate::archive::FileTree;
+use crate::archive::ArchiveFileTree;
 use crate::release::{LICENSE, PlatformRelease, SUMMARY, VERSION};
 
 /// Description of the package, as its page in a registry shows it.
@@ -27,7 +27,7 @@ pub(crate) fn pack(release: &PlatformRelease) -> anyhow::Result<(String, Vec<u8>
     let base = format!("toolgate_server-{VERSION}");
     let (glibc, machine) = (release.needs.glibc.underscored(), release.target.machine);
     let tag = format!("py3-none-manylinux_{glibc}_{machine}");
-    let mut tree = FileTree::default();
+    let mut tree = ArchiveFileTree::default();
     let scripts = format!("{base}.data/scripts");
     tree.program(format!("{scripts}/toolgate"), release.binary.as_slice());
     tree.program(format!("{scripts}/toolgate-server"), ALIAS);
@@ -67,7 +67,7 @@ fn metadata(release: &PlatformRelease) -> String {
 }
 
 /// Returns the list of all files with their hashes and sizes. The list itself has neither.
-fn record(tree: &FileTree, info: &str) -> String {
+fn record(tree: &ArchiveFileTree, info: &str) -> String {
     let rows = tree.files().map(|(path, bytes)| {
         let digest = URL_SAFE_NO_PAD.encode(Sha256::digest(bytes));
         format!("{path},sha256={digest},{}\n", bytes.len())

@@ -15,18 +15,18 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Arguments of a call that reads the file of [`PackedBinary::workspace`].
+/// Arguments of a call that reads the file of [`PackedTestBinary::workspace`].
 const READ: [&str; 3] = ["call", "files_read", r#"{"path":"hello.txt"}"#];
 
 /// Content of the file in the workspace.
 const CONTENT: &str = "hello from a package";
 
 /// A folder with packages, and a workspace to call them on.
-struct PackedBinary {
+struct PackedTestBinary {
     folder: TempDir,
 }
 
-impl PackedBinary {
+impl PackedTestBinary {
     /// Packs the toolgate that the tests use, without its symbols.
     fn new(kind: &str) -> Self {
         let packed = Self::empty();
@@ -105,13 +105,13 @@ fn run(command: &mut Command) -> String {
 }
 
 /// A running `toolgate serve`. It is killed when dropped.
-struct RunningServer {
+struct PackedServerProcess {
     process: Child,
     /// URL of the server's MCP endpoint.
     url: String,
 }
 
-impl RunningServer {
+impl PackedServerProcess {
     /// Starts `toolgate serve FOLDER` with `command`, and waits for the line with its address.
     fn start(command: &mut Command, folder: &str) -> Self {
         command.args(["serve", folder, "--listen", "127.0.0.1:0"]);
@@ -137,7 +137,7 @@ impl RunningServer {
     }
 }
 
-impl Drop for RunningServer {
+impl Drop for PackedServerProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -146,7 +146,7 @@ impl Drop for RunningServer {
 
 #[test]
 fn the_debian_package_works_in_a_bare_debian() {
-    let packed = PackedBinary::new("deb");
+    let packed = PackedTestBinary::new("deb");
     let debian = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(".tools").join("debian");
     assert!(debian.join("usr/bin/dpkg").exists(), "no bare Debian: run `cargo xtask setup`");
     for name in ["upper", "work", "root"] {
@@ -172,7 +172,7 @@ fn the_debian_package_works_in_a_bare_debian() {
 
 #[test]
 fn the_wheel_works_in_a_new_environment() {
-    let packed = PackedBinary::new("wheel");
+    let packed = PackedTestBinary::new("wheel");
     let environment = packed.path("venv");
     run(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&environment));
     let mut install = Command::new("python3");
@@ -185,7 +185,7 @@ fn the_wheel_works_in_a_new_environment() {
 
 #[test]
 fn the_npm_packages_work_offline_and_pass_on_signals_and_exit_codes() {
-    let packed = PackedBinary::new("npm");
+    let packed = PackedTestBinary::new("npm");
     let mut install = Command::new("npm");
     install.args(["install", "--offline", "--no-audit", "--no-fund", "--prefix"]);
     install.arg(packed.path("npm")).args(packed.packages(".tgz"));
@@ -203,14 +203,14 @@ fn the_npm_packages_work_offline_and_pass_on_signals_and_exit_codes() {
     assert_eq!(refused(launcher.as_ref()).code(), Some(1));
     let ended = |program: &OsStr| {
         let mut command = Command::new(program);
-        RunningServer::start(command.current_dir(packed.workspace()), ".").stop()
+        PackedServerProcess::start(command.current_dir(packed.workspace()), ".").stop()
     };
     assert_eq!(ended(launcher.as_ref()), ended(toolgate().as_ref()));
 }
 
 #[test]
 fn the_image_serves_and_checks_its_health_without_a_shell() {
-    let packed = PackedBinary::new("image");
+    let packed = PackedTestBinary::new("image");
     let [layout, root] = ["layout", "root"].map(|name| packed.path(name));
     let unpack = |archive: &Path, to: &Path| {
         fs::create_dir(to).unwrap();
@@ -251,7 +251,7 @@ fn the_image_serves_and_checks_its_health_without_a_shell() {
     let health = config["Healthcheck"]["Test"].as_array().unwrap();
     let health: Vec<_> = health.iter().map(|word| word.as_str().unwrap()).collect();
     assert_eq!(health, ["CMD", program, "healthcheck"]);
-    let mut server = RunningServer::start(&mut in_image(), "/workspace");
+    let mut server = PackedServerProcess::start(&mut in_image(), "/workspace");
     let url = server.url.replace("/mcp", "/healthz");
     assert_eq!(run(in_image().args(["healthcheck", &url])), "healthy\n");
     server.stop();
@@ -261,7 +261,7 @@ fn the_image_serves_and_checks_its_health_without_a_shell() {
 
 #[test]
 fn the_tarball_and_the_bundle_carry_a_program_that_runs() {
-    let packed = PackedBinary::new("tarball");
+    let packed = PackedTestBinary::new("tarball");
     run(Command::new("tar")
         .arg("-xf")
         .arg(packed.package(".tar.gz"))
@@ -270,7 +270,7 @@ fn the_tarball_and_the_bundle_carry_a_program_that_runs() {
     let stem = packed.package(".tar.gz").file_name().unwrap().to_str().unwrap().to_owned();
     packed.read_file_with(&packed.path(stem.trim_end_matches(".tar.gz")).join("toolgate"));
 
-    let packed = PackedBinary::new("bundle");
+    let packed = PackedTestBinary::new("bundle");
     let file = fs::File::open(packed.package(".mcpb")).unwrap();
     let mut bundle = zip::ZipArchive::new(file).unwrap();
     bundle.extract(packed.path("bundle")).unwrap();
@@ -283,7 +283,7 @@ fn the_tarball_and_the_bundle_carry_a_program_that_runs() {
 #[test]
 fn two_runs_write_the_same_bytes() {
     // Any program of this machine will do, and a small one is packed quickly.
-    let packed = PackedBinary::empty();
+    let packed = PackedTestBinary::empty();
     let sums = ["one", "two"].map(|name| {
         let out = packed.path(name);
         pack(&out, Path::new("/bin/true"), &[]);
@@ -300,7 +300,7 @@ fn two_runs_write_the_same_bytes() {
 
 #[test]
 fn the_bill_of_materials_lists_the_crates_of_the_binary_only() {
-    let packed = PackedBinary::empty();
+    let packed = PackedTestBinary::empty();
     let out = packed.path("packages");
     pack(&out, Path::new("/bin/true"), &["--only", "sbom"]);
     let bill = fs::read(packed.package(".cdx.json")).unwrap();
@@ -318,7 +318,7 @@ fn the_bill_of_materials_lists_the_crates_of_the_binary_only() {
 
 #[test]
 fn systemd_accepts_the_unit_and_finds_it_hardened() {
-    let folder = PackedBinary::empty();
+    let folder = PackedTestBinary::empty();
     let unit = include_str!("../files/toolgate.service");
     let file = folder.path("toolgate.service");
     let program = toolgate().display().to_string();

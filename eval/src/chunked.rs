@@ -2,11 +2,11 @@
 
 use anyhow::Context;
 use toolgate_chunks::{FileClassification, TextChunk, chunks};
-use toolgate_search::index::{CandidateQuery, IndexLocation, IndexSnapshot, SearchIndex};
+use toolgate_search::index::{CandidateSearchQuery, IndexLocation, IndexSnapshot, SearchIndex};
 use toolgate_search::rank::{ChunkCandidate, IndexStatistics, WeightedQuery};
 use toolgate_search::{DocumentFilter, IndexDocument, static_model};
 
-use crate::set::{CodeUnit, Package, PackageLanguage};
+use crate::set::{EvalPackage, PackageFunction, PackageLanguage};
 
 /// Number of candidates of each kind, as in the tools.
 const LIMIT: usize = 150;
@@ -26,12 +26,12 @@ impl ChunkedFile {
 }
 
 /// Index of files for the evaluation.
-pub(crate) struct FileIndex {
+pub(crate) struct EvalFileIndex {
     snapshot: IndexSnapshot,
     pub(crate) statistics: IndexStatistics,
 }
 
-impl FileIndex {
+impl EvalFileIndex {
     pub(crate) fn new(files: &[ChunkedFile]) -> anyhow::Result<Self> {
         let (search_index, _) = SearchIndex::open(IndexLocation::Memory, None)?;
         let mut writer = search_index.writer()?.context("an index in memory has one writer")?;
@@ -59,7 +59,7 @@ impl FileIndex {
     pub(crate) fn find(&self, query: &str) -> anyhow::Result<(WeightedQuery, Vec<ChunkCandidate>)> {
         let weighed = self.snapshot.weigh_question(query)?;
         let static_vector = static_model::embed_query(query);
-        let sought = CandidateQuery {
+        let sought = CandidateSearchQuery {
             static_vector: static_vector.as_deref(),
             model_vector: None,
             filter: &DocumentFilter::default(),
@@ -72,8 +72,8 @@ impl FileIndex {
 
 /// Returns the chunks of `files` as the functions of a package, for baselines, which ignore its
 /// language.
-pub(crate) fn chunk_package(files: &[ChunkedFile]) -> Package {
-    let unit = |file: &ChunkedFile, chunk: &TextChunk| CodeUnit {
+pub(crate) fn chunk_package(files: &[ChunkedFile]) -> EvalPackage {
+    let unit = |file: &ChunkedFile, chunk: &TextChunk| PackageFunction {
         name: chunk.names.join(" "),
         within: chunk.within.join(" "),
         path: file.path.clone(),
@@ -81,7 +81,7 @@ pub(crate) fn chunk_package(files: &[ChunkedFile]) -> Package {
         body: file.text.get(chunk.bytes.clone()).unwrap_or_default().to_owned(),
     };
     let units = files.iter().flat_map(|file| file.chunks.iter().map(move |it| unit(file, it)));
-    Package {
+    EvalPackage {
         name: String::new(),
         lang: PackageLanguage::Rust,
         units: units.collect(),

@@ -15,10 +15,10 @@ use toolgate_chunks::{
 };
 use toolgate_search::rank::{RankingRules, rank_files};
 
-use crate::baselines::bm25::{Bm25, WordSplitting};
-use crate::chunked::{ChunkedFile, FileIndex, chunk_package};
-use crate::measure::{QualityMetric, Question, SearchMethod, table};
-use crate::set::{Package, PackageLanguage};
+use crate::baselines::bm25::{FunctionBm25Index, WordSplitting};
+use crate::chunked::{ChunkedFile, EvalFileIndex, chunk_package};
+use crate::measure::{EvalQuestion, EvaluatedSearchMethod, QualityMetric, table};
+use crate::set::{EvalPackage, PackageLanguage};
 use crate::sources;
 use crate::summary::{ComparedMethods, SummaryTable};
 
@@ -115,7 +115,7 @@ pub fn run_fresh(summary: &mut SummaryTable) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(sources::checkout().join(REPOSITORIES_FILE))?;
     let list: RepositoryList = toml::from_str(&text).context(REPOSITORIES_FILE)?;
     let mut questions = Vec::new();
-    let mut methods = ["BM25 with symbol and path", "ours"].map(SearchMethod::new);
+    let mut methods = ["BM25 with symbol and path", "ours"].map(EvaluatedSearchMethod::new);
     let mut count = 0;
     for CommitRepository { name, lang, commit } in &list.repositories {
         let folder = sources::folder().join("repositories").join(name.replace('/', "+"));
@@ -127,7 +127,7 @@ pub fn run_fresh(summary: &mut SummaryTable) -> anyhow::Result<String> {
             choose(&folder, commit).with_context(|| format!("reading the commits of {name}"))?;
         let files = read_files(&folder, &base)?;
         eprintln!("{name}: {} files, {} commits", files.len(), commits.len());
-        let question = Question { package: count, lang: *lang, overlap: 1.0 };
+        let question = EvalQuestion { package: count, lang: *lang, overlap: 1.0 };
         questions.extend(commits.iter().map(|_| question));
         for (method, ranks) in methods.iter_mut().zip(rank_commits(&files, &commits)?) {
             method.ranks.extend(ranks);
@@ -152,9 +152,9 @@ fn rank_commits(
 ) -> anyhow::Result<[Vec<Option<usize>>; 2]> {
     let files: Vec<ChunkedFile> =
         files.iter().map(|(path, text)| ChunkedFile::new(path.clone(), text.clone())).collect();
-    let index = FileIndex::new(&files)?;
+    let index = EvalFileIndex::new(&files)?;
     let package = chunk_package(&files);
-    let bm25 = Bm25::new(&package, WordSplitting::Symbols);
+    let bm25 = FunctionBm25Index::new(&package, WordSplitting::Symbols);
     let mut ranks = [Vec::new(), Vec::new()];
     for question in questions {
         let found = best_files(&package, &bm25.scores(&[&question.subject])[0]);
@@ -256,9 +256,9 @@ fn measure(
 ) -> anyhow::Result<Vec<(String, FileRecall)>> {
     let files: Vec<ChunkedFile> =
         files.iter().map(|(path, text)| ChunkedFile::new(path.clone(), text.clone())).collect();
-    let ours = FileIndex::new(&files)?;
+    let ours = EvalFileIndex::new(&files)?;
     let package = chunk_package(&files);
-    let baseline = Bm25::new(&package, WordSplitting::Symbols);
+    let baseline = FunctionBm25Index::new(&package, WordSplitting::Symbols);
     let tools = RankingRules::TOOLS;
     let variants = [
         ("ours", tools),
@@ -297,7 +297,7 @@ impl FileRecall {
 }
 
 /// Returns the files with the best unit each, best first.
-fn best_files<'p>(package: &'p Package, scores: &[f32]) -> Vec<&'p str> {
+fn best_files<'p>(package: &'p EvalPackage, scores: &[f32]) -> Vec<&'p str> {
     let mut best: HashMap<&str, f32> = HashMap::new();
     for (unit, score) in package.units.iter().zip(scores).filter(|(_, score)| **score > 0.0) {
         let of_file = best.entry(&unit.path).or_default();

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use toolgate_search::rank::RankingRules;
 
-use crate::baselines::bm25::{Bm25, WordSplitting};
+use crate::baselines::bm25::{FunctionBm25Index, WordSplitting};
 use crate::baselines::rank_of;
-use crate::measure::{QualityMetric, Question, SearchMethod, table};
-use crate::ours::{IndexedPackage, SearchStages};
+use crate::measure::{EvalQuestion, EvaluatedSearchMethod, QualityMetric, table};
+use crate::ours::{EnabledSearchStages, IndexedPackage};
 use crate::rules::unique_names;
-use crate::run::RunSettings;
+use crate::run::EvalRunSettings;
 use crate::set::questions::identifier_parts;
-use crate::set::{Package, PackageLanguage, Query};
+use crate::set::{EvalPackage, EvalQuery, PackageLanguage};
 use crate::summary::{ComparedMethods, SummaryTable};
 
 /// Number of symbols of one package that are looked for.
@@ -20,7 +20,8 @@ const SYMBOLS: usize = 20;
 const FILES: usize = 40;
 
 /// Stages that the search tools use without a downloaded model.
-const TOOLS: SearchStages = SearchStages { words: true, statics: true, model: false, rerank: true };
+const TOOLS: EnabledSearchStages =
+    EnabledSearchStages { words: true, statics: true, model: false, rerank: true };
 
 const BASELINE: &str = "BM25 with symbol and path";
 
@@ -53,21 +54,21 @@ const SUMMARIZED: [(usize, &str, QualityMetric); 2] = [
 /// Returns the tables of all kinds of queries over `packages`, as Markdown. Adds the exact names of
 /// symbols and files to `summary`.
 pub fn tables(
-    packages: &[Package],
-    settings: RunSettings,
+    packages: &[EvalPackage],
+    settings: EvalRunSettings,
     summary: &mut SummaryTable,
 ) -> anyhow::Result<String> {
-    let RunSettings { queries, split, .. } = settings;
-    let mut tracks: Vec<(&str, Vec<Question>, Vec<SearchMethod>)> = SPELLINGS
+    let EvalRunSettings { queries, split, .. } = settings;
+    let mut tracks: Vec<(&str, Vec<EvalQuestion>, Vec<EvaluatedSearchMethod>)> = SPELLINGS
         .iter()
         .map(|(_, title)| (*title, Vec::new(), Vec::new()))
         .chain([("two or three rare words of each question", Vec::new(), Vec::new())])
         .chain([("a file by its name", Vec::new(), Vec::new())])
         .collect();
     for (index, package) in packages.iter().enumerate() {
-        let baseline = Bm25::new(package, WordSplitting::Symbols);
+        let baseline = FunctionBm25Index::new(package, WordSplitting::Symbols);
         let ours = IndexedPackage::new(package, None)?;
-        let question = |overlap| Question { package: index, lang: package.lang, overlap };
+        let question = |overlap| EvalQuestion { package: index, lang: package.lang, overlap };
         let count = SYMBOLS.min(queries);
         for ((spelling, _), (_, questions, methods)) in SPELLINGS.iter().zip(&mut tracks) {
             for (text, unit) in symbol_queries(package, *spelling).into_iter().take(count) {
@@ -111,8 +112,8 @@ pub fn tables(
 fn summarize(
     task: &str,
     metric: QualityMetric,
-    questions: &[Question],
-    methods: &[SearchMethod],
+    questions: &[EvalQuestion],
+    methods: &[EvaluatedSearchMethod],
     summary: &mut SummaryTable,
 ) {
     let find = |name: &str| methods.iter().find(|it| it.name == name);
@@ -123,7 +124,7 @@ fn summarize(
 
 /// Returns the name of each file of `package` whose name is unique, in a random order that is
 /// always the same, with one of its functions.
-pub(crate) fn file_name_queries(package: &Package) -> Vec<(String, usize)> {
+pub(crate) fn file_name_queries(package: &EvalPackage) -> Vec<(String, usize)> {
     let mut paths: Vec<(&str, usize)> = Vec::new();
     for (unit, index) in package.units.iter().zip(0..) {
         if paths.last().is_none_or(|(path, _)| *path != unit.path) {
@@ -140,12 +141,12 @@ pub(crate) fn file_name_queries(package: &Package) -> Vec<(String, usize)> {
 }
 
 /// Returns the names of functions that have a question and a unique name.
-pub(crate) fn symbol_name_queries(package: &Package) -> Vec<(String, usize)> {
+pub(crate) fn symbol_name_queries(package: &EvalPackage) -> Vec<(String, usize)> {
     symbol_queries(package, SymbolSpelling::Exact)
 }
 
 /// Returns the rank of the file at `path` by the best function of each file.
-fn file_rank_of(package: &Package, scores: &[f32], path: &str) -> Option<usize> {
+fn file_rank_of(package: &EvalPackage, scores: &[f32], path: &str) -> Option<usize> {
     let mut files: HashMap<&str, f32> = HashMap::new();
     for (unit, score) in package.units.iter().zip(scores) {
         let best = files.entry(&unit.path).or_default();
@@ -158,16 +159,16 @@ fn file_rank_of(package: &Package, scores: &[f32], path: &str) -> Option<usize> 
     rank_of(&scores, own)
 }
 
-fn add(methods: &mut Vec<SearchMethod>, name: &str, rank: Option<usize>) {
+fn add(methods: &mut Vec<EvaluatedSearchMethod>, name: &str, rank: Option<usize>) {
     match methods.iter_mut().find(|it| it.name == name) {
         Some(method) => method.ranks.push(rank),
-        None => methods.push(SearchMethod { name: name.to_owned(), ranks: vec![rank] }),
+        None => methods.push(EvaluatedSearchMethod { name: name.to_owned(), ranks: vec![rank] }),
     }
 }
 
 /// Returns the query for each function that has a question, and the function. Queries that match
 /// several functions are left out.
-fn symbol_queries(package: &Package, spelling: SymbolSpelling) -> Vec<(String, usize)> {
+fn symbol_queries(package: &EvalPackage, spelling: SymbolSpelling) -> Vec<(String, usize)> {
     let query_text = |index: usize| {
         let unit = &package.units[index];
         let name = unit.name.as_str();
@@ -214,7 +215,7 @@ fn swap_letters(name: &str) -> Option<String> {
 }
 
 /// Returns the number of functions of `package` that contain each word.
-fn rarities(package: &Package) -> HashMap<String, usize> {
+fn rarities(package: &EvalPackage) -> HashMap<String, usize> {
     let mut containing: HashMap<String, usize> = HashMap::new();
     for unit in &package.units {
         let mut words = words_of(&unit.body);
@@ -228,7 +229,7 @@ fn rarities(package: &Package) -> HashMap<String, usize> {
 }
 
 /// Returns the three rarest words of a question that occur in a function, in their order.
-fn keywords(query: &Query, containing: &HashMap<String, usize>) -> String {
+fn keywords(query: &EvalQuery, containing: &HashMap<String, usize>) -> String {
     let words = words_of(&query.text);
     let mut rarest: Vec<&String> =
         words.iter().filter(|it| it.len() > 2 && containing.contains_key(*it)).collect();
@@ -259,8 +260,11 @@ mod tests {
     fn keywords_are_the_rarest_words_in_their_order() {
         let holding = [("cache", 2), ("the", 90), ("value", 40), ("evict", 1), ("oldest", 3)];
         let holding = holding.map(|(word, many)| (word.to_owned(), many)).into();
-        let query =
-            Query { text: "Evict the oldest value of a cache".to_owned(), unit: 0, overlap: 0.0 };
+        let query = EvalQuery {
+            text: "Evict the oldest value of a cache".to_owned(),
+            unit: 0,
+            overlap: 0.0,
+        };
         assert_eq!(keywords(&query, &holding), "evict oldest cache");
     }
 }

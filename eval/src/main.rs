@@ -8,8 +8,8 @@
 )]
 
 use anyhow::{Context, bail};
-use toolgate_eval::run::{RunSettings, run_all};
-use toolgate_eval::set::{QUERIES_MAX, QUERIES_MORE, Split};
+use toolgate_eval::run::{EvalRunSettings, run_all};
+use toolgate_eval::set::{PackageSplit, QUERIES_MAX, QUERIES_MORE};
 use toolgate_eval::summary::SummaryTable;
 use toolgate_eval::{commits, page, real_files, rules, sources};
 
@@ -24,13 +24,13 @@ fn main() -> anyhow::Result<()> {
         match arg.as_str() {
             "--split" => {
                 split = Some(match next()?.as_str() {
-                    "fresh" => Split::Fresh,
-                    "report" => Split::Report,
-                    "tune" => Split::Tune,
+                    "fresh" => PackageSplit::Fresh,
+                    "report" => PackageSplit::Report,
+                    "tune" => PackageSplit::Tune,
                     other => bail!("`--split` must be fresh, report or tune, not `{other}`"),
                 });
             }
-            "--fresh" => split = Some(Split::Fresh),
+            "--fresh" => split = Some(PackageSplit::Fresh),
             "--queries" => queries = next()?.parse()?,
             "--no-model" => model = false,
             "--rules" => is_about_rules = true,
@@ -44,17 +44,19 @@ fn main() -> anyhow::Result<()> {
         }
     }
     if is_about_rules {
-        println!("{}", rules::run(split.unwrap_or(Split::Tune), queries)?);
+        println!("{}", rules::run(split.unwrap_or(PackageSplit::Tune), queries)?);
         return Ok(());
     }
     let splits = match split {
         Some(split) => vec![split],
-        None if sources::list_packages(Split::Fresh).is_ok() => vec![Split::Fresh, Split::Report],
-        None => vec![Split::Report],
+        None if sources::list_packages(PackageSplit::Fresh).is_ok() => {
+            vec![PackageSplit::Fresh, PackageSplit::Report]
+        }
+        None => vec![PackageSplit::Report],
     };
     let mut tables = String::new();
     for split in splits {
-        tables += &measure(RunSettings { split, model, queries })?;
+        tables += &measure(EvalRunSettings { split, model, queries })?;
         tables.push('\n');
     }
     println!("{tables}");
@@ -68,13 +70,13 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// Returns the tables of one split, those that matter most first.
-fn measure(settings: RunSettings) -> anyhow::Result<String> {
-    let RunSettings { split, queries, .. } = settings;
+fn measure(settings: EvalRunSettings) -> anyhow::Result<String> {
+    let EvalRunSettings { split, queries, .. } = settings;
     let mut summary = SummaryTable::default();
     let mut details = run_all(settings, &mut summary)?;
     details.push('\n');
     details += &real_files::run(split, queries.min(QUERIES_MAX), &mut summary)?;
-    if split == Split::Fresh {
+    if split == PackageSplit::Fresh {
         details.push('\n');
         details += &commits::run_fresh(&mut summary)?;
     }

@@ -10,14 +10,14 @@ const RANK_MAX: usize = 10;
 
 /// Question of the evaluation, without its text.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Question {
+pub struct EvalQuestion {
     /// Index of the package that the question is about.
     pub package: usize,
     pub lang: PackageLanguage,
     pub overlap: f32,
 }
 
-impl Question {
+impl EvalQuestion {
     /// Returns true if the overlap with the name is low.
     fn is_low(&self) -> bool {
         self.overlap < OVERLAP_LOW
@@ -67,12 +67,12 @@ pub struct MeanGain {
 
 /// A method of searching, and its rank of the right answer to each question.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SearchMethod {
+pub struct EvaluatedSearchMethod {
     pub name: String,
     pub ranks: Vec<Option<usize>>,
 }
 
-impl SearchMethod {
+impl EvaluatedSearchMethod {
     /// Creates a method that has no ranks yet.
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), ranks: Vec::new() }
@@ -82,8 +82,8 @@ impl SearchMethod {
     fn gains(
         &self,
         metric: QualityMetric,
-        questions: &[Question],
-        selects: impl Fn(&Question) -> bool,
+        questions: &[EvalQuestion],
+        selects: impl Fn(&EvalQuestion) -> bool,
     ) -> Vec<f64> {
         let selected = questions.iter().zip(&self.ranks).filter(|(it, _)| selects(it));
         selected.map(|(_, rank)| metric.gain(*rank)).collect()
@@ -93,8 +93,8 @@ impl SearchMethod {
     pub fn mean_gain(
         &self,
         metric: QualityMetric,
-        questions: &[Question],
-        selects: impl Fn(&Question) -> bool,
+        questions: &[EvalQuestion],
+        selects: impl Fn(&EvalQuestion) -> bool,
     ) -> MeanGain {
         let gains = self.gains(metric, questions, selects);
         let (least, most) = interval(|random| mean(&resample(&gains, random)));
@@ -108,13 +108,13 @@ impl SearchMethod {
     }
 
     /// Returns the mean reciprocal rank over the questions that `selects` accepts.
-    pub fn mrr(&self, questions: &[Question], selects: impl Fn(&Question) -> bool) -> f64 {
+    pub fn mrr(&self, questions: &[EvalQuestion], selects: impl Fn(&EvalQuestion) -> bool) -> f64 {
         mean(&self.gains(QualityMetric::ReciprocalRank, questions, selects))
     }
 }
 
 /// Returns a table of all `methods`, as Markdown.
-pub fn table(methods: &[SearchMethod], questions: &[Question]) -> String {
+pub fn table(methods: &[EvaluatedSearchMethod], questions: &[EvalQuestion]) -> String {
     let low = questions.iter().filter(|it| it.is_low()).count();
     let is_asked = |lang: &PackageLanguage| questions.iter().any(|it| it.lang == *lang);
     let languages: Vec<PackageLanguage> =
@@ -141,7 +141,7 @@ pub fn table(methods: &[SearchMethod], questions: &[Question]) -> String {
             method.recall(5),
             method.recall(10),
             if low > 0 {
-                format!("{:.3}", method.mrr(questions, Question::is_low))
+                format!("{:.3}", method.mrr(questions, EvalQuestion::is_low))
             } else {
                 "–".to_owned()
             },
@@ -152,8 +152,8 @@ pub fn table(methods: &[SearchMethod], questions: &[Question]) -> String {
 
 /// Returns a table of the mean reciprocal rank of each package by each method, as Markdown.
 pub fn package_table(
-    methods: &[&SearchMethod],
-    questions: &[Question],
+    methods: &[&EvaluatedSearchMethod],
+    questions: &[EvalQuestion],
     packages: &[(String, usize)],
 ) -> String {
     let names: Vec<&str> = methods.iter().map(|it| it.name.as_str()).collect();
@@ -173,7 +173,7 @@ pub fn package_table(
 
 /// The ratio of two methods, and its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ratio {
+pub struct MethodRatio {
     pub value: f64,
     pub least: f64,
     pub most: f64,
@@ -184,11 +184,11 @@ pub struct Ratio {
 /// interval.
 pub fn ratio(
     metric: QualityMetric,
-    method: &SearchMethod,
-    other: &SearchMethod,
-    questions: &[Question],
-    selects: impl Fn(&Question) -> bool,
-) -> Ratio {
+    method: &EvaluatedSearchMethod,
+    other: &EvaluatedSearchMethod,
+    questions: &[EvalQuestion],
+    selects: impl Fn(&EvalQuestion) -> bool,
+) -> MethodRatio {
     let gains = method.gains(metric, questions, &selects);
     let others = other.gains(metric, questions, &selects);
     let pairs: Vec<(f64, f64)> = gains.into_iter().zip(others).collect();
@@ -197,11 +197,11 @@ pub fn ratio(
         one / f64::max(other, f64::MIN_POSITIVE)
     };
     let (least, most) = interval(|random| ratio_of(&resample(&pairs, random)));
-    Ratio { value: ratio_of(&pairs), least, most }
+    MethodRatio { value: ratio_of(&pairs), least, most }
 }
 
 /// Returns true if a question has few words of the name of its function.
-pub fn is_low(question: &Question) -> bool {
+pub fn is_low(question: &EvalQuestion) -> bool {
     question.is_low()
 }
 
@@ -234,14 +234,16 @@ fn share(some: usize, all: usize) -> f64 {
 mod tests {
     use super::*;
 
-    fn question(overlap: f32) -> Question {
-        Question { package: 0, lang: PackageLanguage::Rust, overlap }
+    fn question(overlap: f32) -> EvalQuestion {
+        EvalQuestion { package: 0, lang: PackageLanguage::Rust, overlap }
     }
 
     #[test]
     fn a_rank_beyond_the_tenth_counts_nothing() {
-        let method =
-            SearchMethod { name: String::new(), ranks: vec![Some(1), Some(4), Some(11), None] };
+        let method = EvaluatedSearchMethod {
+            name: String::new(),
+            ranks: vec![Some(1), Some(4), Some(11), None],
+        };
         let questions = [question(0.0), question(1.0), question(1.0), question(1.0)];
         assert!((method.mrr(&questions, |_| true) - 1.25 / 4.0).abs() < 1e-9);
         assert!((method.mrr(&questions, is_low) - 1.0).abs() < 1e-9);
@@ -266,8 +268,8 @@ mod tests {
     #[test]
     fn a_ratio_lies_between_its_bounds() {
         let ranks = |max: usize| (0..200).map(|index| Some(1 + index % max)).collect();
-        let one = SearchMethod { name: String::new(), ranks: ranks(3) };
-        let other = SearchMethod { name: String::new(), ranks: ranks(5) };
+        let one = EvaluatedSearchMethod { name: String::new(), ranks: ranks(3) };
+        let other = EvaluatedSearchMethod { name: String::new(), ranks: ranks(5) };
         let questions = vec![question(0.0); 200];
         let ratio = ratio(QualityMetric::ReciprocalRank, &one, &other, &questions, |_| true);
         assert!(ratio.least < ratio.value && ratio.value < ratio.most, "{ratio:?}");

@@ -6,14 +6,14 @@ use anyhow::Context;
 use toolgate_chunks::{ChunkKind, TextChunk};
 use toolgate_search::document::borrow_texts;
 use toolgate_search::embedder::embedding_text;
-use toolgate_search::index::{CandidateQuery, IndexLocation, IndexSnapshot, SearchIndex};
+use toolgate_search::index::{CandidateSearchQuery, IndexLocation, IndexSnapshot, SearchIndex};
 use toolgate_search::rank::{
     ChunkCandidate, IndexStatistics, RankingRules, WeightedQuery, rank, rank_by_rules, rank_files,
 };
 use toolgate_search::{ChunkHash, DocumentFilter, IndexDocument, VectorSpace, static_model};
 
-use crate::set::{CodeUnit, Package};
-use crate::vectors::Vectors;
+use crate::set::{EvalPackage, PackageFunction};
+use crate::vectors::CachedModelVectors;
 
 /// Number of candidates of each kind before reranking, as in the tools.
 const LIMIT: usize = 150;
@@ -23,7 +23,7 @@ const TOP: usize = 10;
 
 /// Stages of the search that take part in the evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SearchStages {
+pub struct EnabledSearchStages {
     pub words: bool,
     pub statics: bool,
     pub model: bool,
@@ -39,7 +39,10 @@ pub struct IndexedPackage {
 
 impl IndexedPackage {
     /// Indexes the functions of `package`, with vectors of `model` if there is one.
-    pub fn new(package: &Package, model: Option<&mut Vectors>) -> anyhow::Result<Self> {
+    pub fn new(
+        package: &EvalPackage,
+        model: Option<&mut CachedModelVectors>,
+    ) -> anyhow::Result<Self> {
         let space = model.as_ref().map(|it| {
             let space = it.model().space();
             VectorSpace { model: space.model.clone(), dimensions: space.dimensions }
@@ -87,14 +90,14 @@ impl IndexedPackage {
         question: &str,
         model: Option<&[f32]>,
         unit: usize,
-        stages: &[SearchStages],
+        stages: &[EnabledSearchStages],
     ) -> anyhow::Result<Vec<Option<usize>>> {
         let weighed_question = self.snapshot.weigh_question(question)?;
         let weighed_nothing = self.snapshot.weigh_question("")?;
         let static_vector = static_model::embed_query(question);
         let mut ranks = Vec::new();
         for stages in stages {
-            let query = CandidateQuery {
+            let query = CandidateSearchQuery {
                 static_vector: static_vector.as_deref().filter(|_| stages.statics),
                 model_vector: model.filter(|_| stages.model),
                 filter: &DocumentFilter::default(),
@@ -114,7 +117,7 @@ impl IndexedPackage {
     pub fn find(&self, question: &str) -> anyhow::Result<(WeightedQuery, Vec<ChunkCandidate>)> {
         let weighed = self.snapshot.weigh_question(question)?;
         let static_vector = static_model::embed_query(question);
-        let query = CandidateQuery {
+        let query = CandidateSearchQuery {
             static_vector: static_vector.as_deref(),
             model_vector: None,
             filter: &DocumentFilter::default(),
@@ -166,8 +169,8 @@ impl IndexedPackage {
 }
 
 /// Groups the functions of `package` by file.
-fn files(package: &Package) -> Vec<(String, Vec<(usize, &CodeUnit)>)> {
-    let mut files: Vec<(String, Vec<(usize, &CodeUnit)>)> = Vec::new();
+fn files(package: &EvalPackage) -> Vec<(String, Vec<(usize, &PackageFunction)>)> {
+    let mut files: Vec<(String, Vec<(usize, &PackageFunction)>)> = Vec::new();
     for (index, unit) in package.units.iter().enumerate() {
         match files.last_mut() {
             Some((path, units)) if *path == unit.path => units.push((index, unit)),
@@ -178,7 +181,7 @@ fn files(package: &Package) -> Vec<(String, Vec<(usize, &CodeUnit)>)> {
 }
 
 /// Returns the text of a file with only these functions, and its chunks.
-fn file(units: &[(usize, &CodeUnit)]) -> (String, Vec<TextChunk>) {
+fn file(units: &[(usize, &PackageFunction)]) -> (String, Vec<TextChunk>) {
     let mut text = String::new();
     let mut chunks = Vec::new();
     let mut first = 1;
@@ -208,9 +211,9 @@ mod tests {
     use super::*;
     use crate::set::PackageLanguage;
 
-    fn unit(path: &str, name: &str, body: &str) -> CodeUnit {
+    fn unit(path: &str, name: &str, body: &str) -> PackageFunction {
         let (head, _) = body.split_once(" {").unwrap_or_default();
-        CodeUnit {
+        PackageFunction {
             name: name.to_owned(),
             within: "Pot".to_owned(),
             path: path.to_owned(),
@@ -226,7 +229,7 @@ mod tests {
             unit("src/a.rs", "heat", "fn heat() {\n    degrees += 1;\n}"),
             unit("src/b.rs", "wash", "fn wash() {\n    rinse();\n}"),
         ];
-        let package = Package {
+        let package = EvalPackage {
             name: "kitchen".to_owned(),
             lang: PackageLanguage::Rust,
             units,
@@ -234,7 +237,8 @@ mod tests {
             pairs: Vec::new(),
         };
         let ours = IndexedPackage::new(&package, None).unwrap();
-        let words = SearchStages { words: true, statics: false, model: false, rerank: false };
+        let words =
+            EnabledSearchStages { words: true, statics: false, model: false, rerank: false };
         for (question, unit) in [("cook", 0), ("degrees", 1), ("rinse", 2)] {
             let ranks = ours.ranks(question, None, unit, &[words]).unwrap();
             assert_eq!(ranks, [Some(1)], "{question}");

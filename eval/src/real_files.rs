@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 
 use toolgate_search::rank::{ChunkCandidate, RankingRules, rank_by_rules, rank_files};
 
-use crate::baselines::bm25::{Bm25, WordSplitting};
+use crate::baselines::bm25::{FunctionBm25Index, WordSplitting};
 use crate::baselines::rank_of;
-use crate::chunked::{ChunkedFile, FileIndex, chunk_package};
-use crate::measure::{QualityMetric, Question, SearchMethod, is_low, table};
-use crate::set::functions::{StrippedFile, strip_package};
-use crate::set::{Split, load};
+use crate::chunked::{ChunkedFile, EvalFileIndex, chunk_package};
+use crate::measure::{EvalQuestion, EvaluatedSearchMethod, QualityMetric, is_low, table};
+use crate::set::functions::{CommentlessFile, strip_package};
+use crate::set::{PackageSplit, load};
 use crate::sources;
 use crate::summary::{ComparedMethods, SummaryTable};
 
@@ -28,13 +28,13 @@ const METHODS: [&str; 4] = [
 ];
 
 /// Lines of a function in its file.
-struct FunctionPlace<'f> {
+struct FunctionLineRange<'f> {
     path: &'f str,
     first: u32,
     last: u32,
 }
 
-impl FunctionPlace<'_> {
+impl FunctionLineRange<'_> {
     fn overlaps(&self, path: &str, first: u32, last: u32) -> bool {
         self.path == path && first <= self.last && self.first <= last
     }
@@ -46,22 +46,31 @@ impl FunctionPlace<'_> {
 }
 
 /// Returns the table over the packages of `split`, and adds its figures to `summary`.
-pub fn run(split: Split, queries: usize, summary: &mut SummaryTable) -> anyhow::Result<String> {
+pub fn run(
+    split: PackageSplit,
+    queries: usize,
+    summary: &mut SummaryTable,
+) -> anyhow::Result<String> {
     let list = sources::list_packages(split)?;
     let packages = load(split)?;
     let folder = sources::fetch(split, &list)?;
     let mut questions = Vec::new();
-    let mut methods: Vec<SearchMethod> = METHODS.iter().map(|it| SearchMethod::new(it)).collect();
+    let mut methods: Vec<EvaluatedSearchMethod> =
+        METHODS.iter().map(|it| EvaluatedSearchMethod::new(it)).collect();
     for (index, (package, source)) in packages.iter().zip(&list).enumerate() {
         let stripped = strip_package(&source.folder(&folder), package.lang)?;
-        let places: Vec<FunctionPlace<'_>> = stripped.iter().flat_map(places_of).collect();
+        let places: Vec<FunctionLineRange<'_>> = stripped.iter().flat_map(places_of).collect();
         let files: Vec<ChunkedFile> =
             stripped.iter().map(|it| ChunkedFile::new(it.path.clone(), it.text.clone())).collect();
-        let ours = FileIndex::new(&files)?;
-        let baseline = Bm25::new(&chunk_package(&files), WordSplitting::Symbols);
+        let ours = EvalFileIndex::new(&files)?;
+        let baseline = FunctionBm25Index::new(&chunk_package(&files), WordSplitting::Symbols);
         for query in package.queries.iter().take(queries) {
             let place = &places[query.unit];
-            questions.push(Question { package: index, lang: package.lang, overlap: query.overlap });
+            questions.push(EvalQuestion {
+                package: index,
+                lang: package.lang,
+                overlap: query.overlap,
+            });
             let scores = &baseline.scores(&[&query.text])[0];
             methods[0].ranks.push(best_rank(&files, scores, place));
             let (weighed, found) = ours.find(&query.text)?;
@@ -90,8 +99,8 @@ pub fn run(split: Split, queries: usize, summary: &mut SummaryTable) -> anyhow::
     Ok(page)
 }
 
-fn places_of(file: &StrippedFile) -> impl Iterator<Item = FunctionPlace<'_>> {
-    let place = move |(first, last): &(u32, u32)| FunctionPlace {
+fn places_of(file: &CommentlessFile) -> impl Iterator<Item = FunctionLineRange<'_>> {
+    let place = move |(first, last): &(u32, u32)| FunctionLineRange {
         path: file.path.as_str(),
         first: *first,
         last: *last,
@@ -100,7 +109,11 @@ fn places_of(file: &StrippedFile) -> impl Iterator<Item = FunctionPlace<'_>> {
 }
 
 /// Returns the rank of the best chunk that overlaps the function at `place`.
-fn best_rank(files: &[ChunkedFile], scores: &[f32], place: &FunctionPlace<'_>) -> Option<usize> {
+fn best_rank(
+    files: &[ChunkedFile],
+    scores: &[f32],
+    place: &FunctionLineRange<'_>,
+) -> Option<usize> {
     let chunks = files.iter().flat_map(|file| file.chunks.iter().map(move |it| (file, it)));
     let right = chunks
         .zip(scores)

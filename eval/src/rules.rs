@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use toolgate_search::rank::RankingRules;
 
 use crate::lookup::{file_name_queries, symbol_name_queries};
-use crate::measure::{Question, SearchMethod, table};
+use crate::measure::{EvalQuestion, EvaluatedSearchMethod, table};
 use crate::ours::IndexedPackage;
-use crate::set::{Package, Split, load};
+use crate::set::{EvalPackage, PackageSplit, load};
 
 /// Variant of the ranking rules, with a name for tables.
-type RuleVariant = (String, RankingRules);
+type RankingRuleVariant = (String, RankingRules);
 
 /// Names of the measurements of each variant.
 const TASKS: [&str; 4] = [
@@ -23,18 +23,23 @@ const TASKS: [&str; 4] = [
 
 /// Returns the tables of all tasks over the packages of `split`, for the rules of the tools and
 /// for each of them left out or changed.
-pub fn run(split: Split, queries: usize) -> anyhow::Result<String> {
+pub fn run(split: PackageSplit, queries: usize) -> anyhow::Result<String> {
     let packages = load(split)?;
     let variants = variants();
-    let mut tracks: Vec<(Vec<Question>, Vec<SearchMethod>)> = TASKS
+    let mut tracks: Vec<(Vec<EvalQuestion>, Vec<EvaluatedSearchMethod>)> = TASKS
         .iter()
-        .map(|_| (Vec::new(), variants.iter().map(|(name, _)| SearchMethod::new(name)).collect()))
+        .map(|_| {
+            (
+                Vec::new(),
+                variants.iter().map(|(name, _)| EvaluatedSearchMethod::new(name)).collect(),
+            )
+        })
         .collect();
     for (index, package) in packages.iter().enumerate() {
         let ours = IndexedPackage::new(package, None)?;
         for (task, text, overlap, unit) in task_queries(package, queries) {
             let (questions, methods) = &mut tracks[task];
-            questions.push(Question { package: index, lang: package.lang, overlap });
+            questions.push(EvalQuestion { package: index, lang: package.lang, overlap });
             let (weighed, found) = ours.find(&text)?;
             for (method, (_, rules)) in methods.iter_mut().zip(&variants) {
                 method.ranks.push(match task {
@@ -54,7 +59,7 @@ pub fn run(split: Split, queries: usize) -> anyhow::Result<String> {
 
 /// Returns the queries of all tasks: the task, the text, its overlap and a function that answers
 /// it.
-fn task_queries(package: &Package, queries: usize) -> Vec<(usize, String, f32, usize)> {
+fn task_queries(package: &EvalPackage, queries: usize) -> Vec<(usize, String, f32, usize)> {
     let mut all = Vec::new();
     for it in package.queries.iter().take(queries) {
         all.extend([0, 1].map(|task| (task, it.text.clone(), it.overlap, it.unit)));
@@ -67,16 +72,16 @@ fn task_queries(package: &Package, queries: usize) -> Vec<(usize, String, f32, u
 }
 
 /// Function that selects one weight of the ranking rules.
-type WeightOf = fn(&mut RankingRules) -> &mut f32;
+type RankingWeightSelector = fn(&mut RankingRules) -> &mut f32;
 
 /// Returns the rules of the tools, and variants that differ in one weight.
-fn variants() -> Vec<RuleVariant> {
+fn variants() -> Vec<RankingRuleVariant> {
     let tools = RankingRules::TOOLS;
-    let mut all: Vec<RuleVariant> = vec![
+    let mut all: Vec<RankingRuleVariant> = vec![
         ("all rules".to_owned(), tools),
         ("without exact matches first".to_owned(), RankingRules { exact_first: false, ..tools }),
     ];
-    let weights: [(&str, WeightOf, &[f32]); 6] = [
+    let weights: [(&str, RankingWeightSelector, &[f32]); 6] = [
         ("bonus of a mentioned path", |it| &mut it.mentioned_path_bonus, &[0.0, 1.0, 3.0]),
         ("bonus of a mentioned name", |it| &mut it.mentioned_name_bonus, &[0.0, 0.25, 1.0]),
         ("bonus of the owner", |it| &mut it.owner_bonus, &[0.0, 0.25, 1.0, 2.0]),

@@ -3,19 +3,21 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use crate::baselines::bm25::{Bm25, WordSplitting};
+use crate::baselines::bm25::{FunctionBm25Index, WordSplitting};
 use crate::baselines::{convex, dense, rank_of, ripgrep};
 use crate::lookup;
-use crate::measure::{QualityMetric, Question, SearchMethod, is_low, package_table, table};
-use crate::ours::{IndexedPackage, SearchStages};
-use crate::set::{EIGHT, NINE, Package, PackageLanguage, QUERIES_MAX, Split, load};
+use crate::measure::{
+    EvalQuestion, EvaluatedSearchMethod, QualityMetric, is_low, package_table, table,
+};
+use crate::ours::{EnabledSearchStages, IndexedPackage};
+use crate::set::{EIGHT, EvalPackage, NINE, PackageLanguage, PackageSplit, QUERIES_MAX, load};
 use crate::summary::{ComparedMethods, SummaryTable};
-use crate::vectors::Vectors;
+use crate::vectors::CachedModelVectors;
 
 /// Options of one evaluation run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunSettings {
-    pub split: Split,
+pub struct EvalRunSettings {
+    pub split: PackageSplit,
     /// True to measure the sentence model, too, on the packages that vectors are measured on.
     pub model: bool,
     /// Largest number of questions of one package.
@@ -25,43 +27,43 @@ pub struct RunSettings {
 /// Number of tokens of a chunk that the model reads for our search, as in the tools.
 const TOKENS: usize = 256;
 
-const WORDS: SearchStages =
-    SearchStages { words: true, statics: false, model: false, rerank: false };
+const WORDS: EnabledSearchStages =
+    EnabledSearchStages { words: true, statics: false, model: false, rerank: false };
 
 /// Combinations of stages without a downloaded model, each with its name. The last is that of the
 /// tools.
-const BUILT_IN: [(&str, SearchStages); 5] = [
+const BUILT_IN: [(&str, EnabledSearchStages); 5] = [
     ("ours: words", WORDS),
-    ("ours: static vectors", SearchStages { words: false, statics: true, ..WORDS }),
-    ("ours: words, static", SearchStages { statics: true, ..WORDS }),
-    ("ours: words, rerank", SearchStages { rerank: true, ..WORDS }),
-    ("ours", SearchStages { statics: true, rerank: true, ..WORDS }),
+    ("ours: static vectors", EnabledSearchStages { words: false, statics: true, ..WORDS }),
+    ("ours: words, static", EnabledSearchStages { statics: true, ..WORDS }),
+    ("ours: words, rerank", EnabledSearchStages { rerank: true, ..WORDS }),
+    ("ours", EnabledSearchStages { statics: true, rerank: true, ..WORDS }),
 ];
 
 /// Combinations of stages with the model, each with its name.
-const WITH_MODEL: [(&str, SearchStages); 5] = [
-    ("ours: MiniLM", SearchStages { words: false, model: true, ..WORDS }),
-    ("ours: words, MiniLM", SearchStages { model: true, ..WORDS }),
-    ("ours: words, static, MiniLM", SearchStages { statics: true, model: true, ..WORDS }),
-    ("ours: words, MiniLM, rerank", SearchStages { model: true, rerank: true, ..WORDS }),
-    ("ours with MiniLM", SearchStages { statics: true, model: true, rerank: true, ..WORDS }),
+const WITH_MODEL: [(&str, EnabledSearchStages); 5] = [
+    ("ours: MiniLM", EnabledSearchStages { words: false, model: true, ..WORDS }),
+    ("ours: words, MiniLM", EnabledSearchStages { model: true, ..WORDS }),
+    ("ours: words, static, MiniLM", EnabledSearchStages { statics: true, model: true, ..WORDS }),
+    ("ours: words, MiniLM, rerank", EnabledSearchStages { model: true, rerank: true, ..WORDS }),
+    ("ours with MiniLM", EnabledSearchStages { statics: true, model: true, rerank: true, ..WORDS }),
 ];
 
 /// The questions of some packages, and the ranks of each method.
 #[derive(Default)]
-struct MethodRanks {
-    questions: Vec<Question>,
-    methods: Vec<SearchMethod>,
+struct SearchMethodRanks {
+    questions: Vec<EvalQuestion>,
+    methods: Vec<EvaluatedSearchMethod>,
     packages: Vec<(String, usize)>,
 }
 
-impl MethodRanks {
+impl SearchMethodRanks {
     /// Adds the first `queries` questions of `package`.
-    fn add_package(&mut self, package: &Package, queries: usize) {
+    fn add_package(&mut self, package: &EvalPackage, queries: usize) {
         let index = self.packages.len();
         self.packages.push((package.name.clone(), package.units.len()));
         let questions = package.queries.iter().take(queries);
-        let questions = questions.map(|it| Question {
+        let questions = questions.map(|it| EvalQuestion {
             package: index,
             lang: package.lang,
             overlap: it.overlap,
@@ -72,24 +74,24 @@ impl MethodRanks {
     /// Adds ranks of the method `name`.
     fn add(&mut self, name: &str, ranks: impl IntoIterator<Item = Option<usize>>) {
         let index = self.methods.iter().position(|it| it.name == name).unwrap_or_else(|| {
-            self.methods.push(SearchMethod::new(name));
+            self.methods.push(EvaluatedSearchMethod::new(name));
             self.methods.len() - 1
         });
         self.methods[index].ranks.extend(ranks);
     }
 
-    fn method(&self, name: &str) -> Option<&SearchMethod> {
+    fn method(&self, name: &str) -> Option<&EvaluatedSearchMethod> {
         self.methods.iter().find(|it| it.name == name)
     }
 
-    /// Adds the mean reciprocal ranks of the method `ours` and the baseline `baseline` to `summary`,
-    /// for the questions that `selects` accepts.
+    /// Adds the mean reciprocal ranks of the method `ours` and the baseline `baseline` to
+    /// `summary`, for the questions that `selects` accepts.
     fn summarize(
         &self,
         task: &str,
         [ours, baseline]: [&str; 2],
         summary: &mut SummaryTable,
-        selects: impl Fn(&Question) -> bool,
+        selects: impl Fn(&EvalQuestion) -> bool,
     ) {
         if let (Some(ours), Some(baseline)) = (self.method(ours), self.method(baseline)) {
             let compared = ComparedMethods { ours, baseline };
@@ -100,7 +102,7 @@ impl MethodRanks {
 }
 
 /// Runs everything and returns the tables as Markdown. Adds the figures that matter to `summary`.
-pub fn run_all(settings: RunSettings, summary: &mut SummaryTable) -> anyhow::Result<String> {
+pub fn run_all(settings: EvalRunSettings, summary: &mut SummaryTable) -> anyhow::Result<String> {
     let packages = load(settings.split)?;
     let mut page = String::new();
     let lexical = without_model(&packages, settings)?;
@@ -123,9 +125,9 @@ pub fn run_all(settings: RunSettings, summary: &mut SummaryTable) -> anyhow::Res
     // Print the first results now: the rest may take minutes.
     eprintln!("{}", summary.render());
     // The fresh packages are measured without a model, so that a draw is measured in minutes.
-    if settings.model && settings.split != Split::Fresh {
-        let names: &[&str] = if settings.split == Split::Report { &NINE } else { &EIGHT };
-        let packages: Vec<&Package> =
+    if settings.model && settings.split != PackageSplit::Fresh {
+        let names: &[&str] = if settings.split == PackageSplit::Report { &NINE } else { &EIGHT };
+        let packages: Vec<&EvalPackage> =
             packages.iter().filter(|it| names.contains(&it.name.as_str())).collect();
         let dense = with_model(&packages, settings)?;
         _ = writeln!(
@@ -150,8 +152,11 @@ pub fn run_all(settings: RunSettings, summary: &mut SummaryTable) -> anyhow::Res
 const SYMBOLS: &str = "BM25 with symbol and path";
 const CONVEX: &str = "convex .5/.5 of both";
 
-fn without_model(packages: &[Package], settings: RunSettings) -> anyhow::Result<MethodRanks> {
-    let mut track = MethodRanks::default();
+fn without_model(
+    packages: &[EvalPackage],
+    settings: EvalRunSettings,
+) -> anyhow::Result<SearchMethodRanks> {
+    let mut track = SearchMethodRanks::default();
     let ripgrep = ripgrep::binary();
     if ripgrep.is_none() {
         eprintln!("skipping ripgrep because `rg` is missing; `cargo xtask setup` installs it");
@@ -169,8 +174,14 @@ fn without_model(packages: &[Package], settings: RunSettings) -> anyhow::Result<
         if let Some(rg) = &ripgrep {
             track.add("ripgrep", ranks(&ripgrep::scores(package, &texts, rg)?));
         }
-        track.add("BM25", ranks(&Bm25::new(package, WordSplitting::Plain).scores(&texts)));
-        track.add(SYMBOLS, ranks(&Bm25::new(package, WordSplitting::Symbols).scores(&texts)));
+        track.add(
+            "BM25",
+            ranks(&FunctionBm25Index::new(package, WordSplitting::Plain).scores(&texts)),
+        );
+        track.add(
+            SYMBOLS,
+            ranks(&FunctionBm25Index::new(package, WordSplitting::Symbols).scores(&texts)),
+        );
         let baselines = started.elapsed();
         let ours = IndexedPackage::new(package, None)?;
         for query in &questions {
@@ -185,17 +196,20 @@ fn without_model(packages: &[Package], settings: RunSettings) -> anyhow::Result<
     Ok(track)
 }
 
-fn with_model(packages: &[&Package], settings: RunSettings) -> anyhow::Result<MethodRanks> {
-    let mut track = MethodRanks::default();
-    let mut short_model = Vectors::open(dense::TOKENS)?;
-    let mut long_model = Vectors::open(TOKENS)?;
+fn with_model(
+    packages: &[&EvalPackage],
+    settings: EvalRunSettings,
+) -> anyhow::Result<SearchMethodRanks> {
+    let mut track = SearchMethodRanks::default();
+    let mut short_model = CachedModelVectors::open(dense::TOKENS)?;
+    let mut long_model = CachedModelVectors::open(TOKENS)?;
     for package in packages {
         let started = Instant::now();
         let queries = settings.queries;
         track.add_package(package, queries);
         let questions: Vec<_> = package.queries.iter().take(queries).collect();
         let texts: Vec<&str> = questions.iter().map(|it| it.text.as_str()).collect();
-        let symbols = Bm25::new(package, WordSplitting::Symbols).scores(&texts);
+        let symbols = FunctionBm25Index::new(package, WordSplitting::Symbols).scores(&texts);
         let model_scores = dense::scores(package, &texts, &mut short_model)?;
         let fused = convex(&symbols, &model_scores);
         for (name, scores) in [(SYMBOLS, &symbols), ("MiniLM", &model_scores), (CONVEX, &fused)] {
@@ -204,7 +218,7 @@ fn with_model(packages: &[&Package], settings: RunSettings) -> anyhow::Result<Me
         }
         let question_vectors = long_model.embed(&texts)?;
         let ours = IndexedPackage::new(package, Some(&mut long_model))?;
-        let stages: Vec<SearchStages> =
+        let stages: Vec<EnabledSearchStages> =
             [BUILT_IN[4]].iter().chain(&WITH_MODEL).map(|(_, stages)| *stages).collect();
         for (query, vector) in questions.iter().zip(&question_vectors) {
             let ranks = ours.ranks(&query.text, Some(vector), query.unit, &stages)?;
@@ -218,7 +232,8 @@ fn with_model(packages: &[&Package], settings: RunSettings) -> anyhow::Result<Me
     Ok(track)
 }
 
-fn table_of_packages(track: &MethodRanks, names: &[&str]) -> String {
-    let methods: Vec<&SearchMethod> = names.iter().filter_map(|it| track.method(it)).collect();
+fn table_of_packages(track: &SearchMethodRanks, names: &[&str]) -> String {
+    let methods: Vec<&EvaluatedSearchMethod> =
+        names.iter().filter_map(|it| track.method(it)).collect();
     package_table(&methods, &track.questions, &track.packages)
 }

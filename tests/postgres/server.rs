@@ -16,7 +16,7 @@ const NOBODY: u32 = 65_534;
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// Running PostgreSQL server, which is stopped on drop.
-pub(crate) struct Server {
+pub(crate) struct PostgresServerProcess {
     folder: TempDir,
     /// Folder with the programs of PostgreSQL.
     installed: PathBuf,
@@ -25,7 +25,7 @@ pub(crate) struct Server {
     is_durable: bool,
 }
 
-impl Server {
+impl PostgresServerProcess {
     /// Starts a server that accepts every user without a password.
     pub(crate) fn start() -> Self {
         Self::new("trust", true)
@@ -277,7 +277,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PostgresServerProcess {
     fn drop(&mut self) {
         self.stop();
     }

@@ -69,7 +69,7 @@ fn declares(text: &str, name: &str) -> bool {
 #[cfg(test)]
 #[test]
 fn missing_files_and_names_are_reported() {
-    let page = "(xtask) `xtask/src/rooms.rs: ModuleOrder`, host `pipeline.rs: pass_gate`\n### host: gate\n\
+    let page = "(xtask) `xtask/src/rooms.rs: CrateModuleOrder`, host `pipeline.rs: pass_gate`\n### host: gate\n\
                 `pipeline.rs: look, pass`, `lost.rs: f`, `lib.rs`, `jobs/tools/`\n```\n`lost/`\n```\n";
     let pass = "ARCHITECTURE.md:3: crates/host/src/pipeline.rs declares no `pass`";
     let lost = "ARCHITECTURE.md:3: crates/host/src/lost.rs does not exist";

@@ -26,9 +26,9 @@ use crate::setup;
 use crate::shell::{build, checkout};
 use client::run_client_suite;
 use fleet::TestedFleet;
-use matrix::PairOutcome;
-use server::Server;
-use suite::{CheckOutcome, ConformanceScenario, ConformanceSuite, ScenarioCheck};
+use matrix::RevisionPairOutcome;
+use server::ConformanceServerProcess;
+use suite::{ConformanceScenario, ConformanceSuite, ScenarioCheck, ScenarioCheckOutcome};
 use through::{ConformanceClient, ExampleConnection};
 
 pub(crate) use driver::drive;
@@ -61,27 +61,27 @@ struct ConformanceOptions {
 
 /// Numbers of passed and failed checks of the conformance suite.
 #[derive(Default)]
-struct CheckCounts {
+struct ScenarioCheckCounts {
     passed: usize,
     failed: usize,
     skipped: usize,
 }
 
-impl CheckCounts {
+impl ScenarioCheckCounts {
     /// Counts the outcomes of `scenario`, and prints the checks that did not pass.
     fn count(&mut self, revision: &str, scenario: &ConformanceScenario, checks: &[ScenarioCheck]) {
         for check in checks {
             match check.outcome {
-                CheckOutcome::Passed => self.passed += 1,
-                CheckOutcome::Failed => {
+                ScenarioCheckOutcome::Passed => self.passed += 1,
+                ScenarioCheckOutcome::Failed => {
                     self.failed += 1;
                     println!("{revision} {}: {check}", scenario.name);
                 }
-                CheckOutcome::Skipped => {
+                ScenarioCheckOutcome::Skipped => {
                     self.skipped += 1;
                     eprintln!("{revision} {}: skipped: {check}", scenario.name);
                 }
-                CheckOutcome::Info => {}
+                ScenarioCheckOutcome::Info => {}
             }
         }
     }
@@ -135,8 +135,11 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
 
 /// Runs the selected scenarios against the example server, and fails if a check fails.
 fn test_server(options: &ConformanceOptions) -> anyhow::Result<()> {
-    let folder = TempFolder::create()?;
-    let server = Server::start(&checkout().join("target/debug/example-everything"), &folder.0)?;
+    let folder = ConformanceTempFolder::create()?;
+    let server = ConformanceServerProcess::start(
+        &checkout().join("target/debug/example-everything"),
+        &folder.0,
+    )?;
     let tallies = run_selected(&server.url, options, &folder.0, |_, _| None)?;
     server.stop()?;
     folder.close(options.keep)?;
@@ -146,7 +149,7 @@ fn test_server(options: &ConformanceOptions) -> anyhow::Result<()> {
 /// Runs the selected scenarios against several toolgates behind a load balancer, and fails if a
 /// check fails.
 fn test_fleet(options: &ConformanceOptions) -> anyhow::Result<()> {
-    let folder = TempFolder::create()?;
+    let folder = ConformanceTempFolder::create()?;
     let fleet = TestedFleet::start(&folder.0)?;
     let tallies = run_selected(&fleet.url(), options, &folder.0, fleet::unshared_state)?;
     fleet.stop()?;
@@ -162,7 +165,7 @@ fn run_selected(
     options: &ConformanceOptions,
     folder: &Path,
     unshared_state: impl Fn(&str, &str) -> Option<&'static str>,
-) -> anyhow::Result<Vec<(&'static str, CheckCounts)>> {
+) -> anyhow::Result<Vec<(&'static str, ScenarioCheckCounts)>> {
     let suite = ConformanceSuite::installed()?;
     let all = suite.scenarios()?;
     eprintln!("\n==> conformance against {url}");
@@ -182,7 +185,7 @@ fn run_selected(
 }
 
 /// Prints the counts, and fails if a check failed.
-fn report_counts(tallies: &[(&str, CheckCounts)]) -> anyhow::Result<()> {
+fn report_counts(tallies: &[(&str, ScenarioCheckCounts)]) -> anyhow::Result<()> {
     let mut failed = 0;
     for (revision, tally) in tallies {
         println!("{revision}: {} passed, {} failed", tally.passed, tally.failed);
@@ -235,8 +238,8 @@ fn test_edge(
     suite: &ConformanceSuite,
     all: &[ConformanceScenario],
     options: &ConformanceOptions,
-) -> anyhow::Result<Vec<PairOutcome>> {
-    let folder = TempFolder::create()?;
+) -> anyhow::Result<Vec<RevisionPairOutcome>> {
+    let folder = ConformanceTempFolder::create()?;
     let gateway = edge.start_gateway(&folder.0)?;
     eprintln!("\n==> conformance against {}, with {edge} upstream", gateway.server.url);
     let mut pairs = Vec::new();
@@ -258,10 +261,10 @@ fn test_edge(
         let (url, client_gateway) = client.connect(&gateway)?;
         let results = folder.0.join("results").join(name);
         let tally = run_scenarios(suite, client.suite_revision(), &scenarios, &url, &results)?;
-        client_gateway.map_or(Ok(()), Server::stop)?;
-        let CheckCounts { passed, failed, .. } = tally;
+        client_gateway.map_or(Ok(()), ConformanceServerProcess::stop)?;
+        let ScenarioCheckCounts { passed, failed, .. } = tally;
         println!("{client}, {edge} upstream: {passed} passed, {failed} failed");
-        pairs.push(PairOutcome { client, edge, tally, left_out: left_out.len() });
+        pairs.push(RevisionPairOutcome { client, edge, tally, left_out: left_out.len() });
     }
     gateway.stop()?;
     folder.close(options.keep)?;
@@ -276,9 +279,9 @@ fn run_scenarios(
     scenarios: &[&ConformanceScenario],
     url: &str,
     results: &Path,
-) -> anyhow::Result<CheckCounts> {
+) -> anyhow::Result<ScenarioCheckCounts> {
     let started = Instant::now();
-    let mut tally = CheckCounts::default();
+    let mut tally = ScenarioCheckCounts::default();
     for scenario in scenarios {
         let results = results.join(&scenario.name);
         tally.count(revision, scenario, &suite.run(scenario, revision, url, &results)?);
@@ -319,9 +322,9 @@ fn select_scenarios<'s>(
 }
 
 /// A temporary folder for the server's state and the suite's results. It is removed when dropped.
-struct TempFolder(PathBuf);
+struct ConformanceTempFolder(PathBuf);
 
-impl TempFolder {
+impl ConformanceTempFolder {
     fn create() -> anyhow::Result<Self> {
         static CREATED: AtomicUsize = AtomicUsize::new(0);
         let number = CREATED.fetch_add(1, Ordering::Relaxed);
@@ -343,7 +346,7 @@ impl TempFolder {
     }
 }
 
-impl Drop for TempFolder {
+impl Drop for ConformanceTempFolder {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
             // The run already failed with an error that matters more than this one.

@@ -14,8 +14,8 @@ use anyhow::{Context, bail, ensure};
 
 use crate::setup;
 use crate::shell::{NEXTEST, build, checkout, run};
-use report::{TestName, TestReport};
-use rows::{RequirementRow, RowContract};
+use report::{TestFunctionPath, TestReport};
+use rows::{RequirementContract, RequirementRow};
 
 /// The nextest filter of the tests that show rows.
 const CONTRACT_TESTS: &str = "test(/(^|::)(s[0-4]|x)_[0-9]{2}_/)";
@@ -23,16 +23,16 @@ const CONTRACT_TESTS: &str = "test(/(^|::)(s[0-4]|x)_[0-9]{2}_/)";
 const PAGE: &str = "docs/reference/contracts.md";
 
 /// A requirement and the tests that show that it is met.
-pub(crate) struct TestedRow {
+pub(crate) struct TestedRequirement {
     row: RequirementRow,
-    tests: Vec<TestName>,
+    tests: Vec<TestFunctionPath>,
 }
 
 /// Outcome of a requirement's tests.
-enum RowOutcome {
+enum RequirementRowOutcome {
     Holds,
     Untested,
-    Broken(Vec<TestName>),
+    Broken(Vec<TestFunctionPath>),
 }
 
 /// Runs `cargo xtask contracts`. `--seed S0` selects one contract, `--list` runs nothing, and
@@ -48,7 +48,7 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
             "--last" => last = true,
             "--seed" => {
                 let name = args.next().context("`--seed` needs a name")?;
-                let seed = RowContract::ALL
+                let seed = RequirementContract::ALL
                     .into_iter()
                     .find(|seed| seed.name().eq_ignore_ascii_case(name));
                 only = Some(seed.with_context(|| {
@@ -64,7 +64,7 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
         return list_rows(only);
     }
     if last {
-        return check_rows(&TestReport::newest()?, only, ContractPage::Write);
+        return check_rows(&TestReport::newest()?, only, ContractPageAction::Write);
     }
     setup::everything()?;
     build()?;
@@ -80,42 +80,44 @@ pub(crate) fn run_command(args: &[String]) -> anyhow::Result<()> {
     if let Err(err) = &outcome {
         eprintln!("{err:#}");
     }
-    check_rows(&TestReport::newest()?, only, ContractPage::Write)
+    check_rows(&TestReport::newest()?, only, ContractPageAction::Write)
 }
 
 /// The action for the generated page: write it, or fail if it is stale.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ContractPage {
+pub(crate) enum ContractPageAction {
     Write,
     Check,
 }
 
 /// Checks all rows by the last run of the tests, and that the page is current.
 pub(crate) fn judge_the_last_run() -> anyhow::Result<()> {
-    check_rows(&TestReport::newest()?, None, ContractPage::Check)
+    check_rows(&TestReport::newest()?, None, ContractPageAction::Check)
 }
 
 /// Prints the rows that are broken or have no test, and fails if there are any. If `only` is `None`
 /// and all rows hold, also writes or checks the page.
 fn check_rows(
     report: &TestReport,
-    only: Option<RowContract>,
-    page: ContractPage,
+    only: Option<RequirementContract>,
+    page: ContractPageAction,
 ) -> anyhow::Result<()> {
     let tested_rows = match_tests(report.names())?;
     let mut summary = Vec::new();
     let mut wrong = 0;
-    for seed in RowContract::ALL.into_iter().filter(|seed| only.is_none_or(|only| only == *seed)) {
-        let rows: Vec<&TestedRow> =
+    for seed in
+        RequirementContract::ALL.into_iter().filter(|seed| only.is_none_or(|only| only == *seed))
+    {
+        let rows: Vec<&TestedRequirement> =
             tested_rows.iter().filter(|tested| tested.row.seed == seed).collect();
         let mut holds = 0;
         for tested in &rows {
             match outcome_of(tested, &rows, report) {
-                RowOutcome::Holds => holds += 1,
-                RowOutcome::Untested => {
+                RequirementRowOutcome::Holds => holds += 1,
+                RequirementRowOutcome::Untested => {
                     println!("{}: no test: {}", tested.row.id, tested.row.requirement);
                 }
-                RowOutcome::Broken(tests) => {
+                RequirementRowOutcome::Broken(tests) => {
                     println!("{}: broken: {}", tested.row.id, tested.row.requirement);
                     tests.iter().for_each(|test| println!("    {test}"));
                 }
@@ -134,8 +136,8 @@ fn check_rows(
     let path = checkout().join(PAGE);
     let text = page::render(&tested_rows);
     match page {
-        ContractPage::Write => std::fs::write(path, text)?,
-        ContractPage::Check => ensure!(
+        ContractPageAction::Write => std::fs::write(path, text)?,
+        ContractPageAction::Check => ensure!(
             std::fs::read_to_string(path).is_ok_and(|old| old == text),
             "{PAGE} is stale; run `cargo xtask contracts`"
         ),
@@ -144,24 +146,32 @@ fn check_rows(
 }
 
 /// Returns each row with the tests whose names start with it.
-fn match_tests(names: impl Iterator<Item = TestName>) -> anyhow::Result<Vec<TestedRow>> {
-    let mut by_row: BTreeMap<String, Vec<TestName>> = BTreeMap::new();
+fn match_tests(
+    names: impl Iterator<Item = TestFunctionPath>,
+) -> anyhow::Result<Vec<TestedRequirement>> {
+    let mut by_row: BTreeMap<String, Vec<TestFunctionPath>> = BTreeMap::new();
     for name in names {
         for row in name.rows() {
             by_row.entry(row).or_default().push(name.clone());
         }
     }
     let rows = RequirementRow::all()?;
-    let with_tests =
-        |row: RequirementRow| TestedRow { tests: by_row.remove(&row.id).unwrap_or_default(), row };
-    let tested_rows: Vec<TestedRow> = rows.into_iter().map(with_tests).collect();
+    let with_tests = |row: RequirementRow| TestedRequirement {
+        tests: by_row.remove(&row.id).unwrap_or_default(),
+        row,
+    };
+    let tested_rows: Vec<TestedRequirement> = rows.into_iter().map(with_tests).collect();
     ensure!(by_row.is_empty(), "tests are named after unknown rows: {by_row:?}");
     Ok(tested_rows)
 }
 
 /// Returns the outcome of `tested`, one of the rows `seed` of its contract.
-fn outcome_of(tested: &TestedRow, seed: &[&TestedRow], report: &TestReport) -> RowOutcome {
-    let broken = |tested_row: &TestedRow| -> Vec<TestName> {
+fn outcome_of(
+    tested: &TestedRequirement,
+    seed: &[&TestedRequirement],
+    report: &TestReport,
+) -> RequirementRowOutcome {
+    let broken = |tested_row: &TestedRequirement| -> Vec<TestFunctionPath> {
         tested_row.tests.iter().filter(|test| !report.passed(test)).cloned().collect()
     };
     if tested.row.is_whole_seed() {
@@ -170,31 +180,33 @@ fn outcome_of(tested: &TestedRow, seed: &[&TestedRow], report: &TestReport) -> R
         let untested = all.clone().any(|other| other.tests.is_empty());
         let broken: Vec<_> = all.flat_map(|other| broken(other)).collect();
         return match (untested, broken.is_empty()) {
-            (false, true) => RowOutcome::Holds,
-            (true, true) => RowOutcome::Untested,
-            (_, false) => RowOutcome::Broken(broken),
+            (false, true) => RequirementRowOutcome::Holds,
+            (true, true) => RequirementRowOutcome::Untested,
+            (_, false) => RequirementRowOutcome::Broken(broken),
         };
     }
     let broken = broken(tested);
     if tested.tests.is_empty() {
-        RowOutcome::Untested
+        RequirementRowOutcome::Untested
     } else if broken.is_empty() {
-        RowOutcome::Holds
+        RequirementRowOutcome::Holds
     } else {
-        RowOutcome::Broken(broken)
+        RequirementRowOutcome::Broken(broken)
     }
 }
 
 /// Prints how many rows have tests, and the rows that have none.
-fn list_rows(only: Option<RowContract>) -> anyhow::Result<()> {
+fn list_rows(only: Option<RequirementContract>) -> anyhow::Result<()> {
     let tested_rows = match_tests(report::list_tests(CONTRACT_TESTS)?.into_iter())?;
-    for seed in RowContract::ALL.into_iter().filter(|seed| only.is_none_or(|only| only == *seed)) {
-        let rows: Vec<&TestedRow> =
+    for seed in
+        RequirementContract::ALL.into_iter().filter(|seed| only.is_none_or(|only| only == *seed))
+    {
+        let rows: Vec<&TestedRequirement> =
             tested_rows.iter().filter(|tested| tested.row.seed == seed).collect();
         let with_tests =
             rows.iter().filter(|tested| !tested.tests.is_empty() || tested.row.is_whole_seed());
         println!("{} {} of {} have tests", seed.name(), with_tests.count(), rows.len());
-        for TestedRow { row, tests } in rows.iter().copied() {
+        for TestedRequirement { row, tests } in rows.iter().copied() {
             if tests.is_empty() && !row.is_whole_seed() {
                 println!("  {} {}: no test: {}", row.id, row.level, row.requirement);
             }

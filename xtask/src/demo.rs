@@ -27,7 +27,7 @@ pub(crate) fn serve_and_call(built: bool) -> anyhow::Result<()> {
     let toolgate = checkout().join("target/debug/toolgate").display().to_string();
 
     eprintln!("\n==> toolgate serve . --listen 127.0.0.1:0");
-    let mut server = Server(
+    let mut server = DemoServerProcess(
         Command::new(&toolgate)
             .args(["serve", ".", "--listen", "127.0.0.1:0"])
             .current_dir(checkout())
@@ -57,9 +57,9 @@ fn printed_url(lines: impl Iterator<Item = io::Result<String>>) -> anyhow::Resul
 }
 
 /// Server process of the demo. It is killed when dropped.
-struct Server(Child);
+struct DemoServerProcess(Child);
 
-impl Drop for Server {
+impl Drop for DemoServerProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

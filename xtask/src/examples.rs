@@ -89,7 +89,7 @@ fn pages() -> anyhow::Result<Vec<String>> {
 }
 
 /// Example on a page of the documentation.
-struct Example {
+struct DocumentedExample {
     /// Number of the line with the example's first command.
     line: usize,
     /// Commands of the example, for bash.
@@ -99,8 +99,8 @@ struct Example {
 }
 
 /// Returns the examples of a page that can be run.
-fn parse(text: &str) -> anyhow::Result<Vec<Example>> {
-    let mut examples: Vec<Example> = Vec::new();
+fn parse(text: &str) -> anyhow::Result<Vec<DocumentedExample>> {
+    let mut examples: Vec<DocumentedExample> = Vec::new();
     let mut lines = (1..).zip(text.lines());
     while let Some((number, line)) = lines.next() {
         let Some(info) = line.trim_start().strip_prefix("```") else { continue };
@@ -112,12 +112,16 @@ fn parse(text: &str) -> anyhow::Result<Vec<Example>> {
         let line = number + 1;
         match info.split_once(' ') {
             Some(("sh", "runnable")) => {
-                examples.push(Example { line, script: script(&block), output: Vec::new() });
+                examples.push(DocumentedExample {
+                    line,
+                    script: script(&block),
+                    output: Vec::new(),
+                });
             }
             Some(("toml", "runnable")) => {
                 let settings = block.join("\n");
                 let script = format!("cat >> toolgate.toml <<'SETTINGS'\n{settings}\nSETTINGS\n");
-                examples.push(Example { line, script, output: Vec::new() });
+                examples.push(DocumentedExample { line, script, output: Vec::new() });
             }
             Some(("console", "runnable")) => examples.extend(transcript(line, &block)),
             Some((_, "output")) => {
@@ -145,13 +149,17 @@ fn script(commands: &[&str]) -> String {
 
 /// Returns an example for each command of a block of commands and their output. Its first line has
 /// the number `first`.
-fn transcript(first: usize, block: &[&str]) -> Vec<Example> {
-    let mut examples: Vec<Example> = Vec::new();
+fn transcript(first: usize, block: &[&str]) -> Vec<DocumentedExample> {
+    let mut examples: Vec<DocumentedExample> = Vec::new();
     let mut is_continued = false;
     for (line, text) in (first..).zip(block) {
         let command = text.strip_prefix("$ ");
         if let Some(command) = command {
-            examples.push(Example { line, script: script(&[command]), output: Vec::new() });
+            examples.push(DocumentedExample {
+                line,
+                script: script(&[command]),
+                output: Vec::new(),
+            });
         } else if let Some(example) = examples.last_mut() {
             if is_continued {
                 example.script += &script(&[text]);
@@ -168,14 +176,14 @@ fn transcript(first: usize, block: &[&str]) -> Vec<Example> {
 }
 
 /// Runs the examples of one page.
-fn run_page(page: &str, examples: &[Example], toolgate: &Path) -> anyhow::Result<()> {
-    let folder = TempFolder::new()?;
+fn run_page(page: &str, examples: &[DocumentedExample], toolgate: &Path) -> anyhow::Result<()> {
+    let folder = ExampleTempFolder::new()?;
     let place = |name: &str| folder.0.join(name);
     for name in ["bin", "home", "work"] {
         fs::create_dir(place(name))?;
     }
     symlink(toolgate, place("bin/toolgate"))?;
-    let mark = |example: &Example| format!("==> {page}:{}", example.line);
+    let mark = |example: &DocumentedExample| format!("==> {page}:{}", example.line);
     let blocks = examples
         .iter()
         .map(|example| format!("printf '\\n%s\\n' '{}'\n{}", mark(example), example.script));
@@ -304,9 +312,9 @@ fn fixed_parts(shown: &str) -> Vec<String> {
 }
 
 /// A temporary folder, which is removed when this is dropped.
-struct TempFolder(PathBuf);
+struct ExampleTempFolder(PathBuf);
 
-impl TempFolder {
+impl ExampleTempFolder {
     fn new() -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("toolgate-examples-{}", std::process::id()));
         fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
@@ -314,7 +322,7 @@ impl TempFolder {
     }
 }
 
-impl Drop for TempFolder {
+impl Drop for ExampleTempFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

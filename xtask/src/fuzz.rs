@@ -197,7 +197,7 @@ fn run_target(program: &Path, target: &str, seconds: u64) -> anyhow::Result<Opti
     let text = fs::read(&log)?;
     let text = String::from_utf8_lossy(&text);
     let seconds_taken = started.elapsed().as_secs();
-    let stats = RunStats::parse(&text);
+    let stats = FuzzRunStats::parse(&text);
     let verdict = if status.success() { "nothing found" } else { "FOUND" };
     eprintln!(
         "{target:20} {:>9} runs in {seconds_taken} s, coverage {} (from {}), {} inputs, {verdict}",
@@ -229,14 +229,14 @@ fn run_input(program: &Path, target: &str, input: &str) -> anyhow::Result<()> {
 
 /// The statistics that libFuzzer prints about a run.
 #[derive(Default)]
-struct RunStats {
+struct FuzzRunStats {
     runs: u64,
     coverage_before: u64,
     coverage: u64,
     inputs: u64,
 }
 
-impl RunStats {
+impl FuzzRunStats {
     fn parse(log: &str) -> Self {
         let mut stats = Self::default();
         for line in log.lines() {

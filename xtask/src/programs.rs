@@ -11,9 +11,9 @@ use crate::shell::{build, cargo, checkout, run};
 pub(crate) fn attack(words: &[String]) -> anyhow::Result<()> {
     let (release, words) = without(words, "--release");
     let server = if release || words.iter().any(|word| word == "--resources") {
-        TestedServer::Release
+        ExampleProgramServer::Release
     } else {
-        TestedServer::Debug
+        ExampleProgramServer::Debug
     };
     start("toolgate-attack", words, "--bin", server)
 }
@@ -26,13 +26,13 @@ pub(crate) fn chaos(words: &[String]) -> anyhow::Result<()> {
         setup::postgres()?;
         setup::haproxy()?;
     }
-    let server = if debug { TestedServer::Debug } else { TestedServer::Release };
+    let server = if debug { ExampleProgramServer::Debug } else { ExampleProgramServer::Release };
     start("toolgate-chaos", words, "--server", server)
 }
 
 /// The server that a program runs against if its words name no file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum TestedServer {
+enum ExampleProgramServer {
     /// Server binary that the tests use, beside the program.
     Debug,
     Release,
@@ -44,7 +44,7 @@ fn start(
     program: &str,
     mut words: Vec<String>,
     file_flag: &str,
-    server: TestedServer,
+    server: ExampleProgramServer,
 ) -> anyhow::Result<()> {
     if let Some(at) = words.iter().position(|word| word == file_flag) {
         // The program runs in the checkout, wherever this does.
@@ -52,7 +52,7 @@ fn start(
             *file = absolute(&*file)?.display().to_string();
         }
         build_only(program)?;
-    } else if server == TestedServer::Release {
+    } else if server == ExampleProgramServer::Release {
         run(&cargo(), &["build", "--locked", "--package", "toolgate", "--release"])?;
         build_only(program)?;
         let file = checkout().join("target/release/toolgate");

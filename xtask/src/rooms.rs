@@ -26,12 +26,12 @@ pub(crate) fn check() -> anyhow::Result<Vec<String>> {
 
 /// The top-level modules of one crate in order, and the modules of the items that `lib.rs`
 /// re-exports.
-struct ModuleOrder {
+struct CrateModuleOrder {
     order: Vec<String>,
     reexports: BTreeMap<String, String>,
 }
 
-impl ModuleOrder {
+impl CrateModuleOrder {
     fn parse(lib: &TokenStream) -> Self {
         let mut rooms = Self { order: Vec::new(), reexports: BTreeMap::new() };
         let tokens: Vec<_> = lib.clone().into_iter().collect();
@@ -97,7 +97,7 @@ impl ModuleOrder {
 }
 
 fn check_crate(src: &Path) -> anyhow::Result<Vec<String>> {
-    let rooms = ModuleOrder::parse(&parse_file(&src.join("lib.rs"))?);
+    let rooms = CrateModuleOrder::parse(&parse_file(&src.join("lib.rs"))?);
     let mut files = Vec::new();
     collect_files(src, &mut files)?;
     files.sort();
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn rooms_are_the_modules_of_lib_rs_and_reexports_belong_to_them() {
         let lib = "mod a; #[cfg(test)] mod t; pub(crate) mod b; pub use b::{c::D, E as F};";
-        let rooms = ModuleOrder::parse(&lib.parse().expect("tokens"));
+        let rooms = CrateModuleOrder::parse(&lib.parse().expect("tokens"));
         assert_eq!(rooms.order, ["a", "b"]);
         assert_eq!((rooms.room_of("D"), rooms.room_of("F")), (Some("b"), Some("b")));
         assert_eq!(rooms.room_of("a"), Some("a"));

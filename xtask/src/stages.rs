@@ -14,13 +14,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::shell::{checkout, command};
 
 /// Stages that ran, each with the time that it took.
-pub(crate) struct StageTimes {
+pub(crate) struct CheckStageTimes {
     started: Instant,
     rows: Vec<(String, Duration)>,
 }
 
 /// A stage that runs as a process of its own. Its output is printed after it has ended.
-pub(crate) struct BackgroundStage {
+pub(crate) struct BackgroundStageProcess {
     name: String,
     log: PathBuf,
     process: Pid,
@@ -28,7 +28,7 @@ pub(crate) struct BackgroundStage {
     waiter: Option<JoinHandle<io::Result<(ExitStatus, Duration)>>>,
 }
 
-impl StageTimes {
+impl CheckStageTimes {
     pub(crate) fn new() -> Self {
         Self { started: Instant::now(), rows: Vec::new() }
     }
@@ -45,8 +45,9 @@ impl StageTimes {
         outcome
     }
 
-    /// Waits for a stage that was started with [`BackgroundStage::start`] and prints its output.
-    pub(crate) fn wait_for(&mut self, mut stage: BackgroundStage) -> anyhow::Result<()> {
+    /// Waits for a stage that was started with [`BackgroundStageProcess::start`] and prints its
+    /// output.
+    pub(crate) fn wait_for(&mut self, mut stage: BackgroundStageProcess) -> anyhow::Result<()> {
         let name = stage.name.clone();
         let waiter = stage.waiter.take().context("a stage is waited for once")?;
         let ended = waiter.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -65,9 +66,9 @@ impl StageTimes {
         let outcomes: Vec<(Self, anyhow::Result<()>)> = thread::scope(|scope| {
             let run = |lane: &[&str]| {
                 let mut stages = Self::new();
-                let outcome = lane
-                    .iter()
-                    .try_for_each(|command| stages.wait_for(BackgroundStage::start(command)?));
+                let outcome = lane.iter().try_for_each(|command| {
+                    stages.wait_for(BackgroundStageProcess::start(command)?)
+                });
                 (stages, outcome)
             };
             let lanes: Vec<_> = lanes.iter().map(|lane| scope.spawn(move || run(lane))).collect();
@@ -97,7 +98,7 @@ impl StageTimes {
     }
 }
 
-impl BackgroundStage {
+impl BackgroundStageProcess {
     /// Starts `cargo xtask COMMAND` by running this program again.
     pub(crate) fn start(command_line: &str) -> anyhow::Result<Self> {
         let folder = checkout().join("target/xtask");
@@ -117,7 +118,7 @@ impl BackgroundStage {
     }
 }
 
-impl Drop for BackgroundStage {
+impl Drop for BackgroundStageProcess {
     /// Kills a stage that nobody waits for anymore, because another failed.
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {

@@ -1,7 +1,7 @@
 //! Runs everything that CI runs, in the order in which failures are cheapest.
 
 use crate::shell::{NEXTEST, build, cargo, lint_builds, run};
-use crate::stages::{BackgroundStage, StageTimes};
+use crate::stages::{BackgroundStageProcess, CheckStageTimes};
 use crate::{codegen, contracts, setup, tidy};
 
 /// The tests to run after each change. They need nothing installed and end within minutes. Attacks
@@ -17,14 +17,14 @@ const LANES: [&[&str]; 2] =
     [&["conformance", "conformance --client"], &["demo --built", "doc", "count"]];
 
 pub(crate) fn everything(quick: bool) -> anyhow::Result<()> {
-    let mut stages = StageTimes::new();
+    let mut stages = CheckStageTimes::new();
     let outcome = if quick { everyday(&mut stages) } else { all(&mut stages) };
     stages.print_table();
     outcome
 }
 
 /// Runs the checks for after each change: those that need nothing installed.
-fn everyday(stages: &mut StageTimes) -> anyhow::Result<()> {
+fn everyday(stages: &mut CheckStageTimes) -> anyhow::Result<()> {
     stages.run("setup", setup::the_least)?;
     lint_builds(true)?;
     check_and_build(stages)?;
@@ -33,11 +33,11 @@ fn everyday(stages: &mut StageTimes) -> anyhow::Result<()> {
 }
 
 /// Runs all stages that CI runs.
-fn all(stages: &mut StageTimes) -> anyhow::Result<()> {
+fn all(stages: &mut CheckStageTimes) -> anyhow::Result<()> {
     stages.run("setup (least)", setup::the_least)?;
     lint_builds(false)?;
     // Installing waits for the network and the disk while the compiler runs.
-    let setup = BackgroundStage::start("setup")?;
+    let setup = BackgroundStageProcess::start("setup")?;
     check_and_build(stages)?;
     stages.wait_for(setup)?;
     stages.run("tests", || nextest(&[]))?;
@@ -48,7 +48,7 @@ fn all(stages: &mut StageTimes) -> anyhow::Result<()> {
 }
 
 /// Checks what needs no build, then lints and builds everything in one pass.
-fn check_and_build(stages: &mut StageTimes) -> anyhow::Result<()> {
+fn check_and_build(stages: &mut CheckStageTimes) -> anyhow::Result<()> {
     stages.run("format", || run(&cargo(), &["fmt", "--all", "--check"]))?;
     stages.run("tidy", tidy::check)?;
     stages.run("lint and build", build)

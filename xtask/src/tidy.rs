@@ -164,9 +164,9 @@ fn permits(expression: &str, allowed: &BTreeSet<&str>) -> bool {
 }
 
 /// Words of an SPDX license expression that are not read yet.
-type SpdxWords<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+type SpdxExpressionWords<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
-fn any_of(words: &mut SpdxWords<'_>, allowed: &BTreeSet<&str>) -> bool {
+fn any_of(words: &mut SpdxExpressionWords<'_>, allowed: &BTreeSet<&str>) -> bool {
     let mut is_allowed = all_of(words, allowed);
     while words.next_if_eq(&"OR").is_some() {
         is_allowed |= all_of(words, allowed);
@@ -174,7 +174,7 @@ fn any_of(words: &mut SpdxWords<'_>, allowed: &BTreeSet<&str>) -> bool {
     is_allowed
 }
 
-fn all_of(words: &mut SpdxWords<'_>, allowed: &BTreeSet<&str>) -> bool {
+fn all_of(words: &mut SpdxExpressionWords<'_>, allowed: &BTreeSet<&str>) -> bool {
     let mut is_allowed = is_license_allowed(words, allowed);
     while words.next_if_eq(&"AND").is_some() {
         is_allowed &= is_license_allowed(words, allowed);
@@ -182,7 +182,7 @@ fn all_of(words: &mut SpdxWords<'_>, allowed: &BTreeSet<&str>) -> bool {
     is_allowed
 }
 
-fn is_license_allowed(words: &mut SpdxWords<'_>, allowed: &BTreeSet<&str>) -> bool {
+fn is_license_allowed(words: &mut SpdxExpressionWords<'_>, allowed: &BTreeSet<&str>) -> bool {
     if words.next_if_eq(&"(").is_some() {
         let is_allowed = any_of(words, allowed);
         return words.next_if_eq(&")").is_some() && is_allowed;

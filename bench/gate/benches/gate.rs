@@ -1,14 +1,14 @@
 //! Measures the time of each case: `cargo bench -p bench-gate`.
 
-use bench_gate::{GateBench, GateCase};
+use bench_gate::{GateBenchHost, GateBenchRequest};
 
 fn main() {
     divan::main();
 }
 
-#[divan::bench(args = GateCase::ALL)]
-fn gate(bencher: divan::Bencher<'_, '_>, case: &GateCase) {
-    let mut bench = GateBench::new(*case);
+#[divan::bench(args = GateBenchRequest::ALL)]
+fn gate(bencher: divan::Bencher<'_, '_>, case: &GateBenchRequest) {
+    let mut bench = GateBenchHost::new(*case);
     bench.check();
     bencher.bench_local(|| bench.request());
 }

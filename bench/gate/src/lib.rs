@@ -17,7 +17,7 @@ use toolgate_contract::{
     erase_tool,
 };
 use toolgate_dialects::mcp::McpDialect;
-use toolgate_dialects::{Conversation, Dialect, ParsedFrame, ServerInfo};
+use toolgate_dialects::{ClientConversation, Dialect, ParsedFrame, ServerInfo};
 use toolgate_host::{
     AuditDestination, AuditFileSettings, AuditLog, CallLimits, CallRate, Catalog, Gate,
     GateSettings, Host, IncomingRequest, PolicyEffect, PolicyRule, ToolPolicy,
@@ -25,7 +25,7 @@ use toolgate_host::{
 
 /// Request that the benchmark of the gate sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GateCase {
+pub enum GateBenchRequest {
     /// Call of a tool in a session of the MCP revision 2025-11-25.
     Call,
     /// Call of a tool in the stateless MCP revision 2026-07-28.
@@ -34,7 +34,7 @@ pub enum GateCase {
     List,
 }
 
-impl GateCase {
+impl GateBenchRequest {
     /// All requests that the benchmark of the gate sends.
     pub const ALL: [Self; 3] = [Self::Call, Self::Stateless, Self::List];
 
@@ -68,26 +68,26 @@ impl GateCase {
 }
 
 /// A host whose gate has rules, rates, limits and an audit log, and one client of it.
-pub struct GateBench {
+pub struct GateBenchHost {
     runtime: Runtime,
     host: Host,
-    conversation: Box<dyn Conversation>,
+    conversation: Box<dyn ClientConversation>,
     request: Bytes,
     expected: &'static str,
 }
 
-impl GateBench {
+impl GateBenchHost {
     /// Creates a host and prepares the request of `case`.
     ///
     /// # Panics
     ///
     /// Panics if the settings in this file are invalid.
-    pub fn new(case: GateCase) -> Self {
+    pub fn new(case: GateBenchRequest) -> Self {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let host = Host::new(gate(), None);
         let mut conversation =
             McpDialect::new(server_info().into()).start_conversation(&Caller::local());
-        if case != GateCase::Stateless {
+        if case != GateBenchRequest::Stateless {
             let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
             let read = conversation.read(&MessageFrame::from_line(hello.as_bytes().to_vec()));
             assert!(matches!(read, ParsedFrame::OpenSession(_)), "the session is open");
@@ -133,46 +133,50 @@ impl GateBench {
 }
 
 /// Tool for benchmarks that returns its input text.
-struct Echo;
+struct EchoBenchTool;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct EchoInput {
+struct EchoBenchInput {
     /// The text to return.
     text: String,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct EchoOutput {
+struct EchoBenchOutput {
     /// The text of the input.
     text: String,
 }
 
-impl Tool for Echo {
+impl Tool for EchoBenchTool {
     const NAME: &'static str = "bench.echo";
     const TITLE: &'static str = "Echo";
     const DESCRIPTION: &'static str = "Return the text.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = EchoInput;
-    type Output = EchoOutput;
+    type Input = EchoBenchInput;
+    type Output = EchoBenchOutput;
 
-    async fn run(&self, _ctx: &ToolContext, input: EchoInput) -> Result<EchoOutput, ToolError> {
-        Ok(EchoOutput { text: input.text })
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        input: EchoBenchInput,
+    ) -> Result<EchoBenchOutput, ToolError> {
+        Ok(EchoBenchOutput { text: input.text })
     }
 
-    fn result_text(output: &EchoOutput) -> ResultText {
+    fn result_text(output: &EchoBenchOutput) -> ResultText {
         ResultText::from_body(&output.text)
     }
 }
 
 /// The echo tool under another name.
-struct RenamedEcho {
+struct RenamedEchoTool {
     spec: ToolSpec,
     echo: Arc<dyn AnyTool>,
 }
 
-impl AnyTool for RenamedEcho {
+impl AnyTool for RenamedEchoTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -187,12 +191,12 @@ impl AnyTool for RenamedEcho {
 }
 
 fn gate() -> Gate {
-    let echo = erase_tool(Echo);
+    let echo = erase_tool(EchoBenchTool);
     let mut tools = vec![echo.clone()];
     for number in 1..50 {
         let id = ToolId::new(&format!("bench.{number}")).expect("an id");
         let spec = ToolSpec { id, ..echo.spec().clone() };
-        tools.push(Arc::new(RenamedEcho { spec, echo: echo.clone() }));
+        tools.push(Arc::new(RenamedEchoTool { spec, echo: echo.clone() }));
     }
     let rules = [
         rule("no-infra", PolicyEffect::Deny, Some(r#"input.text.startsWith("infra/")"#)),
@@ -251,8 +255,8 @@ mod tests {
 
     #[test]
     fn each_case_gets_the_expected_answer() {
-        for case in GateCase::ALL {
-            GateBench::new(case).check();
+        for case in GateBenchRequest::ALL {
+            GateBenchHost::new(case).check();
         }
     }
 }

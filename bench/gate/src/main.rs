@@ -3,7 +3,7 @@
 //! Valgrind counts within [`counted`]. The program prints how many requests that function sends.
 //! Without a case, it prints the names of all cases.
 
-use bench_gate::{GateBench, GateCase};
+use bench_gate::{GateBenchHost, GateBenchRequest};
 
 /// Number of requests before counting starts.
 const WARM_UP: usize = 200;
@@ -13,11 +13,11 @@ const COUNTED: usize = 300;
 #[allow(clippy::print_stdout, reason = "the output that the caller reads")]
 fn main() {
     let word = std::env::args().nth(1).unwrap_or_default();
-    let Some(case) = GateCase::ALL.into_iter().find(|case| case.name() == word) else {
-        println!("{}", GateCase::ALL.map(GateCase::name).join(" "));
+    let Some(case) = GateBenchRequest::ALL.into_iter().find(|case| case.name() == word) else {
+        println!("{}", GateBenchRequest::ALL.map(GateBenchRequest::name).join(" "));
         return;
     };
-    let mut bench = GateBench::new(case);
+    let mut bench = GateBenchHost::new(case);
     for _ in 0..WARM_UP {
         bench.check();
     }
@@ -28,7 +28,7 @@ fn main() {
 
 /// Sends the counted requests. The answers are not checked here, so that only toolgate is counted.
 #[inline(never)]
-fn counted(bench: &mut GateBench) {
+fn counted(bench: &mut GateBenchHost) {
     for _ in 0..COUNTED {
         std::hint::black_box(bench.request());
     }

@@ -68,12 +68,12 @@ fn mcp() -> anyhow::Result<()> {
 fn mcp_answer(request: &[u8]) -> Option<String> {
     /// Members of a JSON-RPC request that the minimal server reads.
     #[derive(Deserialize)]
-    struct Request<'a> {
+    struct MinimalServerRequest<'a> {
         #[serde(borrow)]
         id: Option<&'a RawValue>,
         method: Option<&'a str>,
     }
-    let Request { id, method } = serde_json::from_slice(request).ok()?;
+    let MinimalServerRequest { id, method } = serde_json::from_slice(request).ok()?;
     let id = id?;
     let result = match method? {
         "tools/call" => r#"{"content":[{"type":"text","text":"hello"}],"isError":false}"#,

@@ -9,12 +9,14 @@ use anyhow::{Context, ensure};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::child::{PipedProcess, Server, start_server, wait_until_listening};
-use crate::contenders::{FASTMCP, FLOOR, OURS, StdioContender, echo, python, script, tools};
+use crate::child::{BenchServerProcess, PipedProcess, start_server, wait_until_listening};
+use crate::contenders::{
+    BenchmarkedStdioServer, FASTMCP, FLOOR, OURS, echo, python, script, tools,
+};
 use crate::files::UNLIMITED;
-use crate::http::{Connection, Headers, runtime};
-use crate::question::Question;
-use crate::{RunOptions, program, text};
+use crate::http::{BenchHttpConnection, BenchRequestHeaders, runtime};
+use crate::question::BenchRequestTemplate;
+use crate::{BenchRunOptions, program, text};
 
 const SUPERGATEWAY: &str = "supergateway";
 const NPM: &str = "mcp-proxy (npm)";
@@ -27,28 +29,28 @@ pub(super) const PIPED_PEERS: [&str; 4] = [SUPERGATEWAY, NPM, PYPI, FASTMCP];
 const READY_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A gateway with an open session.
-pub(super) struct Gateway {
+pub(super) struct BenchmarkedGateway {
     pub(super) name: &'static str,
-    pub(super) headers: Headers,
-    pub(super) question: Question,
-    pub(super) server: Server,
+    pub(super) headers: BenchRequestHeaders,
+    pub(super) question: BenchRequestTemplate,
+    pub(super) server: BenchServerProcess,
     /// The upstream, if the gateway does not start it itself.
-    _upstream: Option<Server>,
+    _upstream: Option<BenchServerProcess>,
     _folder: Option<TempDir>,
 }
 
 /// Starts the upstream, to call it directly over pipes.
-pub(super) fn direct_pipes() -> anyhow::Result<StdioContender> {
-    StdioContender::start(FLOOR, &program("floor")?, &["mcp"], echo("echo"))
+pub(super) fn direct_pipes() -> anyhow::Result<BenchmarkedStdioServer> {
+    BenchmarkedStdioServer::start(FLOOR, &program("floor")?, &["mcp"], echo("echo"))
 }
 
 /// Starts the upstream, to call it directly over HTTP.
-pub(super) fn direct_http() -> anyhow::Result<Gateway> {
-    Gateway::new(FLOOR, start_upstream_http()?, "echo")
+pub(super) fn direct_http() -> anyhow::Result<BenchmarkedGateway> {
+    BenchmarkedGateway::new(FLOOR, start_upstream_http()?, "echo")
 }
 
 /// Starts the gateways to an upstream over pipes, toolgate first.
-pub(super) fn gateways_to_pipes(run: &RunOptions) -> anyhow::Result<Vec<Gateway>> {
+pub(super) fn gateways_to_pipes(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchmarkedGateway>> {
     run.with_others(vec![ours()?], || {
         let upstream = text(&program("floor")?);
         let fastmcp = [&*script("fastmcp_proxy.py")?, "stdio", &upstream, "mcp"];
@@ -56,35 +58,35 @@ pub(super) fn gateways_to_pipes(run: &RunOptions) -> anyhow::Result<Vec<Gateway>
             supergateway(&upstream)?,
             npm(&upstream)?,
             pypi(&upstream)?,
-            Gateway::new(FASTMCP, start_server(&python()?, &fastmcp)?, "echo")?,
+            BenchmarkedGateway::new(FASTMCP, start_server(&python()?, &fastmcp)?, "echo")?,
         ])
     })
 }
 
 /// Starts the gateways to an upstream over HTTP, toolgate first.
-pub(super) fn gateways_to_http(run: &RunOptions) -> anyhow::Result<Vec<Gateway>> {
-    let url = |upstream: &Server| format!("http://{}/mcp", upstream.address);
+pub(super) fn gateways_to_http(run: &BenchRunOptions) -> anyhow::Result<Vec<BenchmarkedGateway>> {
+    let url = |upstream: &BenchServerProcess| format!("http://{}/mcp", upstream.address);
     let first = start_upstream_http()?;
     let ours = toolgate(&format!("url = \"{}\"", url(&first)))?.with_upstream(first);
     run.with_others(vec![ours], || {
         let second = start_upstream_http()?;
         let third = start_upstream_http()?;
         let args = [&*script("fastmcp_proxy.py")?, "http", &url(&second)];
-        let fastmcp = Gateway::new(FASTMCP, start_server(&python()?, &args)?, "echo")?;
+        let fastmcp = BenchmarkedGateway::new(FASTMCP, start_server(&python()?, &args)?, "echo")?;
         let contextforge = contextforge(&url(&third))?;
         Ok(vec![fastmcp.with_upstream(second), contextforge.with_upstream(third)])
     })
 }
 
-impl Gateway {
+impl BenchmarkedGateway {
     /// Opens a session with the gateway `server`.
-    fn new(name: &'static str, server: Server, tool: &str) -> anyhow::Result<Self> {
-        let headers = Headers::session(&server.address).context(name)?;
+    fn new(name: &'static str, server: BenchServerProcess, tool: &str) -> anyhow::Result<Self> {
+        let headers = BenchRequestHeaders::session(&server.address).context(name)?;
         let question = echo(tool);
         Ok(Self { name, headers, question, server, _upstream: None, _folder: None })
     }
 
-    fn with_upstream(self, upstream: Server) -> Self {
+    fn with_upstream(self, upstream: BenchServerProcess) -> Self {
         Self { _upstream: Some(upstream), ..self }
     }
 
@@ -94,58 +96,58 @@ impl Gateway {
 }
 
 /// Starts the upstream server of the gateway benchmark over HTTP.
-fn start_upstream_http() -> anyhow::Result<Server> {
+fn start_upstream_http() -> anyhow::Result<BenchServerProcess> {
     start_server(&program("floor")?, &["mcp-http"])
 }
 
 /// Starts toolgate in front of the upstream over pipes.
-pub(super) fn ours() -> anyhow::Result<Gateway> {
+pub(super) fn ours() -> anyhow::Result<BenchmarkedGateway> {
     toolgate(&format!("command = [\"{}\", \"mcp\"]", text(&program("floor")?)))
 }
 
 /// Starts toolgate in front of an upstream. `address` is the line of the settings that names it.
-fn toolgate(address: &str) -> anyhow::Result<Gateway> {
+fn toolgate(address: &str) -> anyhow::Result<BenchmarkedGateway> {
     let folder = tempfile::tempdir()?;
     let settings = format!("{UNLIMITED}[upstream.it]\n{address}\nprefix = \"\"\n");
     fs::write(folder.path().join("toolgate.toml"), settings)?;
     let args = ["serve", &text(folder.path()), "--listen", "127.0.0.1:0"];
     let server = start_server(&program("toolgate")?, &args)?;
-    Ok(Gateway::new(OURS, server, "echo")?.with_folder(folder))
+    Ok(BenchmarkedGateway::new(OURS, server, "echo")?.with_folder(folder))
 }
 
-fn supergateway(upstream: &str) -> anyhow::Result<Gateway> {
+fn supergateway(upstream: &str) -> anyhow::Result<BenchmarkedGateway> {
     let module = "gateways/node_modules/supergateway/dist/index.js";
     let (port, address) = free_port()?;
     let upstream = format!("'{upstream}' mcp");
     let options = ["--outputTransport", "streamableHttp", "--stateful", "--logLevel", "none"];
     let args = [&[&*text(&tools(module)?), "--stdio", &upstream, "--port", &port], &options[..]];
     let child = PipedProcess::quiet(&node()?, &args.concat())?;
-    Gateway::new(SUPERGATEWAY, wait_until_listening(child, address)?, "echo")
+    BenchmarkedGateway::new(SUPERGATEWAY, wait_until_listening(child, address)?, "echo")
 }
 
-fn npm(upstream: &str) -> anyhow::Result<Gateway> {
+fn npm(upstream: &str) -> anyhow::Result<BenchmarkedGateway> {
     let module = text(&tools("gateways/node_modules/mcp-proxy/dist/bin/mcp-proxy.mjs")?);
     let (port, address) = free_port()?;
     // With its store of events, each call takes twice as long.
     let options = ["--server", "stream", "--no-eventStore", "--", upstream, "mcp"];
     let args = [&[&*module, "--host", "127.0.0.1", "--port", &port], &options[..]];
-    Gateway::new(
+    BenchmarkedGateway::new(
         NPM,
         wait_until_listening(PipedProcess::quiet(&node()?, &args.concat())?, address)?,
         "echo",
     )
 }
 
-fn pypi(upstream: &str) -> anyhow::Result<Gateway> {
+fn pypi(upstream: &str) -> anyhow::Result<BenchmarkedGateway> {
     let (port, address) = free_port()?;
     let args = ["--host", "127.0.0.1", "--port", &port, "--log-level", "ERROR", "--"];
     let args = [&args[..], &[upstream, "mcp"]].concat();
     let child = PipedProcess::quiet(&tools("gateways-python/bin/mcp-proxy")?, &args)?;
-    Gateway::new(PYPI, wait_until_listening(child, address)?, "echo")
+    BenchmarkedGateway::new(PYPI, wait_until_listening(child, address)?, "echo")
 }
 
 /// Starts ContextForge without authentication, and then registers the upstream with it.
-fn contextforge(upstream: &str) -> anyhow::Result<Gateway> {
+fn contextforge(upstream: &str) -> anyhow::Result<BenchmarkedGateway> {
     let folder = tempfile::tempdir()?;
     let (port, address) = free_port()?;
     let home = text(folder.path());
@@ -173,7 +175,7 @@ fn contextforge(upstream: &str) -> anyhow::Result<Gateway> {
         ensure!(started.elapsed() < READY_TIMEOUT, "{CONTEXTFORGE}: {err:#}");
         std::thread::sleep(Duration::from_millis(200));
     }
-    Ok(Gateway::new(CONTEXTFORGE, server, "it-echo")?.with_folder(folder))
+    Ok(BenchmarkedGateway::new(CONTEXTFORGE, server, "it-echo")?.with_folder(folder))
 }
 
 /// Posts `body` to `path`, and fails unless the response is a success.
@@ -184,7 +186,7 @@ fn post(address: &str, path: &str, body: &str) -> anyhow::Result<()> {
         body.len()
     );
     runtime()?.block_on(async {
-        let mut connection = Connection::open(address).await?;
+        let mut connection = BenchHttpConnection::open(address).await?;
         connection.send(request.as_bytes()).await?;
         // `read_response` fails unless the status is a success.
         connection.read_response().await?;

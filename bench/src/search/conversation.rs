@@ -12,13 +12,13 @@ use crate::files::UNLIMITED;
 use crate::{lines, program, text};
 
 /// MCP session with a server over its standard streams.
-pub(super) struct Conversation {
+pub(super) struct StdioBenchSession {
     pub(super) child: PipedProcess,
     output: BufReader<ChildStdout>,
     last_id: u64,
 }
 
-impl Conversation {
+impl StdioBenchSession {
     /// Starts a server of the workspace `at` that stores its index in `cache`.
     pub(super) fn start(at: &Path, cache: &Path) -> anyhow::Result<Self> {
         let settings = at.with_extension("toml");

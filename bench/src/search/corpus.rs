@@ -12,13 +12,13 @@ const EXTENSIONS: [&str; 6] = ["rs", "md", "toml", "c", "h", "py"];
 const BYTES_MAX: u64 = 256 << 10;
 
 /// The number of copied files, and their lines and bytes.
-pub(super) struct Corpus {
+pub(super) struct CorpusSize {
     pub(super) files: usize,
     pub(super) lines: u64,
     pub(super) bytes: u64,
 }
 
-impl Corpus {
+impl CorpusSize {
     /// Copies the first `files` files of `sources` to `to`. Copies them again if there are too few.
     pub(super) fn with_files(to: &Path, sources: &[PathBuf], files: usize) -> anyhow::Result<Self> {
         Self::copy(to, sources, |corpus| corpus.files < files)

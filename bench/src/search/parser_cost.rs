@@ -14,7 +14,7 @@ use super::corpus;
 const ROUNDS: usize = 3;
 
 /// A file of the corpus: its path and its text.
-type CorpusText = (String, String);
+type CorpusFileText = (String, String);
 
 /// Returns the additional time to parse all files of `folder`, which have `bytes` bytes. Parses
 /// only the first `sample_bytes` of them.
@@ -23,7 +23,7 @@ pub(super) fn additional_time(
     bytes: u64,
     sample_bytes: u64,
 ) -> anyhow::Result<Duration> {
-    let mut sample: Vec<CorpusText> = Vec::new();
+    let mut sample: Vec<CorpusFileText> = Vec::new();
     let mut sampled = 0;
     for file in corpus::files(folder)? {
         if sampled >= sample_bytes {
@@ -44,7 +44,7 @@ pub(super) fn additional_time(
 }
 
 /// Returns the shortest time in which one thread cuts all texts of `sample` into chunks.
-fn shortest_time(sample: &[CorpusText]) -> Duration {
+fn shortest_time(sample: &[CorpusFileText]) -> Duration {
     let once = || {
         let started = Instant::now();
         let count: usize = sample.iter().map(|(path, text)| chunks(path, text).len()).sum();

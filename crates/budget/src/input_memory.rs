@@ -88,11 +88,11 @@ struct InputMemoryState {
     /// Sizes of messages that are evicted and not yet dropped, by number.
     evicted: HashMap<u64, usize>,
     bytes_by_owner: HashMap<InputMemoryOwner, usize>,
-    bodies: HashMap<u64, CountedMessageBody>,
+    bodies: HashMap<u64, ReservedMessageMemory>,
 }
 
 /// Memory of one message that counts against the budget, with the message's owner.
-struct CountedMessageBody {
+struct ReservedMessageMemory {
     owner: InputMemoryOwner,
     bytes: usize,
     /// True once all bytes of the message have arrived. It is then evicted after messages that
@@ -133,7 +133,7 @@ impl InputMemoryBudget {
         let mut state = self.0.lock_state();
         let number = state.next_number;
         state.next_number += 1;
-        let message = CountedMessageBody {
+        let message = ReservedMessageMemory {
             owner,
             bytes: 0,
             is_received: false,
@@ -145,8 +145,8 @@ impl InputMemoryBudget {
     }
 
     /// Waits until `bytes` of memory are free for `owner`, and takes them. Messages that arrive are
-    /// dropped for it only if their owners use more memory. Takes less than `bytes` if one owner may
-    /// not have so many.
+    /// dropped for it only if their owners use more memory. Takes less than `bytes` if one owner
+    /// may not have so many.
     pub async fn reserve_when_free(
         &self,
         owner: InputMemoryOwner,
@@ -182,7 +182,8 @@ impl InputMemoryBudgetInner {
     ) -> Option<Result<(), InputMemoryFull>> {
         let mut state = self.lock_state();
         loop {
-            let Some(CountedMessageBody { owner: holder, .. }) = state.bodies.get(&number) else {
+            let Some(ReservedMessageMemory { owner: holder, .. }) = state.bodies.get(&number)
+            else {
                 return Some(Err(InputMemoryFull));
             };
             let own = state.owner_bytes(holder);
@@ -267,7 +268,7 @@ impl InputMemoryState {
         self.bytes_total + self.evicted.values().sum::<usize>()
     }
 
-    fn remove(&mut self, number: u64) -> Option<CountedMessageBody> {
+    fn remove(&mut self, number: u64) -> Option<ReservedMessageMemory> {
         let body = self.bodies.remove(&number)?;
         self.bytes_total -= body.bytes;
         match self.bytes_by_owner.get_mut(&body.owner) {

@@ -2,10 +2,10 @@
 
 use crate::chunk::{ChunkKind, TextChunk};
 use crate::cut::cut_chunks;
-use crate::grammars::Grammar;
+use crate::grammars::LoadedGrammar;
 use crate::language::{FileClassification, FilePurpose};
 use crate::lines::LineIndexedText;
-use crate::outline::Outline;
+use crate::outline::TextOutline;
 use crate::{code, config_outline, guess, sections};
 
 /// Splits `text`, the content of the file at `path`, into chunks.
@@ -17,20 +17,20 @@ pub fn chunks(path: &str, text: &str) -> Vec<TextChunk> {
 
 /// Returns the outline of the file at `path` (its definitions or sections), and the kind of its
 /// text outside of them.
-pub(crate) fn outline_of(path: &str, lines: &LineIndexedText<'_>) -> (Outline, ChunkKind) {
+pub(crate) fn outline_of(path: &str, lines: &LineIndexedText<'_>) -> (TextOutline, ChunkKind) {
     let text = lines.text;
     let sort = FileClassification::for_path(path);
     let lang = sort.lang.or_else(|| interpreter(text)).unwrap_or_default();
     let kind = if sort.lang.is_none() && !lang.is_empty() { FilePurpose::Code } else { sort.kind };
     match kind {
         FilePurpose::Code => {
-            let grammar = Grammar::for_language(dialect(path, lang, text));
+            let grammar = LoadedGrammar::for_language(dialect(path, lang, text));
             let outline = grammar.and_then(|grammar| code::outline(path, lines, grammar));
             (outline.unwrap_or_else(|| guess::outline(lines)), ChunkKind::Code)
         }
         FilePurpose::Docs => (sections::outline(lines, lang), ChunkKind::Text),
         FilePurpose::Config => (config_outline::outline(lines, lang), ChunkKind::Key),
-        FilePurpose::Other => (Outline::default(), ChunkKind::Text),
+        FilePurpose::Other => (TextOutline::default(), ChunkKind::Text),
     }
 }
 

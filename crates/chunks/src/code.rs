@@ -5,19 +5,20 @@ use std::ops::Range;
 use tree_sitter::{Node, Tree, TreeCursor};
 
 use crate::docs;
-use crate::grammars::{DocCommentPlacement, Grammar, SyntaxNodeRole};
+use crate::grammars::{DocCommentPlacement, LoadedGrammar, SyntaxNodeRole};
 use crate::guess;
 use crate::lines::LineIndexedText;
-use crate::memory::ParseMemory;
+use crate::memory::ParseMemoryCounter;
 use crate::outline::{
-    LONG_FUNCTION_LINES, NO_DEPTH, Outline, OutlinePart, OutlinePartKind, PARTS_MAX, limit_names,
+    LONG_FUNCTION_LINES, NO_DEPTH, OutlinePart, OutlinePartKind, PARTS_MAX, TextOutline,
+    limit_names,
 };
 use comments::{LeadingComments, docstring, extend_lead};
 use parse::parse;
-use parsed_code::ParsedCode;
+use parsed_code::ParsedDefinitions;
 
 pub use parser_process::{
-    PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, ParserProcess, answer_parse_request,
+    CodeParserProcess, PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, answer_parse_request,
     set_parser_process,
 };
 #[cfg(any(fuzzing, test))]
@@ -39,8 +40,8 @@ const DEPTH_MAX: u32 = 4000;
 pub(crate) fn outline(
     path: &str,
     lines: &LineIndexedText<'_>,
-    grammar: &'static Grammar,
-) -> Option<Outline> {
+    grammar: &'static LoadedGrammar,
+) -> Option<TextOutline> {
     if lines.text.len() > BYTES_MAX {
         return None;
     }
@@ -52,10 +53,13 @@ pub(crate) fn outline(
 }
 
 /// Parses the code in `lines` in this process. Returns `None` if the code is too complex.
-fn parse_code(lines: &LineIndexedText<'_>, grammar: &'static Grammar) -> Option<ParsedCode> {
-    let memory = ParseMemory::start(lines.text.len());
+fn parse_code(
+    lines: &LineIndexedText<'_>,
+    grammar: &'static LoadedGrammar,
+) -> Option<ParsedDefinitions> {
+    let memory = ParseMemoryCounter::start(lines.text.len());
     let tree = parse(lines.text, grammar, &memory)?;
-    let mut walk = OutlineSyntaxWalk {
+    let mut walk = OutlineBuilder {
         lines,
         grammar,
         parts: Vec::new(),
@@ -66,14 +70,14 @@ fn parse_code(lines: &LineIndexedText<'_>, grammar: &'static Grammar) -> Option<
     };
     walk.walk_all(&tree);
     walk.guess_unparsed();
-    let OutlineSyntaxWalk { parts, line_depths, package, .. } = walk;
-    Some(ParsedCode { parts, line_depths, package })
+    let OutlineBuilder { parts, line_depths, package, .. } = walk;
+    Some(ParsedDefinitions { parts, line_depths, package })
 }
 
 /// Walk through a syntax tree, which builds the outline of the text.
-struct OutlineSyntaxWalk<'w, 't> {
+struct OutlineBuilder<'w, 't> {
     lines: &'w LineIndexedText<'t>,
-    grammar: &'static Grammar,
+    grammar: &'static LoadedGrammar,
     parts: Vec<OutlinePart>,
     line_depths: Vec<u8>,
     /// A namespace or package declaration that applies to the rest of the file: its line and its
@@ -87,31 +91,31 @@ struct OutlineSyntaxWalk<'w, 't> {
 
 /// State of the search through the syntax tree, for the children of one node.
 #[derive(Default)]
-struct SyntaxWalkLevel {
+struct SyntaxTreeLevel {
     /// Index of the definition that contains the children of the node.
     outer: Option<usize>,
     lead: Option<LeadingComments>,
     /// Wrapper around the node's children that belongs to the first definition in it, for example
     /// `export`.
-    wrapper: Option<DefinitionWrapper>,
+    wrapper: Option<DefinitionWrapperStart>,
     /// Last line of the previous child node that is not a comment.
     last_line: Option<usize>,
 }
 
 /// Start of the syntax around a definition, such as `export`.
 #[derive(Clone, Copy)]
-struct DefinitionWrapper {
+struct DefinitionWrapperStart {
     /// Start of the wrapper (such as `export`) in the text.
     start: usize,
     /// Start of the wrapper (such as `export`) in the text, after its attributes.
     head: usize,
 }
 
-impl<'t> OutlineSyntaxWalk<'_, 't> {
+impl<'t> OutlineBuilder<'_, 't> {
     fn walk_all(&mut self, tree: &Tree) {
         let root = tree.root_node();
         let mut cursor = root.walk();
-        let mut levels = vec![SyntaxWalkLevel::default()];
+        let mut levels = vec![SyntaxTreeLevel::default()];
         self.record_error(root);
         if self.grammar.rules.docs == DocCommentPlacement::Docstrings {
             self.add_module_doc(root);
@@ -141,8 +145,8 @@ impl<'t> OutlineSyntaxWalk<'_, 't> {
     fn visit(
         &mut self,
         cursor: &TreeCursor<'_>,
-        levels: &mut [SyntaxWalkLevel],
-    ) -> Option<SyntaxWalkLevel> {
+        levels: &mut [SyntaxTreeLevel],
+    ) -> Option<SyntaxTreeLevel> {
         let node = cursor.node();
         let level = levels.last_mut()?;
         let role = self.grammar.role(node.kind_id());
@@ -211,10 +215,10 @@ impl<'t> OutlineSyntaxWalk<'_, 't> {
             SyntaxNodeRole::Opaque => return None,
             SyntaxNodeRole::Wrapper => {
                 let start = node.start_byte();
-                return Some(SyntaxWalkLevel {
+                return Some(SyntaxTreeLevel {
                     outer,
                     lead,
-                    wrapper: Some(wrap.unwrap_or(DefinitionWrapper { start, head: start })),
+                    wrapper: Some(wrap.unwrap_or(DefinitionWrapperStart { start, head: start })),
                     last_line: None,
                 });
             }
@@ -225,17 +229,17 @@ impl<'t> OutlineSyntaxWalk<'_, 't> {
             if wrap.is_some() {
                 level.lead = lead;
             }
-            return looks_in.then(|| SyntaxWalkLevel { outer, ..SyntaxWalkLevel::default() });
+            return looks_in.then(|| SyntaxTreeLevel { outer, ..SyntaxTreeLevel::default() });
         };
         let Some(at) = self.add_definition(node, kind, lead, wrap) else {
-            return looks_in.then(|| SyntaxWalkLevel { outer, ..SyntaxWalkLevel::default() });
+            return looks_in.then(|| SyntaxTreeLevel { outer, ..SyntaxTreeLevel::default() });
         };
         level.wrapper = None;
         let looks_in = looks_in
             && (kind != OutlinePartKind::Function
                 || last - first >= LONG_FUNCTION_LINES
                 || node.has_error());
-        looks_in.then(|| SyntaxWalkLevel { outer: Some(at), ..SyntaxWalkLevel::default() })
+        looks_in.then(|| SyntaxTreeLevel { outer: Some(at), ..SyntaxTreeLevel::default() })
     }
 
     /// Records the lines of an error node in the syntax tree, which the grammar could not parse.
@@ -257,7 +261,7 @@ impl<'t> OutlineSyntaxWalk<'_, 't> {
     }
 
     /// Records the depth of the first syntax node that begins a line.
-    fn record_depth(&mut self, node: Node<'_>, depth: u32, level: &SyntaxWalkLevel) {
+    fn record_depth(&mut self, node: Node<'_>, depth: u32, level: &SyntaxTreeLevel) {
         let start = node.start_position();
         let Some(border) = self.line_depths.get_mut(start.row) else { return };
         if *border != NO_DEPTH {
@@ -278,7 +282,7 @@ impl<'t> OutlineSyntaxWalk<'_, 't> {
         node: Node<'_>,
         kind: OutlinePartKind,
         lead: Option<LeadingComments>,
-        wrap: Option<DefinitionWrapper>,
+        wrap: Option<DefinitionWrapperStart>,
     ) -> Option<usize> {
         let named = names::definition_names(node, self.lines.text);
         if named.names.is_empty() || self.parts.len() >= PARTS_MAX {

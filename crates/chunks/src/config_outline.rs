@@ -1,7 +1,7 @@
 //! Outline of a configuration file: its tables and keys.
 
 use crate::lines::LineIndexedText;
-use crate::outline::{Outline, OutlinePart, OutlinePartKind, PARTS_MAX};
+use crate::outline::{OutlinePart, OutlinePartKind, PARTS_MAX, TextOutline};
 
 /// Number of lines of a configuration key above which its nested keys are outlined, too.
 const LONG_LINES: usize = 24;
@@ -11,7 +11,7 @@ const LINE_BYTES_MAX: usize = 1 << 10;
 const DEPTH_MAX: usize = 3;
 
 /// Returns the outline of the configuration in `lines`, which is written in `lang`.
-pub(crate) fn outline(lines: &LineIndexedText<'_>, lang: &str) -> Outline {
+pub(crate) fn outline(lines: &LineIndexedText<'_>, lang: &str) -> TextOutline {
     let parts = match lang {
         "toml" | "ini" => tables(lines),
         "yaml" => keys(lines, yaml_key),
@@ -19,7 +19,7 @@ pub(crate) fn outline(lines: &LineIndexedText<'_>, lang: &str) -> Outline {
         "terraform" => blocks(lines),
         _other => Vec::new(),
     };
-    Outline::new(parts, Vec::new())
+    TextOutline::new(parts, Vec::new())
 }
 
 /// Lists each `[table]` of a configuration with the lines up to the next one, and the keys before

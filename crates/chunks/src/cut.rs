@@ -6,10 +6,10 @@ use std::ops::Range;
 use crate::chunk::{BYTES_MAX, ChunkKind, HEAD_BYTES_MAX, LINES_MAX, TextChunk};
 use crate::docs;
 use crate::join::{
-    ChunkPiece, NAMES_MAX, PieceJoinRule, add_doc, add_names, join_small, limit_pieces,
+    ChunkLineRange, NAMES_MAX, PieceJoinRule, add_doc, add_names, join_small, limit_pieces,
 };
 use crate::lines::LineIndexedText;
-use crate::outline::{NO_DEPTH, Outline, OutlinePart, OutlinePartKind};
+use crate::outline::{NO_DEPTH, OutlinePart, OutlinePartKind, TextOutline};
 
 /// Fewest lines of a chunk that was cut from a longer part, if possible.
 const LINES_MIN: usize = 20;
@@ -20,7 +20,7 @@ const WHOLE_TYPE_LINES_MAX: usize = 20;
 /// `loose`.
 pub(crate) fn cut_chunks(
     lines: &LineIndexedText<'_>,
-    outline: &Outline,
+    outline: &TextOutline,
     loose: ChunkKind,
 ) -> Vec<TextChunk> {
     let mut cutter = TextChunker { lines, outline, loose_kind: loose, pieces: Vec::new() };
@@ -34,9 +34,9 @@ pub(crate) fn cut_chunks(
 /// Builder of a text's chunks, which cuts the text along its outline.
 struct TextChunker<'c, 't> {
     lines: &'c LineIndexedText<'t>,
-    outline: &'c Outline,
+    outline: &'c TextOutline,
     loose_kind: ChunkKind,
-    pieces: Vec<ChunkPiece>,
+    pieces: Vec<ChunkLineRange>,
 }
 
 impl TextChunker<'_, '_> {
@@ -102,7 +102,7 @@ impl TextChunker<'_, '_> {
         let part = &self.outline.parts[at];
         let Some(last) = to.checked_sub(1).filter(|&last| last >= part.first) else { return };
         let Some((first, last)) = self.lines.trim_blank(part.first, last) else { return };
-        let mut piece = ChunkPiece { first, last, opened_part: Some(at), ..self.new_piece(at) };
+        let mut piece = ChunkLineRange { first, last, opened_part: Some(at), ..self.new_piece(at) };
         let is_short = last - first < 3 && part.doc.is_empty();
         piece.join_rule = match part.kind {
             OutlinePartKind::Scope | OutlinePartKind::Section if is_short => {
@@ -134,7 +134,7 @@ impl TextChunker<'_, '_> {
             Some(at) if self.outline.parts[at].kind == OutlinePartKind::Function => {
                 self.new_piece_without_doc(at)
             }
-            Some(_) | None => ChunkPiece {
+            Some(_) | None => ChunkLineRange {
                 first,
                 last,
                 kind: self.loose_kind,
@@ -173,16 +173,16 @@ impl TextChunker<'_, '_> {
         self.push_split(piece);
     }
 
-    fn new_piece(&self, at: usize) -> ChunkPiece {
+    fn new_piece(&self, at: usize) -> ChunkLineRange {
         let part = &self.outline.parts[at];
         let doc = part.doc.clone();
         let doc_bytes = part.doc_bytes.clone();
-        ChunkPiece { doc, doc_bytes, ..self.new_piece_without_doc(at) }
+        ChunkLineRange { doc, doc_bytes, ..self.new_piece_without_doc(at) }
     }
 
-    fn new_piece_without_doc(&self, at: usize) -> ChunkPiece {
+    fn new_piece_without_doc(&self, at: usize) -> ChunkLineRange {
         let part = &self.outline.parts[at];
-        ChunkPiece {
+        ChunkLineRange {
             first: part.first,
             last: part.last,
             kind: match part.kind {
@@ -204,7 +204,7 @@ impl TextChunker<'_, '_> {
     }
 
     /// Adds `piece` to the chunks, split if it is too long.
-    fn push_split(&mut self, piece: ChunkPiece) {
+    fn push_split(&mut self, piece: ChunkLineRange) {
         let Some((first, last)) = self.lines.trim_blank(piece.first, piece.last) else { return };
         let mut from = first;
         while from <= last {
@@ -215,7 +215,7 @@ impl TextChunker<'_, '_> {
                 return;
             }
             let (doc, doc_bytes) = self.doc_in_lines(&piece.doc_bytes, first, last_said);
-            self.pieces.push(ChunkPiece {
+            self.pieces.push(ChunkLineRange {
                 first,
                 last: last_said,
                 kind: piece.kind,
@@ -297,7 +297,7 @@ fn is_small(part: &OutlinePart) -> bool {
     }
 }
 
-fn to_chunk(lines: &LineIndexedText<'_>, mut piece: ChunkPiece) -> TextChunk {
+fn to_chunk(lines: &LineIndexedText<'_>, mut piece: ChunkLineRange) -> TextChunk {
     piece.names.truncate(NAMES_MAX);
     piece.head.truncate(piece.head.floor_char_boundary(HEAD_BYTES_MAX));
     let number = |line: usize| u32::try_from(line + 1).unwrap_or(u32::MAX);

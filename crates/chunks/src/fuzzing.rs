@@ -1,7 +1,7 @@
 //! Fuzz targets for the grammars, and for the messages of a process that parses code.
 
 use crate::code;
-use crate::grammars::Grammar;
+use crate::grammars::LoadedGrammar;
 
 /// A function that takes one fuzz input and panics if it finds a bug.
 type ChunkFuzzTarget = fn(&[u8]);
@@ -31,7 +31,7 @@ fn parser_messages(bytes: &[u8]) {
 fn grammars(bytes: &[u8]) {
     let Some((number, code)) = bytes.split_first() else { return };
     let Ok(code) = str::from_utf8(code) else { return };
-    let grammar = Grammar::for_number(*number);
+    let grammar = LoadedGrammar::for_number(*number);
     let is_known_crash =
         grammar.rules.lang == "ruby" && code.contains("<<") && code.len() > RUBY_HEREDOC_BYTES_MAX;
     if !is_known_crash {

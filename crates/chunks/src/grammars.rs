@@ -23,7 +23,7 @@ pub(crate) struct LanguageDefinition {
     /// Name of the language, as in [`FileClassification`](crate::FileClassification).
     pub(crate) lang: &'static str,
     pub(crate) grammar: fn() -> Language,
-    pub(crate) letters: GrammarLetterSupport,
+    pub(crate) letters: GrammarAlphabet,
     /// Roles of the grammar's node kinds. Other nodes are only searched for nodes inside them.
     pub(crate) roles: &'static [(&'static str, SyntaxNodeRole)],
     pub(crate) docs: DocCommentPlacement,
@@ -31,7 +31,7 @@ pub(crate) struct LanguageDefinition {
 
 /// Letters that a grammar accepts in names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GrammarLetterSupport {
+pub(crate) enum GrammarAlphabet {
     All,
     /// The grammar accepts ASCII letters only. The parser receives an ASCII letter in place of
     /// every other letter.
@@ -85,7 +85,7 @@ pub(crate) enum SyntaxNodeRole {
 }
 
 /// Grammar of a language, loaded and ready to parse.
-pub(crate) struct Grammar {
+pub(crate) struct LoadedGrammar {
     pub(crate) rules: &'static LanguageDefinition,
     pub(crate) language: Language,
     /// Role of each node kind of the grammar, by the id of the kind.
@@ -107,10 +107,10 @@ const ALL_RULES: [&LanguageDefinition; 12] = [
     &shell::RULES,
 ];
 
-static GRAMMARS: [OnceLock<Grammar>; ALL_RULES.len()] =
+static GRAMMARS: [OnceLock<LoadedGrammar>; ALL_RULES.len()] =
     [const { OnceLock::new() }; ALL_RULES.len()];
 
-impl Grammar {
+impl LoadedGrammar {
     /// Returns the grammar of the language `lang`, if it is known.
     pub(crate) fn for_language(lang: &str) -> Option<&'static Self> {
         memory::install_allocator();

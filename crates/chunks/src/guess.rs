@@ -7,14 +7,14 @@ use crate::definitions::guess_definition;
 pub(crate) use crate::definitions::is_leading_line;
 use crate::docs;
 use crate::lines::LineIndexedText;
-use crate::outline::{Outline, OutlinePart, OutlinePartKind, PARTS_MAX};
+use crate::outline::{OutlinePart, OutlinePartKind, PARTS_MAX, TextOutline};
 
 /// Longest line of code that is searched for a definition, in bytes.
 const LINE_BYTES_MAX: usize = 2 << 10;
 
 /// Guesses the outline of the code in `lines` line by line, without a grammar.
-pub(crate) fn outline(lines: &LineIndexedText<'_>) -> Outline {
-    Outline::new(guess_parts(lines, 0..lines.len()), Vec::new())
+pub(crate) fn outline(lines: &LineIndexedText<'_>) -> TextOutline {
+    TextOutline::new(guess_parts(lines, 0..lines.len()), Vec::new())
 }
 
 /// Guesses the definitions in the lines of `range`. Code that is indented further than a definition

@@ -20,7 +20,7 @@ const PIECES_MAX: usize = 4000;
 
 /// A range of lines in a text that becomes a chunk, alone or joined with others.
 #[derive(Debug, Clone)]
-pub(crate) struct ChunkPiece {
+pub(crate) struct ChunkLineRange {
     pub(crate) first: usize,
     pub(crate) last: usize,
     pub(crate) kind: ChunkKind,
@@ -37,7 +37,7 @@ pub(crate) struct ChunkPiece {
     pub(crate) opened_part: Option<usize>,
 }
 
-impl ChunkPiece {
+impl ChunkLineRange {
     pub(crate) fn is_doc_inside(&self, lines: &LineIndexedText<'_>) -> bool {
         let bytes = lines.bytes(self.first, self.last);
         let first = self.doc_bytes.first();
@@ -61,12 +61,15 @@ pub(crate) enum PieceJoinRule {
 }
 
 /// Joins small pieces of text with their neighbours.
-pub(crate) fn join_small(lines: &LineIndexedText<'_>, pieces: Vec<ChunkPiece>) -> Vec<ChunkPiece> {
+pub(crate) fn join_small(
+    lines: &LineIndexedText<'_>,
+    pieces: Vec<ChunkLineRange>,
+) -> Vec<ChunkLineRange> {
     let fits = |first: usize, last: usize, most: usize| {
         last - first < most && lines.end(last) - lines.start(first) <= BYTES_MAX
     };
-    let mut joined: Vec<ChunkPiece> = Vec::with_capacity(pieces.len());
-    let mut opening: Option<ChunkPiece> = None;
+    let mut joined: Vec<ChunkLineRange> = Vec::with_capacity(pieces.len());
+    let mut opening: Option<ChunkLineRange> = None;
     for mut piece in pieces {
         if let Some(before) = opening.take() {
             if fits(before.first, piece.last, JOINED_LINES_MAX) {
@@ -118,8 +121,8 @@ pub(crate) fn join_small(lines: &LineIndexedText<'_>, pieces: Vec<ChunkPiece>) -
 /// [`PIECES_MAX`].
 pub(crate) fn limit_pieces(
     lines: &LineIndexedText<'_>,
-    pieces: Vec<ChunkPiece>,
-) -> Vec<ChunkPiece> {
+    pieces: Vec<ChunkLineRange>,
+) -> Vec<ChunkLineRange> {
     let mut pieces = pieces;
     let mut together = pieces.len().div_ceil(PIECES_MAX);
     while pieces.len() > PIECES_MAX {
@@ -133,16 +136,16 @@ pub(crate) fn limit_pieces(
 fn merge_groups(
     together: usize,
     lines: &LineIndexedText<'_>,
-    pieces: Vec<ChunkPiece>,
-) -> Vec<ChunkPiece> {
+    pieces: Vec<ChunkLineRange>,
+) -> Vec<ChunkLineRange> {
     // If every chunk had this size, the text would have half of the chunks allowed.
     let most = |of: usize, least: usize| least.max((of * 4).div_ceil(PIECES_MAX));
     let lines_max = most(lines.len(), LINES_MAX);
     let bytes_max = most(lines.text.len(), BYTES_MAX);
-    let mut joined: Vec<ChunkPiece> = Vec::with_capacity(pieces.len().div_ceil(together));
+    let mut joined: Vec<ChunkLineRange> = Vec::with_capacity(pieces.len().div_ceil(together));
     let mut of_last = 0;
     for piece in pieces {
-        let fits = |last: &&mut ChunkPiece| {
+        let fits = |last: &&mut ChunkLineRange| {
             of_last < together
                 && piece.last - last.first < lines_max
                 && lines.end(piece.last) - lines.start(last.first) <= bytes_max
@@ -164,7 +167,7 @@ fn merge_groups(
     joined
 }
 
-fn can_merge(last: &ChunkPiece, piece: &ChunkPiece) -> bool {
+fn can_merge(last: &ChunkLineRange, piece: &ChunkLineRange) -> bool {
     let are_beside =
         last.join_rule == PieceJoinRule::Neighbours && last.container == piece.container;
     let is_of_type = last.opened_part.is_some() && last.opened_part == piece.container;
@@ -173,7 +176,7 @@ fn can_merge(last: &ChunkPiece, piece: &ChunkPiece) -> bool {
 }
 
 /// Returns the maximum number of lines that `last` and `piece` may have together after a merge.
-fn merged_lines_max(last: &ChunkPiece, piece: &ChunkPiece) -> usize {
+fn merged_lines_max(last: &ChunkLineRange, piece: &ChunkLineRange) -> usize {
     if last.opened_part.is_some() {
         ALIKE_LINES_MAX
     } else if last.names.is_empty() && piece.names.is_empty() {
@@ -186,7 +189,7 @@ fn merged_lines_max(last: &ChunkPiece, piece: &ChunkPiece) -> usize {
 }
 
 /// Prepends the piece `before`, which introduces `piece`, to `piece`.
-fn prepend_piece(before: ChunkPiece, mut piece: ChunkPiece) -> ChunkPiece {
+fn prepend_piece(before: ChunkLineRange, mut piece: ChunkLineRange) -> ChunkLineRange {
     if piece.names.is_empty() && !before.names.is_empty() {
         (piece.kind, piece.head) = (before.kind, before.head);
     }
@@ -203,7 +206,7 @@ fn prepend_piece(before: ChunkPiece, mut piece: ChunkPiece) -> ChunkPiece {
 }
 
 /// Appends the lines of `piece` to `last`. The first function or type among them names the chunk.
-fn append_piece(last: &mut ChunkPiece, piece: ChunkPiece) {
+fn append_piece(last: &mut ChunkLineRange, piece: ChunkLineRange) {
     let defines = |kind| matches!(kind, ChunkKind::Function | ChunkKind::Type);
     let is_main = defines(piece.kind) && !defines(last.kind)
         || last.names.is_empty() && !piece.names.is_empty();
@@ -226,7 +229,7 @@ pub(crate) fn add_names(names: &mut Vec<String>, more: &[String]) {
     }
 }
 
-pub(crate) fn add_doc(piece: &mut ChunkPiece, doc: &str, doc_bytes: &[Range<usize>]) {
+pub(crate) fn add_doc(piece: &mut ChunkLineRange, doc: &str, doc_bytes: &[Range<usize>]) {
     // A guessed doc comment may be inside a docstring that was already added.
     let doc_end = piece.doc_bytes.last().map_or(0, |last| last.end);
     let is_new = doc_bytes.first().is_none_or(|first| first.start >= doc_end);

@@ -1,8 +1,8 @@
 //! Splits text into words, and into chunks that follow the structure of code. The crate does no I/O
 //! and knows no search index.
 //!
-//! Grammars are C code, which hostile text can crash. A server therefore sets a [`ParserProcess`].
-//! Without one, this process parses by itself.
+//! Grammars are C code, which hostile text can crash. A server therefore sets a
+//! [`CodeParserProcess`]. Without one, this process parses by itself.
 
 mod chunk;
 mod lines;
@@ -28,9 +28,9 @@ pub mod fuzzing;
 pub use chunk::{ChunkKind, TextChunk};
 pub use chunker::chunks;
 pub use code::{
-    PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, ParserProcess, answer_parse_request,
+    CodeParserProcess, PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, answer_parse_request,
     set_parser_process,
 };
 pub use language::{FileClassification, FilePurpose, TAGS, find_language};
 pub use origin::{is_generated, is_generated_text, is_secret, is_secret_text, is_vendored};
-pub use symbols::{Symbol, SymbolPrecision, guess_names, list_symbols};
+pub use symbols::{CodeSymbol, CodeSymbolPrecision, guess_names, list_symbols};

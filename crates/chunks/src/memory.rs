@@ -22,13 +22,13 @@ thread_local! {
 }
 
 /// Memory that the parse of one text uses, on this thread.
-pub(crate) struct ParseMemory {
+pub(crate) struct ParseMemoryCounter {
     bytes_before: usize,
     peak_bytes: Cell<usize>,
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
-impl ParseMemory {
+impl ParseMemoryCounter {
     /// Starts counting the memory of a parse of a text with `bytes` bytes. If the text is long,
     /// blocks while another long text is parsed.
     pub(crate) fn start(bytes: usize) -> Self {
@@ -52,7 +52,7 @@ impl ParseMemory {
     }
 }
 
-impl Drop for ParseMemory {
+impl Drop for ParseMemoryCounter {
     /// Returns freed pages to the system, which `malloc` would otherwise keep.
     fn drop(&mut self) {
         if self.peak_bytes.get() > TRIM_BYTES_MIN {

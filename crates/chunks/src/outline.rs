@@ -75,7 +75,7 @@ impl OutlinePart {
 /// container's first line, unless the container is an [`OutlinePartKind::Scope`]. A part shares no
 /// line with its neighbours.
 #[derive(Debug, Default)]
-pub(crate) struct Outline {
+pub(crate) struct TextOutline {
     pub(crate) parts: Vec<OutlinePart>,
     /// Indexes of the outline's parts that no other part contains.
     pub(crate) top_level: Vec<usize>,
@@ -100,7 +100,7 @@ pub(crate) const PARTS_MAX: usize = 1 << 15;
 /// Number of lines of a function from which the definitions inside it are outlined.
 pub(crate) const LONG_FUNCTION_LINES: usize = 60;
 
-impl Outline {
+impl TextOutline {
     /// Builds the outline from `parts`, which may be in any order.
     pub(crate) fn new(mut parts: Vec<OutlinePart>, borders: Vec<u8>) -> Self {
         parts.sort_by(|one, two| one.first.cmp(&two.first).then(two.last.cmp(&one.last)));
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn parts_that_share_lines_are_separated() {
         let parts = vec![part(3, 6, "b"), part(0, 3, "a"), part(4, 5, "in"), part(4, 4, "too")];
-        let outline = Outline::new(parts, Vec::new());
+        let outline = TextOutline::new(parts, Vec::new());
         let lines: Vec<_> = outline.parts.iter().map(|it| (it.first, it.last, it.outer)).collect();
         assert_eq!(lines, [(0, 3, None), (4, 6, None)]);
         assert_eq!(outline.parts[1].names, ["b", "in", "too"]);

@@ -1,7 +1,7 @@
 //! Finds the headings of a document, as its outline.
 
 use crate::lines::LineIndexedText;
-use crate::outline::{Outline, OutlinePart, OutlinePartKind, PARTS_MAX};
+use crate::outline::{OutlinePart, OutlinePartKind, PARTS_MAX, TextOutline};
 
 /// Longest line of a document that may be a heading, in bytes.
 const LINE_BYTES_MAX: usize = 512;
@@ -15,7 +15,7 @@ struct DocumentHeading {
 }
 
 /// Returns the outline of the document in `lines`, which is written in `lang`.
-pub(crate) fn outline(lines: &LineIndexedText<'_>, lang: &str) -> Outline {
+pub(crate) fn outline(lines: &LineIndexedText<'_>, lang: &str) -> TextOutline {
     let headings = match lang {
         "restructuredtext" => underlined_headings(lines, &mut Vec::new(), |_| true),
         "asciidoc" => marked_headings(lines, '='),
@@ -41,7 +41,7 @@ pub(crate) fn outline(lines: &LineIndexedText<'_>, lang: &str) -> Outline {
             vec![heading.title],
         ));
     }
-    Outline::new(parts, Vec::new())
+    TextOutline::new(parts, Vec::new())
 }
 
 /// Finds headings of a document that begin with `mark`, repeated once per level, and a space.

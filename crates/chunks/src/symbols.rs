@@ -10,7 +10,7 @@ use crate::outline::OutlinePartKind;
 
 /// A definition in a text, such as a function or a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Symbol {
+pub struct CodeSymbol {
     /// First line of the definition, counted from 1, including the comments and attributes above
     /// the definition.
     pub first: u32,
@@ -30,7 +30,7 @@ pub struct Symbol {
 
 /// Precision with which definitions are found in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SymbolPrecision {
+pub enum CodeSymbolPrecision {
     /// Parses the text by the grammar of its language, if there is one.
     Grammar,
     /// Guesses definitions from single lines, which is faster and sometimes wrong.
@@ -39,15 +39,17 @@ pub enum SymbolPrecision {
 
 /// Lists the definitions in `text`, the content of the file at `path`, in the order of their first
 /// lines. A container comes before its content.
-pub fn list_symbols(path: &str, text: &str, care: SymbolPrecision) -> Vec<Symbol> {
+pub fn list_symbols(path: &str, text: &str, care: CodeSymbolPrecision) -> Vec<CodeSymbol> {
     let lines = LineIndexedText::new(text);
     let outline = match care {
-        SymbolPrecision::LineByLine
+        CodeSymbolPrecision::LineByLine
             if FileClassification::for_path(path).kind == FilePurpose::Code =>
         {
             guess::outline(&lines)
         }
-        SymbolPrecision::LineByLine | SymbolPrecision::Grammar => outline_of(path, &lines).0,
+        CodeSymbolPrecision::LineByLine | CodeSymbolPrecision::Grammar => {
+            outline_of(path, &lines).0
+        }
     };
     let number = |line: usize| u32::try_from(line + 1).unwrap_or(u32::MAX);
     let named = outline.parts.iter().enumerate().filter_map(|(at, part)| {
@@ -60,7 +62,7 @@ pub fn list_symbols(path: &str, text: &str, care: SymbolPrecision) -> Vec<Symbol
             // A scope defines nothing: an `impl` belongs to a type defined elsewhere.
             OutlinePartKind::Scope => return None,
         };
-        Some(Symbol {
+        Some(CodeSymbol {
             first: number(part.first),
             line: number(part.start),
             last: number(part.last),
@@ -85,10 +87,10 @@ mod tests {
 
     const TEXT: &str = "use std::fmt;\n\n/// Keeps.\npub struct Store {\n    at: u32,\n}\n\nimpl Store {\n    /// Opens.\n    fn open(&self) -> u32 {\n        self.at\n    }\n}\n";
 
-    fn shown(care: SymbolPrecision) -> Vec<String> {
+    fn shown(care: CodeSymbolPrecision) -> Vec<String> {
         let symbols = list_symbols("a.rs", TEXT, care);
         let shown = symbols.iter().map(|it| {
-            let Symbol { first, line, last, kind, name, within, head } = it;
+            let CodeSymbol { first, line, last, kind, name, within, head } = it;
             format!("{first} {line} {last} {kind:?} {name} in {}: {head}", within.join("."))
         });
         shown.collect()
@@ -100,8 +102,8 @@ mod tests {
             "3 4 6 Type Store in : pub struct Store",
             "9 10 12 Function open in Store: fn open(&self) -> u32",
         ];
-        assert_eq!(shown(SymbolPrecision::Grammar), expected);
-        assert_eq!(shown(SymbolPrecision::LineByLine), expected);
+        assert_eq!(shown(CodeSymbolPrecision::Grammar), expected);
+        assert_eq!(shown(CodeSymbolPrecision::LineByLine), expected);
     }
 
     #[test]

@@ -20,13 +20,13 @@ pub struct QuestionAsker {
     /// A note that the tool leaves for its next run, which will have the answers.
     note: Arc<Mutex<Option<String>>>,
     /// Function that marks the request state as used, if a consent is valid only once.
-    redeem: Option<RequestStateRedeemer>,
+    redeem: Option<RequestStateRedeemFn>,
     mode: QuestionDelivery,
 }
 
 /// Function that marks a request state as used. It returns false if the state was used before, and
 /// an error if that cannot be known.
-pub type RequestStateRedeemer = Arc<dyn Fn() -> ToolFuture<'static, bool> + Send + Sync>;
+pub type RequestStateRedeemFn = Arc<dyn Fn() -> ToolFuture<'static, bool> + Send + Sync>;
 
 /// The way to reach the caller with a question.
 #[derive(Clone, Default)]
@@ -72,7 +72,7 @@ impl QuestionAsker {
 
     /// Returns the asker with consents that are valid only once. `spend` marks the request state as
     /// used.
-    pub fn with_single_use(self, spend: RequestStateRedeemer) -> Self {
+    pub fn with_single_use(self, spend: RequestStateRedeemFn) -> Self {
         Self { redeem: Some(spend), ..self }
     }
 

@@ -14,10 +14,9 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CallEnding, Caller, ClientAnswer, ClientProfile, ClientQuestion, ClientQuestions, ClientRoot,
-    ContentBlock, ElicitationAnswer, JobId, MetaFields, QuestionAsker, SamplingAnswer,
-    SamplingRequest, SandboxReport, ToolError, ToolErrorKind, TraceContext, WriteBudget,
-    exact_json,
+    Caller, ClientAnswer, ClientProfile, ClientQuestion, ClientQuestions, ClientRoot, ContentBlock,
+    ElicitationAnswer, JobId, MetaFields, QuestionAsker, SamplingAnswer, SamplingRequest,
+    SandboxReport, ToolError, ToolErrorKind, ToolRunStatus, TraceContext, WriteBudget, exact_json,
 };
 
 /// Call of a tool, before the gate has checked it.
@@ -73,10 +72,10 @@ pub struct CallMetadata {
 /// Work that a tool's check of a call has started before the call runs, and that the call can
 /// finish. Clones share the work. The work is dropped with the call.
 #[derive(Clone, Default)]
-pub struct PreparedCallWork(Option<Arc<Mutex<Option<AnyPreparedWork>>>>);
+pub struct PreparedCallWork(Option<Arc<Mutex<Option<TypeErasedCallWork>>>>);
 
 /// Prepared work of a call without its static type.
-type AnyPreparedWork = Box<dyn Any + Send>;
+type TypeErasedCallWork = Box<dyn Any + Send>;
 
 impl PreparedCallWork {
     /// Creates an empty store in which the tool's check of a call can leave started work for the
@@ -85,7 +84,7 @@ impl PreparedCallWork {
         Self(Some(Arc::default()))
     }
 
-    fn lock(&self) -> Option<MutexGuard<'_, Option<AnyPreparedWork>>> {
+    fn lock(&self) -> Option<MutexGuard<'_, Option<TypeErasedCallWork>>> {
         Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -259,7 +258,7 @@ impl ToolContext {
     }
 
     /// Forwards a piece of a running program's output.
-    pub fn send_output(&self, stream: OutputStream, text: String) {
+    pub fn send_output(&self, stream: OutputStreamKind, text: String) {
         self.events.send(CallEvent::ProgramOutput { stream, text });
     }
 
@@ -289,7 +288,7 @@ pub enum CallEvent {
     /// A piece of a program's output.
     ProgramOutput {
         /// Output stream to which the program printed: standard output or standard error.
-        stream: OutputStream,
+        stream: OutputStreamKind,
         /// The printed text, with invalid UTF-8 replaced.
         text: String,
     },
@@ -347,7 +346,7 @@ pub struct ProducedFile {
 /// An output stream of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum OutputStream {
+pub enum OutputStreamKind {
     /// The standard output of the program.
     Stdout,
     /// The standard error of the program.
@@ -435,7 +434,7 @@ pub struct ToolOutput {
     )]
     pub meta: MetaFields,
     /// Whether the tool's work succeeded or failed.
-    pub ending: CallEnding,
+    pub ending: ToolRunStatus,
     /// True if an upstream returned the result. The form of such a result is kept for clients.
     #[serde(default, skip_serializing_if = "is_no")]
     pub from_upstream: bool,
@@ -457,7 +456,7 @@ fn is_no(is: &bool) -> bool {
 
 impl ToolOutput {
     /// Creates a tool's output with a structured result and its text.
-    pub fn new(value: Value, text: ResultText, ending: CallEnding) -> Self {
+    pub fn new(value: Value, text: ResultText, ending: ToolRunStatus) -> Self {
         let content = Vec::new();
         let meta = MetaFields::new();
         let from_upstream = false;
@@ -490,10 +489,10 @@ impl ToolOutput {
     }
 
     /// Returns the output of a program on `stream` as text. `None` if no program ran.
-    pub fn program_output(&self, stream: OutputStream) -> Option<Cow<'_, str>> {
+    pub fn program_output(&self, stream: OutputStreamKind) -> Option<Cow<'_, str>> {
         let name = match stream {
-            OutputStream::Stdout => "stdout",
-            OutputStream::Stderr => "stderr",
+            OutputStreamKind::Stdout => "stdout",
+            OutputStreamKind::Stderr => "stderr",
         };
         let text = self.value.get(name)?.as_str()?;
         let extent = self.value.get(format!("{name}_extent"));

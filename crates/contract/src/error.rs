@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ClientQuestions, QuestionKind, ToolFuture, exact_json};
+use crate::{BoxFuture, ClientQuestions, QuestionKind, exact_json};
 
 /// The reason why a call has no output. Each dialect matches every variant.
 #[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
@@ -225,7 +225,7 @@ pub struct ToolError {
 }
 
 /// A boxed future of work that may fail as a tool does.
-pub type ToolFuture<'a, T> = ToolFuture<'a, T>;
+pub type ToolFuture<'a, T> = BoxFuture<'a, Result<T, ToolError>>;
 
 /// The kinds of failure that a tool can report.
 #[derive(Debug, Clone, PartialEq)]

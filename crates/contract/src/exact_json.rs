@@ -190,7 +190,7 @@ impl<'t> NumberSpellings<'t> {
         &self,
         entries: &mut A,
     ) -> Result<JsonMapStart, A::Error> {
-        Ok(match entries.next_key_seed(FirstKeySeed)? {
+        Ok(match entries.next_key_seed(FirstMapKeySeed)? {
             None => JsonMapStart::Empty,
             Some(FirstMapKey::Number) => {
                 let text = entries.next_value_seed(NumberTextSeed)?;
@@ -276,7 +276,7 @@ pub fn check_key<E: serde::de::Error>(key: &str) -> Result<(), E> {
 }
 
 /// Seed that deserializes the first key of a map.
-struct FirstKeySeed;
+struct FirstMapKeySeed;
 
 /// First key of a map: of an object, or the marker of a number.
 enum FirstMapKey {
@@ -284,7 +284,7 @@ enum FirstMapKey {
     Key(String),
 }
 
-impl<'de> DeserializeSeed<'de> for FirstKeySeed {
+impl<'de> DeserializeSeed<'de> for FirstMapKeySeed {
     type Value = FirstMapKey;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<FirstMapKey, D::Error> {
@@ -292,7 +292,7 @@ impl<'de> DeserializeSeed<'de> for FirstKeySeed {
     }
 }
 
-impl Visitor<'_> for FirstKeySeed {
+impl Visitor<'_> for FirstMapKeySeed {
     type Value = FirstMapKey;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn a_field_keeps_the_text_of_its_numbers_from_text_and_from_a_value() {
         #[derive(Deserialize)]
-        struct Fields {
+        struct NumberFields {
             #[serde(deserialize_with = "deserialize")]
             any: Value,
             #[serde(default, deserialize_with = "deserialize_option")]
@@ -467,13 +467,13 @@ mod tests {
         }
         let text = r#"{"any":[1E2],"maybe":1E400,"all":{"a":-0}}"#;
         let value = parse(text).unwrap();
-        for fields in [serde_json::from_str::<Fields>(text), serde_json::from_value(value)] {
-            let Fields { any, maybe, all } = fields.unwrap();
+        for fields in [serde_json::from_str::<NumberFields>(text), serde_json::from_value(value)] {
+            let NumberFields { any, maybe, all } = fields.unwrap();
             assert_eq!(any.to_string(), "[1E2]");
             assert_eq!(maybe.unwrap().to_string(), "1E400");
             assert_eq!(Value::Object(all).to_string(), r#"{"a":-0}"#);
         }
-        let without: Fields =
+        let without: NumberFields =
             serde_json::from_str(r#"{"any":null,"maybe":null,"all":{}}"#).unwrap();
         assert_eq!((without.any, without.maybe), (Value::Null, None));
     }

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BoxFuture, CallEnding, CallError, Caller, ClientQuestions, JobId, LogLevel, OutgoingFile,
-    OutputStream, ToolId, ToolOutput,
+    BoxFuture, CallError, Caller, ClientQuestions, JobId, LogLevel, OutgoingFile, OutputStreamKind,
+    ToolId, ToolOutput, ToolRunStatus,
 };
 
 /// State of a job. States follow in this order, except when a job runs again.
@@ -102,10 +102,10 @@ impl JobOutputText {
         for event in events {
             match &event.kind {
                 JobEventKind::Started { .. } => printed = Self::default(),
-                JobEventKind::Output { stream: OutputStream::Stdout, text } => {
+                JobEventKind::Output { stream: OutputStreamKind::Stdout, text } => {
                     printed.stdout.push_str(text);
                 }
-                JobEventKind::Output { stream: OutputStream::Stderr, text } => {
+                JobEventKind::Output { stream: OutputStreamKind::Stderr, text } => {
                     printed.stderr.push_str(text);
                 }
                 JobEventKind::Queued
@@ -140,10 +140,10 @@ impl JobSnapshot {
     /// Returns the text that a succeeded job printed, if it wrote no files.
     pub fn printed_download(&self) -> Option<Cow<'_, str>> {
         let output = self.outcome.as_ref()?.as_ref().ok()?;
-        let is_only_printed = output.ending == CallEnding::Done
+        let is_only_printed = output.ending == ToolRunStatus::Done
             && self.artefacts.is_empty()
             && !output.has_written_files();
-        let text = || output.program_output(OutputStream::Stdout);
+        let text = || output.program_output(OutputStreamKind::Stdout);
         is_only_printed.then(|| text().unwrap_or(output.text.body.as_str().into()))
     }
 }
@@ -196,7 +196,7 @@ pub enum JobEventKind {
     /// The job's program printed text.
     Output {
         /// The output stream of the program.
-        stream: OutputStream,
+        stream: OutputStreamKind,
         /// The printed text, with invalid UTF-8 replaced.
         text: String,
     },

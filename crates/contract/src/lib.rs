@@ -35,11 +35,11 @@ mod envelope;
 mod request;
 
 pub use argument_names::{RenamedArguments, accepted_names};
-pub use asker::{QuestionAsker, QuestionSender, RequestStateRedeemer};
+pub use asker::{QuestionAsker, QuestionSender, RequestStateRedeemFn};
 pub use byte_order_mark::{strip_byte_order_mark, strip_byte_order_mark_bytes};
 pub use call::{
-    CallEvent, CallEventSink, CallMetadata, LogLevel, OUTPUT_TOOL, OutputStream, PreparedCallWork,
-    ProducedFile, ResultText, ToolCall, ToolContext, ToolOutput, log_text,
+    CallEvent, CallEventSink, CallMetadata, LogLevel, OUTPUT_TOOL, OutputStreamKind,
+    PreparedCallWork, ProducedFile, ResultText, ToolCall, ToolContext, ToolOutput, log_text,
 };
 pub use caller::{BearerToken, Caller, CallerKind};
 pub use change::{ChangeFeed, ChangeFilter, ServerChange};
@@ -71,22 +71,22 @@ pub use questions::{
     QuestionKind, QuestionSupport, SamplingAnswer, SamplingMessage, SamplingRequest,
 };
 pub use request::{
-    EndedJobAnswer, HostAnswer, HostRequest, PromptPage, ResourceCursor, ResourcePage, SkillPage,
-    ToolPage,
+    EndedJobCancelReply, HostAnswer, HostRequest, PromptPage, ResourceCursor, ResourcePage,
+    SkillPage, ToolPage,
 };
 pub use resource::{
-    ActivityGuard, COMPLETIONS_MAX, Completion, CompletionRequest, CompletionTarget,
+    ActivityGuard, COMPLETIONS_MAX, CompletionCandidates, CompletionRequest, CompletionTarget,
     ResourceSource, SharedResult, SharedResultStore, UriClaimStrength,
 };
 pub use result_form::ToolResultForm;
 pub use sandbox_report::SandboxReport;
 pub use schema::{LazySchema, schema_of};
-pub use skill::{Skill, SkillFile, SkillFiles, SkillSource};
+pub use skill::{Skill, SkillFile, SkillFileList, SkillSource};
 pub use tool::{
     AnyTool, NoInput, Tool, TypedToolResult, UnstructuredResult, erase_tool, with_spec,
 };
 pub use tool_spec::{
-    CallEnding, ConcurrencyGroup, Effects, JobSupport, ToolId, ToolSpec, fold_name, glob_problem,
+    ConcurrencyGroup, Effects, JobSupport, ToolId, ToolRunStatus, ToolSpec, fold_name, glob_problem,
 };
 pub use trace_context::TraceContext;
 pub use variables::{fill_variables, variable_names};

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::{
     ActivityGuard, AnyPrompt, AnyTool, ArtefactSelection, CallError, ClientAnswers,
-    ClientQuestions, Completion, CompletionRequest, JobId, JobOptions, JobPage, JobSnapshot,
-    OpenArtefact, PromptArguments, RenderedPrompt, ResourceContents, ResourceSpec,
+    ClientQuestions, CompletionCandidates, CompletionRequest, JobId, JobOptions, JobPage,
+    JobSnapshot, OpenArtefact, PromptArguments, RenderedPrompt, ResourceContents, ResourceSpec,
     ResourceTemplate, Skill, ToolId, ToolOutput,
 };
 
@@ -69,7 +69,7 @@ pub enum HostRequest {
         /// The job's id as the client sent it.
         id: String,
         /// The answer if the job has ended already.
-        if_ended: EndedJobAnswer,
+        if_ended: EndedJobCancelReply,
     },
     /// Opens a file that one of the caller's jobs produced.
     OpenArtefact {
@@ -138,7 +138,7 @@ pub enum HostRequest {
 
 /// The answer to a request that cancels a job which has already ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndedJobAnswer {
+pub enum EndedJobCancelReply {
     /// The ended job, whose state shows how it ended. A repeated cancellation has the same result.
     Job,
     /// An error: [`CallError::Conflict`](crate::CallError::Conflict).
@@ -195,7 +195,7 @@ pub enum HostAnswer {
     /// A rendered prompt.
     Prompt(RenderedPrompt),
     /// Candidates for a value that a person is typing.
-    Completion(Completion),
+    Completion(CompletionCandidates),
     /// A page of skills.
     Skills(SkillPage),
     /// Skill with its files.

@@ -194,7 +194,7 @@ pub enum CompletionTarget {
 
 /// Candidates for a value that a person is typing, best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Completion {
+pub struct CompletionCandidates {
     /// At most 100 candidates for the value.
     pub values: Vec<String>,
     /// The number of all candidates for the value.

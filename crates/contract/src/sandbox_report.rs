@@ -10,11 +10,11 @@ const HOSTS_MAX: usize = 64;
 /// The confinement of the programs that a call ran: their sandbox profiles, and the hosts that they
 /// could not reach. Clones share the report.
 #[derive(Clone, Default)]
-pub struct SandboxReport(Arc<Mutex<ReportedProgramRuns>>);
+pub struct SandboxReport(Arc<Mutex<SandboxReportState>>);
 
 /// Sandbox profiles and refused hosts of the programs that a call ran.
 #[derive(Default)]
-struct ReportedProgramRuns {
+struct SandboxReportState {
     profiles: BTreeSet<String>,
     refused_hosts: BTreeMap<String, String>,
 }
@@ -53,7 +53,7 @@ impl SandboxReport {
         self.lock().refused_hosts.values().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, ReportedProgramRuns> {
+    fn lock(&self) -> MutexGuard<'_, SandboxReportState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

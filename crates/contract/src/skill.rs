@@ -12,12 +12,12 @@ pub struct Skill {
     /// The front matter of `SKILL.md`, unchanged.
     pub front_matter: Map<String, Value>,
     /// The files of the skill.
-    pub files: SkillFiles,
+    pub files: SkillFileList,
 }
 
 /// The list of a skill's files.
 #[derive(Debug, Clone, PartialEq)]
-pub enum SkillFiles {
+pub enum SkillFileList {
     /// Complete list of the skill's files.
     All(Vec<SkillFile>),
     /// Files that are generated on request, so they cannot be listed.

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
 use crate::{
-    CallEnding, ContentBlock, Effects, EncodedJsonCache, JobSupport, LazySchema, MetaFields,
-    PreparedCallWork, ResultText, ToolContext, ToolError, ToolFuture, ToolId, ToolOutput, ToolSpec,
+    ContentBlock, Effects, EncodedJsonCache, JobSupport, LazySchema, MetaFields, PreparedCallWork,
+    ResultText, ToolContext, ToolError, ToolFuture, ToolId, ToolOutput, ToolRunStatus, ToolSpec,
     exact_json, schema_of,
 };
 
@@ -91,8 +91,8 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Returns the way the work of the tool ended, for tools that return a result even after a
     /// failure.
-    fn ending(_output: &Self::Output) -> CallEnding {
-        CallEnding::Done
+    fn ending(_output: &Self::Output) -> ToolRunStatus {
+        ToolRunStatus::Done
     }
 }
 
@@ -230,16 +230,16 @@ pub trait AnyTool: Send + Sync + 'static {
 
 /// Returns `tool` with the description `spec` in place of its own.
 pub fn with_spec(tool: Arc<dyn AnyTool>, spec: ToolSpec) -> Arc<dyn AnyTool> {
-    Arc::new(ToolWithSpec { spec, tool })
+    Arc::new(SpecOverrideTool { spec, tool })
 }
 
 /// Tool whose own description is replaced.
-struct ToolWithSpec {
+struct SpecOverrideTool {
     spec: ToolSpec,
     tool: Arc<dyn AnyTool>,
 }
 
-impl AnyTool for ToolWithSpec {
+impl AnyTool for SpecOverrideTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

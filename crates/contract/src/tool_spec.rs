@@ -27,7 +27,7 @@ pub enum JobSupport {
 /// The way in which a tool that returned a result ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CallEnding {
+pub enum ToolRunStatus {
     /// The tool did its work, and no program that it ran reported failure.
     Done,
     /// A program that the tool ran reported failure, by its exit code, a signal or a timeout.

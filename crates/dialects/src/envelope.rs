@@ -18,8 +18,8 @@ use toolgate_contract::{
 use self::answers::{EnvelopeEncoder, EnvelopeTransport};
 use self::requests::EnvelopeRequest;
 use crate::{
-    AcceptedAnswerForm, Conversation, Dialect, DisconnectEffect, FrameRefusal, InFlightRequestKey,
-    ParsedFrame, PendingRequest, QuestionChannel, WebSocketPurpose,
+    AcceptedAnswerForm, ClientConversation, Dialect, DisconnectEffect, FrameRefusal,
+    InFlightRequestKey, ParsedFrame, PendingHostRequest, QuestionChannel, WebSocketPurpose,
 };
 
 pub use names::{canonical_tool_id, catalog_name};
@@ -43,7 +43,7 @@ impl Dialect for EnvelopeDialect {
         &["/"]
     }
 
-    fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
+    fn start_conversation(&self, _caller: &Caller) -> Box<dyn ClientConversation> {
         Box::new(EnvelopeConversation { read: 0 })
     }
 
@@ -91,7 +91,7 @@ struct EnvelopeConversation {
     read: u64,
 }
 
-impl Conversation for EnvelopeConversation {
+impl ClientConversation for EnvelopeConversation {
     fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         self.read += 1;
         match &frame.head {
@@ -119,7 +119,7 @@ fn request_reading(
     let EnvelopeRequest { request, origin } = request;
     let encoder =
         EnvelopeEncoder { transport, tool: origin.tool.clone(), prompt: origin.prompt.clone() };
-    ParsedFrame::Request(PendingRequest {
+    ParsedFrame::Request(PendingHostRequest {
         // No request is cancelled by its id, so two requests may share one.
         key: InFlightRequestKey(key),
         request,

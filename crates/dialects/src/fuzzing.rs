@@ -11,12 +11,13 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, CallEvent, Caller, FrameMetadata, HostAnswer, LogLevel, MessageFrame,
-    Reply, ReplyBody, ResultText, ServerChange, ToolOutput, ToolPage, ToolResultForm,
+    CallError, CallEvent, Caller, FrameMetadata, HostAnswer, LogLevel, MessageFrame, Reply,
+    ReplyBody, ResultText, ServerChange, ToolOutput, ToolPage, ToolResultForm, ToolRunStatus,
 };
 
 use crate::{
-    Conversation, Dialect, FrameRefusal, ParsedFrame, PendingRequest, ServerInfo, mcp, mira,
+    ClientConversation, Dialect, FrameRefusal, ParsedFrame, PendingHostRequest, ServerInfo, mcp,
+    mira,
 };
 
 /// A function that processes one input, and panics if it finds a bug.
@@ -118,7 +119,7 @@ fn check_single_reading(reading: ParsedFrame) {
 }
 
 /// Checks that every reply to `reading` is valid.
-fn check_reading(conversation: &dyn Conversation, reading: ParsedFrame) {
+fn check_reading(conversation: &dyn ClientConversation, reading: ParsedFrame) {
     match reading {
         ParsedFrame::Reply(reply)
         | ParsedFrame::OpenSession(reply)
@@ -155,9 +156,10 @@ fn check_reading(conversation: &dyn Conversation, reading: ParsedFrame) {
 }
 
 /// Returns the replies to a few sample answers, whether they fit the request or not.
-fn sample_replies(ask: &PendingRequest) -> Vec<Reply> {
+fn sample_replies(ask: &PendingHostRequest) -> Vec<Reply> {
     let odd = "a\nb\u{2028}\0";
-    let output = ToolOutput::new(json!({ "a": odd }), ResultText::from_body(odd), CallEnding::Done);
+    let output =
+        ToolOutput::new(json!({ "a": odd }), ResultText::from_body(odd), ToolRunStatus::Done);
     let answers = [
         Ok(HostAnswer::Output(output)),
         Ok(HostAnswer::Tools(ToolPage { tools: Vec::new(), next: None, unchanged_for: None })),

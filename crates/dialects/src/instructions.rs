@@ -8,7 +8,7 @@ use toolgate_contract::Caller;
 
 /// Instructions for agents: a fixed text and an optional addition for each caller.
 #[derive(Clone, Default)]
-pub struct Instructions {
+pub struct AgentInstructions {
     fixed: String,
     addition: Option<Arc<CallerInstructions>>,
 }
@@ -16,7 +16,7 @@ pub struct Instructions {
 /// A function that returns the current addition to the instructions for a caller.
 type CallerInstructions = dyn Fn(&Caller) -> String + Send + Sync;
 
-impl Instructions {
+impl AgentInstructions {
     /// Returns the instructions with an addition, which `addition` computes for each caller. An
     /// empty addition is left out.
     #[must_use]
@@ -38,13 +38,13 @@ impl Instructions {
     }
 }
 
-impl<T: Into<String>> From<T> for Instructions {
+impl<T: Into<String>> From<T> for AgentInstructions {
     fn from(fixed: T) -> Self {
         Self { fixed: fixed.into(), addition: None }
     }
 }
 
-impl fmt::Debug for Instructions {
+impl fmt::Debug for AgentInstructions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fixed.fmt(f)
     }
@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn an_addition_follows_the_fixed_instructions_unless_empty() {
         let joined = |fixed: &str, addition: &'static str| {
-            let instructions = Instructions::from(fixed).with_addition(|_| addition.to_owned());
+            let instructions =
+                AgentInstructions::from(fixed).with_addition(|_| addition.to_owned());
             instructions.for_caller(&Caller::local()).into_owned()
         };
         assert_eq!(joined("Fixed.", "Added."), "Fixed.\n\nAdded.");

@@ -32,7 +32,7 @@ mod instructions;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 
-pub use instructions::Instructions;
+pub use instructions::AgentInstructions;
 
 /// Returns all dialects for the server that `facts` describe.
 pub fn all_dialects(facts: &Arc<ServerInfo>) -> Vec<Arc<dyn Dialect>> {
@@ -57,7 +57,7 @@ pub trait Dialect: Send + Sync + 'static {
         false
     }
     /// Starts a conversation with a client that acts for `caller`.
-    fn start_conversation(&self, caller: &Caller) -> Box<dyn Conversation>;
+    fn start_conversation(&self, caller: &Caller) -> Box<dyn ClientConversation>;
     /// Returns the session id that a client's message names. By default, the dialect has no
     /// sessions.
     fn session<'h>(&self, _head: &'h FrameMetadata) -> Option<&'h str> {
@@ -190,7 +190,7 @@ pub enum FrameRefusal {
 }
 
 /// A conversation: reads the messages of one client in order, and keeps the state between them.
-pub trait Conversation: Send {
+pub trait ClientConversation: Send {
     /// Reads one message of the client.
     fn read(&mut self, frame: &MessageFrame) -> ParsedFrame;
     /// Joins the replies to a batch of messages into one reply, in order. A dialect without batches
@@ -216,7 +216,7 @@ pub enum ParsedFrame {
     /// lines.
     Replies(Vec<Reply>),
     /// A request that the host answers.
-    Request(PendingRequest),
+    Request(PendingHostRequest),
     /// The cancellation of an earlier request of the client.
     Cancel {
         /// The key of the request to cancel.
@@ -259,7 +259,7 @@ pub enum ParsedFrame {
 }
 
 /// A request to the host, with the encoder for its answer.
-pub struct PendingRequest {
+pub struct PendingHostRequest {
     /// The key by which the client may cancel the request, unique in the conversation.
     pub key: InFlightRequestKey,
     /// The request to the host.
@@ -348,7 +348,7 @@ pub trait AnswerEncoder: Send + Sync + 'static {
         error
     }
     /// Encodes the answer to the request in its envelope. The server calls this if
-    /// [`PendingRequest::origin`] is set.
+    /// [`PendingHostRequest::origin`] is set.
     fn encode_envelope(&self, _envelope: &CallEnvelope) -> Option<Reply> {
         None
     }
@@ -479,7 +479,7 @@ pub struct ServerInfo {
     /// A description of the server in one sentence.
     pub description: String,
     /// Instructions of the server for agents.
-    pub instructions: Instructions,
+    pub instructions: AgentInstructions,
     /// True if the server supports jobs.
     pub jobs: bool,
     /// True if the server has resources.

@@ -38,7 +38,7 @@ use toolgate_contract::{
 pub use dialect::McpDialect;
 pub use requests::META_RESULTS;
 pub use revision::{
-    BadInputReply, BatchSupport, ContentBlockSupport, McpRevision, NEWEST_SESSION, REVISIONS,
+    BadInputErrorForm, BatchSupport, ContentBlockSupport, McpRevision, NEWEST_SESSION, REVISIONS,
     RevisionQuestionSupport, SchemaSupport, SessionModel, TaskSupport,
 };
 pub use tool_list::model_text;
@@ -53,8 +53,8 @@ use self::subscriptions::SessionChangeEncoder;
 use self::tasks::TaskRequest;
 use crate::json::{RpcMessageMembers, RpcParams, parse_members};
 use crate::{
-    AcceptedAnswerForm, ChangeEncoder, ClientResponse, Conversation, DisconnectEffect, ParsedFrame,
-    PendingRequest, QuestionChannel, ServerInfo,
+    AcceptedAnswerForm, ChangeEncoder, ClientConversation, ClientResponse, DisconnectEffect,
+    ParsedFrame, PendingHostRequest, QuestionChannel, ServerInfo,
 };
 
 /// The time for which clients may cache the answer to `server/discover`, in milliseconds.
@@ -90,7 +90,7 @@ struct McpSession {
     client: Option<&'static ClientProfile>,
 }
 
-impl Conversation for McpConversation {
+impl ClientConversation for McpConversation {
     fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         if let Some(page) = http_paths::document(&self.facts, &frame.head) {
             return ParsedFrame::Reply(page);
@@ -194,8 +194,10 @@ impl McpConversation {
             match self.read_value(frame, item) {
                 ParsedFrame::Subscribe(_) => self.failure_reading(&alone("subscriptions/listen")),
                 ParsedFrame::Request(
-                    ask @ PendingRequest { question_mode: QuestionChannel::DuringCall(_), .. },
-                ) => ParsedFrame::Request(PendingRequest {
+                    ask @ PendingHostRequest {
+                        question_mode: QuestionChannel::DuringCall(_), ..
+                    },
+                ) => ParsedFrame::Request(PendingHostRequest {
                     question_mode: QuestionChannel::Nobody,
                     ..ask
                 }),
@@ -489,7 +491,7 @@ impl McpConversation {
             // A question needs a stream.
             (SessionModel::Session, AcceptedAnswerForm::Message) => QuestionChannel::Nobody,
         };
-        Ok(ParsedFrame::Request(PendingRequest {
+        Ok(ParsedFrame::Request(PendingHostRequest {
             key: id.key(),
             request,
             encoder: Arc::new(McpEncoder { id, revision, facts, kind, results, notifications }),

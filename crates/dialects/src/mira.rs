@@ -25,7 +25,7 @@ use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply};
 use self::message::{MiraConnection, parse_id, read_message};
 use self::refusals::{MiraErrorCode, MiraRequestError};
 use crate::{
-    Conversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame, ServerInfo,
+    ClientConversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame, ServerInfo,
     WebSocketPurpose,
 };
 
@@ -57,7 +57,7 @@ impl Dialect for MiraDialect {
         &[ROOT_PATH, RPC_PATH, SOCKET_PATHS[0], SOCKET_PATHS[1]]
     }
 
-    fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
+    fn start_conversation(&self, _caller: &Caller) -> Box<dyn ClientConversation> {
         Box::new(MiraConversation { facts: self.facts.clone() })
     }
 
@@ -140,7 +140,7 @@ struct MiraConversation {
     facts: Arc<ServerInfo>,
 }
 
-impl Conversation for MiraConversation {
+impl ClientConversation for MiraConversation {
     fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         let connection = match &frame.head {
             FrameMetadata::Line => MiraConnection::Line,

@@ -15,8 +15,9 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ArtefactSelection, CallError, CallMetadata, Caller, EndedJobAnswer, FrameMetadata, HostAnswer,
-    HostRequest, JobId, JobOptions, MessageFrame, OpenArtefact, Reply, ReplyBody, exact_json,
+    ArtefactSelection, CallError, CallMetadata, Caller, EndedJobCancelReply, FrameMetadata,
+    HostAnswer, HostRequest, JobId, JobOptions, MessageFrame, OpenArtefact, Reply, ReplyBody,
+    exact_json,
 };
 
 use self::http_paths::{PATHS, RestRoute, parse_path};
@@ -25,8 +26,8 @@ use crate::json::JsonError;
 use crate::rpc::to_json;
 use crate::zyra::{disposition, retry_seconds, single_query_value};
 use crate::{
-    AcceptedAnswerForm, AnswerEncoder, Conversation, Dialect, DisconnectEffect, FrameRefusal,
-    InFlightRequestKey, JobWatchRequest, JobWatchSchedule, ParsedFrame, PendingRequest,
+    AcceptedAnswerForm, AnswerEncoder, ClientConversation, Dialect, DisconnectEffect, FrameRefusal,
+    InFlightRequestKey, JobWatchRequest, JobWatchSchedule, ParsedFrame, PendingHostRequest,
     QuestionChannel,
 };
 
@@ -65,7 +66,7 @@ impl Dialect for RestDialect {
         parse_path(head.path()).is_some_and(|path| !matches!(path, RestRoute::Job(_)))
     }
 
-    fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
+    fn start_conversation(&self, _caller: &Caller) -> Box<dyn ClientConversation> {
         Box::new(RestConversation)
     }
 
@@ -106,7 +107,7 @@ impl Dialect for RestDialect {
 /// The REST requests of one client, which have no state.
 struct RestConversation;
 
-impl Conversation for RestConversation {
+impl ClientConversation for RestConversation {
     fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         let FrameMetadata::Http { method, path, query, .. } = &frame.head else {
             return ParsedFrame::Reply(problem(400, "this dialect is served over HTTP only"));
@@ -146,7 +147,7 @@ fn read_request(
         }
         (RestRoute::Job(id), "DELETE") => {
             let id = parse_id(&id)?.to_string();
-            let if_ended = EndedJobAnswer::Job;
+            let if_ended = EndedJobCancelReply::Job;
             request_reading(HostRequest::CancelJob { id, if_ended }, RestReplyContent::Job)
         }
         (RestRoute::Events(id), "GET") => {
@@ -197,7 +198,7 @@ fn request_reading(request: HostRequest, view: RestReplyContent) -> ParsedFrame 
         HostRequest::CancelJob { .. } | HostRequest::StartJob { .. } => DisconnectEffect::Continues,
         _ => DisconnectEffect::Cancels,
     };
-    ParsedFrame::Request(PendingRequest {
+    ParsedFrame::Request(PendingHostRequest {
         // The request is alone in its conversation, so any key is unique.
         key: InFlightRequestKey(NAME.to_owned()),
         request,

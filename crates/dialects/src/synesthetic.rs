@@ -19,8 +19,8 @@ use crate::rpc::{
 };
 use crate::tool_mentions::rename_tools_in_error;
 use crate::{
-    AcceptedAnswerForm, AnswerEncoder, Conversation, Dialect, DisconnectEffect, FrameRefusal,
-    InFlightRequestKey, ParsedFrame, PendingRequest, QuestionChannel,
+    AcceptedAnswerForm, AnswerEncoder, ClientConversation, Dialect, DisconnectEffect, FrameRefusal,
+    InFlightRequestKey, ParsedFrame, PendingHostRequest, QuestionChannel,
 };
 
 /// The prefix of the tool ids of Synesthetic's methods.
@@ -66,7 +66,7 @@ impl Dialect for SynestheticDialect {
         true
     }
 
-    fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
+    fn start_conversation(&self, _caller: &Caller) -> Box<dyn ClientConversation> {
         Box::new(SynestheticConversation)
     }
 
@@ -108,7 +108,7 @@ impl Dialect for SynestheticDialect {
 /// The conversation of one Synesthetic client, which has no state.
 struct SynestheticConversation;
 
-impl Conversation for SynestheticConversation {
+impl ClientConversation for SynestheticConversation {
     fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         match &frame.head {
             FrameMetadata::Http { method, .. } if *method != Method::POST => {
@@ -137,7 +137,7 @@ fn read_line(body: &[u8]) -> ParsedFrame {
     let id = match fields.get("id") {
         None => None,
         Some(value @ (Value::String(_) | Value::Number(_))) if !is_id_too_long(value) => {
-            RawValue::from_string(value.to_string()).ok().map(LiteralRequestId)
+            RawValue::from_string(value.to_string()).ok().map(SynestheticRequestId)
         }
         Some(value) => {
             let why = invalid_id_reason("id", value, "a string or a number");
@@ -162,7 +162,7 @@ fn read_line(body: &[u8]) -> ParsedFrame {
 }
 
 fn request_reading(
-    id: LiteralRequestId,
+    id: SynestheticRequestId,
     method: &str,
     mut params: Map<String, Value>,
 ) -> ParsedFrame {
@@ -171,7 +171,7 @@ fn request_reading(
     };
     // Unknown parameters are ignored.
     params.retain(|name, _| known.contains(&name.as_str()));
-    ParsedFrame::Request(PendingRequest {
+    ParsedFrame::Request(PendingHostRequest {
         key: InFlightRequestKey(id.0.get().to_owned()),
         request: HostRequest::CallTool {
             tool: format!("{TOOLSET}{method}"),
@@ -191,11 +191,11 @@ fn request_reading(
 /// digits.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct LiteralRequestId(Box<RawValue>);
+struct SynestheticRequestId(Box<RawValue>);
 
 /// The encoder for the answer to one request of Synesthetic's client.
 struct SynestheticEncoder {
-    id: LiteralRequestId,
+    id: SynestheticRequestId,
     method: &'static str,
 }
 
@@ -285,29 +285,29 @@ fn too_large() -> Reply {
     Reply::json(result_message(None, &validation_failed(&[why]))).with_status(413)
 }
 
-fn failure_reading(id: Option<&LiteralRequestId>, failure: &RpcError) -> ParsedFrame {
+fn failure_reading(id: Option<&SynestheticRequestId>, failure: &RpcError) -> ParsedFrame {
     ParsedFrame::Reply(Reply::json(error_message(id, failure)))
 }
 
 /// Serializes `result` as the JSON-RPC answer to the request `id`.
-fn result_message(id: Option<&LiteralRequestId>, result: &Value) -> Bytes {
+fn result_message(id: Option<&SynestheticRequestId>, result: &Value) -> Bytes {
     /// JSON-RPC message that contains a result of the Synesthetic dialect.
     #[derive(Serialize)]
     struct SynestheticResultFrame<'a> {
         jsonrpc: &'static str,
-        id: Option<&'a LiteralRequestId>,
+        id: Option<&'a SynestheticRequestId>,
         result: &'a Value,
     }
     to_json(&SynestheticResultFrame { jsonrpc: "2.0", id, result })
 }
 
 /// Serializes a JSON-RPC error as the answer to the request `id`.
-fn error_message(id: Option<&LiteralRequestId>, failure: &RpcError) -> Bytes {
+fn error_message(id: Option<&SynestheticRequestId>, failure: &RpcError) -> Bytes {
     /// JSON-RPC message that contains an error of the Synesthetic dialect.
     #[derive(Serialize)]
     struct SynestheticErrorFrame<'a> {
         jsonrpc: &'static str,
-        id: Option<&'a LiteralRequestId>,
+        id: Option<&'a SynestheticRequestId>,
         error: SynestheticErrorBody<'a>,
     }
     /// Member `error` of an error message of the Synesthetic dialect.

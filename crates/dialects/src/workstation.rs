@@ -15,7 +15,9 @@ use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply};
 use self::calls::{ResultContentForm, read_message, retry_seconds, summary_reading};
 use self::encoding::failure;
 use crate::rpc::{INTERNAL_ERROR, INVALID_REQUEST, to_json};
-use crate::{Conversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame, ServerInfo};
+use crate::{
+    ClientConversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame, ServerInfo,
+};
 
 /// The name of the workstation dialect.
 const NAME: &str = "workstation";
@@ -66,7 +68,7 @@ impl Dialect for WorkstationDialect {
         OWN_PATHS
     }
 
-    fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
+    fn start_conversation(&self, _caller: &Caller) -> Box<dyn ClientConversation> {
         Box::new(WorkstationConversation { facts: self.facts.clone(), opened: false })
     }
 
@@ -160,7 +162,7 @@ impl WorkstationConversation {
     }
 }
 
-impl Conversation for WorkstationConversation {
+impl ClientConversation for WorkstationConversation {
     fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         let has_version = frame.head.header(VERSION).next().is_some();
         let content_form = if self.opened || has_version {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
-use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply, ReplyBody};
+use toolgate_contract::{Caller, FrameMetadata, MessageFrame, Reply};
 
 use self::calls::{ZyraTransport, read_message};
 pub(crate) use self::http_paths::single_query_value;
@@ -19,7 +19,7 @@ use self::http_paths::{OWN_PATHS, PATHS, ZyraRoute, is_zyra_probe, parse_path};
 pub(crate) use self::rest::{disposition, retry_seconds};
 use crate::rpc::{INTERNAL_ERROR, RequestId, RpcError, skim_id};
 use crate::{
-    Conversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame, ServerInfo,
+    ClientConversation, Dialect, FrameRefusal, InFlightRequestKey, ParsedFrame, ServerInfo,
     WebSocketPurpose,
 };
 
@@ -56,7 +56,7 @@ impl Dialect for ZyraDialect {
         is_zyra_probe(head)
     }
 
-    fn start_conversation(&self, _caller: &Caller) -> Box<dyn Conversation> {
+    fn start_conversation(&self, _caller: &Caller) -> Box<dyn ClientConversation> {
         Box::new(ZyraConversation { facts: self.facts.clone() })
     }
 
@@ -199,7 +199,7 @@ struct ZyraConversation {
     facts: Arc<ServerInfo>,
 }
 
-impl Conversation for ZyraConversation {
+impl ClientConversation for ZyraConversation {
     fn read(&mut self, frame: &MessageFrame) -> ParsedFrame {
         match &frame.head {
             FrameMetadata::Line => read_message(&self.facts, ZyraTransport::WebSocket, &frame.body),
@@ -220,6 +220,8 @@ impl Conversation for ZyraConversation {
 
 #[cfg(test)]
 mod tests {
+    use toolgate_contract::ReplyBody;
+
     use super::*;
 
     #[test]

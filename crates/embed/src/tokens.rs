@@ -92,7 +92,7 @@ impl Tokenizer {
                 )));
             }
         }
-        let model: WordPiece =
+        let model: WordPieceModel =
             serde_json::from_value(definition.model).map_err(|err| invalid_json(file, &err))?;
         if model.continuing_subword_prefix != CONTINUATION_PREFIX
             || model.max_input_chars_per_word != WORD_CHARS_MAX
@@ -282,7 +282,7 @@ struct TokenizerDefinition {
 
 /// WordPiece model of a tokenizer: its vocabulary and its rules.
 #[derive(Deserialize)]
-struct WordPiece {
+struct WordPieceModel {
     vocab: HashMap<Box<str>, u32>,
     unk_token: String,
     #[serde(default = "goes_on")]

@@ -33,12 +33,12 @@ use file::ChainedAuditLog;
 use queue::{AuditRecordQueue, AuditRecordSink};
 
 pub use arguments::RecordedArguments;
-pub(crate) use byte_size::RecordedSize;
+pub(crate) use byte_size::AuditedByteSize;
 pub use call_record::{AuditRecordFilter, ParsedAuditRecord};
 pub use chain::AuditKey;
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzzing::fuzz_log;
-pub use index::{AuditIndex, CallGrouping, CallStatistics, FoundRecords};
+pub use index::{AuditIndex, CallGrouping, CallStatistics, FoundAuditRecords};
 pub use log_reader::{AuditLogFollower, newest_records};
 pub(crate) use record::{AuditRecordNumber, OpenAuditRecord, outcome_word};
 pub use step_times::CallStepTimes;

@@ -16,7 +16,7 @@ use crate::policy::ToolVisibility;
 use crate::schemas::{SchemaRegistry, ToolIoValidators, ToolSchemaSide};
 
 pub(crate) use live_catalog::LiveCatalog;
-pub use live_catalog::{CatalogReadiness, MissingTool};
+pub use live_catalog::{CatalogReadinessCheck, MissingTool};
 pub use tool_index::estimate_tokens;
 pub(crate) use tool_index::{CallerToolVisibility, CatalogSearchIndex, ServerPurposes};
 
@@ -344,8 +344,8 @@ impl Catalog {
             job_lane: OnceLock::new(),
             search_hash: OnceLock::new(),
         };
-        // An invalid schema of an upstream must fail here. It is compiled at the first call, because
-        // that may take long.
+        // An invalid schema of an upstream must fail here. It is compiled at the first call,
+        // because that may take long.
         if entry.owner.is_some() {
             let checked = SchemaRegistry::check_tool(&entry.io);
             checked.map_err(|(side, why)| unusable(side.word(), why))?;
@@ -478,9 +478,9 @@ mod tests {
     use crate::policy::{PolicyEffect, PolicyRule, ToolPolicy};
 
     /// A tool that only appears in lists and cannot be called.
-    struct ListedTool(ToolSpec);
+    struct ListOnlyTool(ToolSpec);
 
-    impl AnyTool for ListedTool {
+    impl AnyTool for ListOnlyTool {
         fn spec(&self) -> &ToolSpec {
             &self.0
         }
@@ -493,7 +493,7 @@ mod tests {
     fn catalog() -> Catalog {
         let tool = |(id, effects): (&str, Effects)| -> Arc<dyn AnyTool> {
             let id = ToolId::new(id).expect("an id");
-            Arc::new(ListedTool(ToolSpec::new(id, "title", "about", effects)))
+            Arc::new(ListOnlyTool(ToolSpec::new(id, "title", "about", effects)))
         };
         let tools = [
             ("exec.run", Effects::Runs),

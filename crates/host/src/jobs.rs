@@ -49,10 +49,10 @@ pub(crate) use resources::resources;
 pub use shared_folder::{FleetFilePlace, LargeFileStore};
 pub use sqlite::SqliteStore;
 pub use store::{
-    AdoptedJobs, AdoptionFilter, ClientAnswerState, JobClaim, JobEnd, JobLane, JobOwnerRequest,
-    JobStore, JobStoreError, NewJob, OrphanedJob, StartedJob, TimedJobEvent,
+    ClaimableJobGroup, ClientAnswerState, DeadServerJob, JobClaim, JobEnd, JobOwnerRequest,
+    JobStore, JobStoreError, NewJob, StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
 };
-pub use tools::JobsHandle;
+pub use tools::JobsToolHandle;
 pub(crate) use tools::tools;
 
 use crate::Gate;
@@ -61,9 +61,9 @@ use crate::limits::RateLedger;
 use crate::live_gate::LiveGate;
 use artefacts::ArtefactFileStore;
 use live::UnfinishedJob;
-use postgres::SharedContentStore;
+use postgres::FleetContentStore;
 use queue::JobQueue;
-use sharing::JobRateLedger;
+use sharing::JobStoreRateLedger;
 
 /// Interval between two searches for orphaned and expired jobs.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(15);
@@ -78,7 +78,7 @@ pub struct JobSettings {
     /// Folder of the job store, with the files that jobs produced.
     pub folder: PathBuf,
     /// Place where the jobs themselves are stored: a file or a database.
-    pub place: JobStorePlace,
+    pub place: JobStoreKind,
     /// Maximum number of running jobs, until [`crate::Host::limit_jobs`] changes it.
     pub running_max: usize,
     /// Maximum number of running jobs of one caller, until [`crate::Host::limit_jobs`] changes it.
@@ -114,8 +114,8 @@ impl JobSettings {
     /// because files of jobs that the store does not have are removed.
     fn files_folder(&self) -> PathBuf {
         match &self.place {
-            JobStorePlace::Folder => self.folder.clone(),
-            JobStorePlace::Postgres(database) => {
+            JobStoreKind::Folder => self.folder.clone(),
+            JobStoreKind::Postgres(database) => {
                 let name = blake3::hash(database.workspace.as_bytes()).to_hex();
                 self.folder.join("fleet").join(&name[..16])
             }
@@ -125,7 +125,7 @@ impl JobSettings {
 
 /// Place where jobs are stored.
 #[derive(Debug, Clone)]
-pub enum JobStorePlace {
+pub enum JobStoreKind {
     /// A SQLite file in the folder of the jobs. Servers of one machine may share it.
     Folder,
     /// A PostgreSQL database. Servers of several machines may share it.
@@ -142,7 +142,7 @@ pub(crate) struct JobServiceState {
     files: ArtefactFileStore,
     store: OnceCell<Arc<dyn JobStore>>,
     /// Contents that servers of a fleet share, once the job store is open.
-    contents: OnceLock<Arc<SharedContentStore>>,
+    contents: OnceLock<Arc<FleetContentStore>>,
     live: Mutex<HashMap<JobId, Arc<UnfinishedJob>>>,
     /// Signal that a job was added to `live`.
     registered: Notify,
@@ -220,7 +220,7 @@ impl JobService {
         if !self.0.is_shared() {
             return None;
         }
-        Some(Arc::new(JobRateLedger(Arc::downgrade(&self.0))))
+        Some(Arc::new(JobStoreRateLedger(Arc::downgrade(&self.0))))
     }
 
     /// Begins no further jobs if other servers can run them, because this server is about to stop.
@@ -313,12 +313,12 @@ impl JobServiceState {
             .get_or_try_init(|| async {
                 let mark = self.settings.mark;
                 let store: Arc<dyn JobStore> = match &self.settings.place {
-                    JobStorePlace::Folder => {
+                    JobStoreKind::Folder => {
                         let folder = self.settings.folder.clone();
                         let opened = spawn_blocking(move || SqliteStore::open(&folder, mark)).await;
                         Arc::new(opened.map_err(|err| JobStoreError(err.to_string()))??)
                     }
-                    JobStorePlace::Postgres(database) => {
+                    JobStoreKind::Postgres(database) => {
                         let opened = PostgresStore::open((**database).clone(), mark).await?;
                         // The store is opened once.
                         let _ = self.contents.set(opened.files());
@@ -332,23 +332,23 @@ impl JobServiceState {
 
     /// Returns true if servers of other machines share the job store.
     fn is_shared(&self) -> bool {
-        matches!(self.settings.place, JobStorePlace::Postgres(_))
+        matches!(self.settings.place, JobStoreKind::Postgres(_))
     }
 
     /// Returns the interval between two searches for orphaned and expired jobs.
     fn maintenance_interval(&self) -> Duration {
         match &self.settings.place {
-            JobStorePlace::Folder => MAINTENANCE_INTERVAL,
+            JobStoreKind::Folder => MAINTENANCE_INTERVAL,
             // So jobs of a silent server are taken over within 1.25 leases.
-            JobStorePlace::Postgres(database) => MAINTENANCE_INTERVAL.min(database.lease / 4),
+            JobStoreKind::Postgres(database) => MAINTENANCE_INTERVAL.min(database.lease / 4),
         }
     }
 
     /// Returns true if the job store may contain jobs of other servers, or of an earlier one.
     fn may_have_jobs(&self) -> bool {
         match self.settings.place {
-            JobStorePlace::Folder => SqliteStore::exists_in(&self.settings.folder),
-            JobStorePlace::Postgres(_) => true,
+            JobStoreKind::Folder => SqliteStore::exists_in(&self.settings.folder),
+            JobStoreKind::Postgres(_) => true,
         }
     }
 

@@ -48,22 +48,22 @@ use tool_search::ToolSearch;
 
 pub use audit::{
     AuditDestination, AuditFileSettings, AuditIndex, AuditKey, AuditLog, AuditLogFollower,
-    AuditRecordFilter, BrokenAuditLog, CallGrouping, CallStatistics, CallStepTimes, FoundRecords,
-    IntactAuditLog, ParsedAuditRecord, RecordedArguments, audit_guard, audit_record_schema,
-    newest_records, verify as verify_audit,
+    AuditRecordFilter, BrokenAuditLog, CallGrouping, CallStatistics, CallStepTimes,
+    FoundAuditRecords, IntactAuditLog, ParsedAuditRecord, RecordedArguments, audit_guard,
+    audit_record_schema, newest_records, verify as verify_audit,
 };
 pub use catalog::{
-    Catalog, CatalogError, CatalogReadiness, MissingTool, RejectedTool, estimate_tokens,
+    Catalog, CatalogError, CatalogReadinessCheck, MissingTool, RejectedTool, estimate_tokens,
 };
 pub use envelopes::{EnvelopeBuilder, EnvelopeLog, EnvelopeSettings};
 pub use gauges::{AuditQueueGauge, CallPoolGauge, HostLoadGauges, JobGauge};
 pub use jobs::{
-    AdoptedJobs, AdoptionFilter, ClientAnswerState, FleetCredential, FleetCredentialLock,
+    ClaimableJobGroup, ClientAnswerState, DeadServerJob, FleetCredential, FleetCredentialLock,
     FleetCredentials, FleetDurability, FleetFilePlace, FleetReport, FleetServer, FleetServerKind,
-    FleetServerProfile, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobLane, JobOwnerRequest,
-    JobService, JobSettings, JobStore, JobStoreError, JobStorePlace, JobsHandle, LargeFileStore,
-    NewJob, OrphanedJob, PostgresStore, PostgresStoreSettings, SettingsDigests, SqliteStore,
-    StartedJob, TimedJobEvent,
+    FleetServerProfile, FleetServerStatus, FleetStatus, JobClaim, JobEnd, JobOwnerRequest,
+    JobService, JobSettings, JobStore, JobStoreError, JobStoreKind, JobsToolHandle, LargeFileStore,
+    NewJob, PostgresStore, PostgresStoreSettings, SettingsDigests, SqliteStore, StartedJob,
+    TakenOverJobs, TakeoverFilter, TimedJobEvent,
 };
 pub use library::{ContentLibrary, DynamicContentSources};
 pub use limits::{CallLimits, CallRate, CallerByteRate, RateBucket, RateGrant, RateOutagePolicy};
@@ -78,13 +78,13 @@ pub use policy::{
 };
 pub use requests::IncomingRequest;
 pub use schemas::{
-    LazySchemaValidator, SchemaCounts, SchemaError, SchemaFile, SchemaFiles, SchemaFingerprint,
-    SchemaRegistry, SharedSchema, ToolIoError, ToolIoValidators, ToolSchemaSide,
+    LazySchemaValidator, MessageSchema, SchemaCounts, SchemaError, SchemaFile, SchemaFiles,
+    SchemaFingerprint, SchemaRegistry, ToolIoError, ToolIoValidators, ToolSchemaSide,
 };
 pub use secrets::{REDACTED, SecretSet};
 pub use tool_search::{
     ExplainedToolMatch, SentenceModel, ToolListSelection, ToolSearchHandle, ToolSearchMemoryScope,
-    ToolSearchSettings, ToolVectors, WordScore, forwarded_tool,
+    ToolSearchSettings, ToolVectors, ToolWordScore, forwarded_tool,
 };
 
 /// Maximum number of change notifications that may wait for one slow listener.
@@ -168,7 +168,7 @@ impl GateSettings {
 }
 
 /// Returns the tools that start and manage the jobs in `handle`.
-pub fn job_tools(handle: &JobsHandle) -> Vec<Arc<dyn AnyTool>> {
+pub fn job_tools(handle: &JobsToolHandle) -> Vec<Arc<dyn AnyTool>> {
     jobs::tools(handle)
 }
 
@@ -178,7 +178,7 @@ pub fn tool_search_tools(handle: &ToolSearchHandle) -> Vec<Arc<dyn AnyTool>> {
 }
 
 /// Returns the resources that expose the jobs in `handle`.
-pub fn job_resources(handle: &JobsHandle) -> Arc<dyn ResourceSource> {
+pub fn job_resources(handle: &JobsToolHandle) -> Arc<dyn ResourceSource> {
     jobs::resources(handle)
 }
 
@@ -322,7 +322,7 @@ impl Host {
     }
 
     /// Connects this host's jobs to the tools that were created with `handle`.
-    pub fn with_job_tools(self, handle: &JobsHandle) -> Self {
+    pub fn with_job_tools(self, handle: &JobsToolHandle) -> Self {
         if let Some(jobs) = &self.jobs {
             handle.set(jobs);
         }
@@ -435,7 +435,7 @@ impl Host {
     }
 
     /// Makes tool lists wait until `readiness` reports the catalog as complete.
-    pub fn set_readiness(&self, readiness: Arc<dyn CatalogReadiness>) {
+    pub fn set_readiness(&self, readiness: Arc<dyn CatalogReadinessCheck>) {
         self.gate().catalog.set_readiness(readiness);
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_contract::{
-    ActivityGuard, AnyPrompt, COMPLETIONS_MAX, CallError, ChangeFeed, Completion,
+    ActivityGuard, AnyPrompt, COMPLETIONS_MAX, CallError, ChangeFeed, CompletionCandidates,
     CompletionRequest, CompletionTarget, HostAnswer, PreparedCallWork, PromptArgument,
     PromptArguments, PromptPage, PromptSource, ResourceCursor, ResourcePage, ResourceSource,
     ResourceTemplate, SkillSource, ToolCall, ToolSpec, UriClaimStrength, ValidationProblem,
@@ -99,7 +99,7 @@ impl ContentLibrary {
 }
 
 /// A request of one caller for resources, prompts or skills.
-pub(crate) struct CallerLibraryReader<'g> {
+pub(crate) struct CallerLibraryAccess<'g> {
     gate: &'g Gate,
     call: ToolCall,
 }
@@ -140,7 +140,7 @@ impl CombinedSourceResult {
     }
 }
 
-impl<'g> CallerLibraryReader<'g> {
+impl<'g> CallerLibraryAccess<'g> {
     pub(crate) fn new(gate: &'g Gate, call: ToolCall) -> Self {
         Self { gate, call }
     }
@@ -456,7 +456,7 @@ impl<'g> CallerLibraryReader<'g> {
         let total = values.len();
         values.truncate(COMPLETIONS_MAX);
         gate.secrets.redact_value(&mut values);
-        Ok(HostAnswer::Completion(Completion { values, total }))
+        Ok(HostAnswer::Completion(CompletionCandidates { values, total }))
     }
 }
 

@@ -444,9 +444,9 @@ mod tests {
 
     /// A store of shared rates that refuses the first call and then grants two.
     #[derive(Default)]
-    struct FirstRefusingLedger(AtomicUsize);
+    struct FirstRefusingRateLedger(AtomicUsize);
 
-    impl RateLedger for FirstRefusingLedger {
+    impl RateLedger for FirstRefusingRateLedger {
         fn take_calls(&self, _bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>> {
             let calls = if self.0.fetch_add(1, Ordering::Relaxed) == 0 { 0 } else { 2 };
             let retry_after = Duration::from_millis(1);
@@ -462,7 +462,7 @@ mod tests {
             .with_rates(&[CallRate { tools: "*".to_owned(), calls, per: hour }])
             .expect("a sound rule")
             .with_shared_rates(RateOutagePolicy::Share);
-        limits.set_rate_ledger(Arc::new(FirstRefusingLedger::default()));
+        limits.set_rate_ledger(Arc::new(FirstRefusingRateLedger::default()));
         let read = spec(Effects::Reads);
         let refused = limits.count_call(&me(), &read).await;
         assert!(matches!(refused, Err(CallError::Limited { .. })), "{refused:?}");

@@ -27,7 +27,7 @@ use toolgate_contract::{Caller, Effects, ToolId, ToolSpec};
 
 use crate::policy::scopes::{ScopeCheck, TokenScope, TokenScopes};
 use expression::{ExpressionSettings, PolicyCondition};
-use rule::{CompiledPolicyRule, PolicyRuleMatch, RuleMismatchReason, RuleToolSelection};
+use rule::{CompiledPolicyRule, PolicyRuleMatch, PolicyRuleMismatch, RuleToolSelection};
 
 pub use explain::{PolicyDecision, PolicyExplanation};
 #[cfg(any(fuzzing, test))]
@@ -38,7 +38,7 @@ pub(crate) use permit::{CallPermit, PolicyDenial};
 pub use rule::{PolicyEffect, PolicyRule};
 
 /// Name of a policy rule in the audit record.
-pub(crate) type RuleName = Arc<str>;
+pub(crate) type PolicyRuleName = Arc<str>;
 
 /// Rule name in the audit record if no rule matches.
 const DEFAULT: &str = "default";
@@ -57,7 +57,7 @@ pub struct ToolPolicy {
     /// Rules of `tools.confirm`, which apply to allowed calls.
     confirm: Vec<CompiledPolicyRule>,
     default: PolicyEffect,
-    default_name: RuleName,
+    default_name: PolicyRuleName,
     /// Rules that concern each known tool, so that a call skips all other rules.
     tool_rules: HashMap<ToolId, ToolRules>,
     bounds: ExpressionSettings,
@@ -77,29 +77,29 @@ pub(crate) struct PolicyRequest<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) spec: &'a ToolSpec,
     pub(crate) input: &'a Value,
-    pub(crate) kind: RequestKind,
+    pub(crate) kind: PolicyRequestKind,
 }
 
 /// Kind of a request to the policy: a tool call, another request to which the rules of a tool
 /// apply, or a text-only prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestKind {
+pub(crate) enum PolicyRequestKind {
     Tool,
     Guarded,
     TextPrompt,
 }
 
 /// One policy rule that was checked, and the result.
-pub(crate) struct RuleStep {
-    rule: RuleName,
+pub(crate) struct CheckedPolicyRule {
+    rule: PolicyRuleName,
     effect: PolicyEffect,
     matched: PolicyRuleMatch,
 }
 
 /// A policy decision and the name of the rule that made it.
-struct PolicyRuling<'p> {
+struct RuledPolicyVerdict<'p> {
     verdict: PolicyVerdict<'p>,
-    rule: RuleName,
+    rule: PolicyRuleName,
 }
 
 /// Visibility of a tool for one caller.
@@ -237,7 +237,7 @@ impl ToolPolicy {
         spec: &ToolSpec,
         input: &Value,
     ) -> Result<CallPermit, PolicyDenial> {
-        self.decide_permit(&PolicyRequest { caller, spec, input, kind: RequestKind::Tool })
+        self.decide_permit(&PolicyRequest { caller, spec, input, kind: PolicyRequestKind::Tool })
     }
 
     /// Decides about a request for a resource or a prompt, to which the rules of a tool apply.
@@ -247,7 +247,7 @@ impl ToolPolicy {
         spec: &ToolSpec,
         input: &Value,
     ) -> Result<CallPermit, PolicyDenial> {
-        self.decide_permit(&PolicyRequest { caller, spec, input, kind: RequestKind::Guarded })
+        self.decide_permit(&PolicyRequest { caller, spec, input, kind: PolicyRequestKind::Guarded })
     }
 
     /// Decides about a text-only prompt. `spec` is the common spec of all such prompts.
@@ -257,11 +257,16 @@ impl ToolPolicy {
         spec: &ToolSpec,
         input: &Value,
     ) -> Result<CallPermit, PolicyDenial> {
-        self.decide_permit(&PolicyRequest { caller, spec, input, kind: RequestKind::TextPrompt })
+        self.decide_permit(&PolicyRequest {
+            caller,
+            spec,
+            input,
+            kind: PolicyRequestKind::TextPrompt,
+        })
     }
 
     fn decide_permit(&self, request: &PolicyRequest<'_>) -> Result<CallPermit, PolicyDenial> {
-        let PolicyRuling { verdict, rule } = self.decide(request, None);
+        let RuledPolicyVerdict { verdict, rule } = self.decide(request, None);
         let id = &request.spec.id;
         let denied =
             |message| Err(PolicyDenial { rule: rule.clone(), message, missing_scope: None });
@@ -285,7 +290,7 @@ impl ToolPolicy {
             Err(PolicyDenial { rule: SCOPES.into(), message, missing_scope: needs })
         };
         match self.scopes.check_scope(caller, spec) {
-            _ if *kind == RequestKind::TextPrompt => Ok(()),
+            _ if *kind == PolicyRequestKind::TextPrompt => Ok(()),
             ScopeCheck::Satisfied => Ok(()),
             ScopeCheck::Unavailable => {
                 denied(format!("`{}` is not allowed by policy", spec.id), None)
@@ -306,7 +311,7 @@ impl ToolPolicy {
                 caller,
                 spec,
                 input: &Value::Null,
-                kind: RequestKind::Tool,
+                kind: PolicyRequestKind::Tool,
             })
     }
 
@@ -327,7 +332,7 @@ impl ToolPolicy {
         if self.scopes.check_scope(caller, spec) == ScopeCheck::Unavailable {
             return None;
         }
-        let kind = RequestKind::Tool;
+        let kind = PolicyRequestKind::Tool;
         let request = PolicyRequest { caller, spec, input: &Value::Null, kind };
         let message = match self.check_any_input(&request, self.tools_rule_count) {
             Ok(()) => None,
@@ -344,7 +349,7 @@ impl ToolPolicy {
             caller,
             spec,
             input: &Value::Null,
-            kind: RequestKind::TextPrompt,
+            kind: PolicyRequestKind::TextPrompt,
         })
     }
 
@@ -404,16 +409,16 @@ impl ToolPolicy {
     fn decide(
         &self,
         request: &PolicyRequest<'_>,
-        mut trace: Option<&mut Vec<RuleStep>>,
-    ) -> PolicyRuling<'_> {
-        let mut failed: Option<&RuleName> = None;
+        mut trace: Option<&mut Vec<CheckedPolicyRule>>,
+    ) -> RuledPolicyVerdict<'_> {
+        let mut failed: Option<&PolicyRuleName> = None;
         let mut decided = None;
         // An explanation includes the rules about other tools.
         let indexes = if trace.is_some() { self.all_rules() } else { self.rules_for(request.spec) };
         for at in indexes {
             let rule = &self.rules[at];
             let matched = if self.skips_text_prompt(at, request) {
-                PolicyRuleMatch::No(RuleMismatchReason::TextPrompt)
+                PolicyRuleMatch::No(PolicyRuleMismatch::TextPrompt)
             } else {
                 rule.match_request(request)
             };
@@ -442,7 +447,11 @@ impl ToolPolicy {
                 tracing::warn!(%tool, %caller, "the rule `{}` failed: {why}", rule.name);
             }
             if let Some(trace) = &mut trace {
-                trace.push(RuleStep { rule: rule.name.clone(), effect: rule.effect, matched });
+                trace.push(CheckedPolicyRule {
+                    rule: rule.name.clone(),
+                    effect: rule.effect,
+                    matched,
+                });
             }
             if decided.is_some() {
                 break;
@@ -451,24 +460,25 @@ impl ToolPolicy {
         let ruling = match decided {
             Some((PolicyVerdict::Failed, rule)) => {
                 let rule = format!("{} (failed)", rule.name).into();
-                return PolicyRuling { verdict: PolicyVerdict::Failed, rule };
+                return RuledPolicyVerdict { verdict: PolicyVerdict::Failed, rule };
             }
-            Some((verdict, rule)) => PolicyRuling { verdict, rule: rule.name.clone() },
+            Some((verdict, rule)) => RuledPolicyVerdict { verdict, rule: rule.name.clone() },
             None => {
                 let verdict = match self.default {
                     PolicyEffect::Allow => PolicyVerdict::Allowed,
                     PolicyEffect::Confirm => PolicyVerdict::Confirm,
                     PolicyEffect::Deny => PolicyVerdict::Denied(None),
                 };
-                PolicyRuling { verdict, rule: self.default_name.clone() }
+                RuledPolicyVerdict { verdict, rule: self.default_name.clone() }
             }
         };
         let ruling = self.apply_confirm(request, ruling, trace);
         match failed {
             // The failed rule might have allowed the call.
-            Some(name) => {
-                PolicyRuling { rule: format!("{}, {name} (failed)", ruling.rule).into(), ..ruling }
-            }
+            Some(name) => RuledPolicyVerdict {
+                rule: format!("{}, {name} (failed)", ruling.rule).into(),
+                ..ruling
+            },
             None => ruling,
         }
     }
@@ -477,10 +487,10 @@ impl ToolPolicy {
     fn apply_confirm<'p>(
         &'p self,
         request: &PolicyRequest<'_>,
-        ruling: PolicyRuling<'p>,
-        trace: Option<&mut Vec<RuleStep>>,
-    ) -> PolicyRuling<'p> {
-        if request.kind == RequestKind::TextPrompt
+        ruling: RuledPolicyVerdict<'p>,
+        trace: Option<&mut Vec<CheckedPolicyRule>>,
+    ) -> RuledPolicyVerdict<'p> {
+        if request.kind == PolicyRequestKind::TextPrompt
             || !matches!(ruling.verdict, PolicyVerdict::Allowed)
         {
             return ruling;
@@ -492,41 +502,41 @@ impl ToolPolicy {
         if let Some(trace) = trace {
             let effect = rule.effect;
             let matched = PolicyRuleMatch::Yes;
-            trace.push(RuleStep { rule: rule.name.clone(), effect, matched });
+            trace.push(CheckedPolicyRule { rule: rule.name.clone(), effect, matched });
         }
-        PolicyRuling { verdict: PolicyVerdict::Confirm, rule: rule.name.clone() }
+        RuledPolicyVerdict { verdict: PolicyVerdict::Confirm, rule: rule.name.clone() }
     }
 
     /// Returns the indexes of the policy rules that concern the tool, in order.
-    fn rules_for(&self, spec: &ToolSpec) -> RuleIndexes<'_> {
+    fn rules_for(&self, spec: &ToolSpec) -> PolicyRuleIndexes<'_> {
         let known = self.tool_rules.get(&spec.id).filter(|known| {
             // A guard may share its id with a tool that differs.
             known.effects == spec.effects && known.ruled_as == spec.ruled_as
         });
         match known {
-            Some(known) => RuleIndexes::Some(known.rules.iter()),
+            Some(known) => PolicyRuleIndexes::Some(known.rules.iter()),
             None => self.all_rules(),
         }
     }
 
-    fn all_rules(&self) -> RuleIndexes<'_> {
-        RuleIndexes::All(0..self.rules.len())
+    fn all_rules(&self) -> PolicyRuleIndexes<'_> {
+        PolicyRuleIndexes::All(0..self.rules.len())
     }
 
     /// Returns true if the rule at the index `at` concerns only tools and the request is a
     /// text-only prompt.
     fn skips_text_prompt(&self, at: usize, request: &PolicyRequest<'_>) -> bool {
-        request.kind == RequestKind::TextPrompt && at < self.tools_rule_count
+        request.kind == PolicyRequestKind::TextPrompt && at < self.tools_rule_count
     }
 }
 
 /// Indexes of the policy rules that concern a tool, in order.
-enum RuleIndexes<'p> {
+enum PolicyRuleIndexes<'p> {
     All(std::ops::Range<usize>),
     Some(std::slice::Iter<'p, usize>),
 }
 
-impl Iterator for RuleIndexes<'_> {
+impl Iterator for PolicyRuleIndexes<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {

@@ -8,13 +8,13 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    CallError, CallEventSink, CallMetadata, Caller, EndedJobAnswer, HostAnswer, HostRequest,
+    CallError, CallEventSink, CallMetadata, Caller, EndedJobCancelReply, HostAnswer, HostRequest,
     JobSnapshot, JobSupport, PreparedCallWork, QuestionAsker, QuestionSupport,
-    RequestStateRedeemer, ToolCall, ToolError, ToolErrorKind,
+    RequestStateRedeemFn, ToolCall, ToolError, ToolErrorKind,
 };
 
 use crate::jobs::{JobQuestionAvailability, StartJobRequest};
-use crate::library::CallerLibraryReader;
+use crate::library::CallerLibraryAccess;
 use crate::pipeline::multi_round::{RequestStateSealer, STATE_LIFETIME, state_code};
 use crate::{Gate, Host, pipeline, tool_search};
 
@@ -166,7 +166,7 @@ impl Host {
         &self,
         sealer: &Arc<RequestStateSealer>,
         sealed: &str,
-    ) -> RequestStateRedeemer {
+    ) -> RequestStateRedeemFn {
         let code = state_code(sealed);
         let jobs = self.jobs.clone().filter(|_| sealer.is_shared());
         let sealer = sealer.clone();
@@ -198,7 +198,7 @@ impl Host {
         call: ToolCall,
     ) -> Result<HostAnswer, CallError> {
         let caller = call.caller.clone();
-        let reader = |call| CallerLibraryReader::new(gate, call);
+        let reader = |call| CallerLibraryAccess::new(gate, call);
         match request {
             HostRequest::ListTools { after } => {
                 gate.catalog.wait_for_listings(None).await;
@@ -259,7 +259,7 @@ impl Host {
             HostRequest::CancelJob { id, if_ended } => {
                 let jobs = self.jobs()?;
                 let job = match (jobs.cancel(&caller, &id).await, if_ended) {
-                    (Err(CallError::Conflict { .. }), EndedJobAnswer::Job) => {
+                    (Err(CallError::Conflict { .. }), EndedJobCancelReply::Job) => {
                         jobs.get_with_printed(&caller, &id).await?
                     }
                     (job, _) => job?,

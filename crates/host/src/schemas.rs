@@ -33,14 +33,14 @@ const PROBLEMS_MAX: usize = 8;
 const ERRORS_BYTES_MAX: u64 = 32 << 20;
 /// Maximum memory of all compiled schemas, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 128 << 20;
-/// Maximum number of comparisons, about 1 ms, for which a thread that serves calls validates itself.
+/// Maximum number of comparisons, about 1 ms, for a validation on a thread that serves calls.
 const DIRECT_COMPARISONS_MAX: u64 = 20_000;
 /// Number of times that a call's arguments are repaired: values may be in a quoted list or object.
 const REPAIR_ROUNDS_MAX: usize = 2;
 
 /// A schema of messages that belongs to no single tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SharedSchema {
+pub enum MessageSchema {
     /// Schema of the envelope with the outcome of a call.
     Envelope,
     /// Schema of one request in a log of requests.
@@ -62,7 +62,7 @@ pub enum ToolSchemaSide {
 #[derive(Debug, Clone, Default)]
 pub struct SchemaFiles {
     /// Schemas that apply in addition to the built-in shared ones.
-    pub shared: Vec<(SharedSchema, SchemaFile)>,
+    pub shared: Vec<(MessageSchema, SchemaFile)>,
     /// Additional schemas of tools, with the tool's id in any spelling.
     pub tools: Vec<(String, ToolSchemaSide, SchemaFile)>,
 }
@@ -80,7 +80,7 @@ pub struct SchemaFile {
 pub struct SchemaRegistry {
     compiled: Arc<CompiledSchemaCache>,
     pool: BlockingWorkPool,
-    shared: Vec<SharedSchemaEntry>,
+    shared: Vec<MessageSchemaEntry>,
     files: BTreeMap<(String, ToolSchemaSide), SchemaFile>,
     /// Validators of the tools' inputs and outputs, by the tool's id with `_` for each separator.
     tools: Mutex<BTreeMap<String, Arc<ToolIoValidators>>>,
@@ -145,8 +145,8 @@ struct CompiledSchemaCache {
 
 /// A shared schema and the file that narrows it, if there is one. Both are compiled when they are
 /// first used.
-struct SharedSchemaEntry {
-    which: SharedSchema,
+struct MessageSchemaEntry {
+    which: MessageSchema,
     file: Option<SchemaFile>,
     /// Validators of the built-in schema and of the file's schema.
     checkers: OnceLock<Vec<LazySchemaValidator>>,
@@ -161,7 +161,7 @@ pub struct SchemaCounts {
     pub validators_compiled: usize,
 }
 
-impl SharedSchema {
+impl MessageSchema {
     /// All kinds of shared schemas.
     pub const ALL: [Self; 3] = [Self::Envelope, Self::RequestEnvelope, Self::ToolIo];
 
@@ -200,10 +200,10 @@ impl SchemaRegistry {
     /// # Errors
     /// A file is not a valid schema. The error names the file.
     pub fn new(files: SchemaFiles) -> Result<Self, SchemaError> {
-        let shared = SharedSchema::ALL.map(|which| {
+        let shared = MessageSchema::ALL.map(|which| {
             let mut found = files.shared.iter().filter(|(other, _)| *other == which);
             let file = found.next_back().map(|(_, file)| file.clone());
-            SharedSchemaEntry { which, file, checkers: OnceLock::new() }
+            MessageSchemaEntry { which, file, checkers: OnceLock::new() }
         });
         let files = files.tools.into_iter();
         let files = files.map(|(tool, side, file)| ((fold_name(&tool).into_owned(), side), file));
@@ -230,24 +230,24 @@ impl SchemaRegistry {
     /// Returns the validator of envelopes. If a file narrows the built-in schema, returns the
     /// validator of the file's schema.
     pub fn load_envelope(&self) -> &LazySchemaValidator {
-        self.shared(SharedSchema::Envelope)
+        self.shared(MessageSchema::Envelope)
     }
 
     /// Returns the validator of the shared schema `which`. If a file narrows that schema, returns
     /// the validator of the file's schema.
-    pub fn shared(&self, which: SharedSchema) -> &LazySchemaValidator {
+    pub fn shared(&self, which: MessageSchema) -> &LazySchemaValidator {
         self.shared_checkers(which).last().expect("the built-in schema is always there")
     }
 
     /// Returns the violations of a shared schema by `value`: first of the built-in schema `which`,
     /// then of the file that narrows it.
-    pub fn shared_problems(&self, which: SharedSchema, value: &Value) -> Vec<ValidationProblem> {
+    pub fn shared_problems(&self, which: MessageSchema, value: &Value) -> Vec<ValidationProblem> {
         first_problems(self.shared_checkers(which), value)
     }
 
-    fn shared_checkers(&self, which: SharedSchema) -> &[LazySchemaValidator] {
+    fn shared_checkers(&self, which: MessageSchema) -> &[LazySchemaValidator] {
         let found = self.shared.iter().find(|entry| entry.which == which);
-        let SharedSchemaEntry { file, checkers, .. } =
+        let MessageSchemaEntry { file, checkers, .. } =
             found.expect("there is one of each from the start");
         checkers.get_or_init(|| {
             let schema: Value = serde_json::from_str(which.builtin_text()).expect("it is JSON");
@@ -283,7 +283,7 @@ impl SchemaRegistry {
         };
         let io = Arc::new(ToolIoValidators {
             tool: format!("{CANONICAL_PREFIX}{}", spec.id),
-            shared: self.shared_checkers(SharedSchema::ToolIo).to_vec(),
+            shared: self.shared_checkers(MessageSchema::ToolIo).to_vec(),
             input: checkers(ToolSchemaSide::Input, Some(&spec.input_schema))?,
             output: checkers(ToolSchemaSide::Output, spec.output_schema.as_ref())?,
             pool: self.pool.clone(),
@@ -475,7 +475,7 @@ impl CompiledSchemaCache {
 
 /// Validation of a value: done already, or running on another thread. It is an enum, so that the
 /// future of a call needs room for the second form only.
-pub(crate) enum Validation<T> {
+pub(crate) enum SchemaValidation<T> {
     /// Validation that is finished, with its result.
     Done(T),
     /// Validation on another thread, which fails if it takes too long.
@@ -495,16 +495,16 @@ impl ToolIoValidators {
         value: Value,
         is_foreign: bool,
         validate: impl FnOnce(&Self, Value) -> T + Send + 'static,
-    ) -> Validation<T> {
+    ) -> SchemaValidation<T> {
         let checkers = self.checkers(side);
         let is_direct = !is_foreign
             && is_small(&value)
             && !checkers.iter().any(LazySchemaValidator::may_backtrack);
         if is_direct || checkers.iter().all(|checker| checker.is_cheap_for(&value)) {
-            return Validation::Done(validate(self, value));
+            return SchemaValidation::Done(validate(self, value));
         }
         let io = self.clone();
-        Validation::Waiting(Box::pin(async move {
+        SchemaValidation::Waiting(Box::pin(async move {
             let pool = io.pool.clone();
             let done = pool.run(move || validate(&io, value)).await;
             done.map_err(|refusal| validation_refusal(side, refusal))

@@ -22,14 +22,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_contract::{
     AnyTool, CallError, Caller, ClientAnswer, ClientAnswers, ClientQuestion, ClientQuestions,
-    Effects, ElicitationAnswer, EndedJobAnswer, HostAnswer, HostRequest, JobOptions, JobSnapshot,
-    OutputStream, ProducedFile, QuestionAsker, QuestionSupport, Tool, ToolContext, ToolError,
-    UnstructuredResult, erase_tool,
+    Effects, ElicitationAnswer, EndedJobCancelReply, HostAnswer, HostRequest, JobOptions,
+    JobSnapshot, OutputStreamKind, ProducedFile, QuestionAsker, QuestionSupport, Tool, ToolContext,
+    ToolError, UnstructuredResult, erase_tool,
 };
 
 use crate::{
     AuditDestination, AuditFileSettings, AuditLog, CallLimits, Catalog, ContentLibrary, Gate,
-    GateSettings, Host, IncomingRequest, JobSettings, JobStorePlace, JobsHandle, PolicyEffect,
+    GateSettings, Host, IncomingRequest, JobSettings, JobStoreKind, JobsToolHandle, PolicyEffect,
     PolicyRule, ToolPolicy, job_resources,
 };
 
@@ -50,7 +50,7 @@ struct TestHostParts {
     settings: GateSettings,
     limits: CallLimits,
     jobs: JobSettings,
-    handle: JobsHandle,
+    handle: JobsToolHandle,
 }
 
 impl TestHostParts {
@@ -59,7 +59,7 @@ impl TestHostParts {
             folder: Arc::new(tempfile::tempdir().expect("a folder")),
             tools: vec![
                 erase_tool(QuestionTool),
-                erase_tool(PrintTool),
+                erase_tool(PrintingTool),
                 erase_tool(PreparingTool),
                 erase_tool(HeaderParamTool),
             ],
@@ -74,7 +74,7 @@ impl TestHostParts {
             limits: CallLimits::new(8, 8, 8, Duration::from_secs(1)),
             jobs: JobSettings {
                 folder: PathBuf::new(),
-                place: JobStorePlace::Folder,
+                place: JobStoreKind::Folder,
                 running_max: 4,
                 running_per_caller: 4,
                 queued_max: 16,
@@ -89,7 +89,7 @@ impl TestHostParts {
                 end_leftovers: Arc::new(|_| {}),
                 report_alive: Arc::new(|_| {}),
             },
-            handle: JobsHandle::default(),
+            handle: JobsToolHandle::default(),
         }
     }
 
@@ -182,7 +182,7 @@ fn read(uri: &str) -> HostRequest {
 }
 
 fn cancel_request(id: &str) -> HostRequest {
-    HostRequest::CancelJob { id: id.to_owned(), if_ended: EndedJobAnswer::Refusal }
+    HostRequest::CancelJob { id: id.to_owned(), if_ended: EndedJobCancelReply::Refusal }
 }
 
 fn job(answer: Result<HostAnswer, CallError>) -> JobSnapshot {
@@ -262,27 +262,27 @@ impl Tool for QuestionTool {
 }
 
 /// A tool that prints, leaves files and, on request, asks before it ends.
-struct PrintTool;
+struct PrintingTool;
 
 #[derive(Deserialize, JsonSchema)]
-struct PrintToolInput {
+struct PrintingToolInput {
     text: String,
     times: usize,
     #[serde(default)]
     waits: bool,
 }
 
-impl Tool for PrintTool {
+impl Tool for PrintingTool {
     const NAME: &'static str = "t.prints";
     const TITLE: &'static str = "Prints";
     const DESCRIPTION: &'static str = "Prints.";
     const EFFECTS: Effects = Effects::Runs;
-    type Input = PrintToolInput;
+    type Input = PrintingToolInput;
     type Output = UnstructuredResult;
 
     async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         for _ in 0..input.times {
-            ctx.send_output(OutputStream::Stdout, input.text.clone());
+            ctx.send_output(OutputStreamKind::Stdout, input.text.clone());
         }
         for (path, bytes) in [("out/a plot.png", &b"\x89PNG\0"[..]), ("notes.txt", b"done")] {
             let mut file = tempfile::tempfile().expect("a file");
@@ -291,7 +291,7 @@ impl Tool for PrintTool {
         }
         if input.waits {
             ctx.ask_form("go", "Go on?", json!({ "type": "object" })).await?;
-            ctx.send_output(OutputStream::Stdout, "after".to_owned());
+            ctx.send_output(OutputStreamKind::Stdout, "after".to_owned());
         }
         Ok(UnstructuredResult::text("printed"))
     }

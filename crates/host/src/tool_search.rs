@@ -24,7 +24,7 @@ use memory::ToolSearchMemory;
 use shown::ShownTools;
 
 pub use forwarding::forwarded_tool;
-pub use toolgate_tool_search::WordScore;
+pub use toolgate_tool_search::ToolWordScore;
 pub use vectors::{SentenceModel, ToolVectors};
 
 #[cfg(any(fuzzing, test))]
@@ -110,7 +110,7 @@ pub struct ExplainedToolMatch {
     /// Score of the match, which is comparable only within one search.
     pub score: f32,
     /// Words of the query that the tool contains, highest score first.
-    pub words: Vec<WordScore>,
+    pub words: Vec<ToolWordScore>,
 }
 
 /// Tool search of one gate: its settings, the tool lists that clients have received, and remembered

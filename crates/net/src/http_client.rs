@@ -145,18 +145,20 @@ mod tests {
     fn a_failure_names_its_first_cause_and_explains_alerts_of_tls() {
         /// Error that wraps the error of a connection, for a test.
         #[derive(Debug)]
-        struct Outer(std::io::Error);
-        impl fmt::Display for Outer {
+        struct WrappedConnectionError(std::io::Error);
+        impl fmt::Display for WrappedConnectionError {
             fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
                 out.write_str("connection error")
             }
         }
-        impl std::error::Error for Outer {
+        impl std::error::Error for WrappedConnectionError {
             fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
                 Some(&self.0)
             }
         }
-        let cause = |why: &str| innermost_cause(&Outer(std::io::Error::other(why.to_owned())));
+        let cause = |why: &str| {
+            innermost_cause(&WrappedConnectionError(std::io::Error::other(why.to_owned())))
+        };
         assert_eq!(cause("broken pipe"), "broken pipe");
         let demanded = cause("received fatal alert: CertificateRequired");
         assert!(demanded.contains("requires a client certificate"), "{demanded}");

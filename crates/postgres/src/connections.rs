@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
-use toolgate_world::dial::{DialAddress, DialedStream, TlsClient, dial};
+use toolgate_world::dial::{DialAddress, DialedByteStream, TlsClient, dial};
 
 use crate::address::PostgresAddress;
 use crate::error::{PostgresError, PostgresFailure, to_failure};
@@ -311,10 +311,10 @@ struct PostgresTls {
 }
 
 /// A network connection without TLS. As a type of its own, it is [`Send`] for every lifetime.
-struct PlainPostgresStream(DialedStream);
+struct PlainPostgresStream(DialedByteStream);
 
 /// Network connection with TLS.
-struct PostgresTlsStream(tokio_rustls::client::TlsStream<DialedStream>);
+struct PostgresTlsStream(tokio_rustls::client::TlsStream<DialedByteStream>);
 
 impl TlsConnect<PlainPostgresStream> for PostgresTls {
     type Stream = PostgresTlsStream;

@@ -20,7 +20,7 @@ mod leader;
 mod tests;
 
 pub use by_name::{NameMatchKind, NameQuery, NamedDefinition};
-pub use candidates::{CandidateQuery, FoundCandidates};
+pub use candidates::{CandidateSearchQuery, FoundCandidates};
 pub use leader::{IndexLeaderHeartbeat, IndexLeaderStatus};
 pub use snapshot::{
     IndexCounts, IndexSnapshot, IndexedDocumentVersion, UnembeddedChunk, VectorSource,
@@ -141,12 +141,12 @@ impl SearchIndex {
     /// writer or with its process.
     pub fn writer(&self) -> Result<Option<SearchIndexWriter>, IndexError> {
         let right = match &self.inner.folder {
-            Some((folder, _)) => header::lock_writing(folder)?.map(WriteLock::Folder),
+            Some((folder, _)) => header::lock_writing(folder)?.map(IndexWriteLock::Folder),
             None => {
                 let mut held =
                     self.inner.writer_flag.lock().unwrap_or_else(PoisonError::into_inner);
                 let is_free = !std::mem::replace(&mut *held, true);
-                is_free.then(|| WriteLock::Memory(Arc::clone(&self.inner.writer_flag)))
+                is_free.then(|| IndexWriteLock::Memory(Arc::clone(&self.inner.writer_flag)))
             }
         };
         let Some(right) = right else { return Ok(None) };
@@ -166,14 +166,14 @@ impl SearchIndex {
 }
 
 /// Exclusive right to write to a search index.
-enum WriteLock {
+enum IndexWriteLock {
     /// Lock on a file of the index folder. The lock ends with the process.
     Folder(#[allow(dead_code, reason = "kept, not read")] File),
     /// Flag that is set while an index in memory has a writer.
     Memory(Arc<Mutex<bool>>),
 }
 
-impl Drop for WriteLock {
+impl Drop for IndexWriteLock {
     fn drop(&mut self) {
         match self {
             Self::Folder(_) => {}

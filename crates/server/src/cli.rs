@@ -59,7 +59,7 @@ Every setting has a default. docs/reference/config.md lists them all.";
 /// Serves a folder's files and commands to AI agents, and checks every call.
 #[derive(Parser)]
 #[command(name = "toolgate", version, after_help = EXAMPLES, max_term_width = 100)]
-struct Cli {
+struct ToolgateCli {
     #[command(subcommand)]
     command: CliCommand,
 }
@@ -83,7 +83,7 @@ enum CliCommand {
     /// List the available tools
     Tools(tools::ToolsArgs),
     /// Build or update the search index
-    Index(index::IndexArgs),
+    Index(index::IndexCommandArgs),
     /// Import a program's commands, or MCP servers from your clients' settings
     Import(import::ImportArgs),
     /// Create, list, rotate and revoke API keys
@@ -247,7 +247,7 @@ impl WorkspaceFolderArgs {
 }
 
 pub(crate) fn main() -> ExitCode {
-    let done = match Cli::parse_from(command_line_words()).command {
+    let done = match ToolgateCli::parse_from(command_line_words()).command {
         CliCommand::Serve(args) => serve::run(&args),
         CliCommand::Work(args) => work::run(&args),
         CliCommand::Stdio(args) => stdio::run(&args),
@@ -272,7 +272,7 @@ pub(crate) fn main() -> ExitCode {
         CliCommand::Contract(args) => contract::run(&args),
         CliCommand::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "toolgate", &mut script);
+            clap_complete::generate(shell, &mut ToolgateCli::command(), "toolgate", &mut script);
             print(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
         }
         CliCommand::Reference(args) => reference::run(&args),

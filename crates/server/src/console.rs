@@ -36,10 +36,10 @@ use crate::sessions::waiting_questions::WaitingQuestions;
 use audit_queries::AuditIndexQueries;
 use console_sessions::{ConsoleRole, ConsoleSession, ConsoleSessions, cookie_header};
 use forms::FormFields;
-pub use one_time_links::LinkSealingKey;
+pub use one_time_links::LinkSealKey;
 use one_time_links::OneTimeLinks;
 pub(crate) use pin_changes::{ChangedUpstream, changes_digest};
-use pin_changes::{PinChanges, PinCheckFn};
+use pin_changes::{PinCheckFn, PinComparisonCache};
 use reconnections::UpstreamReconnections;
 
 /// Start of all paths of the console except `/`.
@@ -89,7 +89,7 @@ pub(crate) type SettingsComparison =
 
 /// Parts of a served workspace that the console shows.
 #[derive(Clone)]
-pub(crate) struct ConsoleSources {
+pub(crate) struct ConsoleWorkspaceAccess {
     pub(crate) host: Arc<Host>,
     pub(crate) upstreams: Upstreams,
     /// Returns the settings in force.
@@ -102,13 +102,13 @@ pub(crate) struct ConsoleSources {
 }
 
 /// The web console of a server, for the person who runs it.
-pub(crate) struct Console {
-    sources: ConsoleSources,
+pub(crate) struct WebConsole {
+    sources: ConsoleWorkspaceAccess,
     identity: Arc<Authenticator>,
     sessions: ConsoleSessions,
     links: OneTimeLinks,
     audit: AuditIndexQueries,
-    pin_changes: PinChanges,
+    pin_changes: PinComparisonCache,
     reconnections: Arc<UpstreamReconnections>,
     questions: Arc<WaitingQuestions>,
     /// Clones of this value count the console pages that are open and notified of changes.
@@ -117,24 +117,24 @@ pub(crate) struct Console {
     is_secure: bool,
 }
 
-impl Console {
+impl WebConsole {
     /// Creates the console. `questions` are the open questions to connected clients. Without a key
     /// in the state folder, only this process can make one-time links to the console.
     ///
     /// # Errors
     /// The system has no random numbers.
     pub(crate) fn new(
-        sources: ConsoleSources,
+        sources: ConsoleWorkspaceAccess,
         identity: Arc<Authenticator>,
         questions: Arc<WaitingQuestions>,
         is_secure: bool,
     ) -> anyhow::Result<Self> {
-        let key = LinkSealingKey::open_or_create().or_else(|err| {
+        let key = LinkSealKey::open_or_create().or_else(|err| {
             tracing::warn!("`toolgate console` cannot sign in to this server: {err:#}");
-            LinkSealingKey::random()
+            LinkSealKey::random()
         })?;
         let audit = AuditIndexQueries::new(sources.log.clone());
-        let pin_changes = PinChanges::new(sources.changed_pins.clone());
+        let pin_changes = PinComparisonCache::new(sources.changed_pins.clone());
         let sessions = ConsoleSessions::default();
         let links = OneTimeLinks::new(key);
         let (reconnections, open_pages) = Default::default();

@@ -191,17 +191,17 @@ impl Authenticator {
     fn judge(
         &self,
         rules: &CredentialRules,
-        credential: &Credential,
+        credential: &RequestCredential,
         client: IpAddr,
         fetched: bool,
     ) -> CredentialCheckResult {
         let (verdict, guess) = match credential {
-            Credential::Missing => {
+            RequestCredential::Missing => {
                 let sender = RequestSenderIdentity::Unauthenticated { had_credential: false };
                 return CredentialCheckResult::Rejected(sender);
             }
-            Credential::Multiple => (None, RequestSenderIdentity::MultipleCredentials),
-            Credential::Key(secret) | Credential::Bearer(secret) => (
+            RequestCredential::Multiple => (None, RequestSenderIdentity::MultipleCredentials),
+            RequestCredential::Key(secret) | RequestCredential::Bearer(secret) => (
                 self.examine(rules, credential, secret, client, fetched),
                 RequestSenderIdentity::Unauthenticated { had_credential: true },
             ),
@@ -219,7 +219,7 @@ impl Authenticator {
     fn examine(
         &self,
         rules: &CredentialRules,
-        credential: &Credential,
+        credential: &RequestCredential,
         secret: &[u8],
         client: IpAddr,
         fetched: bool,
@@ -281,23 +281,37 @@ impl CredentialRules {
 
     /// Returns the first credential in the request `head`. Only this one is examined, so that a
     /// request counts as one guess.
-    fn find_credential(&self, dialect: Option<&dyn Dialect>, head: &FrameMetadata) -> Credential {
-        let keys =
-            self.headers.iter().map(|name| single_credential(head.header(name), Credential::Key));
+    fn find_credential(
+        &self,
+        dialect: Option<&dyn Dialect>,
+        head: &FrameMetadata,
+    ) -> RequestCredential {
+        let keys = self
+            .headers
+            .iter()
+            .map(|name| single_credential(head.header(name), RequestCredential::Key));
         let bearer = head.header("authorization").filter_map(|value| {
             let (scheme, secret) = value.split_at_checked("bearer ".len())?;
             scheme.eq_ignore_ascii_case(b"bearer ").then(|| secret.trim_ascii())
         });
         let own = dialect.and_then(|dialect| dialect.credential(head)).map(String::into_bytes);
-        let own = single_credential(own.as_deref().into_iter(), Credential::Key);
-        let mut first = Credential::Missing;
-        for credential in keys.chain([single_credential(bearer, Credential::Bearer), own]) {
+        let own = single_credential(own.as_deref().into_iter(), RequestCredential::Key);
+        let mut first = RequestCredential::Missing;
+        for credential in keys.chain([single_credential(bearer, RequestCredential::Bearer), own]) {
             match (credential, &first) {
-                (Credential::Multiple, _) => return Credential::Multiple,
-                (found @ (Credential::Key(_) | Credential::Bearer(_)), Credential::Missing) => {
+                (RequestCredential::Multiple, _) => return RequestCredential::Multiple,
+                (
+                    found @ (RequestCredential::Key(_) | RequestCredential::Bearer(_)),
+                    RequestCredential::Missing,
+                ) => {
                     first = found;
                 }
-                (Credential::Missing | Credential::Key(_) | Credential::Bearer(_), _) => {}
+                (
+                    RequestCredential::Missing
+                    | RequestCredential::Key(_)
+                    | RequestCredential::Bearer(_),
+                    _,
+                ) => {}
             }
         }
         first
@@ -306,26 +320,26 @@ impl CredentialRules {
     /// Examines `secret` as a token, if it was in `Authorization` and has the form of a token.
     fn judge_token(
         &self,
-        credential: &Credential,
+        credential: &RequestCredential,
         secret: &[u8],
         digest: &ApiKeyDigest,
         fetched: bool,
     ) -> Option<TokenCheckResult> {
         let tokens = self.tokens.as_ref()?;
         match credential {
-            Credential::Bearer(_) if TokenValidator::is_token(secret) => {
+            RequestCredential::Bearer(_) if TokenValidator::is_token(secret) => {
                 Some(tokens.judge(secret, digest, fetched))
             }
-            Credential::Bearer(_)
-            | Credential::Key(_)
-            | Credential::Multiple
-            | Credential::Missing => None,
+            RequestCredential::Bearer(_)
+            | RequestCredential::Key(_)
+            | RequestCredential::Multiple
+            | RequestCredential::Missing => None,
         }
     }
 }
 
 /// A credential of an HTTP request, before it is examined.
-enum Credential {
+enum RequestCredential {
     Missing,
     /// Credential from a header that contains only API keys.
     Key(Vec<u8>),
@@ -338,13 +352,13 @@ enum Credential {
 /// Returns the single credential in all values of one header.
 fn single_credential<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
-    one: fn(Vec<u8>) -> Credential,
-) -> Credential {
+    one: fn(Vec<u8>) -> RequestCredential,
+) -> RequestCredential {
     let mut keys = keys.filter(|key| !key.is_empty());
     match (keys.next(), keys.next()) {
-        (None, _) => Credential::Missing,
+        (None, _) => RequestCredential::Missing,
         (Some(key), None) => one(key.to_owned()),
-        (Some(_), Some(_)) => Credential::Multiple,
+        (Some(_), Some(_)) => RequestCredential::Multiple,
     }
 }
 

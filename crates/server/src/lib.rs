@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_dialects::rest::RestDialect;
 use toolgate_transports::http::{
-    self, HttpListener, OccupancyCounter, RequestAdmissionRules, serve,
+    self, HttpListener, OpenConnectionCounter, RequestOriginRules, serve,
 };
 use toolgate_transports::stdio;
 
@@ -40,7 +40,7 @@ pub use serve::listeners::{HttpListeners, ListenerSecurity};
 pub use sessions::server_state::ServerState;
 pub use toolgate_transports::http::WorkerPool;
 
-use self::console::Console;
+use self::console::WebConsole;
 use assembly::{transport_limits, wiring};
 use config::{Config, ConsoleMode};
 use identity::Authenticator;
@@ -77,7 +77,7 @@ pub async fn serve_http(
         sessions_max: bounds.sessions_max,
         ..ConnectionCounts::default()
     };
-    let occupancy = OccupancyCounter::default();
+    let occupancy = OpenConnectionCounter::default();
     let input_memory = host.input_memory();
     let metrics = served.telemetry.metrics.is_some().then(|| MetricsPage {
         telemetry: served.telemetry.clone(),
@@ -112,7 +112,7 @@ pub async fn serve_http(
             let addr = listener.local_addr()?;
             config::check_reach(addr, server, requires_credential).map_err(io::Error::other)?;
             let admission =
-                RequestAdmissionRules::new(addr, &server.allowed_hosts, &server.allowed_origins);
+                RequestOriginRules::new(addr, &server.allowed_hosts, &server.allowed_origins);
             let (listener, admission) = match tls {
                 None => (HttpListener::from(listener), admission),
                 Some(tls) => (HttpListener::with_tls(listener, tls), admission.with_tls(addr)),
@@ -181,14 +181,14 @@ fn open_console(
     config: &Config,
     identity: &Arc<Authenticator>,
     state: &ServerState,
-) -> anyhow::Result<Option<Arc<Console>>> {
+) -> anyhow::Result<Option<Arc<WebConsole>>> {
     if config.server.console == ConsoleMode::Off {
         return Ok(None);
     }
     let Some(sources) = served.console.clone() else { return Ok(None) };
     let is_secure = config.server.tls_certificate.is_some();
     let questions = state.waiting_questions.clone();
-    let console = Console::new(sources, identity.clone(), questions, is_secure)?;
+    let console = WebConsole::new(sources, identity.clone(), questions, is_secure)?;
     Ok(Some(Arc::new(console)))
 }
 

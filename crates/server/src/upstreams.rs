@@ -23,18 +23,18 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::ChildStdout;
 use toolgate_contract::{ActivityGuard, BoxFuture, PromptSource, ResourceSource, SkillSource};
 use toolgate_host::{
-    CatalogReadiness, DynamicContentSources, Host, JobService, MissingTool, RejectedTool,
+    CatalogReadinessCheck, DynamicContentSources, Host, JobService, MissingTool, RejectedTool,
 };
 use toolgate_net::ByteStream;
 use toolgate_net::addresses::{is_own_address, is_own_host, is_public};
 use toolgate_toolsets::skills;
 use toolgate_upstream::{
-    NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamHost, UpstreamSettings,
-    UpstreamSystemAccess, Upstreams,
+    NetworkAddress, RunningUpstreamProgram, UpstreamHost, UpstreamOutputReader,
+    UpstreamProgramStart, UpstreamSettings, UpstreamSystemAccess, Upstreams,
 };
 use toolgate_world::Root;
 use toolgate_world::dial;
-use toolgate_world::forwarder::HostAccess;
+use toolgate_world::forwarder::ProgramHostAccess;
 use toolgate_world::processes::{self, PipedProgram, ProcessRunner, ProgramStartRequest};
 use toolgate_world::programs;
 use toolgate_world::programs::ProgramLookupError;
@@ -192,7 +192,7 @@ impl DynamicContentSources for UpstreamSources {
 /// Readiness of a catalog's upstreams, which have listed their tools or not.
 struct UpstreamReadiness(Upstreams);
 
-impl CatalogReadiness for UpstreamReadiness {
+impl CatalogReadinessCheck for UpstreamReadiness {
     fn is_complete(&self, name: Option<&str>) -> bool {
         self.0.are_listings_known(name)
     }
@@ -234,7 +234,7 @@ impl AsyncRead for UpstreamProgramOutput {
     }
 }
 
-impl ProgramOutput for UpstreamProgramOutput {
+impl UpstreamOutputReader for UpstreamProgramOutput {
     fn read_spinning(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
         // A failure here occurs again at the next read, which reports it.
         toolgate_transports::stdio::spin_read(&self.0, end, piece).unwrap_or_default()
@@ -244,10 +244,10 @@ impl ProgramOutput for UpstreamProgramOutput {
 impl UpstreamSystemAccess for LocalSystemAccess {
     fn start<'a>(
         &'a self,
-        program: &'a ProgramToStart,
-    ) -> BoxFuture<'a, Result<RunningProgram, String>> {
+        program: &'a UpstreamProgramStart,
+    ) -> BoxFuture<'a, Result<RunningUpstreamProgram, String>> {
         Box::pin(async move {
-            let ProgramToStart { command, env, keep_env, cwd, sandbox, hosts } = program;
+            let UpstreamProgramStart { command, env, keep_env, cwd, sandbox, hosts } = program;
             let (name, args) = command.split_first().ok_or("`command` is empty")?;
             let workspace = self.open_folder_at(".")?;
             // The default folder is empty and private, so that nobody else can place files that
@@ -273,7 +273,7 @@ impl UpstreamSystemAccess for LocalSystemAccess {
             let mut confinement =
                 self.processes.sandbox().confinement_with(sandbox_profile(sandbox)?, &self.root);
             if let Some(confinement) = &mut confinement {
-                confinement.hosts = HostAccess::parse(hosts, "`hosts` of the upstream")?;
+                confinement.hosts = ProgramHostAccess::parse(hosts, "`hosts` of the upstream")?;
             }
             if let (Some(confinement), Some(empty)) = (&mut confinement, &empty) {
                 let folder = empty.path().canonicalize();
@@ -301,7 +301,7 @@ impl UpstreamSystemAccess for LocalSystemAccess {
             let input = Box::new(stdin);
             let output = Box::new(UpstreamProgramOutput(stdout));
             let errors = Box::new(stderr);
-            Ok(RunningProgram {
+            Ok(RunningUpstreamProgram {
                 input,
                 output,
                 errors,
@@ -500,7 +500,7 @@ fn sandbox_profile(name: &str) -> Result<SandboxProfile, String> {
 /// Checks the sandbox profile of an upstream and the hosts that it may reach.
 fn check_hosts(settings: &UpstreamSettings) -> Result<(), String> {
     let profile = sandbox_profile(&settings.sandbox)?;
-    let access = HostAccess::parse(&settings.hosts, "`hosts`")?;
+    let access = ProgramHostAccess::parse(&settings.hosts, "`hosts`")?;
     match profile {
         SandboxProfile::Network | SandboxProfile::Off if access.is_some() => Err(format!(
             "`hosts` has no effect with `sandbox = \"{}\"`; set `sandbox = \"workspace\"`, or remove \

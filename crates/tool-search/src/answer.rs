@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::BestToolFit;
+use crate::BestToolConfidence;
 use crate::lines::tool_line;
 
 /// A found tool, as the answer of a search shows it.
@@ -26,31 +26,31 @@ pub struct FoundTool<'t> {
 
 /// The tools that one query found.
 #[derive(Debug, Clone)]
-pub struct QueryResults<'t> {
+pub struct ToolQueryResults<'t> {
     /// Query as the caller wrote it.
     pub query: &'t str,
     /// Found tools, best first.
     pub tools: Vec<FoundTool<'t>>,
     /// Estimate of whether the best tool fits the query.
-    pub coverage: BestToolFit,
+    pub coverage: BestToolConfidence,
 }
 
 /// Returns the answer of a search with `queries` as text. `left_out` counts the tools outside of
 /// the server that the caller chose.
-pub fn write_findings(queries: &[QueryResults<'_>], left_out: usize) -> String {
+pub fn write_findings(queries: &[ToolQueryResults<'_>], left_out: usize) -> String {
     let mut text = String::new();
     let mut has_lossy = false;
     let mut has_shown = false;
-    for QueryResults { query, tools, coverage } in queries {
+    for ToolQueryResults { query, tools, coverage } in queries {
         if queries.len() > 1 {
             _ = writeln!(text, "{}", query.split_whitespace().collect::<Vec<_>>().join(" "));
         }
         match (coverage, tools.is_empty()) {
             (_, true) => text.push_str("  no tool for this\n"),
-            (BestToolFit::NearestOnly, false) => {
+            (BestToolConfidence::NearestOnly, false) => {
                 text.push_str("  no tool for this; nearest by words:\n");
             }
-            (BestToolFit::Fits, false) => {}
+            (BestToolConfidence::Fits, false) => {}
         }
         for tool in tools {
             if tool.was_shown {

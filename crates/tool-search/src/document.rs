@@ -9,7 +9,7 @@ const FIELD_BYTES_MAX: usize = 8 << 10;
 
 /// The texts of a tool by which it is found, by field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ToolDocument {
+pub struct ToolSearchDocument {
     /// Name of the tool, without its server.
     pub name: String,
     /// Name of the server that offers the tool.
@@ -24,7 +24,7 @@ pub struct ToolDocument {
     pub argument_texts: String,
 }
 
-impl ToolDocument {
+impl ToolSearchDocument {
     /// Creates the searchable texts of a tool from the description of its server, its own
     /// description and the JSON Schema of its arguments.
     pub fn new(

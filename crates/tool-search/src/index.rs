@@ -3,14 +3,14 @@
 use foldhash::{HashMap, HashMapExt};
 use toolgate_chunks::words::words;
 
-use crate::ToolDocument;
+use crate::ToolSearchDocument;
 
 /// Number of indexed fields of a tool.
 pub(crate) const FIELDS: usize = 5;
 
 /// Occurrences of one word in the texts of one tool.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WordPosting {
+pub(crate) struct ToolWordPosting {
     pub(crate) tool: u32,
     /// Number of occurrences of the word in each field, at most 255.
     pub(crate) counts: [u8; FIELDS],
@@ -18,10 +18,10 @@ pub(crate) struct WordPosting {
 
 /// A search index of tools. It is replaced whole and never edited.
 #[derive(Debug, Default)]
-pub struct ToolIndex {
+pub struct ToolSearchIndex {
     ids: Vec<Box<str>>,
     names: Vec<Box<str>>,
-    postings: HashMap<Box<str>, Box<[WordPosting]>>,
+    postings: HashMap<Box<str>, Box<[ToolWordPosting]>>,
     /// Number of words in each field of each tool, by position of the tool.
     lengths: Vec<[u16; FIELDS]>,
 }
@@ -29,17 +29,17 @@ pub struct ToolIndex {
 /// The tools that one caller may see, with the mean lengths of their fields. Tools outside of this
 /// set do not influence the caller's scores.
 #[derive(Debug, Clone)]
-pub struct VisibleTools {
+pub struct CallerVisibleTools {
     visible: Vec<bool>,
     pub(crate) count: usize,
     pub(crate) mean_lengths: [f32; FIELDS],
 }
 
-impl ToolIndex {
+impl ToolSearchIndex {
     /// Creates an index of `tools`, each given with its id, in order of id.
-    pub fn new<'t>(tools: impl IntoIterator<Item = (&'t str, ToolDocument)>) -> Self {
+    pub fn new<'t>(tools: impl IntoIterator<Item = (&'t str, ToolSearchDocument)>) -> Self {
         let mut index = Self::default();
-        let mut postings: HashMap<Box<str>, Vec<WordPosting>> = HashMap::new();
+        let mut postings: HashMap<Box<str>, Vec<ToolWordPosting>> = HashMap::new();
         for (id, document) in tools {
             index.add(id, &document, &mut postings);
         }
@@ -51,8 +51,8 @@ impl ToolIndex {
     fn add(
         &mut self,
         id: &str,
-        document: &ToolDocument,
-        postings: &mut HashMap<Box<str>, Vec<WordPosting>>,
+        document: &ToolSearchDocument,
+        postings: &mut HashMap<Box<str>, Vec<ToolWordPosting>>,
     ) {
         let Ok(tool) = u32::try_from(self.ids.len()) else { return };
         let mut lengths = [0_u16; FIELDS];
@@ -76,7 +76,7 @@ impl ToolIndex {
                     None => {
                         let mut counts = [0; FIELDS];
                         counts[field] = 1;
-                        known.push(WordPosting { tool, counts });
+                        known.push(ToolWordPosting { tool, counts });
                     }
                 }
             });
@@ -116,12 +116,12 @@ impl ToolIndex {
     }
 
     /// Returns the occurrences of `word` in tools, in order of tool.
-    pub(crate) fn postings(&self, word: &str) -> &[WordPosting] {
+    pub(crate) fn postings(&self, word: &str) -> &[ToolWordPosting] {
         self.postings.get(word).map(|all| &**all).unwrap_or_default()
     }
 
     /// Returns the tools that a caller may see: those at the positions that `is_visible` accepts.
-    pub fn view(&self, is_visible: impl Fn(usize) -> bool) -> VisibleTools {
+    pub fn view(&self, is_visible: impl Fn(usize) -> bool) -> CallerVisibleTools {
         let visible: Vec<bool> = (0..self.len()).map(is_visible).collect();
         // Whole numbers are added, so the sums do not depend on the tools that are left out.
         let mut sums = [0_u64; FIELDS];
@@ -132,16 +132,16 @@ impl ToolIndex {
             sums.iter_mut().zip(lengths).for_each(|(sum, length)| *sum += u64::from(*length));
         }
         let mean_lengths = sums.map(|sum| mean(sum, count));
-        VisibleTools { visible, count, mean_lengths }
+        CallerVisibleTools { visible, count, mean_lengths }
     }
 
     /// Returns the approximate size of the index in memory, in bytes.
     pub fn bytes(&self) -> usize {
-        let entry = size_of::<(Box<str>, Box<[WordPosting]>)>();
+        let entry = size_of::<(Box<str>, Box<[ToolWordPosting]>)>();
         let postings: usize = self
             .postings
             .iter()
-            .map(|(word, all)| entry + word.len() + all.len() * size_of::<WordPosting>())
+            .map(|(word, all)| entry + word.len() + all.len() * size_of::<ToolWordPosting>())
             .sum();
         let texts = self.ids.iter().chain(&self.names).map(|text| text.len() + 16).sum::<usize>();
         postings + texts + self.lengths.len() * size_of::<[u16; FIELDS]>()
@@ -150,11 +150,11 @@ impl ToolIndex {
 
 /// Returns true if the word occurrences `postings`, in order of tool, contain the tool at the
 /// position `at`.
-pub(crate) fn has_posting(postings: &[WordPosting], at: usize) -> bool {
+pub(crate) fn has_posting(postings: &[ToolWordPosting], at: usize) -> bool {
     u32::try_from(at).is_ok_and(|at| postings.binary_search_by_key(&at, |it| it.tool).is_ok())
 }
 
-impl VisibleTools {
+impl CallerVisibleTools {
     /// Returns true if the caller may see the tool at the position `at` of the index.
     pub fn shows(&self, at: usize) -> bool {
         self.visible.get(at).copied().unwrap_or_default()

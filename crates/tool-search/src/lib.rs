@@ -14,14 +14,16 @@ mod lines;
 mod answer;
 mod surface;
 
-pub use answer::{FoundTool, QueryResults, write_findings};
-pub use document::ToolDocument;
-pub use index::{ToolIndex, VisibleTools};
+pub use answer::{FoundTool, ToolQueryResults, write_findings};
+pub use document::ToolSearchDocument;
+pub use index::{CallerVisibleTools, ToolSearchIndex};
 pub use lines::{first_sentence, tool_line};
-pub use memory::RememberedQuestions;
+pub use memory::RememberedToolQueries;
 pub use names::{nearest_names, strip_prefix};
-pub use question::Question;
-pub use rank::{BestToolFit, RankedTool, ToolSimilarities, WordScore, rank, word_scores};
+pub use question::ToolSearchQuery;
+pub use rank::{
+    BestToolConfidence, RankedTool, ToolSimilarities, ToolWordScore, rank, word_scores,
+};
 pub use signature::{ToolSignature, lean_schema, signature, skeleton};
 pub use surface::{
     CALL_DESCRIPTION, READ_DESCRIPTION, call_schema, search_description, search_schema,

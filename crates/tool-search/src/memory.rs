@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::Question;
+use crate::ToolSearchQuery;
 
 /// Maximum number of queries that are remembered for one tool.
 const QUESTIONS_PER_TOOL: usize = 10;
@@ -17,22 +17,22 @@ const HINT_QUESTIONS_MAX: usize = 3;
 
 /// Queries that led to calls, by the id of the called tool.
 #[derive(Debug, Clone, Default)]
-pub struct RememberedQuestions {
-    by_tool: BTreeMap<String, VecDeque<RememberedQuestion>>,
+pub struct RememberedToolQueries {
+    by_tool: BTreeMap<String, VecDeque<RememberedToolQuery>>,
 }
 
 /// Query that led to a call, as tool search remembers it.
 #[derive(Debug, Clone)]
-struct RememberedQuestion {
+struct RememberedToolQuery {
     words: Vec<String>,
     /// Start of the query in one line.
     text: String,
 }
 
-impl RememberedQuestions {
+impl RememberedToolQueries {
     /// Remembers that `question` led to a call of the tool `id`. Of more than ten questions, the
     /// oldest is forgotten. A repeated question is kept once.
-    pub fn remember(&mut self, id: &str, question: &Question) {
+    pub fn remember(&mut self, id: &str, question: &ToolSearchQuery) {
         if question.words.is_empty()
             || (self.by_tool.len() >= TOOLS_MAX && !self.by_tool.contains_key(id))
         {
@@ -48,7 +48,7 @@ impl RememberedQuestions {
         }
         let line = question.text.split_whitespace().collect::<Vec<_>>().join(" ");
         let text = line.chars().take(TEXT_CHARS_MAX).collect();
-        known.push_back(RememberedQuestion { words: words.to_vec(), text });
+        known.push_back(RememberedToolQuery { words: words.to_vec(), text });
     }
 
     /// Returns the newest queries that led to calls of the tool `id` in one line, newest first.

@@ -1,6 +1,6 @@
 //! Names in questions and calls: exact, prefixed, or nearly right.
 
-use crate::index::{ToolIndex, VisibleTools};
+use crate::index::{CallerVisibleTools, ToolSearchIndex};
 
 /// Longest tool name that is compared with others, in bytes.
 const NAME_BYTES_MAX: usize = 100;
@@ -54,8 +54,8 @@ pub(crate) fn name_rank(asked: &str, id: &str, name: &str) -> Option<u8> {
 
 /// Returns the index positions of up to `count` visible tools whose names are nearest to `asked`.
 pub fn nearest_names(
-    index: &ToolIndex,
-    view: &VisibleTools,
+    index: &ToolSearchIndex,
+    view: &CallerVisibleTools,
     asked: &str,
     count: usize,
 ) -> Vec<usize> {

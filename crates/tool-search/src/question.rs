@@ -27,7 +27,7 @@ const QUESTION_BYTES_MAX: usize = 4 << 10;
 
 /// A query for tools, as the ranking sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct ToolSearchQuery {
     /// Query as the caller wrote it, cut at 4 KiB.
     pub text: String,
     /// Distinct words of the whole query, stemmed, without stop words.
@@ -37,7 +37,7 @@ pub struct Question {
     pub clauses: Vec<Vec<String>>,
 }
 
-impl Question {
+impl ToolSearchQuery {
     /// Splits the query `text` into words and clauses.
     pub fn new(text: &str) -> Self {
         let text = truncate(text.trim());
@@ -107,24 +107,28 @@ mod tests {
 
     #[test]
     fn words_of_asking_are_left_out_unless_nothing_else_is_left() {
-        assert_eq!(Question::new("Please help me resize a picture").words, ["resiz", "pictur"]);
-        assert!(!Question::new("help").words.is_empty());
-        assert!(Question::new(" ?! ").words.is_empty());
+        assert_eq!(
+            ToolSearchQuery::new("Please help me resize a picture").words,
+            ["resiz", "pictur"]
+        );
+        assert!(!ToolSearchQuery::new("help").words.is_empty());
+        assert!(ToolSearchQuery::new(" ?! ").words.is_empty());
     }
 
     #[test]
     fn a_question_of_several_requests_has_clauses() {
-        let question = Question::new("Book a flight to Oslo, then send a mail and close the issue");
+        let question =
+            ToolSearchQuery::new("Book a flight to Oslo, then send a mail and close the issue");
         assert_eq!(question.clauses.len(), 2, "{:?}", question.clauses);
-        assert!(Question::new("book a flight").clauses.is_empty());
+        assert!(ToolSearchQuery::new("book a flight").clauses.is_empty());
     }
 
     #[test]
     fn short_clauses_are_joined_with_the_clause_after_them() {
-        let question = Question::new("Ada, Bob and Eve. Send a mail about the broken build");
+        let question = ToolSearchQuery::new("Ada, Bob and Eve. Send a mail about the broken build");
         assert!(question.clauses.is_empty(), "{:?}", question.clauses);
         let question =
-            Question::new("Find cheap direct flights to Oslo, Bergen. Send a mail to Ada");
+            ToolSearchQuery::new("Find cheap direct flights to Oslo, Bergen. Send a mail to Ada");
         let expected = ["find cheap direct flight oslo", "bergen send mail ada"];
         let clauses: Vec<String> = question.clauses.iter().map(|words| words.join(" ")).collect();
         assert_eq!(clauses, expected);
@@ -132,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_long_question_is_cut_at_a_character() {
-        let question = Question::new(&"ä".repeat(10_000));
+        let question = ToolSearchQuery::new(&"ä".repeat(10_000));
         assert!(question.text.len() <= QUESTION_BYTES_MAX);
     }
 }

@@ -1,8 +1,8 @@
 //! Ranks tools for a question: names first, then BM25F over fields, then meaning.
 
-use crate::index::{FIELDS, ToolIndex, VisibleTools, WordPosting, has_posting};
+use crate::index::{CallerVisibleTools, FIELDS, ToolSearchIndex, ToolWordPosting, has_posting};
 use crate::names::name_rank;
-use crate::{Question, RememberedQuestions};
+use crate::{RememberedToolQueries, ToolSearchQuery};
 
 /// Weight of a word in each field of a tool: name, server, description, names and texts of
 /// arguments. They were chosen on the tuning half of a public set; `cargo xtask eval-tools`
@@ -40,7 +40,7 @@ pub struct RankedTool {
 
 /// Estimate of whether the best found tool does what the query asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BestToolFit {
+pub enum BestToolConfidence {
     /// Estimate that the best found tool fits the query.
     Fits,
     /// Probably no tool fits the query. The tools are ranked by words that say little.
@@ -52,12 +52,12 @@ pub enum BestToolFit {
 ///
 /// Tools that the caller may not see influence neither order nor scores.
 pub fn rank(
-    index: &ToolIndex,
-    view: &VisibleTools,
-    question: &Question,
-    memory: &RememberedQuestions,
+    index: &ToolSearchIndex,
+    view: &CallerVisibleTools,
+    question: &ToolSearchQuery,
+    memory: &RememberedToolQueries,
     meaning: Option<&ToolSimilarities>,
-) -> (Vec<RankedTool>, BestToolFit) {
+) -> (Vec<RankedTool>, BestToolConfidence) {
     let scorer = ToolWordScorer { index, view, memory };
     let mut scores = scorer.words_and_clauses(question);
     let lexical_best = best(&scores);
@@ -77,12 +77,12 @@ pub fn rank(
             Some(meaning) => best_cosine(meaning, view) >= COSINE_MIN,
             None => scorer.covers(question, lexical_best.map(|(at, _)| at)),
         };
-    (ranked, if fits { BestToolFit::Fits } else { BestToolFit::NearestOnly })
+    (ranked, if fits { BestToolConfidence::Fits } else { BestToolConfidence::NearestOnly })
 }
 
 /// The part of a tool's score that one word of a query adds.
 #[derive(Debug, Clone, PartialEq)]
-pub struct WordScore {
+pub struct ToolWordScore {
     /// Word in the form that the index contains.
     pub word: String,
     /// Score of the tool for this word alone.
@@ -92,27 +92,27 @@ pub struct WordScore {
 /// Returns the words of `question` that the tool at the index position `at` contains, highest score
 /// first.
 pub fn word_scores(
-    index: &ToolIndex,
-    view: &VisibleTools,
-    question: &Question,
+    index: &ToolSearchIndex,
+    view: &CallerVisibleTools,
+    question: &ToolSearchQuery,
     at: usize,
-) -> Vec<WordScore> {
-    let memory = RememberedQuestions::default();
+) -> Vec<ToolWordScore> {
+    let memory = RememberedToolQueries::default();
     let scorer = ToolWordScorer { index, view, memory: &memory };
     let scores = question.words.iter().map(|word| {
         let score = scorer.bm25f(std::slice::from_ref(word)).get(at).copied().unwrap_or_default();
-        WordScore { word: word.clone(), score }
+        ToolWordScore { word: word.clone(), score }
     });
-    let mut scores: Vec<WordScore> = scores.filter(|it| it.score > 0.0).collect();
+    let mut scores: Vec<ToolWordScore> = scores.filter(|it| it.score > 0.0).collect();
     scores.sort_by(|a, b| b.score.total_cmp(&a.score));
     scores
 }
 
 /// Moves the tools whose names the query contains to the front. Returns true if there are any.
 fn promote_names(
-    index: &ToolIndex,
-    view: &VisibleTools,
-    question: &Question,
+    index: &ToolSearchIndex,
+    view: &CallerVisibleTools,
+    question: &ToolSearchQuery,
     ranked: &mut Vec<RankedTool>,
 ) -> bool {
     // A name has no spaces, and comparing every name takes a while.
@@ -139,14 +139,14 @@ fn promote_names(
 
 /// Computation of the tools' scores by words.
 struct ToolWordScorer<'a> {
-    index: &'a ToolIndex,
-    view: &'a VisibleTools,
-    memory: &'a RememberedQuestions,
+    index: &'a ToolSearchIndex,
+    view: &'a CallerVisibleTools,
+    memory: &'a RememberedToolQueries,
 }
 
 impl ToolWordScorer<'_> {
     /// Returns the score of each tool by words: the whole query and its clauses count half each.
-    fn words_and_clauses(&self, question: &Question) -> Vec<f32> {
+    fn words_and_clauses(&self, question: &ToolSearchQuery) -> Vec<f32> {
         let whole = self.bm25f(&question.words);
         if question.clauses.is_empty() {
             return whole;
@@ -192,7 +192,7 @@ impl ToolWordScorer<'_> {
     }
 
     /// Returns how often a word occurs in a tool, weighted by field and length of the fields.
-    fn weight(&self, posting: &WordPosting) -> f32 {
+    fn weight(&self, posting: &ToolWordPosting) -> f32 {
         let lengths = self.index.lengths(posting.tool as usize);
         let mut weight = 0.0;
         for field in 0..FIELDS {
@@ -221,7 +221,7 @@ impl ToolWordScorer<'_> {
 
     /// Returns the rarity of a word among the tools that the caller may see.
     #[allow(clippy::cast_precision_loss, reason = "a rarity needs no exact counts")]
-    fn rarity(&self, word: &str, postings: &[WordPosting], remembered: &[usize]) -> f32 {
+    fn rarity(&self, word: &str, postings: &[ToolWordPosting], remembered: &[usize]) -> f32 {
         let with_word = postings.iter().filter(|it| self.view.shows(it.tool as usize)).count();
         let only_remembered = |at: &&usize| {
             !has_posting(postings, **at) && self.memory.counts(self.index.id(**at), word) > 0
@@ -233,7 +233,7 @@ impl ToolWordScorer<'_> {
 
     /// Returns true if the tool at the index position `at` contains enough words of a short
     /// question. For long questions, the words do not show if a tool fits.
-    fn covers(&self, question: &Question, at: Option<usize>) -> bool {
+    fn covers(&self, question: &ToolSearchQuery, at: Option<usize>) -> bool {
         let Some(at) = at else { return false };
         if question.words.len() > SHORT_WORDS_MAX {
             return true;
@@ -257,14 +257,14 @@ fn best(scores: &[f32]) -> Option<(usize, f32)> {
     found.reduce(|best, next| if next.1 > best.1 { next } else { best })
 }
 
-fn best_cosine(meaning: &ToolSimilarities, view: &VisibleTools) -> f32 {
+fn best_cosine(meaning: &ToolSimilarities, view: &CallerVisibleTools) -> f32 {
     let seen = meaning.iter().enumerate().filter(|(at, _)| view.shows(*at));
     seen.filter_map(|(_, cosine)| *cosine).fold(-1.0, f32::max)
 }
 
 /// Combines the tools' scores by words with their similarity in meaning. Both are scaled from 0 to
 /// 1 over the visible tools.
-fn fuse(words: &[f32], meaning: &ToolSimilarities, view: &VisibleTools) -> Vec<f32> {
+fn fuse(words: &[f32], meaning: &ToolSimilarities, view: &CallerVisibleTools) -> Vec<f32> {
     let top = best(words).map_or(1.0, |(_, top)| top);
     let known = || {
         let seen = meaning.iter().enumerate().filter(|(at, _)| view.shows(*at));
@@ -284,9 +284,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::ToolDocument;
+    use crate::ToolSearchDocument;
 
-    fn index() -> ToolIndex {
+    fn index() -> ToolSearchIndex {
         let schema = json!({ "properties": { "path": { "description": "Path of a file." } } });
         let tools = [
             ("files.read", "read", "files", "Read a file."),
@@ -294,14 +294,14 @@ mod tests {
             ("github.create_issue", "create_issue", "github", "Create an issue in a repository."),
             ("slack.post_message", "post_message", "slack", "Post a message to a channel."),
         ];
-        ToolIndex::new(tools.map(|(id, name, server, about)| {
-            (id, ToolDocument::new(name, server, "", about, &schema))
+        ToolSearchIndex::new(tools.map(|(id, name, server, about)| {
+            (id, ToolSearchDocument::new(name, server, "", about, &schema))
         }))
     }
 
-    fn first(index: &ToolIndex, memory: &RememberedQuestions, question: &str) -> String {
+    fn first(index: &ToolSearchIndex, memory: &RememberedToolQueries, question: &str) -> String {
         let view = index.view(|_| true);
-        let (ranked, _) = rank(index, &view, &Question::new(question), memory, None);
+        let (ranked, _) = rank(index, &view, &ToolSearchQuery::new(question), memory, None);
         ranked.first().map(|tool| index.id(tool.at).to_owned()).unwrap_or_default()
     }
 
@@ -315,7 +315,7 @@ mod tests {
             ("create_isue", "github.create_issue"),
             ("zebra", ""),
         ] {
-            assert_eq!(first(&index, &RememberedQuestions::default(), question), expected);
+            assert_eq!(first(&index, &RememberedToolQueries::default(), question), expected);
         }
     }
 
@@ -324,19 +324,23 @@ mod tests {
         let index = index();
         let view = index.view(|_| true);
         let place = index.place("files.write").expect("it is indexed");
-        let scores = word_scores(&index, &view, &Question::new("write the zebra file"), place);
+        let scores =
+            word_scores(&index, &view, &ToolSearchQuery::new("write the zebra file"), place);
         let words: Vec<&str> = scores.iter().map(|it| it.word.as_str()).collect();
         assert_eq!(words, [words_of("write"), words_of("file")]);
     }
 
     fn words_of(text: &str) -> String {
-        Question::new(text).words.concat()
+        ToolSearchQuery::new(text).words.concat()
     }
 
     #[test]
     fn a_remembered_question_finds_its_tool() {
-        let mut memory = RememberedQuestions::default();
-        memory.remember("slack.post_message", &Question::new("tell everybody about the outage"));
+        let mut memory = RememberedToolQueries::default();
+        memory.remember(
+            "slack.post_message",
+            &ToolSearchQuery::new("tell everybody about the outage"),
+        );
         assert_eq!(first(&index(), &memory, "an outage"), "slack.post_message");
     }
 
@@ -345,20 +349,30 @@ mod tests {
         let index = index();
         let view = index.view(|_| true);
         let coverage = |question: &str| {
-            rank(&index, &view, &Question::new(question), &RememberedQuestions::default(), None).1
+            rank(
+                &index,
+                &view,
+                &ToolSearchQuery::new(question),
+                &RememberedToolQueries::default(),
+                None,
+            )
+            .1
         };
-        assert_eq!(coverage("create issue"), BestToolFit::Fits);
-        assert_eq!(coverage("tweet it"), BestToolFit::NearestOnly);
+        assert_eq!(coverage("create issue"), BestToolConfidence::Fits);
+        assert_eq!(coverage("tweet it"), BestToolConfidence::NearestOnly);
     }
 
     #[test]
     fn the_meaning_finds_a_tool_without_common_words() {
         let index = index();
         let view = index.view(|_| true);
-        let memory = RememberedQuestions::default();
+        let memory = RememberedToolQueries::default();
         let meaning = [Some(0.0), Some(0.1), Some(0.1), Some(0.7)];
-        let question = Question::new("shout");
+        let question = ToolSearchQuery::new("shout");
         let (ranked, coverage) = rank(&index, &view, &question, &memory, Some(&meaning));
-        assert_eq!((index.id(ranked[0].at), coverage), ("slack.post_message", BestToolFit::Fits));
+        assert_eq!(
+            (index.id(ranked[0].at), coverage),
+            ("slack.post_message", BestToolConfidence::Fits)
+        );
     }
 }

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use toolgate_contract::{AnyTool, erase_tool};
 
-pub use backend::AssetBackend;
+pub use backend::AssetServer;
 pub use diff_assets::DiffAssets;
 pub use get_example::GetAssetExample;
 pub use get_schema::GetAssetSchema;
@@ -56,7 +56,7 @@ pub fn tools(
     settings: &AssetSettings,
     fetch: &HttpFetcher,
 ) -> Vec<Arc<dyn AnyTool>> {
-    let backend = AssetBackend::new(settings, fetch);
+    let backend = AssetServer::new(settings, fetch);
     vec![
         erase_tool(ListAssetSchemas { assets: assets.clone() }),
         erase_tool(GetAssetSchema { assets: assets.clone() }),

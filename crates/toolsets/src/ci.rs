@@ -58,7 +58,7 @@ pub fn tools(programs: &WorkspacePrograms, version: &str) -> Vec<Arc<dyn AnyTool
     vec![
         erase_tool(detect::DetectProjects(ci(detect::DetectProjects::NAME))),
         erase_tool(build::BuildProject(ci(build::BuildProject::NAME))),
-        erase_tool(test::TestProject(ci(test::TestProject::NAME))),
+        erase_tool(test::RunProjectTests(ci(test::RunProjectTests::NAME))),
         erase_tool(lint::LintProject(ci(lint::LintProject::NAME))),
         erase_tool(restore::RestoreProject(ci(restore::RestoreProject::NAME))),
         erase_tool(run::RunCommandLine(ci(run::RunCommandLine::NAME))),

@@ -196,7 +196,8 @@ pub(crate) fn quote_broken_values(head: &str) -> Option<QuotedFrontMatter> {
     (!quoted.keys.is_empty()).then_some(quoted)
 }
 
-/// Returns the key of an entry and its line with a quoted value, if the value is broken.
+/// Returns the key of a front matter entry, and the entry as one line with its value quoted, if
+/// the entry is invalid as written.
 fn quote_value<'l>(entry: &[&'l str]) -> Option<(&'l str, String)> {
     let (key, value) = entry.first()?.split_once(':')?;
     let key = key.trim_end();

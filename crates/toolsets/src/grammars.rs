@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use toolgate_chunks::{
-    PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, ParserProcess, answer_parse_request,
+    CodeParserProcess, PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, answer_parse_request,
     set_parser_process,
 };
 use toolgate_world::ProcessRunner;
@@ -113,7 +113,7 @@ struct BusyParserWorker<'p> {
     worker: Option<WorkerProcess>,
 }
 
-impl ParserProcess for ParserWorkerPool {
+impl CodeParserProcess for ParserWorkerPool {
     fn exchange(&self, path: &str, request: &[u8], accept: &mut dyn FnMut(&[u8]) -> bool) {
         if lock(&self.state).failed.contains(request) {
             return;

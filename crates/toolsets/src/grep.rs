@@ -15,6 +15,6 @@ pub(crate) use lines::{
     LINE_OVERHEAD_BYTES, MatchedLine, RemainingAnswerSpace, SearchedFileLines, clip, collect_lines,
 };
 pub(crate) use pattern::{CaseSensitivity, MatchLineSpan, TextPattern, find_span};
-pub(crate) use scan::{FileScanOutcome, FileScanner};
+pub(crate) use scan::{FileMatchOutcome, FileScanner};
 pub(crate) use sweep::sweep;
 pub(crate) use threads::ReservedSearchThreads;

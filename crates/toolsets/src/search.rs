@@ -21,7 +21,7 @@ use toolgate_contract::{AnyTool, erase_tool};
 
 pub use index_status::GetIndexStatus;
 pub use names::SearchNames;
-pub use semantic::SearchSemantic;
+pub use semantic::SearchByMeaning;
 pub use service::{IndexFolders, IndexState, IndexStateReport, SearchService};
 pub(crate) use service::{
     SearchHit, SearchHitPlace, SearchRequest, SearchResult, distinct_tags, explain_narrowing,
@@ -36,7 +36,7 @@ const WORKSPACE: &str = "workspace";
 /// Returns all tools of this toolset, which share `service`.
 pub fn tools(service: &Arc<SearchService>) -> Vec<Arc<dyn AnyTool>> {
     vec![
-        erase_tool(SearchSemantic::new(service)),
+        erase_tool(SearchByMeaning::new(service)),
         erase_tool(SearchText { service: service.clone() }),
         erase_tool(SearchNames { service: service.clone() }),
         erase_tool(GetIndexStatus { service: service.clone() }),

@@ -40,15 +40,15 @@ use toolgate_budget::{InputMemoryBudget, InputMemoryOwner, InputMemoryReservatio
 use toolgate_contract::{BoxFuture, Caller, FrameMetadata, MessageFrame, Reply};
 
 use crate::http::websocket::{WebSocketApplication, run_conversation};
-pub use admission::RequestAdmissionRules;
+pub use admission::RequestOriginRules;
 use connection_slots::LongStreamSlot;
 use head_checks::RequestHeadCheckedStream;
 #[cfg(any(fuzzing, test))]
 pub(crate) use head_checks::check as check_heads;
 pub use listener::HttpListener;
 use listener::{ClientByteStream, TlsHandshaker};
-pub use occupancy::OccupancyCounter;
-pub use refusal_examples::{RefusalExample, refusal_examples};
+pub use occupancy::OpenConnectionCounter;
+pub use refusal_examples::{RefusalResponseExample, refusal_examples};
 use request_handler::{ClientConnection, RequestHandler};
 use self_waking::SelfWakingFuture;
 pub use workers::WorkerPool;
@@ -85,7 +85,7 @@ pub trait HttpApplication: Send + Sync + 'static {
     fn answer_unread<'a>(
         &'a self,
         head: &'a FrameMetadata,
-        why: &'a UnreadMessageReason,
+        why: &'a UnreadableRequestReason,
     ) -> BoxFuture<'a, Option<Reply>>;
     /// Returns true if the application answers `/healthz`. Otherwise the transport answers that
     /// path.
@@ -96,7 +96,7 @@ pub trait HttpApplication: Send + Sync + 'static {
 
 /// Reason why an HTTP request cannot be read or answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum UnreadMessageReason {
+pub enum UnreadableRequestReason {
     /// Error for a body that is larger than the limit.
     TooLarge {
         /// Size limit of a body in bytes.
@@ -114,7 +114,7 @@ pub enum UnreadMessageReason {
     NoBodyRoom,
 }
 
-impl UnreadMessageReason {
+impl UnreadableRequestReason {
     /// Returns an explanation for the sender of the request.
     pub fn message(&self) -> String {
         match self {
@@ -255,7 +255,7 @@ pub struct HttpServerLimits {
     /// one more message drops the client.
     pub socket_waiting_bytes: usize,
     /// Counter of current connections and streams.
-    pub occupancy: OccupancyCounter,
+    pub occupancy: OpenConnectionCounter,
 }
 
 /// Time for which shutdown waits for the first request of a connection that was just opened. A load
@@ -273,7 +273,7 @@ const LATE_CONNECTIONS_MAX: usize = 1024;
 pub async fn serve(
     entrance: impl Into<HttpListener>,
     exchange: Arc<dyn HttpApplication>,
-    admission: RequestAdmissionRules,
+    admission: RequestOriginRules,
     bounds: HttpServerLimits,
     shutdown: CancellationToken,
 ) -> io::Result<()> {

@@ -13,8 +13,8 @@ use toolgate_transports::http::websocket::{
     WebSocketApplication, WebSocketCloseReason, WebSocketHandle,
 };
 use toolgate_transports::http::{
-    HttpApplication, HttpServerLimits, OutgoingResponse, ReceivedRequest, RequestAdmissionRules,
-    UnreadMessageReason, serve,
+    HttpApplication, HttpServerLimits, OutgoingResponse, ReceivedRequest, RequestOriginRules,
+    UnreadableRequestReason, serve,
 };
 
 const SOCKETS: usize = 1_000;
@@ -53,7 +53,7 @@ impl HttpApplication for EchoApplication {
     fn answer_unread<'a>(
         &'a self,
         _head: &'a FrameMetadata,
-        _why: &'a UnreadMessageReason,
+        _why: &'a UnreadableRequestReason,
     ) -> BoxFuture<'a, Option<Reply>> {
         Box::pin(async { None })
     }
@@ -90,7 +90,7 @@ async fn a_thousand_quiet_clients_use_little_memory() {
     let shutdown = CancellationToken::new();
     let minute = Duration::from_secs(60);
     let bounds = HttpServerLimits {
-        occupancy: toolgate_transports::http::OccupancyCounter::default(),
+        occupancy: toolgate_transports::http::OpenConnectionCounter::default(),
         body_bytes_max: 4 << 20,
         input_memory: InputMemoryBudget::new(4 << 20),
         body_time_max: minute,
@@ -105,7 +105,7 @@ async fn a_thousand_quiet_clients_use_little_memory() {
         socket_waiting_messages: 1024,
         socket_waiting_bytes: 1 << 20,
     };
-    let admission = RequestAdmissionRules::new(addr, &[], &[]);
+    let admission = RequestOriginRules::new(addr, &[], &[]);
     let server = tokio::spawn(serve(
         listener,
         Arc::new(EchoApplication),

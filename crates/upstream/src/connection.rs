@@ -17,7 +17,7 @@ use crate::message;
 use crate::transport::{
     MessageReceiver, OutgoingMessage, TransportConnection, UpstreamRequestFailure,
 };
-use checked_pins::CheckedToolPins;
+use checked_pins::ToolPinCheck;
 use handshake::{NegotiatedRevision, UpstreamHandshake};
 
 /// Time for which the list of an upstream's tools is valid if the upstream states no lifetime.
@@ -46,7 +46,7 @@ pub(crate) struct UpstreamConnection {
     /// Lowest log level that the upstream was asked to send.
     log_level: Mutex<Option<LogLevel>>,
     /// Tools whose definitions were compared with their pins over this connection.
-    pub(crate) checked_pins: CheckedToolPins,
+    pub(crate) checked_pins: ToolPinCheck,
 }
 
 /// A request to an upstream.
@@ -111,7 +111,7 @@ impl UpstreamConnection {
             is_troubled: AtomicBool::new(false),
             last_used_ms: AtomicU64::new(0),
             log_level: Mutex::default(),
-            checked_pins: CheckedToolPins::default(),
+            checked_pins: ToolPinCheck::default(),
         };
         let handshake = UpstreamHandshake::new(&transport, capabilities, receiver);
         let NegotiatedRevision { revision, server_info } = handshake.agree(wanted).await?;

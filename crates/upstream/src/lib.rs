@@ -39,7 +39,7 @@ use upstream::UpstreamInstanceOwner;
 
 pub use listing::UpstreamListing;
 pub use oauth::{AuthorizationStepCallback, PendingSignIn, UpstreamOAuthAccess};
-pub use results::ResultStore;
+pub use results::UpstreamResultStore;
 pub use settings::{
     ConnectionSharing, EXCLUSION, OAuthGrant, OAuthSettings, ServedUpstreamPart, UpstreamLimits,
     UpstreamSettings, UpstreamTables, UpstreamTransport,
@@ -47,7 +47,8 @@ pub use settings::{
 pub use start_report::{UpstreamStartReport, split_error_output};
 pub use upstream::{Upstream, UpstreamHealth, UpstreamHost, UpstreamState};
 pub use world::{
-    NetworkAddress, ProgramOutput, ProgramToStart, RunningProgram, UpstreamSystemAccess,
+    NetworkAddress, RunningUpstreamProgram, UpstreamOutputReader, UpstreamProgramStart,
+    UpstreamSystemAccess,
 };
 
 /// All upstreams of a server. Clones share one set.
@@ -57,7 +58,7 @@ pub struct Upstreams(Arc<UpstreamSet>);
 /// The current upstreams, and everything that is needed to create new ones.
 struct UpstreamSet {
     current: RwLock<Arc<[ServedUpstream]>>,
-    results: ResultStore,
+    results: UpstreamResultStore,
     claims: UriOwnership,
     world: Arc<dyn UpstreamSystemAccess>,
     host: Arc<dyn UpstreamHost>,
@@ -102,7 +103,7 @@ impl Upstreams {
     ) -> Result<Self, String> {
         check(tables)?;
         let current = RwLock::new(Arc::default());
-        let results = ResultStore::default();
+        let results = UpstreamResultStore::default();
         let claims = UriOwnership::default();
         let set = Self(Arc::new(UpstreamSet { current, results, claims, world, host, changes }));
         let all = enabled(tables).map(|(name, settings)| set.create(name, settings, None));
@@ -228,7 +229,7 @@ impl Upstreams {
     }
 
     /// Returns the store of results that were too long to return at once.
-    pub fn results(&self) -> &ResultStore {
+    pub fn results(&self) -> &UpstreamResultStore {
         &self.0.results
     }
 

@@ -27,9 +27,9 @@ pub use steps::AuthorizationStepCallback;
 use crate::address::http_url;
 use crate::settings::{OAuthGrant, OAuthSettings};
 use crate::world::UpstreamSystemAccess;
-use assertion::SigningKey;
+use assertion::AssertionSigningKey;
 use discovery::DiscoveredAuthorizationServer;
-use fetch::OAuthFetcher;
+use fetch::OAuthRequestClient;
 use steps::AuthorizationStepReporter;
 use tokens::{OAuthClient, OAuthClientCredential, OAuthTokens, TokenRequestDenied};
 
@@ -49,7 +49,7 @@ pub(crate) struct UpstreamCredentials {
     credential: OAuthClientCredential,
     /// True if the upstream's settings have an `oauth` table.
     is_configured: bool,
-    fetcher: OAuthFetcher,
+    fetcher: OAuthRequestClient,
     world: Arc<dyn UpstreamSystemAccess>,
     /// Token of the caller, if it is exchanged for a token of the upstream.
     caller: Option<BearerToken>,
@@ -114,15 +114,19 @@ impl UpstreamCredentials {
             *text = fill_variables(text, |name| world.variable(name))?;
         }
         let credential = match (&settings.client_secret, &settings.client_key) {
-            (_, Some(pem)) => OAuthClientCredential::Key(Arc::new(SigningKey::read(
+            (_, Some(pem)) => OAuthClientCredential::Key(Arc::new(AssertionSigningKey::read(
                 pem,
                 settings.client_key_id.clone(),
             )?)),
             (Some(secret), None) => OAuthClientCredential::Secret(secret.clone()),
             (None, None) => OAuthClientCredential::Nothing,
         };
-        let fetcher =
-            OAuthFetcher::new(world.clone(), &url, settings.issuer.as_deref(), private_network)?;
+        let fetcher = OAuthRequestClient::new(
+            world.clone(),
+            &url,
+            settings.issuer.as_deref(),
+            private_network,
+        )?;
         let token_in_use = RwLock::default();
         let requests = tokio::sync::Mutex::default();
         let stored_checked_at = Mutex::default();

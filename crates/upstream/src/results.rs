@@ -22,7 +22,7 @@ mod tests;
 
 pub(crate) use cutting::{CutResult, ResultSizeBudget};
 use reading::ReadStoredResult;
-use source::StoredResults;
+use source::StoredResultSource;
 
 /// Time for which a result that was too long to return at once stays stored.
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -35,18 +35,18 @@ const SCHEME: &str = "result://";
 
 /// Store of results that were too long to return at once. Clones share one store.
 #[derive(Clone, Default)]
-pub struct ResultStore(Arc<ResultStoreState>);
+pub struct UpstreamResultStore(Arc<ResultStoreState>);
 
 #[derive(Default)]
 struct ResultStoreState {
-    results: Mutex<StoredResultSet>,
+    results: Mutex<StoredResultList>,
     /// Store that other servers of a fleet read as well, if there is a fleet.
     shared: OnceLock<Arc<dyn SharedResultStore>>,
 }
 
 /// All stored results, with their total size.
 #[derive(Default)]
-struct StoredResultSet {
+struct StoredResultList {
     /// Stored results, newest last.
     kept: VecDeque<StoredResult>,
     /// Number of bytes that all stored results take.
@@ -70,7 +70,7 @@ pub(crate) enum StoredData {
     Bytes(Bytes),
 }
 
-impl ResultStore {
+impl UpstreamResultStore {
     /// Returns the tool that reads stored results.
     pub fn tool(&self) -> Arc<dyn AnyTool> {
         erase_tool(ReadStoredResult(self.clone()))
@@ -85,7 +85,7 @@ impl ResultStore {
             ReadStoredResult::DESCRIPTION,
             Effects::Reads,
         );
-        Arc::new(StoredResults { results: self.clone(), guard })
+        Arc::new(StoredResultSource { results: self.clone(), guard })
     }
 
     /// Makes new results readable at all servers that share `store`.
@@ -95,7 +95,7 @@ impl ResultStore {
     }
 
     /// Locks the store of results after removing expired ones.
-    fn lock(&self) -> MutexGuard<'_, StoredResultSet> {
+    fn lock(&self) -> MutexGuard<'_, StoredResultList> {
         let mut all = self.0.results.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove_expired(Instant::now());
         all
@@ -199,7 +199,7 @@ fn unknown_result(id: &str) -> ToolError {
     ToolError::new(ToolErrorKind::NotFound, message)
 }
 
-impl StoredResultSet {
+impl StoredResultList {
     /// Removes the results whose time is over at `now`.
     fn remove_expired(&mut self, now: Instant) {
         let Self { kept, bytes } = self;

@@ -35,7 +35,7 @@ use crate::listing::uri_ownership::UriOwnership;
 use crate::names;
 use crate::oauth::UpstreamCredentials;
 use crate::pins::PinPolicy;
-use crate::results::ResultStore;
+use crate::results::UpstreamResultStore;
 use crate::settings::UpstreamSettings;
 use crate::start_report::UpstreamStartReport;
 use crate::world::UpstreamSystemAccess;
@@ -90,13 +90,13 @@ pub enum UpstreamState {
 
 /// The parts of an upstream that stay when its settings change.
 #[derive(Default)]
-pub(crate) struct LastingUpstream {
+pub(crate) struct PersistentUpstreamParts {
     pub(crate) suspended: SuspendedCalls,
     /// The upstream that is served now under its name.
     current: RwLock<Weak<Upstream>>,
 }
 
-impl LastingUpstream {
+impl PersistentUpstreamParts {
     /// Returns the upstream that is served now under its name, if any.
     pub(crate) fn upstream(&self) -> Option<Arc<Upstream>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).upgrade()
@@ -141,9 +141,9 @@ pub struct Upstream {
     tools: Mutex<Vec<Arc<UpstreamTool>>>,
     /// Permits for the requests of concurrent calls.
     permits: Arc<Semaphore>,
-    pub(crate) lasting: Arc<LastingUpstream>,
+    pub(crate) lasting: Arc<PersistentUpstreamParts>,
     pub(crate) dedicated: DedicatedConnectionPool,
-    pub(crate) results: ResultStore,
+    pub(crate) results: UpstreamResultStore,
     claims: UriOwnership,
     /// True if the upstream has asked questions during calls.
     has_asked: AtomicBool,
@@ -191,7 +191,7 @@ impl Upstream {
         (world, host, results, claims): (
             Arc<dyn UpstreamSystemAccess>,
             Arc<dyn UpstreamHost>,
-            ResultStore,
+            UpstreamResultStore,
             UriOwnership,
         ),
         changes: ChangeFeed,

@@ -15,8 +15,8 @@ pub trait UpstreamSystemAccess: Send + Sync + 'static {
     /// Starts an upstream's program. Returns the reason if it cannot start.
     fn start<'a>(
         &'a self,
-        program: &'a ProgramToStart,
-    ) -> BoxFuture<'a, Result<RunningProgram, String>>;
+        program: &'a UpstreamProgramStart,
+    ) -> BoxFuture<'a, Result<RunningUpstreamProgram, String>>;
     /// Connects to the network address `place`. Returns the reason if that fails.
     fn dial<'a>(
         &'a self,
@@ -49,7 +49,7 @@ pub trait UpstreamSystemAccess: Send + Sync + 'static {
 
 /// Program of an upstream that is to be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProgramToStart {
+pub struct UpstreamProgramStart {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// Environment variables of the program in addition to inherited ones.
@@ -65,11 +65,11 @@ pub struct ProgramToStart {
 }
 
 /// Running program of an upstream, with its standard streams.
-pub struct RunningProgram {
+pub struct RunningUpstreamProgram {
     /// Standard input of the program.
     pub input: Box<dyn AsyncWrite + Send + Unpin>,
     /// Standard output of the program.
-    pub output: Box<dyn ProgramOutput>,
+    pub output: Box<dyn UpstreamOutputReader>,
     /// Standard error of the program.
     pub errors: Box<dyn AsyncRead + Send + Unpin>,
     /// Token that is cancelled when the program has exited, even if its child processes continue.
@@ -79,7 +79,7 @@ pub struct RunningProgram {
 }
 
 /// Standard output of an upstream's program, which is read in pieces.
-pub trait ProgramOutput: AsyncRead + Send + Unpin {
+pub trait UpstreamOutputReader: AsyncRead + Send + Unpin {
     /// Reads into `piece` without sleeping until the time `end`, if supported. Returns true if
     /// anything was read.
     fn read_spinning(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {

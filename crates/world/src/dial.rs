@@ -32,7 +32,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const NAMES_MAX: usize = 3;
 
 /// A byte stream to a server: a TCP or Unix socket connection.
-pub type DialedStream = Box<dyn ByteStream>;
+pub type DialedByteStream = Box<dyn ByteStream>;
 
 /// The address at which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,17 +58,17 @@ pub enum CertificateTrust {
 ///
 /// # Errors
 /// A sentence that explains why the connection failed.
-pub async fn dial(place: &DialAddress, within: Duration) -> Result<DialedStream, String> {
+pub async fn dial(place: &DialAddress, within: Duration) -> Result<DialedByteStream, String> {
     let connected = timeout(within, async {
         match place {
             DialAddress::Port(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 keep_alive(&stream)?;
-                Ok(Box::new(stream) as DialedStream)
+                Ok(Box::new(stream) as DialedByteStream)
             }
             DialAddress::Socket(path) => {
-                Ok(Box::new(UnixStream::connect(path).await?) as DialedStream)
+                Ok(Box::new(UnixStream::connect(path).await?) as DialedByteStream)
             }
         }
     });
@@ -93,7 +93,7 @@ pub async fn dial_stream(
     place: &DialAddress,
     tls_host: Option<&str>,
     within: Duration,
-) -> Result<DialedStream, String> {
+) -> Result<DialedByteStream, String> {
     let stream = dial(place, within).await?;
     let Some(host) = tls_host else { return Ok(stream) };
     let connected = timeout(within, system_tls().await?.connect(stream, host)).await;
@@ -106,7 +106,7 @@ pub async fn dial_stream(
 ///
 /// # Errors
 /// A sentence that explains why the connection failed.
-pub async fn dial_url(url: &HttpUrl, within: Duration) -> Result<DialedStream, String> {
+pub async fn dial_url(url: &HttpUrl, within: Duration) -> Result<DialedByteStream, String> {
     let place = DialAddress::Port(url.host().to_owned(), url.port());
     dial_stream(&place, url.is_secure().then(|| url.host()), within).await
 }
@@ -171,9 +171,9 @@ impl TlsClient {
     /// An error that explains in words what is wrong with the certificate or the server.
     pub async fn connect(
         &self,
-        stream: DialedStream,
+        stream: DialedByteStream,
         host: &str,
-    ) -> io::Result<TlsStream<DialedStream>> {
+    ) -> io::Result<TlsStream<DialedByteStream>> {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
         let connected = self.connector.connect(name, stream).await;

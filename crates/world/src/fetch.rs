@@ -54,7 +54,7 @@ pub struct JsonPostRequest<'a> {
 
 /// The status and body of an HTTP response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpResponse {
+pub struct FetchedHttpResponse {
     /// The HTTP status code.
     pub status: u16,
     /// The body of the response, or its first bytes if it is longer than the limit.
@@ -65,7 +65,7 @@ pub struct HttpResponse {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheableHttpResponse {
     /// The status and body of the response.
-    pub response: HttpResponse,
+    pub response: FetchedHttpResponse,
     /// The value of the `Retry-After` header: a number of seconds, or a date.
     pub retry_after: Option<String>,
     /// The value of the `Cache-Control` header.
@@ -92,7 +92,11 @@ impl HttpFetcher {
     ///
     /// # Errors
     /// A sentence for the log that explains why there is no response.
-    pub async fn post(&self, target: &HttpUrl, json: Vec<u8>) -> Result<HttpResponse, String> {
+    pub async fn post(
+        &self,
+        target: &HttpUrl,
+        json: Vec<u8>,
+    ) -> Result<FetchedHttpResponse, String> {
         let answer_bytes_max = RESPONSE_BYTES_MAX;
         let request =
             JsonPostRequest { json, key: None, timeout: DEFAULT_TIMEOUT, answer_bytes_max };
@@ -170,7 +174,7 @@ async fn read_response(
         }
     }
     Ok(CacheableHttpResponse {
-        response: HttpResponse { status, body },
+        response: FetchedHttpResponse { status, body },
         retry_after,
         cache_control,
     })
@@ -212,7 +216,7 @@ mod tests {
         (url, received)
     }
 
-    async fn posted(url: &str, path: &str) -> Result<HttpResponse, String> {
+    async fn posted(url: &str, path: &str) -> Result<FetchedHttpResponse, String> {
         HttpFetcher::default().post(&HttpUrl::parse_below(url, path).unwrap(), b"{}".to_vec()).await
     }
 
@@ -221,7 +225,7 @@ mod tests {
         let answer = "HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nok".to_owned();
         let (url, received) = server(answer.into_bytes()).await;
         let answered = posted(&format!("{url}/api/"), "/assets/").await.unwrap();
-        assert_eq!(answered, HttpResponse { status: 201, body: b"ok".to_vec() });
+        assert_eq!(answered, FetchedHttpResponse { status: 201, body: b"ok".to_vec() });
         let received = received.await.unwrap();
         assert!(received.starts_with("POST /api/assets/ HTTP/1.1\r\n"), "{received}");
         assert!(received.contains("content-type: application/json\r\n"), "{received}");
@@ -244,7 +248,7 @@ mod tests {
         let target = HttpUrl::parse(&url).unwrap();
         assert_eq!(target.to_string(), url);
         let got = HttpFetcher::default().get(&target, DEFAULT_TIMEOUT, 3).await.unwrap();
-        assert_eq!(got.response, HttpResponse { status: 200, body: b"key".to_vec() });
+        assert_eq!(got.response, FetchedHttpResponse { status: 200, body: b"key".to_vec() });
         assert_eq!(got.cache_control.as_deref(), Some("max-age=9"));
         let received = received.await.unwrap();
         assert!(received.starts_with("GET /keys/?p=a%20b HTTP/1.1\r\n"), "{received}");
@@ -255,7 +259,7 @@ mod tests {
         let answer = "HTTP/1.1 302 Found\r\nlocation: /other\r\ncontent-length: 4\r\n\r\nmove";
         let (url, received) = server(answer.as_bytes().to_vec()).await;
         let answered = posted(&url, "/").await.unwrap();
-        assert_eq!(answered, HttpResponse { status: 302, body: b"move".to_vec() });
+        assert_eq!(answered, FetchedHttpResponse { status: 302, body: b"move".to_vec() });
         received.await.unwrap();
     }
 

@@ -32,12 +32,12 @@ use tokio_util::task::AbortOnDropHandle;
 use toolgate_net::HostRules;
 
 pub use credentials::HostCredential;
-pub use host_sources::HostSource;
+pub use host_sources::PackageHostSource;
 pub use refused_hosts::RefusedHost;
 
 pub(crate) use tls_inspector::{TlsInspector, trust_variables};
 
-use gate::ForwarderGate;
+use gate::ForwarderHostGate;
 use refused_hosts::RefusedHosts;
 
 /// The port on which programs find the forwarder in their network. It is below the ports that the
@@ -51,17 +51,17 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The hosts that a program may reach, and the setting that names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostAccess {
+pub struct ProgramHostAccess {
     /// Rules that name the hosts that the program may reach.
     pub rules: HostRules,
     /// The package managers whose configuration names further hosts. They are asked before the
     /// program starts.
-    pub sources: Vec<HostSource>,
+    pub sources: Vec<PackageHostSource>,
     /// The setting in which the rules are, for messages: for example `sandbox.hosts`.
     pub setting: String,
 }
 
-impl HostAccess {
+impl ProgramHostAccess {
     /// Creates the access that the rules and presets `hosts` in `setting` describe. `None` if there
     /// are none.
     ///
@@ -72,7 +72,7 @@ impl HostAccess {
         let (presets, rules): (Vec<&String>, Vec<&String>) =
             hosts.iter().partition(|host| host.starts_with('@'));
         let rules = HostRules::parse(&rules).map_err(odd)?;
-        let sources = presets.into_iter().map(|preset| HostSource::parse_preset(preset));
+        let sources = presets.into_iter().map(|preset| PackageHostSource::parse_preset(preset));
         let sources = sources.collect::<Result<Vec<_>, _>>().map_err(odd)?.concat();
         let access = || Arc::new(Self { rules, sources, setting: setting.to_owned() });
         Ok((!hosts.is_empty()).then(access))
@@ -110,7 +110,7 @@ impl NetworkForwarder {
     /// over TLS if `access` limits paths or the program gets credentials. Needs a runtime.
     pub(crate) fn start(
         listener: OwnedFd,
-        access: &Arc<HostAccess>,
+        access: &Arc<ProgramHostAccess>,
         inspector: Option<TlsInspector>,
     ) -> io::Result<Self> {
         let listener = std::net::TcpListener::from(listener);
@@ -118,7 +118,7 @@ impl NetworkForwarder {
         let runtime = Handle::try_current().map_err(io::Error::other)?;
         let listener = TcpListener::from_std(listener)?;
         let refused = Arc::new(RefusedHosts::default());
-        let gate = Arc::new(ForwarderGate::new(access.clone(), refused.clone(), inspector));
+        let gate = Arc::new(ForwarderHostGate::new(access.clone(), refused.clone(), inspector));
         let serving = AbortOnDropHandle::new(runtime.spawn(serve(listener, gate)));
         Ok(Self { _serving: serving, refused })
     }
@@ -152,7 +152,7 @@ pub(crate) fn proxy_variables(rules: &HostRules) -> impl Iterator<Item = (OsStri
 }
 
 /// Accepts connections of a program until its forwarder is dropped.
-async fn serve(listener: TcpListener, gate: Arc<ForwarderGate>) {
+async fn serve(listener: TcpListener, gate: Arc<ForwarderHostGate>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {

@@ -30,16 +30,16 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::OutputStream;
+use toolgate_contract::OutputStreamKind;
 
 pub use environment::refused_variable;
-pub use host_questions::{NamedHosts, rule_for_url};
+pub use host_questions::{NamedRegistryHosts, rule_for_url};
 pub use output_capture::{CapturedOutput, CapturedOutputPiece};
 pub use running::{PipedProgram, RunningProgramGuard};
 pub use worker::{WorkerFailure, WorkerProcess, WorkerProcessStarter};
 
 use crate::programs::{ResolvedProgram, RunTagLimits, ServerProcessMark};
-use host_answers::NamedHostsCache;
+use host_answers::NamedRegistryHostsCache;
 use spawn::ProgramSpawner;
 
 use super::forwarder::ProgramNetworkUse;
@@ -55,7 +55,7 @@ struct ProcessRunnerState {
     spawner: ProgramSpawner,
     sandbox: RwLock<Sandbox>,
     /// The answers of package managers that were asked for their hosts.
-    host_answers: NamedHostsCache,
+    host_answers: NamedRegistryHostsCache,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -167,7 +167,7 @@ impl ProcessRunner {
             environment: environment.into_iter().collect(),
             spawner: ProgramSpawner::start(ServerProcessMark::random()?, leftovers)?,
             sandbox: RwLock::new(sandbox),
-            host_answers: NamedHostsCache::default(),
+            host_answers: NamedRegistryHostsCache::default(),
             shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
         })))
@@ -228,7 +228,7 @@ impl ProcessRunner {
         &self,
         mut start: ProgramStartRequest,
         cancel: &CancellationToken,
-        watch: &(dyn Fn(OutputStream, &[u8]) + Send + Sync),
+        watch: &(dyn Fn(OutputStreamKind, &[u8]) + Send + Sync),
     ) -> io::Result<ProgramOutcome> {
         Box::pin(host_answers::prepare_network(self, &mut start, cancel)).await;
         running::run(self, start, cancel, watch).await

@@ -65,12 +65,12 @@ pub use worker::{WorkerProcessLimits, run_worker_if_asked};
 pub(super) use worker_frames::{read_frame, write_frame};
 
 use super::Root;
-use super::forwarder::{HostAccess, HostCredential, HostSource};
+use super::forwarder::{HostCredential, PackageHostSource, ProgramHostAccess};
 use super::programs::HELPER_NAME;
 use capabilities::SandboxCapabilities;
 use guarded_paths::GuardedPaths;
 use network_check::SandboxNetworkTestResults;
-use reserved_names::ReservedNames;
+use reserved_names::ReservedFileNames;
 pub(super) use reserved_names::SandboxLeftovers;
 use standby::IdleSandboxHelpers;
 use unconfined_thread::UnconfinedThread;
@@ -84,12 +84,12 @@ struct SandboxState {
     paths: SandboxPaths,
     rules: Vec<ToolSandboxRule>,
     /// The hosts that a program may reach if no `[[sandbox.for]]` rule applies to it.
-    hosts: Option<Arc<HostAccess>>,
+    hosts: Option<Arc<ProgramHostAccess>>,
     /// The credentials that forwarders add to requests of programs.
     credentials: Vec<HostCredential>,
     /// The results of testing the network of confined programs.
     network_tests: SandboxNetworkTestResults,
-    reserved: ReservedNames,
+    reserved: ReservedFileNames,
     idle: IdleSandboxHelpers,
     /// A thread that tests the sandbox on this system. `None` if no program is confined.
     unconfined_thread: Option<Arc<UnconfinedThread>>,
@@ -101,7 +101,7 @@ struct SandboxState {
 struct ToolSandboxRule {
     tools: GlobMatcher,
     profile: SandboxProfile,
-    hosts: Option<Arc<HostAccess>>,
+    hosts: Option<Arc<ProgramHostAccess>>,
 }
 
 /// The confinement of one program in the sandbox.
@@ -122,13 +122,13 @@ pub struct ProgramConfinement {
     /// write them, too.
     pub cache_folders: Vec<PathBuf>,
     /// Package managers whose caches the program gets, besides those of the presets in its hosts.
-    pub cache_sources: Vec<HostSource>,
+    pub cache_sources: Vec<PackageHostSource>,
     /// The only files and folders that may be executed. `None` allows every file that the program
     /// sees.
     pub executables: Option<Vec<PathBuf>>,
     /// The hosts that the program may reach through a forwarder. `None` if its profile alone
     /// decides about the network.
-    pub hosts: Option<Arc<HostAccess>>,
+    pub hosts: Option<Arc<ProgramHostAccess>>,
 }
 
 /// A file or folder of a git repository that is outside the workspace.
@@ -152,7 +152,7 @@ impl ProgramConfinement {
     }
 
     /// Limits the program's network to `access`, even if its profile allows more.
-    pub fn limit_to_hosts(&mut self, access: &Arc<HostAccess>) {
+    pub fn limit_to_hosts(&mut self, access: &Arc<ProgramHostAccess>) {
         self.profile = self.profile.min(SandboxProfile::Workspace);
         self.hosts = Some(access.clone());
     }
@@ -189,7 +189,7 @@ impl Sandbox {
             paths,
             CompiledSandboxRules::default(),
             None,
-            ReservedNames::default(),
+            ReservedFileNames::default(),
         )
     }
 
@@ -203,7 +203,7 @@ impl Sandbox {
         helper_executable::find_small();
         let outside = UnconfinedThread::start().map_err(|err| err.to_string())?;
         let outside = Some(Arc::new(outside));
-        Ok(Self::from_parts(settings.clone(), paths, rules, outside, ReservedNames::default()))
+        Ok(Self::from_parts(settings.clone(), paths, rules, outside, ReservedFileNames::default()))
     }
 
     /// Returns this sandbox with other `settings` and `paths`. Everything else stays the same.
@@ -259,7 +259,7 @@ impl Sandbox {
 
     /// Returns the package managers that are asked for hosts because of presets in the settings,
     /// each once.
-    pub fn host_sources(&self) -> Vec<HostSource> {
+    pub fn host_sources(&self) -> Vec<PackageHostSource> {
         let state = &self.0;
         let ruled = state.rules.iter().filter_map(|rule| rule.hosts.as_ref());
         let all = state.hosts.iter().chain(ruled).flat_map(|access| access.sources.iter().copied());
@@ -333,8 +333,8 @@ impl Sandbox {
         }
     }
 
-    /// Ends the idle helper processes of the sandbox, and removes the placeholders that it keeps for
-    /// the next program.
+    /// Ends the idle helper processes of the sandbox, and removes the placeholders that it keeps
+    /// for the next program.
     pub(super) fn close(&self) {
         self.0.idle.close();
         self.release_names();
@@ -361,7 +361,7 @@ impl Sandbox {
         paths: SandboxPaths,
         rules: CompiledSandboxRules,
         outside: Option<Arc<UnconfinedThread>>,
-        reserved: ReservedNames,
+        reserved: ReservedFileNames,
     ) -> Self {
         let CompiledSandboxRules { rules, hosts, credentials } = rules;
         let idle = IdleSandboxHelpers::default();
@@ -385,7 +385,7 @@ impl Sandbox {
 #[derive(Default)]
 struct CompiledSandboxRules {
     rules: Vec<ToolSandboxRule>,
-    hosts: Option<Arc<HostAccess>>,
+    hosts: Option<Arc<ProgramHostAccess>>,
     credentials: Vec<HostCredential>,
 }
 

@@ -30,7 +30,7 @@ use toolgate_contract::{ActivityGuard, ChangeFeed, ToolError, ToolErrorKind};
 use super::Root;
 use super::root::FileTime;
 use folder_watches::FolderWatches;
-pub use tracker::{FileChanges, FileTracker, FolderUpdate};
+pub use tracker::{FileChanges, FileTracker, TrackedFolderUpdate};
 use watch_set::RootWatchSet;
 
 /// The delay between a file event and the check of the files, to collect more events.
@@ -165,7 +165,7 @@ impl FileWatcher {
         let queue = queue_reader(places.queue())?;
         let shared = Arc::new(SharedWatchState::default());
         let lookout = RootWatchSet::new(&self.0.root, places);
-        runtime.spawn(run_watch(WatchEndGuard(shared.clone()), queue, lookout));
+        runtime.spawn(run_watch(FileWatchEndGuard(shared.clone()), queue, lookout));
         let live = Arc::new(ActiveFileWatch(shared));
         *watch = Arc::downgrade(&live);
         Ok(live)
@@ -213,9 +213,9 @@ impl Drop for ActiveFileWatch {
 }
 
 /// A guard that marks the watch as ended when dropped.
-struct WatchEndGuard(Arc<SharedWatchState>);
+struct FileWatchEndGuard(Arc<SharedWatchState>);
 
-impl Drop for WatchEndGuard {
+impl Drop for FileWatchEndGuard {
     fn drop(&mut self) {
         self.0.ended.cancel();
         // Dropping the senders wakes all subscribers that still wait.
@@ -226,8 +226,12 @@ impl Drop for WatchEndGuard {
 /// Runs the watch until no subscription is left.
 ///
 /// Files are checked on blocking threads. The event queue is read at most once per [`FILES_DELAY`].
-async fn run_watch(shared: WatchEndGuard, queue: AsyncFd<Arc<OwnedFd>>, mut lookout: RootWatchSet) {
-    let WatchEndGuard(shared) = &shared;
+async fn run_watch(
+    shared: FileWatchEndGuard,
+    queue: AsyncFd<Arc<OwnedFd>>,
+    mut lookout: RootWatchSet,
+) {
+    let FileWatchEndGuard(shared) = &shared;
     let mut look_at: Option<Instant> = None;
     let mut list_at: Option<Instant> = None;
     loop {

@@ -9,7 +9,7 @@ use rust_stemmers::{Algorithm, Stemmer};
 
 use super::{QuestionScores, STOP_WORDS};
 use crate::set::questions::identifier_parts;
-use crate::set::{CodeUnit, Package};
+use crate::set::{EvalPackage, PackageFunction};
 
 /// Way in which text is split into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ const B: f32 = 0.75;
 const NAME_COUNT: usize = 3;
 
 /// An index of the functions of a package by their words.
-pub struct Bm25 {
+pub struct FunctionBm25Index {
     words: WordSplitting,
     stemmer: Stemmer,
     stems: RefCell<HashMap<String, String>>,
@@ -37,9 +37,9 @@ pub struct Bm25 {
     lengths: Vec<f32>,
 }
 
-impl Bm25 {
+impl FunctionBm25Index {
     /// Indexes the functions of `package`.
-    pub fn new(package: &Package, words: WordSplitting) -> Self {
+    pub fn new(package: &EvalPackage, words: WordSplitting) -> Self {
         let mut index = Self {
             words,
             stemmer: Stemmer::create(Algorithm::English),
@@ -59,7 +59,7 @@ impl Bm25 {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "weights need no exact counts")]
-    fn add(&mut self, unit: &CodeUnit, index: u32) {
+    fn add(&mut self, unit: &PackageFunction, index: u32) {
         let mut words = self.words_of(&unit.body);
         if self.words == WordSplitting::Symbols {
             let name = self.words_of(&unit.name);

@@ -1,17 +1,17 @@
 //! Ranks by a sentence model alone, over the unchanged code.
 
 use super::QuestionScores;
-use crate::set::Package;
-use crate::vectors::Vectors;
+use crate::set::EvalPackage;
+use crate::vectors::CachedModelVectors;
 
 /// Number of tokens of a function that the model reads.
 pub const TOKENS: usize = 128;
 
 /// Returns the score of each function for each of `questions`: one plus the cosine, 0 to 2.
 pub fn scores<T: AsRef<str>>(
-    package: &Package,
+    package: &EvalPackage,
     questions: &[T],
-    vectors: &mut Vectors,
+    vectors: &mut CachedModelVectors,
 ) -> anyhow::Result<QuestionScores> {
     let bodies: Vec<&str> = package.units.iter().map(|it| it.body.as_str()).collect();
     let units = vectors.embed(&bodies)?;

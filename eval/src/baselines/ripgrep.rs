@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, ensure};
 
 use super::{QuestionScores, STOP_WORDS};
-use crate::set::Package;
+use crate::set::EvalPackage;
 use crate::sources;
 
 /// Returns the path of ripgrep, from setup or else from `PATH`.
@@ -25,7 +25,7 @@ pub fn binary() -> Option<PathBuf> {
 
 /// Returns the score of each function of `package` for each of `questions`.
 pub fn scores<T: AsRef<str>>(
-    package: &Package,
+    package: &EvalPackage,
     questions: &[T],
     binary: &PathBuf,
 ) -> anyhow::Result<QuestionScores> {

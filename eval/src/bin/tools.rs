@@ -9,17 +9,17 @@
 
 use anyhow::{Context, bail};
 use toolgate_eval::sources;
-use toolgate_eval::tools::report::{self, EvalSettings};
-use toolgate_eval::tools::sets::MeasuredHalf;
+use toolgate_eval::tools::report::{self, ToolEvalSettings};
+use toolgate_eval::tools::sets::MeasuredBfclHalf;
 
 fn main() -> anyhow::Result<()> {
-    let mut settings = EvalSettings { half: MeasuredHalf::Report, model: true };
+    let mut settings = ToolEvalSettings { half: MeasuredBfclHalf::Report, model: true };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--split" => match args.next().context("`--split` needs a value")?.as_str() {
-                "report" => settings.half = MeasuredHalf::Report,
-                "tune" => settings.half = MeasuredHalf::Tune,
+                "report" => settings.half = MeasuredBfclHalf::Report,
+                "tune" => settings.half = MeasuredBfclHalf::Tune,
                 other => bail!("`--split` must be report or tune, not `{other}`"),
             },
             "--no-model" => settings.model = false,
@@ -28,7 +28,7 @@ fn main() -> anyhow::Result<()> {
     }
     let tables = report::run_all(settings)?;
     println!("{tables}");
-    if settings == (EvalSettings { half: MeasuredHalf::Report, model: true }) {
+    if settings == (ToolEvalSettings { half: MeasuredBfclHalf::Report, model: true }) {
         let path = sources::checkout().join("docs/reference/tool-search.md");
         std::fs::write(&path, report::render(&tables))?;
         eprintln!("wrote docs/reference/tool-search.md");

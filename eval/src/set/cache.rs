@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use super::{CodeUnit, Package, PackageLanguage, Query};
+use super::{EvalPackage, EvalQuery, PackageFunction, PackageLanguage};
 
 /// Reads a stored set. Returns `None` if the file is missing or truncated.
-pub(super) fn read(path: &Path) -> Option<Vec<Package>> {
+pub(super) fn read(path: &Path) -> Option<Vec<EvalPackage>> {
     let bytes = std::fs::read(path).ok()?;
     let mut rest = bytes.as_slice();
     let packages = read_list(&mut rest, |rest| {
         let name = read_text(rest)?;
         let lang = *PackageLanguage::ALL.get(read_number(rest)?)?;
         let units = read_list(rest, |rest| {
-            Some(CodeUnit {
+            Some(PackageFunction {
                 name: read_text(rest)?,
                 within: read_text(rest)?,
                 path: read_text(rest)?,
@@ -20,7 +20,7 @@ pub(super) fn read(path: &Path) -> Option<Vec<Package>> {
                 body: read_text(rest)?,
             })
         })?;
-        Some(Package {
+        Some(EvalPackage {
             name,
             lang,
             units,
@@ -32,7 +32,7 @@ pub(super) fn read(path: &Path) -> Option<Vec<Package>> {
 }
 
 /// Stores the evaluation set `packages` at `path`.
-pub(super) fn write(path: &Path, packages: &[Package]) -> anyhow::Result<()> {
+pub(super) fn write(path: &Path, packages: &[EvalPackage]) -> anyhow::Result<()> {
     let mut bytes = Vec::new();
     put_number(&mut bytes, packages.len())?;
     for package in packages {
@@ -83,12 +83,12 @@ fn read_text(rest: &mut &[u8]) -> Option<String> {
     std::str::from_utf8(text).ok().map(str::to_owned)
 }
 
-fn read_query(rest: &mut &[u8]) -> Option<Query> {
+fn read_query(rest: &mut &[u8]) -> Option<EvalQuery> {
     let text = read_text(rest)?;
     let unit = read_number(rest)?;
     let (overlap, after) = rest.split_first_chunk::<4>()?;
     *rest = after;
-    Some(Query { text, unit, overlap: f32::from_le_bytes(*overlap) })
+    Some(EvalQuery { text, unit, overlap: f32::from_le_bytes(*overlap) })
 }
 
 fn read_list<T>(rest: &mut &[u8], each: impl Fn(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
@@ -101,23 +101,23 @@ mod tests {
 
     #[test]
     fn a_stored_set_is_read_again_and_a_truncated_file_is_not() {
-        let unit = |name: &str| CodeUnit {
+        let unit = |name: &str| PackageFunction {
             name: name.to_owned(),
             within: "Pot".to_owned(),
             path: "src/a.rs".to_owned(),
             head: String::new(),
             body: "fn größe() {}".to_owned(),
         };
-        let query = Query { text: "How big it is".to_owned(), unit: 1, overlap: 0.25 };
+        let query = EvalQuery { text: "How big it is".to_owned(), unit: 1, overlap: 0.25 };
         let packages = vec![
-            Package {
+            EvalPackage {
                 name: "kitchen".to_owned(),
                 lang: PackageLanguage::Python,
                 units: vec![unit("a"), unit("b")],
                 queries: vec![query.clone()],
                 pairs: vec![query.clone(), query],
             },
-            Package {
+            EvalPackage {
                 name: "empty".to_owned(),
                 lang: PackageLanguage::Rust,
                 units: Vec::new(),

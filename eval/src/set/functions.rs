@@ -9,12 +9,12 @@ use std::path::Path;
 use anyhow::Context;
 use tree_sitter::{Node, Parser, Tree};
 
-use super::{CodeUnit, PackageLanguage};
+use super::{PackageFunction, PackageLanguage};
 
 /// Function with the text of its doc comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Function {
-    pub unit: CodeUnit,
+pub struct DocumentedFunction {
+    pub unit: PackageFunction,
     /// Doc comment of the function, without comment marks, or an empty string.
     pub doc: String,
     /// First and last line of the function, from 1.
@@ -23,7 +23,7 @@ pub struct Function {
 
 /// A file without comments and docstrings. Its lines are those of the original file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StrippedFile {
+pub struct CommentlessFile {
     pub path: String,
     pub text: String,
     /// First and last line of each function, in the order of [`parse_package`].
@@ -34,7 +34,10 @@ pub struct StrippedFile {
 const FILE_BYTES_MAX: u64 = 1_000_000;
 
 /// Returns all functions of the package in `folder`. Files are sorted by path.
-pub fn parse_package(folder: &Path, lang: PackageLanguage) -> anyhow::Result<Vec<Function>> {
+pub fn parse_package(
+    folder: &Path,
+    lang: PackageLanguage,
+) -> anyhow::Result<Vec<DocumentedFunction>> {
     let mut functions = Vec::new();
     for (path, text) in source_files(folder, lang)? {
         functions.extend(parse_file(&path, &text, lang)?);
@@ -43,12 +46,12 @@ pub fn parse_package(folder: &Path, lang: PackageLanguage) -> anyhow::Result<Vec
 }
 
 /// Returns the files of the package in `folder` without comments. Files are sorted by path.
-pub fn strip_package(folder: &Path, lang: PackageLanguage) -> anyhow::Result<Vec<StrippedFile>> {
+pub fn strip_package(folder: &Path, lang: PackageLanguage) -> anyhow::Result<Vec<CommentlessFile>> {
     let mut files = Vec::new();
     for (path, text) in source_files(folder, lang)? {
         let functions = parse_file(&path, &text, lang)?.into_iter().map(|it| it.lines).collect();
         let text = blank_comments(&text, lang)?;
-        files.push(StrippedFile { path, text, functions });
+        files.push(CommentlessFile { path, text, functions });
     }
     Ok(files)
 }
@@ -87,14 +90,18 @@ fn blank_comments(text: &str, lang: PackageLanguage) -> anyhow::Result<String> {
 }
 
 /// Returns the functions of one file.
-pub fn parse_file(path: &str, text: &str, lang: PackageLanguage) -> anyhow::Result<Vec<Function>> {
+pub fn parse_file(
+    path: &str,
+    text: &str,
+    lang: PackageLanguage,
+) -> anyhow::Result<Vec<DocumentedFunction>> {
     let tree = parse_tree(text, lang)?;
-    let mut walk = SyntaxWalk { path, text, within: Vec::new(), found: Vec::new() };
+    let mut walk = FunctionSyntaxWalk { path, text, within: Vec::new(), found: Vec::new() };
     match lang {
         PackageLanguage::Rust => walk.rust(tree.root_node()),
         PackageLanguage::Python => walk.python(tree.root_node()),
         PackageLanguage::JavaScript | PackageLanguage::Go | PackageLanguage::Ruby => {
-            walk.commented(tree.root_node(), lang);
+            walk.collect_commented(tree.root_node(), lang);
         }
     }
     Ok(walk.found)
@@ -181,15 +188,15 @@ fn is_test(name: &str) -> bool {
         || ["_test", "_tests"].iter().any(|it| stem.ends_with(it))
 }
 
-/// A walk over the syntax tree of a file.
-struct SyntaxWalk<'t> {
+/// Collects the documented functions of a file from its syntax tree.
+struct FunctionSyntaxWalk<'t> {
     path: &'t str,
     text: &'t str,
     within: Vec<String>,
-    found: Vec<Function>,
+    found: Vec<DocumentedFunction>,
 }
 
-impl<'t> SyntaxWalk<'t> {
+impl<'t> FunctionSyntaxWalk<'t> {
     fn rust(&mut self, list: Node<'_>) {
         let mut doc = String::new();
         let mut is_test = false;
@@ -287,7 +294,7 @@ impl<'t> SyntaxWalk<'t> {
         if name.starts_with("test_") {
             return;
         }
-        let unit = CodeUnit {
+        let unit = PackageFunction {
             name: name.to_owned(),
             within: self.within.join(" "),
             path: self.path.to_owned(),
@@ -296,7 +303,7 @@ impl<'t> SyntaxWalk<'t> {
         };
         let row = |row: usize| u32::try_from(row + 1).unwrap_or(u32::MAX);
         let lines = (row(item.start_position().row), row(item.end_position().row));
-        self.found.push(Function { unit, doc: doc.trim().to_owned(), lines });
+        self.found.push(DocumentedFunction { unit, doc: doc.trim().to_owned(), lines });
     }
 
     fn text_of(&self, node: Node<'_>) -> &'t str {

@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 use rust_stemmers::{Algorithm, Stemmer};
 
-use super::Query;
-use super::functions::Function;
+use super::EvalQuery;
+use super::functions::DocumentedFunction;
 
 /// Names that mean little, or that every package has many times.
 const TRIVIAL: [&str; 34] = [
@@ -68,7 +68,10 @@ const ELSEWHERE: [&str; 14] = [
 
 /// Returns the questions of a package in a random order that is always the same, and all pairs that
 /// can be trained on.
-pub(super) fn select(package: &str, functions: &[Function]) -> (Vec<Query>, Vec<Query>) {
+pub(super) fn select(
+    package: &str,
+    functions: &[DocumentedFunction],
+) -> (Vec<EvalQuery>, Vec<EvalQuery>) {
     let sentences: Vec<String> = functions.iter().map(|it| first_sentence(&it.doc)).collect();
     let bodies: Vec<String> =
         functions.iter().map(|it| body_key(&it.unit.body, &it.unit.head)).collect();
@@ -82,7 +85,7 @@ pub(super) fn select(package: &str, functions: &[Function]) -> (Vec<Query>, Vec<
             continue;
         }
         let overlap = overlap(&function.unit.name, sentence);
-        let query = Query { text: sentence.clone(), unit: index, overlap };
+        let query = EvalQuery { text: sentence.clone(), unit: index, overlap };
         let is_unique =
             sentence_counts[&sentence_key(sentence)] == 1 && body_counts[&bodies[index]] == 1;
         if is_unique && is_question(function, sentence) {
@@ -149,7 +152,7 @@ fn words_of(text: &str) -> Vec<String> {
 }
 
 /// Returns true if `sentence` and `function` are fit for training.
-fn is_trainable(function: &Function, sentence: &str) -> bool {
+fn is_trainable(function: &DocumentedFunction, sentence: &str) -> bool {
     let words = sentence.split_whitespace().count();
     let lines = function.unit.body.lines().count();
     (3..=60).contains(&words)
@@ -159,7 +162,7 @@ fn is_trainable(function: &Function, sentence: &str) -> bool {
 }
 
 /// Returns true if `sentence` is a question that `function` answers.
-fn is_question(function: &Function, sentence: &str) -> bool {
+fn is_question(function: &DocumentedFunction, sentence: &str) -> bool {
     let unit = &function.unit;
     let words = sentence.split_whitespace().count();
     let lower = sentence.to_ascii_lowercase();

@@ -6,11 +6,15 @@ use std::process::Command;
 use anyhow::{Context, bail, ensure};
 use sha2::{Digest, Sha256};
 
-use super::{PackageKind, PackageSource, create_empty, run};
+use super::{PackageSource, RegistryPackageKind, create_empty, run};
 
 /// The kinds of packages that come from Debian.
-pub(super) const DEBIAN_KINDS: [PackageKind; 4] =
-    [PackageKind::RustDeb, PackageKind::NodeDeb, PackageKind::GoDeb, PackageKind::RubyDeb];
+pub(super) const DEBIAN_KINDS: [RegistryPackageKind; 4] = [
+    RegistryPackageKind::RustDeb,
+    RegistryPackageKind::NodeDeb,
+    RegistryPackageKind::GoDeb,
+    RegistryPackageKind::RubyDeb,
+];
 
 /// Fetches `source` into the folder `sources`, and verifies its checksum.
 pub(super) fn fetch(source: &PackageSource, sources: &Path) -> anyhow::Result<()> {
@@ -24,7 +28,7 @@ pub(super) fn fetch(source: &PackageSource, sources: &Path) -> anyhow::Result<()
 
 /// Fetches a version of the package `name`, by default the newest. Returns it with its checksum.
 pub(super) fn fetch_version(
-    kind: PackageKind,
+    kind: RegistryPackageKind,
     name: &str,
     version: Option<&str>,
     sources: &Path,

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
 
 use super::archives::{self, file_sha256, file_with_extension};
-use super::{PackageKind, PackageSource, add_wheel_options, checkout, create_empty, run};
+use super::{PackageSource, RegistryPackageKind, add_wheel_options, checkout, create_empty, run};
 use crate::set::{QuestionCounts, count_questions};
 
 /// Path of the list of packages that were drawn at random.
@@ -26,12 +26,12 @@ const QUESTIONS_MIN: usize = 20;
 const FETCHED_MAX: usize = 60;
 
 /// Kinds of packages, one for each language.
-const KINDS: [(PackageKind, &str); 5] = [
-    (PackageKind::RustDeb, "rust-deb"),
-    (PackageKind::Wheel, "wheel"),
-    (PackageKind::NodeDeb, "node-deb"),
-    (PackageKind::GoDeb, "go-deb"),
-    (PackageKind::RubyDeb, "ruby-deb"),
+const KINDS: [(RegistryPackageKind, &str); 5] = [
+    (RegistryPackageKind::RustDeb, "rust-deb"),
+    (RegistryPackageKind::Wheel, "wheel"),
+    (RegistryPackageKind::NodeDeb, "node-deb"),
+    (RegistryPackageKind::GoDeb, "go-deb"),
+    (RegistryPackageKind::RubyDeb, "ruby-deb"),
 ];
 
 /// Draws packages with `seed` and writes them into [`FRESH_FILE`].
@@ -103,9 +103,13 @@ fn render(seed: &str, drawn: &[PackageSource]) -> anyhow::Result<String> {
 }
 
 /// Fetches the newest version of a package into the folder `sources`.
-fn fetch_newest(kind: PackageKind, name: &str, sources: &Path) -> anyhow::Result<PackageSource> {
+fn fetch_newest(
+    kind: RegistryPackageKind,
+    name: &str,
+    sources: &Path,
+) -> anyhow::Result<PackageSource> {
     match kind {
-        PackageKind::Wheel => newest_wheel(name, sources),
+        RegistryPackageKind::Wheel => newest_wheel(name, sources),
         _ => archives::fetch_version(kind, name, None, sources),
     }
 }
@@ -120,7 +124,7 @@ fn newest_wheel(name: &str, sources: &Path) -> anyhow::Result<PackageSource> {
     let source = PackageSource {
         name: name.to_owned(),
         version: version.to_owned(),
-        kind: PackageKind::Wheel,
+        kind: RegistryPackageKind::Wheel,
         sha256: file_sha256(&wheel)?,
     };
     if !source.folder(sources).is_dir() {
@@ -149,7 +153,7 @@ mod tests {
         let source = PackageSource {
             name: "@a/b".to_owned(),
             version: "1:2~c".to_owned(),
-            kind: PackageKind::GoDeb,
+            kind: RegistryPackageKind::GoDeb,
             sha256: "00".to_owned(),
         };
         let text = render("7", std::slice::from_ref(&source)).unwrap();

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use rusqlite::{Connection, params};
 use rust_stemmers::{Algorithm, Stemmer};
-use toolgate_tool_search::ToolDocument;
+use toolgate_tool_search::ToolSearchDocument;
 
 use super::sets::CatalogTool;
 use crate::baselines::STOP_WORDS;
@@ -17,9 +17,9 @@ pub type ToolRanker<'r> = Box<dyn FnMut(&str) -> anyhow::Result<Vec<usize>> + 'r
 pub const RESULTS: usize = 10;
 
 /// Returns the document that our index reads.
-pub fn document(tool: &CatalogTool) -> ToolDocument {
+pub fn document(tool: &CatalogTool) -> ToolSearchDocument {
     let CatalogTool { name, server, server_description, description, schema, .. } = tool;
-    ToolDocument::new(name, server, server_description, description, schema)
+    ToolSearchDocument::new(name, server, server_description, description, schema)
 }
 
 /// Returns the best places by score, ties by place. Tools without a score are left out.
@@ -89,10 +89,11 @@ pub fn fastmcp(tools: &[CatalogTool]) -> ToolRanker<'static> {
         words.map(str::to_ascii_lowercase).collect()
     };
     let texts = tools.iter().map(|tool| {
-        let ToolDocument { name, description, argument_names, argument_texts, .. } = document(tool);
+        let ToolSearchDocument { name, description, argument_names, argument_texts, .. } =
+            document(tool);
         split(&format!("{name} {description} {argument_names} {argument_texts}"))
     });
-    let index = Bm25::new(texts.collect());
+    let index = ToolBm25Index::new(texts.collect());
     Box::new(move |question| Ok(best(&index.scores(&split(question)))))
 }
 
@@ -108,7 +109,7 @@ pub fn bm25_split(tools: &[CatalogTool]) -> ToolRanker<'static> {
     };
     let texts =
         tools.iter().map(|it| split(&format!("{} {} {}", it.server, it.name, it.description)));
-    let index = Bm25::new(texts.collect());
+    let index = ToolBm25Index::new(texts.collect());
     Box::new(move |question| Ok(best(&index.scores(&split(question)))))
 }
 
@@ -121,13 +122,13 @@ const K1: f32 = 1.5;
 const B: f32 = 0.75;
 
 /// BM25 index of tools by their words, as a baseline.
-struct Bm25 {
+struct ToolBm25Index {
     occurrences: HashMap<String, Vec<(usize, f32)>>,
     lengths: Vec<f32>,
 }
 
 #[allow(clippy::cast_precision_loss, reason = "weights need no exact counts")]
-impl Bm25 {
+impl ToolBm25Index {
     fn new(texts: Vec<Vec<String>>) -> Self {
         let mut index = Self { occurrences: HashMap::new(), lengths: Vec::new() };
         for (at, words) in texts.into_iter().enumerate() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use toolgate_tool_search::{Question, RememberedQuestions};
+use toolgate_tool_search::{RememberedToolQueries, ToolSearchQuery};
 
 use super::ours::IndexedTools;
 use super::sets::ToolSet;
@@ -23,9 +23,9 @@ pub fn table(measured: &ToolSet, others: &ToolSet) -> String {
             return None;
         };
         let tool = need.iter().copied().find(|tool| known.contains_key(tool))?;
-        Some((Question::new(question), need, tool))
+        Some((ToolSearchQuery::new(question), need, tool))
     });
-    let tasks: Vec<(Question, &Vec<usize>, usize)> = tasks.collect();
+    let tasks: Vec<(ToolSearchQuery, &Vec<usize>, usize)> = tasks.collect();
     let mut text = format!(
         "{} questions of {} that need one tool, if the other half of the set \
          also has questions for this tool:\n\n| remembered questions | R@1 | R@5 |\n|---|---|---|\n",
@@ -49,13 +49,13 @@ pub fn table(measured: &ToolSet, others: &ToolSet) -> String {
 }
 
 /// Returns the questions of tasks that need one tool, by the place of that tool.
-fn questions_by_tool(set: &ToolSet) -> BTreeMap<usize, Vec<Question>> {
-    let mut known: BTreeMap<usize, Vec<Question>> = BTreeMap::new();
+fn questions_by_tool(set: &ToolSet) -> BTreeMap<usize, Vec<ToolSearchQuery>> {
+    let mut known: BTreeMap<usize, Vec<ToolSearchQuery>> = BTreeMap::new();
     for task in &set.tasks {
         if let ([need], Some(question)) = (&task.needs[..], task.questions.first())
             && let Some(tool) = need.first()
         {
-            known.entry(*tool).or_default().push(Question::new(question));
+            known.entry(*tool).or_default().push(ToolSearchQuery::new(question));
         }
     }
     known
@@ -64,13 +64,13 @@ fn questions_by_tool(set: &ToolSet) -> BTreeMap<usize, Vec<Question>> {
 /// Returns the memory of a session that called `tool` and the tools after it in `tools`, with up to
 /// `count` questions for each.
 fn remember(
-    known: &BTreeMap<usize, Vec<Question>>,
+    known: &BTreeMap<usize, Vec<ToolSearchQuery>>,
     tools: &[usize],
     tool: usize,
     count: usize,
     indexed: &IndexedTools,
-) -> RememberedQuestions {
-    let mut memory = RememberedQuestions::default();
+) -> RememberedToolQueries {
+    let mut memory = RememberedToolQueries::default();
     let start = tools.iter().position(|it| *it == tool).unwrap_or_default();
     for at in tools.iter().cycle().skip(start).take(TOOLS.min(tools.len())) {
         for question in known[at].iter().take(count) {

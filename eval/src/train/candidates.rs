@@ -13,9 +13,9 @@ use toolgate_search::static_model::StaticEmbeddingModel;
 use toolgate_search::vectors::{VectorPrecision, VectorStore, VectorsError};
 use toolgate_search::{ChunkHash, ChunkSummary};
 
-use super::network::{self, CandidateList};
-use crate::set::{CodeUnit, Package, Split, load};
-use crate::vectors::Vectors;
+use super::network::{self, QuestionCandidateList};
+use crate::set::{EvalPackage, PackageFunction, PackageSplit, load};
+use crate::vectors::CachedModelVectors;
 
 /// Number of candidates of each kind.
 const CANDIDATES_EACH: usize = 100;
@@ -74,7 +74,7 @@ pub(super) fn count_above(scores: &[f32], right: usize) -> usize {
 
 /// Describes how well the word vectors rank without other signals.
 pub(super) fn evaluate_alone(
-    packages: &[Package],
+    packages: &[EvalPackage],
     model: &StaticEmbeddingModel,
 ) -> anyhow::Result<String> {
     let mut tally = ReciprocalRankSum::default();
@@ -95,7 +95,7 @@ struct StaticVectors {
 }
 
 impl StaticVectors {
-    fn new(package: &Package, model: &StaticEmbeddingModel) -> Result<Self, VectorsError> {
+    fn new(package: &EvalPackage, model: &StaticEmbeddingModel) -> Result<Self, VectorsError> {
         let store = VectorStore::in_memory(&model.space(), VectorPrecision::Coarse)?;
         let vectors = package.units.iter().map(|it| model.embed_chunk(&texts(it)));
         let entries = (0..).map(ChunkHash).zip(vectors);
@@ -118,12 +118,12 @@ impl StaticVectors {
 }
 
 /// Returns the fields of a function.
-fn texts(unit: &CodeUnit) -> [&str; FIELDS] {
+fn texts(unit: &PackageFunction) -> [&str; FIELDS] {
     [&unit.name, &unit.within, &unit.path, &unit.head, "", &unit.body]
 }
 
 /// Package with the counts of its words.
-struct CountedPackage {
+struct WordCountedPackage {
     /// Functions that contain a word, with the counts of each field, by word.
     occurrences: HashMap<String, Vec<(u32, [u16; FIELDS])>>,
     lengths: Vec<[u32; FIELDS]>,
@@ -132,9 +132,9 @@ struct CountedPackage {
     summaries: Vec<ChunkSummary>,
 }
 
-impl CountedPackage {
+impl WordCountedPackage {
     #[allow(clippy::cast_precision_loss)]
-    fn new(package: &Package, model: &StaticEmbeddingModel) -> Result<Self, VectorsError> {
+    fn new(package: &EvalPackage, model: &StaticEmbeddingModel) -> Result<Self, VectorsError> {
         let mut occurrences: HashMap<String, Vec<(u32, [u16; FIELDS])>> = HashMap::new();
         let mut all_lengths = Vec::new();
         let mut averages =
@@ -229,7 +229,7 @@ fn best(mut all: Vec<(f32, u32)>) -> Vec<u32> {
 }
 
 /// Returns a function as the index summarizes it.
-fn summary_of(unit: &CodeUnit) -> ChunkSummary {
+fn summary_of(unit: &PackageFunction) -> ChunkSummary {
     ChunkSummary {
         path: unit.path.clone(),
         first: 1,
@@ -248,8 +248,8 @@ fn summary_of(unit: &CodeUnit) -> ChunkSummary {
 /// Prints how well BM25F ranks with its current weights.
 pub fn print_bm25f_quality() -> anyhow::Result<()> {
     let mut tally = ReciprocalRankSum::default();
-    for package in load(Split::Tune)? {
-        let counted = CountedPackage::new(&package, StaticEmbeddingModel::built_in())?;
+    for package in load(PackageSplit::Tune)? {
+        let counted = WordCountedPackage::new(&package, StaticEmbeddingModel::built_in())?;
         for query in package.queries.iter().take(80) {
             let question = counted.question(&query.text);
             let mut scores = vec![0.0; package.units.len()];
@@ -270,7 +270,7 @@ const NETWORKS: &str = "crates/search/src/rank";
 
 /// The candidates of one question, its overlap, and whether the right answer is among them.
 struct QuestionCandidates {
-    list: CandidateList,
+    list: QuestionCandidateList,
     overlap: f32,
     found: bool,
 }
@@ -279,7 +279,7 @@ struct QuestionCandidates {
 /// chooses the best of three sizes. `model` trains the network for vectors of a model, on the
 /// smallest packages with at most that number of functions together.
 pub fn train_networks(per_package: usize, model: Option<usize>) -> anyhow::Result<()> {
-    let mut packages = load(Split::Tune)?;
+    let mut packages = load(PackageSplit::Tune)?;
     if let Some(units) = model {
         packages.sort_by_key(|it| it.units.len());
         let mut remaining = units;
@@ -289,7 +289,7 @@ pub fn train_networks(per_package: usize, model: Option<usize>) -> anyhow::Resul
             fits
         });
     }
-    let mut vectors = model.map(|_| Vectors::open(TOKENS)).transpose()?;
+    let mut vectors = model.map(|_| CachedModelVectors::open(TOKENS)).transpose()?;
     let mut lists: Vec<Vec<QuestionCandidates>> = Vec::new();
     for package in &packages {
         lists.push(collect_candidates(package, per_package, vectors.as_mut())?);
@@ -306,7 +306,7 @@ pub fn train_networks(per_package: usize, model: Option<usize>) -> anyhow::Resul
         for fold in 0..4 {
             let training = lists.iter().enumerate().filter(|(index, _)| index % 4 != fold);
             let training = training.flat_map(|(_, it)| it).filter(|it| it.found).map(|it| &it.list);
-            let training: Vec<&CandidateList> = training.collect();
+            let training: Vec<&QuestionCandidateList> = training.collect();
             let network = network::train(&training, features::FEATURES, &settings(hidden));
             let test = lists.iter().enumerate().filter(|(index, _)| index % 4 == fold);
             for QuestionCandidates { list, overlap, found } in test.flat_map(|(_, it)| it) {
@@ -319,7 +319,7 @@ pub fn train_networks(per_package: usize, model: Option<usize>) -> anyhow::Resul
             best = (tally.mrr(), hidden);
         }
     }
-    let all: Vec<&CandidateList> =
+    let all: Vec<&QuestionCandidateList> =
         lists.iter().flatten().filter(|it| it.found).map(|it| &it.list).collect();
     let network = network::train(&all, features::FEATURES, &settings(best.1));
     println!("calibration {:?}", network.calibration);
@@ -333,12 +333,12 @@ const TOKENS: usize = 128;
 
 /// Collects the candidates of the first `per_package` questions of a package.
 fn collect_candidates(
-    package: &Package,
+    package: &EvalPackage,
     per_package: usize,
-    vectors: Option<&mut Vectors>,
+    vectors: Option<&mut CachedModelVectors>,
 ) -> anyhow::Result<Vec<QuestionCandidates>> {
     let table = StaticEmbeddingModel::built_in();
-    let counted = CountedPackage::new(package, table)?;
+    let counted = WordCountedPackage::new(package, table)?;
     let queries = &package.queries[..per_package.min(package.queries.len())];
     let model_vectors = match vectors {
         Some(vectors) => {
@@ -365,13 +365,14 @@ fn collect_candidates(
             features::extract_features(table, &question, &counted.averages, &candidates);
         let right = candidates.iter().position(|it| it.key == query.unit as u64);
         let features = extracted.iter().map(|it| it.to_vec()).collect();
-        let list = CandidateList { features, right: right.unwrap_or(usize::MAX), weight: 1.0 };
+        let list =
+            QuestionCandidateList { features, right: right.unwrap_or(usize::MAX), weight: 1.0 };
         all.push(QuestionCandidates { list, overlap: query.overlap, found: right.is_some() });
     }
     Ok(all)
 }
 
 /// Returns the settings of training a network with `hidden` neurons.
-fn settings(hidden: usize) -> network::NetworkSettings {
-    network::NetworkSettings { hidden, epochs: 12, rate: 0.003, decay: 0.001, seed: 5 }
+fn settings(hidden: usize) -> network::NetworkTrainingSettings {
+    network::NetworkTrainingSettings { hidden, epochs: 12, rate: 0.003, decay: 0.001, seed: 5 }
 }

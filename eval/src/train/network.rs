@@ -6,7 +6,7 @@ use toolgate_search::rank::network::RankingNetwork;
 use super::random::SplitMix64;
 
 /// Candidates for the answer to one question.
-pub(super) struct CandidateList {
+pub(super) struct QuestionCandidateList {
     pub(super) features: Vec<Vec<f32>>,
     /// Index of the right candidate.
     pub(super) right: usize,
@@ -15,7 +15,7 @@ pub(super) struct CandidateList {
 }
 
 /// Settings for the training of a ranking network.
-pub(super) struct NetworkSettings {
+pub(super) struct NetworkTrainingSettings {
     /// Number of neurons in the hidden layer.
     pub(super) hidden: usize,
     pub(super) epochs: usize,
@@ -26,9 +26,9 @@ pub(super) struct NetworkSettings {
 
 /// Trains a network on `lists` with the optimizer Adam.
 pub(super) fn train(
-    lists: &[&CandidateList],
+    lists: &[&QuestionCandidateList],
     inputs: usize,
-    settings: &NetworkSettings,
+    settings: &NetworkTrainingSettings,
 ) -> RankingNetwork {
     let mut random = SplitMix64(settings.seed);
     let (means, scales) = means_and_scales(lists, inputs);
@@ -81,7 +81,7 @@ pub(super) fn train(
 
 /// Returns a factor and an offset for scores as logits. With them, a likelihood matches the share
 /// of right candidates among those that have it.
-fn calibrate(network: &RankingNetwork, lists: &[&CandidateList]) -> [f32; 2] {
+fn calibrate(network: &RankingNetwork, lists: &[&QuestionCandidateList]) -> [f32; 2] {
     let mut scored = Vec::new();
     for list in lists {
         let scores = list.features.iter().map(|it| network.score(it)).enumerate();
@@ -115,7 +115,7 @@ fn calibrate(network: &RankingNetwork, lists: &[&CandidateList]) -> [f32; 2] {
 
 /// Adds the gradient of the loss of one list to `gradient`.
 fn add_gradient(
-    list: &CandidateList,
+    list: &QuestionCandidateList,
     numbers: &[f32],
     gradient: &mut [f32],
     means: &[f32],
@@ -176,7 +176,7 @@ fn add_gradient(
 
 /// Returns the mean of each input, and the inverse of its standard deviation.
 #[allow(clippy::cast_precision_loss)]
-fn means_and_scales(lists: &[&CandidateList], inputs: usize) -> (Vec<f32>, Vec<f32>) {
+fn means_and_scales(lists: &[&QuestionCandidateList], inputs: usize) -> (Vec<f32>, Vec<f32>) {
     let mut sums = vec![(0.0_f64, 0.0_f64); inputs];
     let mut count = 0.0_f64;
     for list in lists {

@@ -26,7 +26,7 @@ pub(super) struct TrainingPair {
 
 /// Trained table of word vectors.
 #[derive(Clone)]
-pub(super) struct TrainedTable {
+pub(super) struct TrainedWordTable {
     /// Vectors of words in questions, one row for each word.
     pub(super) query_rows: Vec<f32>,
     /// Vectors of words in code, one row for each word.
@@ -36,7 +36,7 @@ pub(super) struct TrainedTable {
 }
 
 /// Settings for the training of the word vectors.
-pub(super) struct TableSettings {
+pub(super) struct TableTrainingSettings {
     pub(super) epochs: usize,
     pub(super) batch: usize,
     /// Number of functions of one package that are in a batch together.
@@ -61,7 +61,7 @@ pub(super) fn weigh(counts: HashMap<u32, u32>) -> Vec<(u32, f32)> {
     all
 }
 
-impl TrainedTable {
+impl TrainedWordTable {
     /// Returns the table before training: a random direction for each word, longer for rarer words.
     pub(super) fn start(rarity: &[f32], seed: u64) -> Self {
         let mut random = SplitMix64(seed);
@@ -123,7 +123,7 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// Optimizer Adam, for the rows that a batch touched.
-struct Adam {
+struct AdamOptimizer {
     first: Vec<f32>,
     second: Vec<f32>,
     gradient: Vec<f32>,
@@ -131,7 +131,7 @@ struct Adam {
     is_touched: Vec<bool>,
 }
 
-impl Adam {
+impl AdamOptimizer {
     fn new(rows: usize) -> Self {
         let zeros = || vec![0.0; rows * D];
         Self {
@@ -177,15 +177,15 @@ impl Adam {
 
 /// Trains `table` on `pairs`, and calls `on_epoch` after every epoch.
 pub(super) fn train(
-    table: &mut TrainedTable,
+    table: &mut TrainedWordTable,
     pairs: &[TrainingPair],
-    settings: &TableSettings,
-    mut on_epoch: impl FnMut(usize, f32, &TrainedTable),
+    settings: &TableTrainingSettings,
+    mut on_epoch: impl FnMut(usize, f32, &TrainedWordTable),
 ) {
     let mut random = SplitMix64(settings.seed);
     let words = table.query_rows.len() / D;
-    let mut query_adam = Adam::new(words);
-    let mut code_adam = Adam::new(words);
+    let mut query_adam = AdamOptimizer::new(words);
+    let mut code_adam = AdamOptimizer::new(words);
     let mut gains = [(0.0_f32, 0.0_f32); PARTS];
     let rounds = settings.epochs * pairs.len().div_ceil(settings.batch);
     let mut round = 0;
@@ -218,7 +218,7 @@ pub(super) fn train(
 /// Splits all pairs into batches. Each batch consists of groups of one package each.
 fn batches(
     pairs: &[TrainingPair],
-    settings: &TableSettings,
+    settings: &TableTrainingSettings,
     random: &mut SplitMix64,
 ) -> Vec<Vec<usize>> {
     let mut packages: HashMap<u32, Vec<usize>> = HashMap::new();
@@ -249,14 +249,14 @@ fn batches(
 /// Trains on one batch of pairs and returns the loss.
 #[allow(clippy::too_many_arguments)]
 fn step(
-    table: &mut TrainedTable,
+    table: &mut TrainedWordTable,
     pairs: &[TrainingPair],
     batch: &[usize],
-    settings: &TableSettings,
+    settings: &TableTrainingSettings,
     rate: f32,
     random: &mut SplitMix64,
-    query_adam: &mut Adam,
-    code_adam: &mut Adam,
+    query_adam: &mut AdamOptimizer,
+    code_adam: &mut AdamOptimizer,
     moments: &mut [(f32, f32); PARTS],
 ) -> f32 {
     let n = batch.len();

@@ -14,35 +14,39 @@ use toolgate::{HttpListeners, PreparedServer, ServerBuilder, WorkerPool, serve_h
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 /// Example tool that returns its input text.
-struct Echo;
+struct EchoExampleTool;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct EchoInput {
+struct EchoExampleInput {
     /// Text to return.
     text: String,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct EchoOutput {
+struct EchoExampleOutput {
     /// The text of the input.
     text: String,
 }
 
-impl Tool for Echo {
+impl Tool for EchoExampleTool {
     const NAME: &'static str = "example.echo";
     const TITLE: &'static str = "Echo";
     const DESCRIPTION: &'static str = "Return the text.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
-    type Input = EchoInput;
-    type Output = EchoOutput;
+    type Input = EchoExampleInput;
+    type Output = EchoExampleOutput;
 
-    async fn run(&self, _ctx: &ToolContext, input: EchoInput) -> Result<EchoOutput, ToolError> {
-        Ok(EchoOutput { text: input.text })
+    async fn run(
+        &self,
+        _ctx: &ToolContext,
+        input: EchoExampleInput,
+    ) -> Result<EchoExampleOutput, ToolError> {
+        Ok(EchoExampleOutput { text: input.text })
     }
 
-    fn result_text(output: &EchoOutput) -> ResultText {
+    fn result_text(output: &EchoExampleOutput) -> ResultText {
         ResultText::from_body(&output.text)
     }
 }
@@ -77,6 +81,8 @@ async fn http(address: &str) -> anyhow::Result<()> {
 /// Prepares a server with the default settings.
 fn prepare() -> anyhow::Result<(Config, PreparedServer)> {
     let config = Config::default();
-    let server = ServerBuilder::new("echo", env!("CARGO_PKG_VERSION")).tool(Echo).open(&config)?;
+    let server = ServerBuilder::new("echo", env!("CARGO_PKG_VERSION"))
+        .tool(EchoExampleTool)
+        .open(&config)?;
     Ok((config, server))
 }

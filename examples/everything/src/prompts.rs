@@ -50,7 +50,7 @@ struct PromptWithArguments;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct TwoArguments {
+struct TwoTextArguments {
     /// First test argument.
     arg1: String,
     /// Second test argument.
@@ -61,14 +61,14 @@ impl Prompt for PromptWithArguments {
     const NAME: &'static str = "test_prompt_with_arguments";
     const TITLE: &'static str = "Prompt with arguments";
     const DESCRIPTION: &'static str = "A sentence with its arguments.";
-    type Arguments = TwoArguments;
+    type Arguments = TwoTextArguments;
 
     async fn make(
         &self,
         _ctx: &ToolContext,
-        arguments: TwoArguments,
+        arguments: TwoTextArguments,
     ) -> Result<RenderedPrompt, ToolError> {
-        let TwoArguments { arg1, arg2 } = arguments;
+        let TwoTextArguments { arg1, arg2 } = arguments;
         let text = format!("Prompt with arguments: arg1='{arg1}', arg2='{arg2}'");
         Ok(user_messages([ContentBlock::text(text)]))
     }
@@ -90,7 +90,7 @@ struct PromptWithResource;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ResourceArguments {
+struct ResourcePromptArguments {
     /// URI of the resource to embed.
     #[serde(rename = "resourceUri")]
     uri: String,
@@ -100,12 +100,12 @@ impl Prompt for PromptWithResource {
     const NAME: &'static str = "test_prompt_with_embedded_resource";
     const TITLE: &'static str = "Prompt with a resource";
     const DESCRIPTION: &'static str = "A resource, and what to do with it.";
-    type Arguments = ResourceArguments;
+    type Arguments = ResourcePromptArguments;
 
     async fn make(
         &self,
         _ctx: &ToolContext,
-        arguments: ResourceArguments,
+        arguments: ResourcePromptArguments,
     ) -> Result<RenderedPrompt, ToolError> {
         let text = "Embedded resource content for testing.";
         Ok(user_messages([

@@ -15,9 +15,9 @@ pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
         .tool(ListRootsTool)
         .tool(RequestStateTool)
         .tool(TamperedStateTool)
-        .tool(MultipleInputsTool)
+        .tool(ThreeQuestionKindsTool)
         .tool(MultiRoundTool)
-        .tool(CapabilitiesTool)
+        .tool(ClientCapabilitiesTool)
 }
 
 /// Returns the schema of a form with one field.
@@ -119,9 +119,9 @@ impl Tool for TamperedStateTool {
     }
 }
 
-struct MultipleInputsTool;
+struct ThreeQuestionKindsTool;
 
-impl Tool for MultipleInputsTool {
+impl Tool for ThreeQuestionKindsTool {
     const NAME: &'static str = "test_input_required_result_multiple_inputs";
     const TITLE: &'static str = "Asks three things at once";
     const DESCRIPTION: &'static str = "Asks the person, the model and for folders at once.";
@@ -170,9 +170,9 @@ impl Tool for MultiRoundTool {
     }
 }
 
-struct CapabilitiesTool;
+struct ClientCapabilitiesTool;
 
-impl Tool for CapabilitiesTool {
+impl Tool for ClientCapabilitiesTool {
     const NAME: &'static str = "test_input_required_result_capabilities";
     const TITLE: &'static str = "Asks what the client supports";
     const DESCRIPTION: &'static str = "Asks every kind of question that the client supports.";

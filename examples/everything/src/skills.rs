@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use toolgate::{ServerBuilder, StaticResourceSource};
 use toolgate_contract::{
-    ResourceSpec, Skill, SkillFile, SkillFiles, SkillSource, ToolContext, ToolFuture,
+    ResourceSpec, Skill, SkillFile, SkillFileList, SkillSource, ToolContext, ToolFuture,
 };
 
 /// Name of the skill.
@@ -57,7 +57,7 @@ fn skill() -> Skill {
             bytes: text.len() as u64,
         }
     });
-    let files = SkillFiles::All(files.collect());
+    let files = SkillFileList::All(files.collect());
     Skill { uri: format!("{FOLDER}/SKILL.md"), front_matter, files }
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn add(builder: ServerBuilder) -> ServerBuilder {
         .tool(FailingJobTool)
         .tool(ProtocolErrorJobTool)
         .tool(ConfirmDeleteTool)
-        .tool(MultiInputTool)
+        .tool(TwoQuestionsJobTool)
         .tool(QuestionBeforeTaskTool)
 }
 
@@ -143,9 +143,9 @@ impl Tool for ConfirmDeleteTool {
     }
 }
 
-struct MultiInputTool;
+struct TwoQuestionsJobTool;
 
-impl Tool for MultiInputTool {
+impl Tool for TwoQuestionsJobTool {
     const NAME: &'static str = "multi_input";
     const TITLE: &'static str = "Two questions";
     const DESCRIPTION: &'static str =

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, CallResults, call, fill};
-use super::client::Client;
-use super::dialects::Dialect;
+use super::attempt::{AttackAttempt, AttackCallResult, CallResults, call, fill};
+use super::client::AttackClient;
+use super::dialects::AttackDialect;
 use super::oracle::summary;
 use super::server::sh;
 use super::variants::ABSENT_TOOLS;
@@ -30,7 +30,7 @@ fn forbidden_words(id: &str) -> &'static [&'static str] {
 
 /// Checks that no tool has such a name, that calls of the case's own tool are refused, and that a
 /// program that does the same changes nothing outside the workspace.
-pub(super) fn check_absence(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+pub(super) fn check_absence(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let words = forbidden_words(&attempt.case.id);
     for tool in client.tools()? {
         let name = tool["name"].as_str().or_else(|| tool["id"].as_str()).unwrap_or_default();
@@ -54,20 +54,24 @@ pub(super) fn check_absence(attempt: &mut AttackAttempt, client: &mut Client) ->
             if !response.is_error {
                 attempt.failures.push(format!("{spelling} succeeded"));
             }
-            results.push(CallResult { response, is_judged: true, ..CallResult::default() });
+            results.push(AttackCallResult {
+                response,
+                is_judged: true,
+                ..AttackCallResult::default()
+            });
         }
     }
     if results.is_empty() {
         attempt.failures.push(format!("the harness: `{tool}` is not in the list of absent tools"));
     }
-    if attempt.route.dialect != Dialect::Synesthetic {
+    if attempt.route.dialect != AttackDialect::Synesthetic {
         try_with_program(attempt, client)?;
     }
     Ok(results)
 }
 
 /// Lets a program do what the tool would do, outside and inside the workspace.
-fn try_with_program(attempt: &mut AttackAttempt, client: &mut Client) -> anyhow::Result<()> {
+fn try_with_program(attempt: &mut AttackAttempt, client: &mut AttackClient) -> anyhow::Result<()> {
     let outside = attempt.folders.fill("{EVIL}/w");
     let inside = attempt.folders.fill("{WS}/inside-w");
     let git_arguments = |path: &str| -> Option<Vec<String>> {
@@ -113,7 +117,10 @@ fn try_with_program(attempt: &mut AttackAttempt, client: &mut Client) -> anyhow:
 }
 
 /// Configures a merge driver in the repository, and calls the tools that could run it.
-fn trigger_merge_driver(attempt: &mut AttackAttempt, client: &mut Client) -> anyhow::Result<()> {
+fn trigger_merge_driver(
+    attempt: &mut AttackAttempt,
+    client: &mut AttackClient,
+) -> anyhow::Result<()> {
     let line = format!(
         "git config merge.x.driver 'touch {}/w; false' && echo '*.txt merge=x' > .gitattributes && \
          git stash -q && echo other > a.txt && git commit -q -a -m other",

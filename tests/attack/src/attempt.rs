@@ -6,26 +6,26 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::attempt_process::AttemptLength;
-use super::case::{AttackCase, CaseAssertion};
-use super::client::{Client, start_and_connect};
-use super::dialects::{DialectRoute, Response, Transport};
+use super::attempt_process::AttackAttemptLength;
+use super::case::{AttackCase, AttackCaseAssertion};
+use super::client::{AttackClient, start_and_connect};
+use super::dialects::{AttackResponse, AttackTransport, DialectOverTransport};
 use super::folders::{AttackFolders, FolderSnapshot};
-use super::listeners::Listeners;
-use super::server::{Server, ServerLaunch};
-use super::variants::CallVariant;
+use super::listeners::AttackListeners;
+use super::server::{AttackServerLaunch, AttackedServer};
+use super::variants::AttackCallVariant;
 use super::{invariants, oracle, perform, setup};
 
 /// A running attempt of an attack, over one dialect and transport.
 pub(super) struct AttackAttempt {
     pub(super) case: AttackCase,
-    pub(super) variant: CallVariant,
-    pub(super) route: DialectRoute,
-    pub(super) length: AttemptLength,
+    pub(super) variant: AttackCallVariant,
+    pub(super) route: DialectOverTransport,
+    pub(super) length: AttackAttemptLength,
     pub(super) binary: PathBuf,
     pub(super) folders: AttackFolders,
-    pub(super) launch: ServerLaunch,
-    pub(super) listeners: Listeners,
+    pub(super) launch: AttackServerLaunch,
+    pub(super) listeners: AttackListeners,
     /// Failures of the server or of the harness, one line each.
     pub(super) failures: Vec<String>,
     /// Details of the attempt that are no failures, for example counts.
@@ -49,9 +49,9 @@ pub(super) struct AttackAttempt {
 
 /// Result of one tool call of an attack.
 #[derive(Debug, Clone, Default)]
-pub(super) struct CallResult {
+pub(super) struct AttackCallResult {
     pub(super) tool: String,
-    pub(super) response: Response,
+    pub(super) response: AttackResponse,
     pub(super) elapsed: Duration,
     /// The outcome in the audit record of the call.
     pub(super) recorded_outcome: Option<String>,
@@ -60,17 +60,17 @@ pub(super) struct CallResult {
 }
 
 /// The results of the calls of an attempt, or the reason why the harness could not make them.
-pub(super) type CallResults = anyhow::Result<Vec<CallResult>>;
+pub(super) type CallResults = anyhow::Result<Vec<AttackCallResult>>;
 
 /// The result of an attempt. It succeeded if there are no failures.
 #[derive(Debug, Default)]
-pub(super) struct AttemptVerdict {
+pub(super) struct AttackAttemptVerdict {
     pub(super) failures: Vec<String>,
     pub(super) notes: Vec<String>,
     pub(super) skip_reason: Option<String>,
 }
 
-impl AttemptVerdict {
+impl AttackAttemptVerdict {
     /// Returns the verdict of an attempt that the harness could not make.
     pub(super) fn harness_failure(err: &anyhow::Error) -> Self {
         Self { failures: vec![format!("the harness: {err:#}")], ..Self::default() }
@@ -80,23 +80,24 @@ impl AttemptVerdict {
 impl AttackAttempt {
     pub(super) fn new(
         case: &AttackCase,
-        variant: &CallVariant,
-        route: DialectRoute,
+        variant: &AttackCallVariant,
+        route: DialectOverTransport,
         binary: &Path,
         base: PathBuf,
     ) -> anyhow::Result<Self> {
         let folders = AttackFolders::create(base)?;
-        let launch = ServerLaunch::new(binary, &folders);
-        let variant = CallVariant { input: fill(&variant.input, &folders), ..variant.clone() };
+        let launch = AttackServerLaunch::new(binary, &folders);
+        let variant =
+            AttackCallVariant { input: fill(&variant.input, &folders), ..variant.clone() };
         Ok(Self {
             case: case.clone(),
             variant,
             route,
-            length: AttemptLength::Full,
+            length: AttackAttemptLength::Full,
             binary: binary.to_owned(),
             folders,
             launch,
-            listeners: Listeners::default(),
+            listeners: AttackListeners::default(),
             failures: Vec::new(),
             notes: Vec::new(),
             skip_reason: None,
@@ -111,11 +112,15 @@ impl AttackAttempt {
     }
 
     /// Runs the attempt. An error of the harness or of the server is a failure, too.
-    pub(super) fn run(mut self) -> AttemptVerdict {
+    pub(super) fn run(mut self) -> AttackAttemptVerdict {
         if let Err(err) = self.run_steps() {
             self.failures.push(format!("{err:#}"));
         }
-        AttemptVerdict { failures: self.failures, notes: self.notes, skip_reason: self.skip_reason }
+        AttackAttemptVerdict {
+            failures: self.failures,
+            notes: self.notes,
+            skip_reason: self.skip_reason,
+        }
     }
 
     fn run_steps(&mut self) -> anyhow::Result<()> {
@@ -136,7 +141,7 @@ impl AttackAttempt {
 
     fn take_snapshots(&mut self) -> anyhow::Result<()> {
         self.outside_before = Some((self.outside_snapshot()?, self.folders.sibling_names()?));
-        if self.case.assertions.contains(&CaseAssertion::WorkspaceUnchanged) {
+        if self.case.assertions.contains(&AttackCaseAssertion::WorkspaceUnchanged) {
             self.workspace_before = Some(FolderSnapshot::take(&self.folders.ws)?);
         }
         Ok(())
@@ -172,7 +177,11 @@ impl AttackAttempt {
     }
 
     /// Checks that the server still answers, stops it, and keeps all that it sent and logged.
-    pub(super) fn check_alive_and_stop(&mut self, server: &mut Server, client: &mut Client) {
+    pub(super) fn check_alive_and_stop(
+        &mut self,
+        server: &mut AttackedServer,
+        client: &mut AttackClient,
+    ) {
         if server.is_running() {
             match client.ping() {
                 Ok(elapsed) if elapsed < Duration::from_secs(5) => {}
@@ -189,9 +198,9 @@ impl AttackAttempt {
     }
 
     /// Stops the server, and keeps all that it sent and logged.
-    pub(super) fn stop(&mut self, server: &mut Server, client: &mut Client) {
+    pub(super) fn stop(&mut self, server: &mut AttackedServer, client: &mut AttackClient) {
         client.close();
-        let exit = if client.route.transport == Transport::Stdio {
+        let exit = if client.route.transport == AttackTransport::Stdio {
             client.drain();
             server.wait_for_exit()
         } else {
@@ -222,12 +231,16 @@ impl AttackAttempt {
 }
 
 /// Calls a tool and measures how long it takes. The assertions apply to the result.
-pub(super) fn call(client: &mut Client, tool: &str, input: &Value) -> anyhow::Result<CallResult> {
+pub(super) fn call(
+    client: &mut AttackClient,
+    tool: &str,
+    input: &Value,
+) -> anyhow::Result<AttackCallResult> {
     let started = Instant::now();
     let response = client.call(tool, input)?;
     let elapsed = started.elapsed();
     let tool = tool.to_owned();
-    Ok(CallResult { tool, response, elapsed, recorded_outcome: None, is_judged: true })
+    Ok(AttackCallResult { tool, response, elapsed, recorded_outcome: None, is_judged: true })
 }
 
 /// Replaces the placeholders in all strings of `value`.

@@ -12,12 +12,12 @@ use rustix::process::{
 };
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, AttemptVerdict};
+use super::attempt::{AttackAttempt, AttackAttemptVerdict};
 use super::case::AttackCase;
-use super::dialects::DialectRoute;
+use super::dialects::DialectOverTransport;
 use super::invariants::descendants;
 use super::oracle::LATE;
-use super::plan::{PlannedAttempt, all_cases, variants};
+use super::plan::{PlannedAttackAttempt, all_cases, variants};
 
 /// The first argument of a process that runs one attempt.
 pub(super) const ATTEMPT_COMMAND: &str = "__attempt";
@@ -28,7 +28,7 @@ const OPEN_FILES: u64 = 8192;
 
 /// Programs and folder that all attempts of a run use.
 #[derive(Debug)]
-pub(super) struct RunEnvironment {
+pub(super) struct AttackRunEnvironment {
     /// Path of the program that runs attempts.
     pub(super) attack: PathBuf,
     /// Path of the server program under attack.
@@ -37,19 +37,19 @@ pub(super) struct RunEnvironment {
     pub(super) base: PathBuf,
     /// True to keep the folders of attempts.
     pub(super) keep: bool,
-    pub(super) length: AttemptLength,
+    pub(super) length: AttackAttemptLength,
 }
 
 /// The length of attempts that repeat a call, for example to win a race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AttemptLength {
+pub(super) enum AttackAttemptLength {
     /// Length with all repetitions, as in `cargo xtask attack`.
     Full,
     /// Length with a quarter of the calls, as in a test.
     Short,
 }
 
-impl AttemptLength {
+impl AttackAttemptLength {
     fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -66,13 +66,13 @@ impl AttemptLength {
     }
 }
 
-impl RunEnvironment {
+impl AttackRunEnvironment {
     /// Returns an environment for full attempts against the server `toolgate`, with a new folder of
     /// this process.
     pub(super) fn new(attack: PathBuf, toolgate: PathBuf, keep: bool) -> anyhow::Result<Self> {
         let base = std::env::temp_dir().join(format!("toolgate-attack-{}", std::process::id()));
         std::fs::create_dir_all(&base).with_context(|| base.display().to_string())?;
-        Ok(Self { attack, toolgate, base, keep, length: AttemptLength::Full })
+        Ok(Self { attack, toolgate, base, keep, length: AttackAttemptLength::Full })
     }
 
     /// Removes the folders of the run.
@@ -83,7 +83,11 @@ impl RunEnvironment {
 
     /// Runs one attempt in a new process. If its only failure is that it took too long, it runs
     /// once more: other work may have delayed it.
-    pub(super) fn run_attempt(&self, case: &AttackCase, attempt: PlannedAttempt) -> AttemptVerdict {
+    pub(super) fn run_attempt(
+        &self,
+        case: &AttackCase,
+        attempt: PlannedAttackAttempt,
+    ) -> AttackAttemptVerdict {
         let route = attempt.route.name().replace(' ', "-");
         let folder = self.base_for(case).join(format!("{}-{}-{route}", case.id, attempt.variant));
         let run = || {
@@ -91,7 +95,7 @@ impl RunEnvironment {
             if !self.keep {
                 _ = std::fs::remove_dir_all(&folder);
             }
-            verdict.unwrap_or_else(|err| AttemptVerdict::harness_failure(&err))
+            verdict.unwrap_or_else(|err| AttackAttemptVerdict::harness_failure(&err))
         };
         let first = run();
         let is_late =
@@ -107,9 +111,9 @@ impl RunEnvironment {
     fn run_process(
         &self,
         case: &AttackCase,
-        attempt: PlannedAttempt,
+        attempt: PlannedAttackAttempt,
         folder: &Path,
-    ) -> anyhow::Result<AttemptVerdict> {
+    ) -> anyhow::Result<AttackAttemptVerdict> {
         let mut child = Command::new(&self.attack)
             .args([ATTEMPT_COMMAND, &case.id])
             .args([&attempt.variant.to_string(), &attempt.route.name(), self.length.name()])
@@ -139,7 +143,7 @@ impl RunEnvironment {
             let all = value[name].as_array().into_iter().flatten();
             all.filter_map(|line| line.as_str().map(str::to_owned)).collect()
         };
-        Ok(AttemptVerdict {
+        Ok(AttackAttemptVerdict {
             failures: lines("failures"),
             notes: lines("notes"),
             skip_reason: value["skip_reason"].as_str().map(str::to_owned),
@@ -174,17 +178,17 @@ pub(super) fn run_in_this_process(words: &[String]) -> anyhow::Result<()> {
     let cases = all_cases()?;
     let case = cases.iter().find(|case| case.id == *id).context("unknown case")?;
     let variant = variants(case).into_iter().nth(variant.parse()?).context("unknown variant")?;
-    let route = DialectRoute::from_name(route).context("unknown route")?;
+    let route = DialectOverTransport::from_name(route).context("unknown route")?;
     let length = match length.as_str() {
-        "short" => AttemptLength::Short,
-        _ => AttemptLength::Full,
+        "short" => AttackAttemptLength::Short,
+        _ => AttackAttemptLength::Full,
     };
     let verdict = match AttackAttempt::new(case, &variant, route, Path::new(binary), folder.into())
     {
         Ok(attempt) => AttackAttempt { length, ..attempt }.run(),
-        Err(err) => AttemptVerdict::harness_failure(&err),
+        Err(err) => AttackAttemptVerdict::harness_failure(&err),
     };
-    let AttemptVerdict { failures, notes, skip_reason } = verdict;
+    let AttackAttemptVerdict { failures, notes, skip_reason } = verdict;
     println!("{}", json!({ "failures": failures, "notes": notes, "skip_reason": skip_reason }));
     Ok(())
 }

@@ -14,19 +14,19 @@ pub(super) struct AttackCase {
     /// Lines for a shell, with placeholders. If they are prose, `setup.rs` has code instead.
     pub(super) setup: Vec<String>,
     pub(super) input: Value,
-    pub(super) assertions: Vec<CaseAssertion>,
+    pub(super) assertions: Vec<AttackCaseAssertion>,
     /// True if the case is in `extra.jsonl`.
     pub(super) is_extra: bool,
 }
 
 /// Condition that must hold after the attack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum CaseAssertion {
+pub(super) enum AttackCaseAssertion {
     /// The call fails for one of these reasons, or for any reason if the list is empty.
-    Error(Vec<RefusalReason>),
+    Error(Vec<ExpectedRefusalReason>),
     Ok,
     /// The call succeeds, or fails for one of these reasons.
-    OkOrError(Vec<RefusalReason>),
+    OkOrError(Vec<ExpectedRefusalReason>),
     /// The call fails, or it keeps every byte that it does not edit.
     ErrorOrBytesPreserved,
     /// JSON-RPC refuses the message with one of these codes.
@@ -54,7 +54,7 @@ pub(super) enum CaseAssertion {
 
 /// Reason of a refusal, as the cases of attacks spell it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RefusalReason {
+pub(super) enum ExpectedRefusalReason {
     PathEscape,
     PolicyDenied,
     InvalidArg,
@@ -105,8 +105,10 @@ fn parse_line(line: &str, is_extra: bool) -> anyhow::Result<AttackCase> {
         let all = line[name].as_array().with_context(|| name.to_owned())?;
         all.iter().map(|one| one.as_str().map(str::to_owned).context("no text")).collect()
     };
-    let assertions =
-        texts("asserts")?.iter().map(|word| CaseAssertion::parse(word)).collect::<Result<_, _>>();
+    let assertions = texts("asserts")?
+        .iter()
+        .map(|word| AttackCaseAssertion::parse(word))
+        .collect::<Result<_, _>>();
     Ok(AttackCase {
         id: text("id")?,
         title: text("title")?,
@@ -127,7 +129,7 @@ impl AttackCase {
     }
 }
 
-impl CaseAssertion {
+impl AttackCaseAssertion {
     /// Parses an entry of `asserts`. An unknown one is an error.
     pub(super) fn parse(word: &str) -> anyhow::Result<Self> {
         let (name, value) = word.split_once(':').unwrap_or((word, ""));
@@ -164,8 +166,8 @@ impl CaseAssertion {
     }
 }
 
-fn parse_reasons(text: &str) -> anyhow::Result<Vec<RefusalReason>> {
-    text.split('|').map(RefusalReason::parse).collect()
+fn parse_reasons(text: &str) -> anyhow::Result<Vec<ExpectedRefusalReason>> {
+    text.split('|').map(ExpectedRefusalReason::parse).collect()
 }
 
 fn parse_numbers<N>(text: &str) -> anyhow::Result<Vec<N>>
@@ -176,7 +178,7 @@ where
     text.split('|').map(|number| number.parse().with_context(|| format!("`{number}`"))).collect()
 }
 
-impl RefusalReason {
+impl ExpectedRefusalReason {
     fn parse(word: &str) -> anyhow::Result<Self> {
         Ok(match word {
             "PATH_ESCAPE" => Self::PathEscape,
@@ -225,7 +227,7 @@ mod tests {
     fn an_unknown_assertion_is_refused_when_parsed() {
         for word in ["", "eror:*", "error:NO_SUCH", "ok:1", "mode:9", "bytes:x", "race:", "status:"]
         {
-            assert!(CaseAssertion::parse(word).is_err(), "{word}");
+            assert!(AttackCaseAssertion::parse(word).is_err(), "{word}");
         }
     }
 

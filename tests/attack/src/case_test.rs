@@ -6,27 +6,27 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use toolgate_test_support::sibling_toolgate;
 
-use super::attempt_process::{AttemptLength, RunEnvironment};
+use super::attempt_process::{AttackAttemptLength, AttackRunEnvironment};
 use super::case::AttackCase;
-use super::dialects::{Dialect, ROUTES};
-use super::offered_tools::OfferedTools;
-use super::plan::{PlannedAttempt, all_cases, attempts};
-use super::report::CaseOutcome;
+use super::dialects::{AttackDialect, ROUTES};
+use super::offered_tools::OfferedToolNames;
+use super::plan::{PlannedAttackAttempt, all_cases, attempts};
+use super::report::AttackCaseOutcome;
 
 /// Attack case that runs as a test.
 #[derive(Debug)]
-pub struct CaseTest(AttackCase);
+pub struct AttackCaseTest(AttackCase);
 
 /// Outcome of an attack case that did not fail.
 #[derive(Debug)]
-pub enum TestOutcome {
+pub enum AttackCaseTestOutcome {
     /// All attempts failed to break the server. The text has the dialects.
     Passed(String),
     /// The case cannot run on this machine, for this reason.
     Skipped(String),
 }
 
-impl CaseTest {
+impl AttackCaseTest {
     /// Returns a test for each case.
     ///
     /// # Errors
@@ -49,41 +49,45 @@ impl CaseTest {
     /// # Errors
     ///
     /// If the case is broken, or the server or the folder of the run is missing.
-    pub fn run(&self, attack_program: &Path) -> Result<TestOutcome> {
+    pub fn run(&self, attack_program: &Path) -> Result<AttackCaseTestOutcome> {
         let toolgate = sibling_toolgate(attack_program)?;
-        let environment = RunEnvironment {
-            length: AttemptLength::Short,
-            ..RunEnvironment::new(attack_program.to_owned(), toolgate, false)?
+        let environment = AttackRunEnvironment {
+            length: AttackAttemptLength::Short,
+            ..AttackRunEnvironment::new(attack_program.to_owned(), toolgate, false)?
         };
         let outcome = self.run_attempts(&environment);
         environment.remove()?;
         match outcome? {
-            CaseOutcome::Held(text) => Ok(TestOutcome::Passed(text)),
-            CaseOutcome::Skipped(reason) => Ok(TestOutcome::Skipped(reason)),
-            CaseOutcome::Broken(text) => bail!("{}: {text}", self.0.title),
+            AttackCaseOutcome::Held(text) => Ok(AttackCaseTestOutcome::Passed(text)),
+            AttackCaseOutcome::Skipped(reason) => Ok(AttackCaseTestOutcome::Skipped(reason)),
+            AttackCaseOutcome::Broken(text) => bail!("{}: {text}", self.0.title),
         }
     }
 
-    fn run_attempts(&self, environment: &RunEnvironment) -> Result<CaseOutcome> {
+    fn run_attempts(&self, environment: &AttackRunEnvironment) -> Result<AttackCaseOutcome> {
         let Self(case) = self;
-        let offered = OfferedTools::list(&environment.toolgate, &environment.base)?;
+        let offered = OfferedToolNames::list(&environment.toolgate, &environment.base)?;
         let shift = case.id.bytes().map(usize::from).sum();
         let verdicts: Vec<_> =
             each_variant_and_each_dialect(&attempts(case, &ROUTES, &offered), shift)
                 .into_iter()
                 .map(|attempt| (attempt, environment.run_attempt(case, attempt)))
                 .collect();
-        Ok(CaseOutcome::new(case, &verdicts))
+        Ok(AttackCaseOutcome::new(case, &verdicts))
     }
 }
 
 /// Returns as few attempts as have each variant and each dialect at least once. `shift` chooses the
 /// dialect and the transport of the first attempt. Later attempts take the next ones.
-fn each_variant_and_each_dialect(attempts: &[PlannedAttempt], shift: usize) -> Vec<PlannedAttempt> {
+fn each_variant_and_each_dialect(
+    attempts: &[PlannedAttackAttempt],
+    shift: usize,
+) -> Vec<PlannedAttackAttempt> {
     let by_variant: Vec<_> = attempts.chunk_by(|a, b| a.variant == b.variant).collect();
-    let mut missing: BTreeSet<Dialect> = attempts.iter().map(|it| it.route.dialect).collect();
+    let mut missing: BTreeSet<AttackDialect> = attempts.iter().map(|it| it.route.dialect).collect();
     let mut chosen = Vec::new();
-    let mut choose = |of_variant: &[PlannedAttempt], missing: &mut BTreeSet<Dialect>| {
+    let mut choose = |of_variant: &[PlannedAttackAttempt],
+                      missing: &mut BTreeSet<AttackDialect>| {
         let new = of_variant.iter().filter(|it| missing.contains(&it.route.dialect));
         let mut candidates: Vec<_> = new.copied().collect();
         if candidates.is_empty() {
@@ -109,11 +113,11 @@ fn each_variant_and_each_dialect(attempts: &[PlannedAttempt], shift: usize) -> V
 
 #[cfg(test)]
 mod tests {
-    use super::super::dialects::Transport;
+    use super::super::dialects::AttackTransport;
     use super::*;
 
-    fn planned(variants: usize) -> Vec<PlannedAttempt> {
-        let of_variant = |variant| ROUTES.map(|route| PlannedAttempt { variant, route });
+    fn planned(variants: usize) -> Vec<PlannedAttackAttempt> {
+        let of_variant = |variant| ROUTES.map(|route| PlannedAttackAttempt { variant, route });
         (0..variants).flat_map(of_variant).collect()
     }
 
@@ -132,7 +136,8 @@ mod tests {
     #[test]
     fn transports_alternate_between_attempts() {
         let chosen = each_variant_and_each_dialect(&planned(20), 0);
-        for transport in [Transport::Stdio, Transport::Http, Transport::WebSocket] {
+        for transport in [AttackTransport::Stdio, AttackTransport::Http, AttackTransport::WebSocket]
+        {
             assert!(chosen.iter().any(|it| it.route.transport == transport), "{transport:?}");
         }
     }

@@ -10,19 +10,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::dialects::{DialectCodec, DialectRoute, Response, Transport, WireRequest};
+use super::dialects::{
+    AttackDialectCodec, AttackResponse, AttackTransport, AttackWireRequest, DialectOverTransport,
+};
 use super::folders::AttackFolders;
-use super::http::{HttpRequest, HttpResponse, WebSocket, client_frame};
-use super::server::{Server, ServerLaunch, write_all};
+use super::http::{AttackHttpRequest, AttackHttpResponse, AttackWebSocket, client_frame};
+use super::server::{AttackServerLaunch, AttackedServer, write_all};
 
 /// The time limit of an answer, unless a case sets its own.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Client that an attack uses, connected over one dialect and transport.
-pub(super) struct Client {
-    pub(super) route: DialectRoute,
-    pub(super) codec: Box<dyn DialectCodec>,
-    connection: Connection,
+pub(super) struct AttackClient {
+    pub(super) route: DialectOverTransport,
+    pub(super) codec: Box<dyn AttackDialectCodec>,
+    connection: AttackConnection,
     /// Every byte that the server sent.
     pub(super) received: Vec<u8>,
     /// The start of each line that is no message.
@@ -35,7 +37,7 @@ pub(super) struct Client {
 }
 
 /// Connection of an attack's client to the server, by its transport.
-enum Connection {
+enum AttackConnection {
     /// Connection by standard streams or by the frames of a WebSocket.
     Stream {
         writer: Option<Box<dyn Write + Send>>,
@@ -46,11 +48,11 @@ enum Connection {
 
 /// Starts a server and connects to it.
 pub(super) fn start_and_connect(
-    launch: &ServerLaunch,
+    launch: &AttackServerLaunch,
     folders: &AttackFolders,
-    route: DialectRoute,
-) -> anyhow::Result<(Server, Client)> {
-    if route.transport != Transport::Stdio {
+    route: DialectOverTransport,
+) -> anyhow::Result<(AttackedServer, AttackClient)> {
+    if route.transport != AttackTransport::Stdio {
         let server = launch.serve(folders)?;
         let client = connect(server.addr.context("no address")?, route)?;
         return Ok((server, client));
@@ -66,28 +68,31 @@ pub(super) fn start_and_connect(
             }
         }
     });
-    let connection = Connection::Stream { writer: Some(Box::new(input)), lines };
-    let mut client = Client::new(route, connection);
+    let connection = AttackConnection::Stream { writer: Some(Box::new(input)), lines };
+    let mut client = AttackClient::new(route, connection);
     client.shake_hands()?;
     Ok((server, client))
 }
 
 /// Connects to a listening server.
-pub(super) fn connect(addr: SocketAddr, route: DialectRoute) -> anyhow::Result<Client> {
+pub(super) fn connect(
+    addr: SocketAddr,
+    route: DialectOverTransport,
+) -> anyhow::Result<AttackClient> {
     connect_with(addr, route, Vec::new())
 }
 
 /// Connects to a listening server, and adds `headers` to every HTTP request.
 pub(super) fn connect_with(
     addr: SocketAddr,
-    route: DialectRoute,
+    route: DialectOverTransport,
     headers: Vec<(String, String)>,
-) -> anyhow::Result<Client> {
+) -> anyhow::Result<AttackClient> {
     let connection = match route.transport {
-        Transport::Http | Transport::Stdio => Connection::Http(addr),
-        Transport::WebSocket => {
-            let mut socket = WebSocket::open(addr, route.dialect.websocket_path(), TIMEOUT)?;
-            let writer = FrameWriter(socket.writer()?);
+        AttackTransport::Http | AttackTransport::Stdio => AttackConnection::Http(addr),
+        AttackTransport::WebSocket => {
+            let mut socket = AttackWebSocket::open(addr, route.dialect.websocket_path(), TIMEOUT)?;
+            let writer = WebSocketLineWriter(socket.writer()?);
             let (sender, lines) = channel();
             spawn(move || {
                 while let Ok(Some(mut message)) = socket.next_message() {
@@ -97,19 +102,19 @@ pub(super) fn connect_with(
                     }
                 }
             });
-            Connection::Stream { writer: Some(Box::new(writer)), lines }
+            AttackConnection::Stream { writer: Some(Box::new(writer)), lines }
         }
     };
-    let mut client = Client::new(route, connection);
+    let mut client = AttackClient::new(route, connection);
     client.headers = headers;
     client.shake_hands()?;
     Ok(client)
 }
 
 /// Writer that sends each line as a WebSocket frame.
-struct FrameWriter(std::net::TcpStream);
+struct WebSocketLineWriter(std::net::TcpStream);
 
-impl Write for FrameWriter {
+impl Write for WebSocketLineWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.write_all(&client_frame(1, bytes.strip_suffix(b"\n").unwrap_or(bytes)))?;
         Ok(bytes.len())
@@ -120,14 +125,14 @@ impl Write for FrameWriter {
     }
 }
 
-impl Drop for FrameWriter {
+impl Drop for WebSocketLineWriter {
     fn drop(&mut self) {
         _ = self.0.shutdown(std::net::Shutdown::Both);
     }
 }
 
-impl Client {
-    fn new(route: DialectRoute, connection: Connection) -> Self {
+impl AttackClient {
+    fn new(route: DialectOverTransport, connection: AttackConnection) -> Self {
         Self {
             route,
             codec: route.codec(),
@@ -144,7 +149,7 @@ impl Client {
         for (request, has_answer) in self.codec.handshake() {
             if has_answer {
                 self.send_and_wait(&request)?;
-            } else if let Connection::Http(_) = self.connection {
+            } else if let AttackConnection::Http(_) = self.connection {
                 // The id of the session was unknown when this request was made.
                 let body = request.http.body.clone();
                 let method = "notifications/initialized";
@@ -164,7 +169,7 @@ impl Client {
     }
 
     /// Calls a tool by its name in the catalog.
-    pub(super) fn call(&mut self, tool: &str, input: &Value) -> anyhow::Result<Response> {
+    pub(super) fn call(&mut self, tool: &str, input: &Value) -> anyhow::Result<AttackResponse> {
         let request = self.call_request(tool, input)?;
         self.send_and_wait(&request)
     }
@@ -174,7 +179,7 @@ impl Client {
         &mut self,
         tool: &str,
         input: &Value,
-    ) -> anyhow::Result<WireRequest> {
+    ) -> anyhow::Result<AttackWireRequest> {
         let wire_call = self.codec.to_wire(tool, input);
         let (name, input) = wire_call
             .with_context(|| format!("{} cannot express {tool} {input}", self.route.name()))?;
@@ -182,8 +187,11 @@ impl Client {
     }
 
     /// Sends a request and waits for its answer.
-    pub(super) fn send_and_wait(&mut self, request: &WireRequest) -> anyhow::Result<Response> {
-        if let Connection::Http(_) = self.connection {
+    pub(super) fn send_and_wait(
+        &mut self,
+        request: &AttackWireRequest,
+    ) -> anyhow::Result<AttackResponse> {
+        if let AttackConnection::Http(_) = self.connection {
             let answer = self.post(&request.http)?;
             return Ok(self.decode_http(&answer));
         }
@@ -194,7 +202,7 @@ impl Client {
     }
 
     /// Decodes an HTTP response. The last message of a stream of events counts.
-    pub(super) fn decode_http(&self, answer: &HttpResponse) -> Response {
+    pub(super) fn decode_http(&self, answer: &AttackHttpResponse) -> AttackResponse {
         let messages = answer.messages();
         let mut messages = messages.iter().filter_map(|one| serde_json::from_slice(one).ok());
         let last: Value = messages.next_back().unwrap_or_default();
@@ -203,12 +211,15 @@ impl Client {
             response.is_error = true;
             response.text = String::from_utf8_lossy(&answer.body).into_owned();
         }
-        Response { status: answer.status, raw: answer.body.clone(), ..response }
+        AttackResponse { status: answer.status, raw: answer.body.clone(), ..response }
     }
 
     /// Sends a request over HTTP. It is an error if the client uses another transport.
-    pub(super) fn post(&mut self, request: &HttpRequest) -> anyhow::Result<HttpResponse> {
-        let Connection::Http(addr) = self.connection else { bail!("not over HTTP") };
+    pub(super) fn post(
+        &mut self,
+        request: &AttackHttpRequest,
+    ) -> anyhow::Result<AttackHttpResponse> {
+        let AttackConnection::Http(addr) = self.connection else { bail!("not over HTTP") };
         let mut request = request.clone();
         request.headers.extend(self.headers.iter().cloned());
         let answer = request.send(addr, self.timeout)?;
@@ -220,7 +231,7 @@ impl Client {
     }
 
     /// Sends a request on the stream, without waiting for its answer.
-    pub(super) fn send(&mut self, request: &WireRequest) -> anyhow::Result<()> {
+    pub(super) fn send(&mut self, request: &AttackWireRequest) -> anyhow::Result<()> {
         let mut line = request.http.body.clone();
         line.push(b'\n');
         self.write(&line)
@@ -228,7 +239,9 @@ impl Client {
 
     /// Writes bytes to the stream of the client.
     pub(super) fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        let Connection::Stream { writer, .. } = &mut self.connection else { bail!("not a stream") };
+        let AttackConnection::Stream { writer, .. } = &mut self.connection else {
+            bail!("not a stream")
+        };
         let writer = writer.as_mut().context("the client closed the stream")?;
         write_all(writer, bytes).context("the server no longer reads")
     }
@@ -238,12 +251,15 @@ impl Client {
         &mut self,
         id: u64,
         timeout: Duration,
-    ) -> anyhow::Result<Option<Response>> {
+    ) -> anyhow::Result<Option<AttackResponse>> {
         let started = Instant::now();
         loop {
             if let Some(message) = self.early_answers.remove(&id) {
                 let response = self.codec.decode(&message);
-                return Ok(Some(Response { raw: message.to_string().into_bytes(), ..response }));
+                return Ok(Some(AttackResponse {
+                    raw: message.to_string().into_bytes(),
+                    ..response
+                }));
             }
             let left = timeout.saturating_sub(started.elapsed());
             let Some(message) = self.next_message(left)? else { return Ok(None) };
@@ -257,7 +273,7 @@ impl Client {
     /// Waits for the next message on the stream. Returns `None` after `timeout`.
     pub(super) fn next_message(&mut self, timeout: Duration) -> anyhow::Result<Option<Value>> {
         loop {
-            let Connection::Stream { lines, .. } = &mut self.connection else {
+            let AttackConnection::Stream { lines, .. } = &mut self.connection else {
                 bail!("not a stream")
             };
             let line = match lines.recv_timeout(timeout) {
@@ -285,7 +301,7 @@ impl Client {
 
     /// Closes the client's side of the stream, if there is one.
     pub(super) fn close(&mut self) {
-        if let Connection::Stream { writer, .. } = &mut self.connection {
+        if let AttackConnection::Stream { writer, .. } = &mut self.connection {
             *writer = None;
         }
     }
@@ -302,7 +318,7 @@ impl Client {
 
     /// Returns whether messages travel on a stream, not in HTTP requests.
     pub(super) fn is_stream(&self) -> bool {
-        matches!(self.connection, Connection::Stream { .. })
+        matches!(self.connection, AttackConnection::Stream { .. })
     }
 
     /// Makes the cheapest call and returns how long it took.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, CallResults};
-use super::client::Client;
-use super::http::{HttpRequest, HttpResponse};
+use super::attempt::{AttackAttempt, AttackCallResult, CallResults};
+use super::client::AttackClient;
+use super::http::{AttackHttpRequest, AttackHttpResponse};
 use super::perform::wait_until;
-use super::server::Server;
+use super::server::AttackedServer;
 
 /// The time limit of a response.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -41,11 +41,11 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) {
 /// Performs a case about the console against a running server.
 pub(super) fn perform(
     attempt: &mut AttackAttempt,
-    server: &Server,
-    client: &mut Client,
+    server: &AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     let addr = server.addr.context("no address")?;
-    let person = Person::sign_in(attempt, addr)?;
+    let person = SignedInPerson::sign_in(attempt, addr)?;
     match attempt.case.id.as_str() {
         "M90" => show_hostile_calls(attempt, client, &person)?,
         "M91" => show_hostile_results(attempt, client, &person)?,
@@ -54,17 +54,17 @@ pub(super) fn perform(
         // M94
         _ => fix_a_session(attempt, &person)?,
     }
-    Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
+    Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
 /// Person who is signed in to the console.
-struct Person {
+struct SignedInPerson {
     addr: SocketAddr,
     /// The session cookie, as `NAME=VALUE`.
     cookie: String,
 }
 
-impl Person {
+impl SignedInPerson {
     /// Signs in with the link that `toolgate console` prints.
     fn sign_in(attempt: &AttackAttempt, addr: SocketAddr) -> anyhow::Result<Self> {
         let token = one_time_token(attempt, addr)?;
@@ -74,13 +74,13 @@ impl Person {
         Ok(Self { addr, cookie })
     }
 
-    fn send(&self, request: HttpRequest) -> anyhow::Result<HttpResponse> {
+    fn send(&self, request: AttackHttpRequest) -> anyhow::Result<AttackHttpResponse> {
         request.with_header("Cookie", &self.cookie).send(self.addr, TIMEOUT)
     }
 
     /// Returns the text of the page at `path`.
     fn page(&self, path: &str) -> anyhow::Result<String> {
-        let answer = self.send(HttpRequest::get(path))?;
+        let answer = self.send(AttackHttpRequest::get(path))?;
         ensure!(answer.status == 200, "{path}: status {}", answer.status);
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
@@ -105,13 +105,13 @@ fn one_time_token(attempt: &AttackAttempt, addr: SocketAddr) -> anyhow::Result<S
 }
 
 /// Returns a form as a browser sends it.
-fn form(path: &str, fields: &[(&str, &str)]) -> HttpRequest {
+fn form(path: &str, fields: &[(&str, &str)]) -> AttackHttpRequest {
     let mut body = String::new();
     for (name, value) in fields {
         body += &format!("&{}=", encode(name));
         body += &encode(value);
     }
-    HttpRequest::post(path, body.trim_start_matches('&').as_bytes().to_vec())
+    AttackHttpRequest::post(path, body.trim_start_matches('&').as_bytes().to_vec())
         .with_header("Content-Type", "application/x-www-form-urlencoded")
 }
 
@@ -141,8 +141,8 @@ fn check_pages(attempt: &mut AttackAttempt, pages: &[(String, String)], shown_mi
 /// M90: calls with hostile paths and names, whose records the pages show.
 fn show_hostile_calls(
     attempt: &mut AttackAttempt,
-    client: &mut Client,
-    person: &Person,
+    client: &mut AttackClient,
+    person: &SignedInPerson,
 ) -> anyhow::Result<()> {
     let file = json!({ "path": "hostile.html", "content": HOSTILE, "overwrite": true });
     client.call("files.write", &file)?;
@@ -182,13 +182,13 @@ fn show_hostile_calls(
 /// M91: an upstream whose error is hostile, and a job that makes a file with a hostile name.
 fn show_hostile_results(
     attempt: &mut AttackAttempt,
-    client: &mut Client,
-    person: &Person,
+    client: &mut AttackClient,
+    person: &SignedInPerson,
 ) -> anyhow::Result<()> {
     let unknown = client.codec.call_request("evil_x", &json!({}));
     client.send_and_wait(&unknown)?;
     let body = json!({ "tool": "attack.makes", "arguments": {} }).to_string().into_bytes();
-    let job = HttpRequest::post("/v1/jobs", body).send(person.addr, TIMEOUT)?;
+    let job = AttackHttpRequest::post("/v1/jobs", body).send(person.addr, TIMEOUT)?;
     let job: Value = serde_json::from_slice(&job.body)?;
     let id = job["job_id"].as_str().with_context(|| format!("no job: {job}"))?;
     let path = format!("/console/jobs/{id}");
@@ -206,7 +206,7 @@ fn show_hostile_results(
     }
     check_pages(attempt, &pages, 3);
     let file = format!("/console/jobs/{id}/files/{}", encode(HOSTILE_NAME));
-    let file = person.send(HttpRequest::get(&file))?;
+    let file = person.send(AttackHttpRequest::get(&file))?;
     let disposition = file.header("content-disposition").unwrap_or_default();
     if file.status != 200 || !disposition.starts_with("attachment") {
         attempt.failures.push(format!("the file is no download: {} {disposition}", file.status));
@@ -215,12 +215,15 @@ fn show_hostile_results(
 }
 
 /// M92: forms and scripts of another site that use the person's session.
-fn act_from_another_site(attempt: &mut AttackAttempt, person: &Person) -> anyhow::Result<()> {
+fn act_from_another_site(
+    attempt: &mut AttackAttempt,
+    person: &SignedInPerson,
+) -> anyhow::Result<()> {
     let path = "/console/tools/files.write/call";
     let write = [("arg.path", "csrf.txt"), ("arg.content", "x")];
     let with_token = |token: &str| form(path, &[&[("csrf", token)][..], &write].concat());
     let csrf = person.csrf()?;
-    let other = Person::sign_in(attempt, person.addr)?.csrf()?;
+    let other = SignedInPerson::sign_in(attempt, person.addr)?.csrf()?;
     let foreign = "http://evil.example";
     let text = with_token(&csrf).with_header("Content-Type", "text/plain");
     let attacks = [
@@ -231,7 +234,7 @@ fn act_from_another_site(attempt: &mut AttackAttempt, person: &Person) -> anyhow
         ("no origin", with_token(&csrf).with_header("Origin", "null")),
         ("another site", with_token(&csrf).with_header("Sec-Fetch-Site", "cross-site")),
         ("another media type", text),
-        ("an address", HttpRequest::get(&format!("{path}?arg.path=csrf.txt&arg.content=x"))),
+        ("an address", AttackHttpRequest::get(&format!("{path}?arg.path=csrf.txt&arg.content=x"))),
     ];
     for (name, request) in attacks {
         let answer = person.send(request)?;
@@ -252,11 +255,11 @@ fn act_from_another_site(attempt: &mut AttackAttempt, person: &Person) -> anyhow
 }
 
 /// M93: pages in the frame of another site, and pages that a cache keeps.
-fn check_headers(attempt: &mut AttackAttempt, person: &Person) -> anyhow::Result<()> {
+fn check_headers(attempt: &mut AttackAttempt, person: &SignedInPerson) -> anyhow::Result<()> {
     for path in
         ["/", "/console/calls", "/console/tools/files.write", "/console/sign-in", "/console/x"]
     {
-        let answer = person.send(HttpRequest::get(path))?;
+        let answer = person.send(AttackHttpRequest::get(path))?;
         let has =
             |name: &str, part: &str| answer.header(name).is_some_and(|value| value.contains(part));
         let is_safe = has("x-frame-options", "DENY")
@@ -273,7 +276,7 @@ fn check_headers(attempt: &mut AttackAttempt, person: &Person) -> anyhow::Result
 }
 
 /// M94: a cookie and a target that the attacker chose before the person signed in.
-fn fix_a_session(attempt: &mut AttackAttempt, person: &Person) -> anyhow::Result<()> {
+fn fix_a_session(attempt: &mut AttackAttempt, person: &SignedInPerson) -> anyhow::Result<()> {
     let chosen = format!("{COOKIE}={}", "ab".repeat(32));
     let token = one_time_token(attempt, person.addr)?;
     let sign_in = form("/console/sign-in", &[("token", &token), ("next", "//evil.example/")]);
@@ -284,7 +287,8 @@ fn fix_a_session(attempt: &mut AttackAttempt, person: &Person) -> anyhow::Result
     if answer.header("location") != Some("/") {
         attempt.failures.push("the page that signs in redirects elsewhere".to_owned());
     }
-    let page = HttpRequest::get("/").with_header("Cookie", &chosen).send(person.addr, TIMEOUT)?;
+    let page =
+        AttackHttpRequest::get("/").with_header("Cookie", &chosen).send(person.addr, TIMEOUT)?;
     if page.status == 200 {
         attempt.failures.push("the chosen cookie opens the console".to_owned());
     }
@@ -293,7 +297,7 @@ fn fix_a_session(attempt: &mut AttackAttempt, person: &Person) -> anyhow::Result
         attempt.failures.push("a link signs in twice".to_owned());
     }
     for path in ["//evil.example/", "/console//evil.example/", "/console/x?next=//evil.example/"] {
-        let answer = HttpRequest::get(path).send(person.addr, TIMEOUT)?;
+        let answer = AttackHttpRequest::get(path).send(person.addr, TIMEOUT)?;
         let location = answer.header("location").unwrap_or("/");
         if !location.starts_with('/') || location.starts_with("//") {
             attempt.failures.push(format!("{path} redirects to {location}"));

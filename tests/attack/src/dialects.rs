@@ -9,19 +9,19 @@ mod synesthetic;
 
 use serde_json::Value;
 
-use super::http::HttpRequest;
+use super::http::AttackHttpRequest;
 
 /// A request over HTTP. On a stream, only its body is sent.
 #[derive(Debug, Clone)]
-pub(super) struct WireRequest {
-    pub(super) http: HttpRequest,
+pub(super) struct AttackWireRequest {
+    pub(super) http: AttackHttpRequest,
     /// Id of the answer, if it arrives on a stream.
     pub(super) id: u64,
 }
 
 /// Answer to a request of an attack.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Response {
+pub(super) struct AttackResponse {
     pub(super) is_error: bool,
     /// The dialect's own error code: a number or a word.
     pub(super) code: String,
@@ -36,40 +36,40 @@ pub(super) struct Response {
 }
 
 /// The name and the arguments of a tool on the wire.
-pub(super) type WireCall = (String, Value);
+pub(super) type ToolCallOnWire = (String, Value);
 
 /// Client side of a dialect: encodes requests and decodes answers.
-pub(super) trait DialectCodec: Send {
+pub(super) trait AttackDialectCodec: Send {
     /// Translates a call of a tool of the catalog, if the dialect can express it.
-    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireCall>;
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<ToolCallOnWire>;
     /// Returns the request that calls a tool by its name on the wire.
-    fn call_request(&mut self, name: &str, input: &Value) -> WireRequest;
+    fn call_request(&mut self, name: &str, input: &Value) -> AttackWireRequest;
     /// Returns the request for a page of the tools, if the dialect lists tools.
-    fn list_request(&mut self, cursor: Option<&str>) -> Option<WireRequest>;
+    fn list_request(&mut self, cursor: Option<&str>) -> Option<AttackWireRequest>;
     /// Returns the cheapest request of the dialect.
-    fn ping_request(&mut self) -> WireRequest;
+    fn ping_request(&mut self) -> AttackWireRequest;
     /// Returns a request of `method` with `params`.
-    fn method_request(&mut self, method: &str, params: &Value) -> WireRequest;
+    fn method_request(&mut self, method: &str, params: &Value) -> AttackWireRequest;
     /// Returns the requests that open a session, and whether each has an answer.
-    fn handshake(&mut self) -> Vec<(WireRequest, bool)> {
+    fn handshake(&mut self) -> Vec<(AttackWireRequest, bool)> {
         Vec::new()
     }
     /// Sets the HTTP session of later requests.
     fn set_session(&mut self, _id: &str) {}
     /// Decodes an answer of the server.
-    fn decode(&self, message: &Value) -> Response;
+    fn decode(&self, message: &Value) -> AttackResponse;
 }
 
 /// Dialect over one of its transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct DialectRoute {
-    pub(super) dialect: Dialect,
-    pub(super) transport: Transport,
+pub(super) struct DialectOverTransport {
+    pub(super) dialect: AttackDialect,
+    pub(super) transport: AttackTransport,
 }
 
 /// A dialect, with one variant for each tested revision of MCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Dialect {
+pub(super) enum AttackDialect {
     Mcp2026,
     Mcp2025,
     Mira,
@@ -81,43 +81,43 @@ pub(super) enum Dialect {
 
 /// Transport between the attacker and the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transport {
+pub(super) enum AttackTransport {
     Stdio,
     Http,
     WebSocket,
 }
 
 /// All dialects, each over all of its transports.
-pub(super) const ROUTES: [DialectRoute; 16] = [
-    route(Dialect::Mcp2026, Transport::Stdio),
-    route(Dialect::Mcp2026, Transport::Http),
-    route(Dialect::Mcp2025, Transport::Stdio),
-    route(Dialect::Mcp2025, Transport::Http),
-    route(Dialect::Mira, Transport::Stdio),
-    route(Dialect::Mira, Transport::Http),
-    route(Dialect::Mira, Transport::WebSocket),
-    route(Dialect::Zyra, Transport::Stdio),
-    route(Dialect::Zyra, Transport::Http),
-    route(Dialect::Zyra, Transport::WebSocket),
-    route(Dialect::Workstation, Transport::Stdio),
-    route(Dialect::Workstation, Transport::Http),
-    route(Dialect::Envelope, Transport::Stdio),
-    route(Dialect::Envelope, Transport::Http),
-    route(Dialect::Synesthetic, Transport::Stdio),
-    route(Dialect::Synesthetic, Transport::Http),
+pub(super) const ROUTES: [DialectOverTransport; 16] = [
+    route(AttackDialect::Mcp2026, AttackTransport::Stdio),
+    route(AttackDialect::Mcp2026, AttackTransport::Http),
+    route(AttackDialect::Mcp2025, AttackTransport::Stdio),
+    route(AttackDialect::Mcp2025, AttackTransport::Http),
+    route(AttackDialect::Mira, AttackTransport::Stdio),
+    route(AttackDialect::Mira, AttackTransport::Http),
+    route(AttackDialect::Mira, AttackTransport::WebSocket),
+    route(AttackDialect::Zyra, AttackTransport::Stdio),
+    route(AttackDialect::Zyra, AttackTransport::Http),
+    route(AttackDialect::Zyra, AttackTransport::WebSocket),
+    route(AttackDialect::Workstation, AttackTransport::Stdio),
+    route(AttackDialect::Workstation, AttackTransport::Http),
+    route(AttackDialect::Envelope, AttackTransport::Stdio),
+    route(AttackDialect::Envelope, AttackTransport::Http),
+    route(AttackDialect::Synesthetic, AttackTransport::Stdio),
+    route(AttackDialect::Synesthetic, AttackTransport::Http),
 ];
 
-const fn route(dialect: Dialect, transport: Transport) -> DialectRoute {
-    DialectRoute { dialect, transport }
+const fn route(dialect: AttackDialect, transport: AttackTransport) -> DialectOverTransport {
+    DialectOverTransport { dialect, transport }
 }
 
-impl DialectRoute {
+impl DialectOverTransport {
     /// Returns the name that `--dialect` selects, for example `mira ws`.
     pub(super) fn name(self) -> String {
         let transport = match self.transport {
-            Transport::Stdio => "stdio",
-            Transport::Http => "http",
-            Transport::WebSocket => "ws",
+            AttackTransport::Stdio => "stdio",
+            AttackTransport::Http => "http",
+            AttackTransport::WebSocket => "ws",
         };
         format!("{} {transport}", self.dialect.name())
     }
@@ -127,20 +127,20 @@ impl DialectRoute {
     }
 
     /// Returns a new client side of the dialect.
-    pub(super) fn codec(self) -> Box<dyn DialectCodec> {
+    pub(super) fn codec(self) -> Box<dyn AttackDialectCodec> {
         match self.dialect {
-            Dialect::Mcp2026 => Box::new(mcp::McpCodec::without_sessions()),
-            Dialect::Mcp2025 => Box::new(mcp::McpCodec::with_sessions()),
-            Dialect::Mira => Box::new(mira::MiraCodec::default()),
-            Dialect::Zyra => Box::new(zyra::ZyraCodec::default()),
-            Dialect::Workstation => Box::new(workstation::WorkstationCodec::default()),
-            Dialect::Envelope => Box::new(envelope::EnvelopeCodec::new(self.transport)),
-            Dialect::Synesthetic => Box::new(synesthetic::SynestheticCodec::default()),
+            AttackDialect::Mcp2026 => Box::new(mcp::McpCodec::without_sessions()),
+            AttackDialect::Mcp2025 => Box::new(mcp::McpCodec::with_sessions()),
+            AttackDialect::Mira => Box::new(mira::MiraCodec::default()),
+            AttackDialect::Zyra => Box::new(zyra::ZyraCodec::default()),
+            AttackDialect::Workstation => Box::new(workstation::WorkstationCodec::default()),
+            AttackDialect::Envelope => Box::new(envelope::EnvelopeCodec::new(self.transport)),
+            AttackDialect::Synesthetic => Box::new(synesthetic::SynestheticCodec::default()),
         }
     }
 }
 
-impl Dialect {
+impl AttackDialect {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Mcp2026 => "mcp-2026",
@@ -179,9 +179,9 @@ impl Dialect {
 
 /// Counter of request ids, from 1.
 #[derive(Debug, Default)]
-struct RequestIds(u64);
+struct RequestIdCounter(u64);
 
-impl RequestIds {
+impl RequestIdCounter {
     fn next(&mut self) -> u64 {
         self.0 += 1;
         self.0
@@ -189,23 +189,28 @@ impl RequestIds {
 }
 
 /// Returns a request of JSON-RPC to `path`.
-fn rpc_request(ids: &mut RequestIds, path: &str, method: &str, params: &Value) -> WireRequest {
+fn rpc_request(
+    ids: &mut RequestIdCounter,
+    path: &str,
+    method: &str,
+    params: &Value,
+) -> AttackWireRequest {
     let id = ids.next();
     let message =
         serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-    WireRequest { http: HttpRequest::post(path, message.to_string().into_bytes()), id }
+    AttackWireRequest { http: AttackHttpRequest::post(path, message.to_string().into_bytes()), id }
 }
 
 /// Decodes a message of JSON-RPC if it is an error.
-fn decode_rpc_error(message: &Value) -> Option<Response> {
+fn decode_rpc_error(message: &Value) -> Option<AttackResponse> {
     let error = message.get("error").filter(|error| error.is_object())?;
     let text = error["message"].as_str().unwrap_or_default();
-    Some(Response {
+    Some(AttackResponse {
         is_error: true,
         code: error["code"].to_string(),
         text: format!("{text} {}", error["data"]),
         data: error["data"].clone(),
-        ..Response::default()
+        ..AttackResponse::default()
     })
 }
 

@@ -8,9 +8,9 @@ use anyhow::{Context, ensure};
 use serde_json::json;
 
 use super::attempt::{AttackAttempt, CallResults, call};
-use super::client::{Client, connect, start_and_connect};
-use super::dialects::Response;
-use super::server::{Server, sh};
+use super::client::{AttackClient, connect, start_and_connect};
+use super::dialects::AttackResponse;
+use super::server::{AttackedServer, sh};
 
 /// The number of increments of each of two writers in a full attempt.
 const INCREMENTS: usize = 200;
@@ -18,7 +18,7 @@ const INCREMENTS: usize = 200;
 const KILLS: u64 = 6;
 
 /// Returns all words of 32 hexadecimal digits in a response, which may be etags.
-fn etags_in(response: &Response) -> Vec<String> {
+fn etags_in(response: &AttackResponse) -> Vec<String> {
     let raw = String::from_utf8_lossy(&response.raw).into_owned();
     let words = raw.split(|c: char| !c.is_ascii_alphanumeric());
     let is_etag = |word: &&str| word.len() == 32 && word.bytes().all(|b| b.is_ascii_hexdigit());
@@ -27,7 +27,7 @@ fn etags_in(response: &Response) -> Vec<String> {
 
 /// Returns the etag of the one file in a response: the first after the word `etag`. The id of a
 /// request may come before.
-fn etag_in(response: &Response) -> Option<String> {
+fn etag_in(response: &AttackResponse) -> Option<String> {
     let raw = String::from_utf8_lossy(&response.raw).into_owned();
     let candidates = etags_in(response);
     let after = raw.find("etag").map(|at| raw[at..].to_owned())?;
@@ -38,7 +38,7 @@ fn etag_in(response: &Response) -> Option<String> {
 /// E01: writes with an etag that no longer fits the file.
 pub(super) fn write_with_stale_etag(
     attempt: &mut AttackAttempt,
-    client: &mut Client,
+    client: &mut AttackClient,
 ) -> CallResults {
     let file = attempt.folders.ws.join("f");
     let mut read = call(client, "files.read", &json!({ "path": "f" }))?;
@@ -65,7 +65,10 @@ pub(super) fn write_with_stale_etag(
 }
 
 /// E04: changes the content of a file, but not its size and time.
-pub(super) fn change_only_content(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+pub(super) fn change_only_content(
+    attempt: &mut AttackAttempt,
+    client: &mut AttackClient,
+) -> CallResults {
     let mut tags = Vec::new();
     let mut results = Vec::new();
     for content in ["aaaa", "bbbb"] {
@@ -84,7 +87,7 @@ pub(super) fn change_only_content(attempt: &mut AttackAttempt, client: &mut Clie
 }
 
 /// Returns the number in the counter's file, and the etag.
-fn read_counter(client: &mut Client) -> anyhow::Result<(usize, String)> {
+fn read_counter(client: &mut AttackClient) -> anyhow::Result<(usize, String)> {
     let response = client.call("files.read", &json!({ "path": "ctr" }))?;
     let content = [&response.data["content"], &response.data["stdout"]];
     let content =
@@ -101,8 +104,8 @@ fn increment(number: usize, tag: &str) -> serde_json::Value {
 /// E02: two writers each increment a counter in a file, with the etag of their last read.
 pub(super) fn count_concurrently(
     attempt: &mut AttackAttempt,
-    server: &mut Server,
-    client: &mut Client,
+    server: &mut AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     let increments = attempt.length.repetitions(INCREMENTS);
     if client.is_stream() {
@@ -140,7 +143,7 @@ pub(super) fn count_concurrently(
 }
 
 /// Counts with two writers on one stream. Both write at once, with the etag of the same read.
-fn count_on_one_stream(client: &mut Client, increments: usize) -> anyhow::Result<()> {
+fn count_on_one_stream(client: &mut AttackClient, increments: usize) -> anyhow::Result<()> {
     let mut written = [0_usize; 2];
     while written.iter().any(|count| *count < increments) {
         let (number, tag) = read_counter(client)?;
@@ -212,9 +215,9 @@ pub(super) fn kill_during_write(attempt: &mut AttackAttempt) -> CallResults {
 }
 
 /// R03: lists a large folder in two pages, and adds a file between them.
-pub(super) fn list_in_pages(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+pub(super) fn list_in_pages(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let first = call(client, &attempt.variant.tool, &attempt.variant.input)?;
-    let names = |response: &Response| -> Vec<String> {
+    let names = |response: &AttackResponse| -> Vec<String> {
         let entries = response.data["entries"].as_array().into_iter().flatten();
         entries.filter_map(|entry| entry["name"].as_str().map(str::to_owned)).collect()
     };

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, CallResults, call};
-use super::client::{Client, start_and_connect};
+use super::attempt::{AttackAttempt, AttackCallResult, CallResults, call};
+use super::client::{AttackClient, start_and_connect};
 use super::console_cases;
 use super::exploits;
 use super::fault_cases;
@@ -20,7 +20,7 @@ use super::oracle::summary;
 use super::perform::call_once;
 use super::program_cases::job_id_in;
 use super::resource_cases;
-use super::server::{Server, sh};
+use super::server::{AttackedServer, sh};
 use super::setup::start_swapping;
 
 /// A declared command that runs a shell line.
@@ -87,8 +87,8 @@ fn isolate_processes(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
 /// Performs a case of `extra.jsonl` against a running server.
 pub(super) fn perform(
     attempt: &mut AttackAttempt,
-    server: &mut Server,
-    client: &mut Client,
+    server: &mut AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     match attempt.case.input["kind"].as_str() {
         Some("connections") => open_silent_connections(attempt, server, client),
@@ -102,7 +102,7 @@ pub(super) fn perform(
 }
 
 /// Runs the program as a job, and waits for its end.
-fn run_job(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+fn run_job(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let variant = attempt.variant.clone();
     let response = client.call(&variant.tool, &variant.input)?;
     let id = job_id_in(&response)?;
@@ -114,21 +114,21 @@ fn run_job(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
 }
 
 /// M42: checks that descriptions of tools have no paths of this machine.
-fn list_tools(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+fn list_tools(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let listed = Value::from(client.tools()?).to_string();
     for path in [&attempt.folders.home, &attempt.folders.ws] {
         if listed.contains(&*path.to_string_lossy()) {
             attempt.failures.push(format!("the list of tools contains {}", path.display()));
         }
     }
-    Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
+    Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
 /// M41: opens many connections that send nothing, and makes a call beside them.
 fn open_silent_connections(
     attempt: &mut AttackAttempt,
-    server: &mut Server,
-    client: &mut Client,
+    server: &mut AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     let addr = server.addr.context("no address")?;
     let mut streams = Vec::new();
@@ -147,7 +147,7 @@ fn open_silent_connections(
         let failure = format!("a call beside {count} silent connections takes {elapsed:?}");
         attempt.failures.push(failure);
     }
-    Ok(vec![CallResult { is_judged: true, elapsed, ..CallResult::default() }])
+    Ok(vec![AttackCallResult { is_judged: true, elapsed, ..AttackCallResult::default() }])
 }
 
 /// M30: swaps the working folder of programs for a link to the outside while they start.

@@ -5,8 +5,8 @@ use std::fs;
 use anyhow::ensure;
 use serde_json::json;
 
-use super::attempt::{AttackAttempt, CallResult, CallResults, call};
-use super::client::Client;
+use super::attempt::{AttackAttempt, AttackCallResult, CallResults, call};
+use super::client::AttackClient;
 use super::oracle::summary;
 use super::server::sh;
 
@@ -52,7 +52,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
 }
 
 /// Performs a case about such texts against a running server.
-pub(super) fn perform(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+pub(super) fn perform(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     match attempt.case.id.as_str() {
         "M65" => search_one_folder(attempt, client),
         "M66" => start_large_jobs(attempt, client),
@@ -72,7 +72,7 @@ pub(super) fn perform(attempt: &mut AttackAttempt, client: &mut Client) -> CallR
 }
 
 /// M65: searches the folder `src`, beside which is a folder whose name only begins like it.
-fn search_one_folder(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+fn search_one_folder(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let mut results = Vec::new();
     for tool in ["search.semantic", "search.names", "search.text"] {
         let result = call(client, tool, &json!({ "query": "okapi", "path": "src" }))?;
@@ -90,10 +90,10 @@ fn search_one_folder(attempt: &mut AttackAttempt, client: &mut Client) -> CallRe
 }
 
 /// M66: starts jobs with much input, until they are refused.
-fn start_large_jobs(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+fn start_large_jobs(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let input = json!({ "command": "sleep", "args": ["60"], "stdin": "x".repeat(LARGE_JOB_BYTES) });
     let job = json!({ "tool": "exec.run", "arguments": input });
-    let mut last = CallResult::default();
+    let mut last = AttackCallResult::default();
     for _ in 0..LARGE_JOBS {
         last = call(client, "jobs.start", &job)?;
         if last.response.is_error {
@@ -108,7 +108,7 @@ fn start_large_jobs(attempt: &mut AttackAttempt, client: &mut Client) -> CallRes
 }
 
 /// M67: lists a file whose name has two lines. No line of a listing may be its second line.
-fn list_forging_name(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+fn list_forging_name(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let mut results = Vec::new();
     for (tool, input) in [
         ("files.list", json!({})),
@@ -128,10 +128,10 @@ fn list_forging_name(attempt: &mut AttackAttempt, client: &mut Client) -> CallRe
 }
 
 /// M69: sends a secret where only names of the protocol belong. No answer may repeat it.
-fn send_secret_as_method(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+fn send_secret_as_method(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let canary = attempt.folders.canary.clone();
     let request = client.codec.method_request(&canary, &json!({}));
     let response = client.send_and_wait(&request)?;
     ensure!(response.is_error || response.status >= 400, "a method is named like a secret");
-    Ok(vec![CallResult { response, ..CallResult::default() }])
+    Ok(vec![AttackCallResult { response, ..AttackCallResult::default() }])
 }

@@ -29,10 +29,10 @@ pub(super) struct AttackFolders {
 
 /// The content and metadata of all files of a folder.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct FolderSnapshot(BTreeMap<PathBuf, EntryState>);
+pub(super) struct FolderSnapshot(BTreeMap<PathBuf, FolderEntryState>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct EntryState {
+struct FolderEntryState {
     mode: u32,
     links: u64,
     mtime: (i64, i64),
@@ -99,7 +99,7 @@ impl FolderSnapshot {
                     folders.push(entry?.path());
                 }
             }
-            let entry = EntryState {
+            let entry = FolderEntryState {
                 mode: meta.permissions().mode(),
                 // A folder has one link more for each folder in it, and those are entries, too.
                 links: if meta.is_dir() { 0 } else { meta.nlink() },

@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 
 /// Complete HTTP response that an attack received.
 #[derive(Debug, Clone, Default)]
-pub(super) struct HttpResponse {
+pub(super) struct AttackHttpResponse {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
@@ -19,14 +19,14 @@ pub(super) struct HttpResponse {
 
 /// HTTP request with any header that an attack needs.
 #[derive(Debug, Clone)]
-pub(super) struct HttpRequest {
+pub(super) struct AttackHttpRequest {
     pub(super) method: String,
     pub(super) path: String,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
 
-impl HttpRequest {
+impl AttackHttpRequest {
     /// Returns a GET request without headers.
     pub(super) fn get(path: &str) -> Self {
         Self { method: "GET".into(), path: path.into(), headers: Vec::new(), body: Vec::new() }
@@ -49,7 +49,7 @@ impl HttpRequest {
         self
     }
 
-    /// Encodes the request. Adds `Host`, `Content-Length` and `Connection: close` if they are
+    /// Encodes the request. Adds `Host`, `Content-Length` and `AttackConnection: close` if they are
     /// missing.
     pub(super) fn bytes(&self, addr: SocketAddr) -> Vec<u8> {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
@@ -70,7 +70,11 @@ impl HttpRequest {
         [head.as_bytes(), b"\r\n", &self.body].concat()
     }
 
-    pub(super) fn send(&self, addr: SocketAddr, timeout: Duration) -> anyhow::Result<HttpResponse> {
+    pub(super) fn send(
+        &self,
+        addr: SocketAddr,
+        timeout: Duration,
+    ) -> anyhow::Result<AttackHttpResponse> {
         exchange(addr, &self.bytes(addr), timeout)
     }
 }
@@ -80,7 +84,7 @@ pub(super) fn exchange(
     addr: SocketAddr,
     bytes: &[u8],
     timeout: Duration,
-) -> anyhow::Result<HttpResponse> {
+) -> anyhow::Result<AttackHttpResponse> {
     let mut stream = TcpStream::connect_timeout(&addr, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
@@ -91,7 +95,7 @@ pub(super) fn exchange(
 }
 
 /// Reads a response until the server closes the connection.
-fn read_response(stream: &mut TcpStream) -> anyhow::Result<HttpResponse> {
+fn read_response(stream: &mut TcpStream) -> anyhow::Result<AttackHttpResponse> {
     let mut raw = Vec::new();
     match stream.read_to_end(&mut raw) {
         Ok(_) => {}
@@ -103,7 +107,7 @@ fn read_response(stream: &mut TcpStream) -> anyhow::Result<HttpResponse> {
 }
 
 /// Parses a response. It is an error if the head is incomplete.
-fn parse_response(raw: Vec<u8>) -> anyhow::Result<HttpResponse> {
+fn parse_response(raw: Vec<u8>) -> anyhow::Result<AttackHttpResponse> {
     if raw.is_empty() {
         bail!("the connection was closed without an answer");
     }
@@ -117,7 +121,7 @@ fn parse_response(raw: Vec<u8>) -> anyhow::Result<HttpResponse> {
         .collect();
     let chunked = headers.iter().any(|(n, v)| n == "transfer-encoding" && v == "chunked");
     let body = if chunked { decode_chunks(&raw[end + 4..]) } else { raw[end + 4..].to_vec() };
-    Ok(HttpResponse { status: status.context("no status")?, headers, body, raw })
+    Ok(AttackHttpResponse { status: status.context("no status")?, headers, body, raw })
 }
 
 fn decode_chunks(mut rest: &[u8]) -> Vec<u8> {
@@ -136,7 +140,7 @@ fn decode_chunks(mut rest: &[u8]) -> Vec<u8> {
     body
 }
 
-impl HttpResponse {
+impl AttackHttpResponse {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let finding = self.headers.iter().find(|(own, _)| own == name);
         finding.map(|(_, value)| value.as_str())
@@ -156,12 +160,12 @@ impl HttpResponse {
 }
 
 /// WebSocket that an attack has opened.
-pub(super) struct WebSocket {
+pub(super) struct AttackWebSocket {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-impl WebSocket {
+impl AttackWebSocket {
     pub(super) fn open(addr: SocketAddr, path: &str, timeout: Duration) -> anyhow::Result<Self> {
         let mut stream = TcpStream::connect_timeout(&addr, timeout)?;
         stream.set_read_timeout(Some(timeout))?;

@@ -9,14 +9,14 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::json;
 
-use super::attempt::{AttackAttempt, CallResult, CallResults, call};
-use super::client::{Client, connect, connect_with};
-use super::dialects::{Dialect, Response};
-use super::http::{HttpRequest, HttpResponse, exchange};
+use super::attempt::{AttackAttempt, AttackCallResult, CallResults, call};
+use super::client::{AttackClient, connect, connect_with};
+use super::dialects::{AttackDialect, AttackResponse};
+use super::http::{AttackHttpRequest, AttackHttpResponse, exchange};
 use super::oracle::add_recorded_outcomes;
 use super::perform::wait_until;
 use super::program_cases::job_id_in;
-use super::server::{Server, sh};
+use super::server::{AttackedServer, sh};
 
 /// The time limit of a response.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -26,8 +26,8 @@ const IDLE_CONNECTIONS: usize = 1100;
 /// Performs a case about HTTP against a running server.
 pub(super) fn perform(
     attempt: &mut AttackAttempt,
-    server: &mut Server,
-    client: &mut Client,
+    server: &mut AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     let addr = server.addr.context("no address")?;
     let request = client.codec.ping_request().http;
@@ -55,19 +55,23 @@ pub(super) fn perform(
 }
 
 /// Returns a result that is judged by the status of a response.
-fn status_result(answer: &HttpResponse) -> CallResult {
-    let response = Response {
+fn status_result(answer: &AttackHttpResponse) -> AttackCallResult {
+    let response = AttackResponse {
         is_error: answer.status >= 400,
         status: answer.status,
         text: String::from_utf8_lossy(&answer.body).into_owned(),
         raw: answer.raw.clone(),
-        ..Response::default()
+        ..AttackResponse::default()
     };
-    CallResult { response, is_judged: true, ..CallResult::default() }
+    AttackCallResult { response, is_judged: true, ..AttackCallResult::default() }
 }
 
 /// Returns requests with the host or the origin of another site.
-fn foreign_hosts(request: &HttpRequest, dialect: Dialect, addr: SocketAddr) -> Vec<HttpRequest> {
+fn foreign_hosts(
+    request: &AttackHttpRequest,
+    dialect: AttackDialect,
+    addr: SocketAddr,
+) -> Vec<AttackHttpRequest> {
     let foreign = request.clone().with_header("Host", "evil.example:8080");
     let same_port = format!("evil.example:{}", addr.port());
     vec![
@@ -77,8 +81,8 @@ fn foreign_hosts(request: &HttpRequest, dialect: Dialect, addr: SocketAddr) -> V
             .clone()
             .with_header("Host", &addr.to_string())
             .with_header("Origin", "http://evil.example"),
-        HttpRequest { method: "OPTIONS".into(), ..foreign },
-        HttpRequest::get(dialect.websocket_path())
+        AttackHttpRequest { method: "OPTIONS".into(), ..foreign },
+        AttackHttpRequest::get(dialect.websocket_path())
             .with_header("Connection", "Upgrade")
             .with_header("Upgrade", "websocket")
             .with_header("Sec-WebSocket-Version", "13")
@@ -88,7 +92,7 @@ fn foreign_hosts(request: &HttpRequest, dialect: Dialect, addr: SocketAddr) -> V
 }
 
 /// Returns requests with other spellings of the server's host. None of them is allowed.
-fn unlisted_hosts(request: &HttpRequest, addr: SocketAddr) -> Vec<HttpRequest> {
+fn unlisted_hosts(request: &AttackHttpRequest, addr: SocketAddr) -> Vec<AttackHttpRequest> {
     let port = addr.port();
     let names = [
         "0.0.0.0:8080".to_owned(),
@@ -106,11 +110,11 @@ fn unlisted_hosts(request: &HttpRequest, addr: SocketAddr) -> Vec<HttpRequest> {
         format!("evil.example,127.0.0.1:{port}"),
         "127.0.0.2".to_owned(),
     ];
-    let mut requests: Vec<HttpRequest> =
+    let mut requests: Vec<AttackHttpRequest> =
         names.iter().map(|name| request.clone().with_header("Host", name)).collect();
     // A URL in the request line takes precedence over `Host`.
     let path = format!("http://evil.example:{port}{}", request.path);
-    requests.push(HttpRequest { path, ..request.clone() });
+    requests.push(AttackHttpRequest { path, ..request.clone() });
     let mut two_hosts = request.clone();
     two_hosts.headers.push(("Host".into(), addr.to_string()));
     two_hosts.headers.push(("Host".into(), "evil.example".into()));
@@ -119,7 +123,7 @@ fn unlisted_hosts(request: &HttpRequest, addr: SocketAddr) -> Vec<HttpRequest> {
 }
 
 /// Returns the request without the session that the client has.
-fn without_session(request: &HttpRequest) -> anyhow::Result<HttpRequest> {
+fn without_session(request: &AttackHttpRequest) -> anyhow::Result<AttackHttpRequest> {
     let mut without = request.clone();
     without.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("mcp-session-id"));
     ensure!(without.headers.len() < request.headers.len(), "there is no session");
@@ -127,17 +131,20 @@ fn without_session(request: &HttpRequest) -> anyhow::Result<HttpRequest> {
 }
 
 /// Returns requests whose small bodies decompress to 100 MB.
-fn compression_bombs(request: &HttpRequest, folder: &Path) -> anyhow::Result<Vec<HttpRequest>> {
+fn compression_bombs(
+    request: &AttackHttpRequest,
+    folder: &Path,
+) -> anyhow::Result<Vec<AttackHttpRequest>> {
     sh(folder, "head -c 100000000 /dev/zero | gzip -9 > bomb.gz")?;
     let body = std::fs::read(folder.join("bomb.gz"))?;
-    let bomb = HttpRequest { method: "POST".into(), body, ..request.clone() };
+    let bomb = AttackHttpRequest { method: "POST".into(), body, ..request.clone() };
     let bomb = bomb.with_header("Content-Type", "application/json");
     let encodings = ["gzip", "deflate", "br", "zstd"];
     Ok(encodings.map(|encoding| bomb.clone().with_header("Content-Encoding", encoding)).into())
 }
 
 /// H16: opens idle connections of three kinds, and makes a call beside each kind.
-fn open_idle_connections(attempt: &mut AttackAttempt, addr: SocketAddr, client: &mut Client) {
+fn open_idle_connections(attempt: &mut AttackAttempt, addr: SocketAddr, client: &mut AttackClient) {
     let upgrade = format!(
         "GET /v1/ws/mcp HTTP/1.1\r\nHost: {addr}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
@@ -166,7 +173,7 @@ fn open_idle_connections(attempt: &mut AttackAttempt, addr: SocketAddr, client: 
 /// H17: sends requests that two parsers may split differently.
 fn send_smuggled(
     attempt: &mut AttackAttempt,
-    request: &HttpRequest,
+    request: &AttackHttpRequest,
     addr: SocketAddr,
 ) -> CallResults {
     let mut results = Vec::new();
@@ -185,7 +192,10 @@ fn send_smuggled(
 }
 
 /// Returns requests with an ambiguous end or ambiguous headers, each with a label.
-fn smuggled_requests(request: &HttpRequest, addr: SocketAddr) -> Vec<(&'static str, Vec<u8>)> {
+fn smuggled_requests(
+    request: &AttackHttpRequest,
+    addr: SocketAddr,
+) -> Vec<(&'static str, Vec<u8>)> {
     let body = if request.body.is_empty() {
         "{}".to_owned()
     } else {
@@ -253,7 +263,7 @@ fn send_traversals(attempt: &mut AttackAttempt, addr: SocketAddr) -> anyhow::Res
         "/mcp/tool/..%2f..%2fsecret",
         "/.well-known/../../ws_evil/secret",
     ] {
-        let answer = HttpRequest::get(path).send(addr, TIMEOUT)?;
+        let answer = AttackHttpRequest::get(path).send(addr, TIMEOUT)?;
         if answer.status < 400 || answer.raw.windows(5).any(|five| five == b"root:") {
             attempt.failures.push(format!("{path}: status {}", answer.status));
         }
@@ -266,13 +276,13 @@ fn send_traversals(attempt: &mut AttackAttempt, addr: SocketAddr) -> anyhow::Res
 /// known versions.
 fn unknown_versions(
     attempt: &mut AttackAttempt,
-    request: &HttpRequest,
+    request: &AttackHttpRequest,
     addr: SocketAddr,
-) -> anyhow::Result<Vec<HttpRequest>> {
+) -> anyhow::Result<Vec<AttackHttpRequest>> {
     let with_version = |version| request.clone().with_header("MCP-Protocol-Version", version);
     // The body has the same version as the header.
     let body = String::from_utf8_lossy(&request.body).replace("2026-07-28", "1999-01-01");
-    let consistent = HttpRequest { body: body.into_bytes(), ..with_version("1999-01-01") };
+    let consistent = AttackHttpRequest { body: body.into_bytes(), ..with_version("1999-01-01") };
     let answer = consistent.send(addr, TIMEOUT)?;
     let text = String::from_utf8_lossy(&answer.body);
     if !text.contains("supported") || !text.contains("20") {
@@ -283,14 +293,14 @@ fn unknown_versions(
 }
 
 /// Two API keys that `toolgate key` created.
-struct TestKeys {
+struct TestApiKeys {
     /// The settings with the digests of both keys.
     config: String,
     ada: String,
     bob: String,
 }
 
-impl TestKeys {
+impl TestApiKeys {
     fn create(attempt: &AttackAttempt) -> anyhow::Result<Self> {
         let home = &attempt.folders.home;
         let (mut config, ada) = create_key(&attempt.binary, home, "ada")?;
@@ -320,7 +330,7 @@ fn bearer(key: &str) -> Vec<(String, String)> {
 
 /// J01: uses the job of another caller.
 pub(super) fn use_foreign_job(attempt: &mut AttackAttempt) -> CallResults {
-    let keys = TestKeys::create(attempt)?;
+    let keys = TestApiKeys::create(attempt)?;
     attempt.launch.config = keys.config;
     let mut server = attempt.launch.serve(&attempt.folders)?;
     let addr = server.addr.context("no address")?;
@@ -337,7 +347,7 @@ pub(super) fn use_foreign_job(attempt: &mut AttackAttempt) -> CallResults {
         let foreign = call(&mut bob, tool, &json!({ "job_id": id }))?;
         let mut unknown = call(&mut bob, tool, &json!({ "job_id": unknown_id }))?;
         unknown.is_judged = false;
-        let without_id = |response: &Response, id: &str| response.text.replace(id, "ID");
+        let without_id = |response: &AttackResponse, id: &str| response.text.replace(id, "ID");
         if without_id(&foreign.response, &id) != without_id(&unknown.response, &unknown_id) {
             let text = &foreign.response.text;
             attempt.failures.push(format!("{tool} shows that the job exists: {text}"));
@@ -349,9 +359,9 @@ pub(super) fn use_foreign_job(attempt: &mut AttackAttempt) -> CallResults {
     if String::from_utf8_lossy(&listed.raw).contains(&id) {
         attempt.failures.push("the job is in the list of another caller".to_owned());
     }
-    if attempt.route.dialect == Dialect::Zyra {
+    if attempt.route.dialect == AttackDialect::Zyra {
         for path in ["", "/manifest", "/download"] {
-            let answer = bob.post(&HttpRequest::get(&format!("/v1/jobs/{id}{path}")))?;
+            let answer = bob.post(&AttackHttpRequest::get(&format!("/v1/jobs/{id}{path}")))?;
             let status = answer.status;
             if status != 404 {
                 attempt.failures.push(format!("/v1/jobs/ID{path} of another caller: {status}"));
@@ -366,12 +376,12 @@ pub(super) fn use_foreign_job(attempt: &mut AttackAttempt) -> CallResults {
 
 /// H12: ends the session of another caller, and uses a session after its end.
 pub(super) fn use_ended_sessions(attempt: &mut AttackAttempt) -> CallResults {
-    let keys = TestKeys::create(attempt)?;
+    let keys = TestApiKeys::create(attempt)?;
     attempt.launch.config = keys.config;
     let mut server = attempt.launch.serve(&attempt.folders)?;
     let addr = server.addr.context("no address")?;
     let mut ada = connect_with(addr, attempt.route, bearer(&keys.ada))?;
-    let delete = |request: &HttpRequest| HttpRequest {
+    let delete = |request: &AttackHttpRequest| AttackHttpRequest {
         method: "DELETE".into(),
         body: Vec::new(),
         ..request.clone()
@@ -394,8 +404,8 @@ pub(super) fn use_ended_sessions(attempt: &mut AttackAttempt) -> CallResults {
     Ok(results)
 }
 
-/// H07: listens on public addresses without authentication. By default, the server listens on the
-/// loopback address only.
+/// Attack H07: starts the server on public addresses without authentication. The server must
+/// refuse.
 pub(super) fn bind_public_addresses(attempt: &mut AttackAttempt) -> CallResults {
     let mut finding = Ok(());
     for listen in ["0.0.0.0:0", "[::]:0", "0.0.0.0:8080"] {
@@ -425,7 +435,7 @@ pub(super) fn bind_public_addresses(attempt: &mut AttackAttempt) -> CallResults 
 
 /// H20, H21: sends tokens that are not meant for this server.
 pub(super) fn send_foreign_tokens(attempt: &mut AttackAttempt) -> CallResults {
-    let keys = TestKeys::create(attempt)?;
+    let keys = TestApiKeys::create(attempt)?;
     attempt.launch.config = keys.config;
     let mut server = attempt.launch.serve(&attempt.folders)?;
     let addr = server.addr.context("no address")?;

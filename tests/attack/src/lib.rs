@@ -48,5 +48,5 @@ mod oracle;
 #[cfg(test)]
 mod oracle_tests;
 
-pub use case_test::{CaseTest, TestOutcome};
+pub use case_test::{AttackCaseTest, AttackCaseTestOutcome};
 pub use program::run_program;

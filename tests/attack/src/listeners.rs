@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 
 /// Listeners that the attacker has opened for one attempt.
 #[derive(Default)]
-pub(super) struct Listeners(Vec<Listener>);
+pub(super) struct AttackListeners(Vec<AttackListener>);
 
 /// Listener that records the connections that it gets.
-enum Listener {
+enum AttackListener {
     Udp(UdpSocket),
     Tcp(TcpListener),
     Unix { name: String, listener: UnixListener, file: Option<PathBuf> },
 }
 
-impl Listeners {
+impl AttackListeners {
     /// Listens for UDP on a free port of the loopback address, and returns the port.
     pub(super) fn listen_udp(&mut self) -> anyhow::Result<u16> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.set_nonblocking(true)?;
         let port = socket.local_addr()?.port();
-        self.0.push(Listener::Udp(socket));
+        self.0.push(AttackListener::Udp(socket));
         Ok(port)
     }
 
@@ -32,7 +32,7 @@ impl Listeners {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
-        self.0.push(Listener::Tcp(listener));
+        self.0.push(AttackListener::Tcp(listener));
         Ok(port)
     }
 
@@ -41,7 +41,7 @@ impl Listeners {
         let listener = UnixListener::bind(file)?;
         listener.set_nonblocking(true)?;
         let name = file.display().to_string();
-        self.0.push(Listener::Unix { name, listener, file: Some(file.to_owned()) });
+        self.0.push(AttackListener::Unix { name, listener, file: Some(file.to_owned()) });
         Ok(())
     }
 
@@ -49,7 +49,7 @@ impl Listeners {
     pub(super) fn listen_abstract(&mut self, name: &str) -> anyhow::Result<()> {
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
         listener.set_nonblocking(true)?;
-        self.0.push(Listener::Unix { name: format!("@{name}"), listener, file: None });
+        self.0.push(AttackListener::Unix { name: format!("@{name}"), listener, file: None });
         Ok(())
     }
 
@@ -63,19 +63,19 @@ impl Listeners {
         for ear in &self.0 {
             let mut bytes = [0; 4096];
             match ear {
-                Listener::Udp(socket) => {
+                AttackListener::Udp(socket) => {
                     while let Ok(length) = socket.recv(&mut bytes) {
                         all.push(format!("the UDP listener received {length} bytes"));
                     }
                 }
-                Listener::Tcp(listener) => {
+                AttackListener::Tcp(listener) => {
                     while let Ok((mut stream, _)) = listener.accept() {
                         _ = stream.set_nonblocking(true);
                         let length = stream.read(&mut bytes).unwrap_or(0);
                         all.push(format!("the TCP listener has a connection with {length} bytes"));
                     }
                 }
-                Listener::Unix { name, listener, .. } => {
+                AttackListener::Unix { name, listener, .. } => {
                     while listener.accept().is_ok() {
                         all.push(format!("the socket {name} has a connection"));
                     }
@@ -86,7 +86,7 @@ impl Listeners {
     }
 }
 
-impl Drop for Listener {
+impl Drop for AttackListener {
     fn drop(&mut self) {
         if let Self::Unix { file: Some(file), .. } = self {
             _ = std::fs::remove_file(file);

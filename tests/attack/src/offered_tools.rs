@@ -6,17 +6,17 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::client::connect;
-use super::dialects::{Dialect, ROUTES, Transport};
+use super::dialects::{AttackDialect, AttackTransport, ROUTES};
 use super::folders::AttackFolders;
-use super::server::ServerLaunch;
+use super::server::AttackServerLaunch;
 use super::setup;
-use super::variants::CallVariant;
+use super::variants::AttackCallVariant;
 
 /// The names of the tools on the wire, by dialect.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct OfferedTools(BTreeMap<Dialect, BTreeSet<String>>);
+pub(super) struct OfferedToolNames(BTreeMap<AttackDialect, BTreeSet<String>>);
 
-impl OfferedTools {
+impl OfferedToolNames {
     /// Lists the tools of one server, which speaks all dialects over HTTP. Over other transports,
     /// a dialect offers the same tools.
     pub(super) fn list(binary: &Path, base: &Path) -> anyhow::Result<Self> {
@@ -24,21 +24,21 @@ impl OfferedTools {
         let schemas = folders.ws.join(setup::SCHEMAS);
         std::fs::create_dir_all(&schemas)?;
         std::fs::write(schemas.join("case.schema.json"), "{}")?;
-        let mut server = ServerLaunch::new(binary, &folders).serve(&folders)?;
+        let mut server = AttackServerLaunch::new(binary, &folders).serve(&folders)?;
         let addr = server.addr.context("no address")?;
         let mut offered = BTreeMap::new();
-        for route in ROUTES.into_iter().filter(|route| route.transport == Transport::Http) {
+        for route in ROUTES.into_iter().filter(|route| route.transport == AttackTransport::Http) {
             let tools = connect(addr, route)?.tools()?;
             let names =
                 tools.iter().filter_map(|tool| tool["name"].as_str().or(tool["id"].as_str()));
             let mut names: BTreeSet<String> = names.map(str::to_owned).collect();
             match route.dialect {
                 // It has no list.
-                Dialect::Synesthetic => {
+                AttackDialect::Synesthetic => {
                     names.extend(["validate_asset", "diff_assets"].map(str::to_owned));
                 }
                 // Its list has a second name for this tool.
-                Dialect::Mira => _ = names.insert("vector/search".to_owned()),
+                AttackDialect::Mira => _ = names.insert("vector/search".to_owned()),
                 _ => {}
             }
             offered.insert(route.dialect, names);
@@ -48,7 +48,7 @@ impl OfferedTools {
     }
 
     /// Returns whether a dialect can express the call of `variant` and offers its tool.
-    pub(super) fn has(&self, dialect: Dialect, variant: &CallVariant) -> bool {
+    pub(super) fn has(&self, dialect: AttackDialect, variant: &AttackCallVariant) -> bool {
         let mut routes = ROUTES.into_iter();
         let codec = routes.find(|route| route.dialect == dialect).map(|route| route.codec());
         let wire_call = codec.and_then(|codec| codec.to_wire(&variant.tool, &variant.input));

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::absent_tools::is_absent_tool_case;
-use super::attempt::{AttackAttempt, CallResult};
-use super::case::{CaseAssertion, RefusalReason};
-use super::dialects::{Dialect, Response};
+use super::attempt::{AttackAttempt, AttackCallResult};
+use super::case::{AttackCaseAssertion, ExpectedRefusalReason};
+use super::dialects::{AttackDialect, AttackResponse};
 use super::folders::FolderSnapshot;
 use super::server::audit_log;
 
@@ -22,7 +22,7 @@ const FAILURES_MAX: usize = 20;
 pub(super) const LATE: &str = "it took";
 
 /// Adds the outcome in the audit log to each result.
-pub(super) fn add_recorded_outcomes(attempt: &AttackAttempt, results: &mut [CallResult]) {
+pub(super) fn add_recorded_outcomes(attempt: &AttackAttempt, results: &mut [AttackCallResult]) {
     let text = fs::read_to_string(audit_log(&attempt.folders)).unwrap_or_default();
     let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut records: Vec<(String, String)> = records
@@ -53,17 +53,27 @@ fn normalized_tool(name: &str) -> String {
 }
 
 /// Returns the outcomes in the audit log that fit a reason.
-fn outcomes(reason: RefusalReason, response: &Response, is_resource: bool) -> Vec<&'static str> {
+fn outcomes(
+    reason: ExpectedRefusalReason,
+    response: &AttackResponse,
+    is_resource: bool,
+) -> Vec<&'static str> {
     match reason {
-        RefusalReason::PathEscape if is_resource => vec!["not_allowed", "not_found"],
-        RefusalReason::PathEscape | RefusalReason::PolicyDenied => vec!["not_allowed"],
-        RefusalReason::InvalidArg | RefusalReason::NotRegular => vec!["invalid_input"],
-        RefusalReason::NotFound => vec!["not_found", "unknown_tool"],
-        RefusalReason::PreconditionFailed => vec!["conflict"],
-        RefusalReason::Limit => vec!["limited", "too_large"],
-        RefusalReason::Timeout if has_timed_out(response) => vec!["timed_out", "program_failed"],
-        RefusalReason::Timeout => vec!["timed_out"],
-        RefusalReason::TooLarge => vec!["too_large"],
+        ExpectedRefusalReason::PathEscape if is_resource => vec!["not_allowed", "not_found"],
+        ExpectedRefusalReason::PathEscape | ExpectedRefusalReason::PolicyDenied => {
+            vec!["not_allowed"]
+        }
+        ExpectedRefusalReason::InvalidArg | ExpectedRefusalReason::NotRegular => {
+            vec!["invalid_input"]
+        }
+        ExpectedRefusalReason::NotFound => vec!["not_found", "unknown_tool"],
+        ExpectedRefusalReason::PreconditionFailed => vec!["conflict"],
+        ExpectedRefusalReason::Limit => vec!["limited", "too_large"],
+        ExpectedRefusalReason::Timeout if has_timed_out(response) => {
+            vec!["timed_out", "program_failed"]
+        }
+        ExpectedRefusalReason::Timeout => vec!["timed_out"],
+        ExpectedRefusalReason::TooLarge => vec!["too_large"],
     }
 }
 
@@ -81,7 +91,7 @@ const SENT_OUTCOMES: [&str; 9] = [
 ];
 
 /// Returns the outcome that the response alone shows. A message that is no call has no record.
-fn outcome_on_wire(response: &Response) -> &str {
+fn outcome_on_wire(response: &AttackResponse) -> &str {
     let sent = response.data["reason"].as_str();
     if let Some(outcome) = sent.filter(|outcome| SENT_OUTCOMES.contains(outcome)) {
         return outcome;
@@ -101,7 +111,7 @@ fn outcome_on_wire(response: &Response) -> &str {
 }
 
 /// Returns whether the response reports a timeout, in its data or in words.
-fn has_timed_out(response: &Response) -> bool {
+fn has_timed_out(response: &AttackResponse) -> bool {
     has_flag(response, "timed_out")
         // Zyra has no word for a timeout, and this code for nothing else.
         || response.data["exit_code"] == -1
@@ -110,26 +120,26 @@ fn has_timed_out(response: &Response) -> bool {
 }
 
 /// Returns whether the response reports that the result was shortened, in its data or in words.
-fn is_truncated(response: &Response) -> bool {
+fn is_truncated(response: &AttackResponse) -> bool {
     let words = ["go on with", "continue with", " more", "cut", "left out", "…", "\\u2026"];
     has_flag(response, "truncated") || words.iter().any(|word| contains(response, word))
 }
 
-fn has_flag(response: &Response, key: &str) -> bool {
+fn has_flag(response: &AttackResponse, key: &str) -> bool {
     response.data[key] == true || response.data["structuredContent"][key] == true
 }
 
-fn contains(response: &Response, words: &str) -> bool {
+fn contains(response: &AttackResponse, words: &str) -> bool {
     String::from_utf8_lossy(&response.raw).contains(words)
 }
 
 /// Checks every assertion of the attempt's case.
-pub(super) fn judge(attempt: &mut AttackAttempt, results: &[CallResult]) {
-    let judged: Vec<&CallResult> = results.iter().filter(|result| result.is_judged).collect();
+pub(super) fn judge(attempt: &mut AttackAttempt, results: &[AttackCallResult]) {
+    let judged: Vec<&AttackCallResult> = results.iter().filter(|result| result.is_judged).collect();
     for assertion in attempt.case.assertions.clone() {
         let failure = match &assertion {
-            CaseAssertion::Invariant => None,
-            CaseAssertion::Finding(name) => check_finding(attempt, name),
+            AttackCaseAssertion::Invariant => None,
+            AttackCaseAssertion::Finding(name) => check_finding(attempt, name),
             _ if is_about_state(&assertion) => check_state(attempt, &assertion),
             _ if judged.is_empty() => Some("the harness has no result to judge".to_owned()),
             _ => {
@@ -152,58 +162,58 @@ fn check_finding(attempt: &AttackAttempt, name: &str) -> Option<String> {
 }
 
 /// Returns whether an assertion is about the files or the server, not about one result.
-fn is_about_state(assertion: &CaseAssertion) -> bool {
+fn is_about_state(assertion: &AttackCaseAssertion) -> bool {
     matches!(
         assertion,
-        CaseAssertion::Exists(_)
-            | CaseAssertion::NotExists(_)
-            | CaseAssertion::Unchanged(_)
-            | CaseAssertion::Content(_)
-            | CaseAssertion::Bytes(_)
-            | CaseAssertion::Mode(_)
-            | CaseAssertion::MaxRssMb(_)
-            | CaseAssertion::RpcStreamValid
-            | CaseAssertion::WorkspaceUnchanged
+        AttackCaseAssertion::Exists(_)
+            | AttackCaseAssertion::NotExists(_)
+            | AttackCaseAssertion::Unchanged(_)
+            | AttackCaseAssertion::Content(_)
+            | AttackCaseAssertion::Bytes(_)
+            | AttackCaseAssertion::Mode(_)
+            | AttackCaseAssertion::MaxRssMb(_)
+            | AttackCaseAssertion::RpcStreamValid
+            | AttackCaseAssertion::WorkspaceUnchanged
     )
 }
 
 /// Checks an assertion about the files or the server. Returns why it does not hold.
-fn check_state(attempt: &AttackAttempt, assertion: &CaseAssertion) -> Option<String> {
+fn check_state(attempt: &AttackAttempt, assertion: &AttackCaseAssertion) -> Option<String> {
     let path = |name: &str| PathBuf::from(attempt.folders.fill(name));
     let subject = || {
         let name = attempt.case.input["arguments"]["path"].as_str().unwrap_or("f");
         attempt.folders.ws.join(name)
     };
     match assertion {
-        CaseAssertion::Exists(name) if fs::symlink_metadata(path(name)).is_err() => {
+        AttackCaseAssertion::Exists(name) if fs::symlink_metadata(path(name)).is_err() => {
             Some(format!("{name} is missing"))
         }
-        CaseAssertion::NotExists(name) if fs::symlink_metadata(path(name)).is_ok() => {
+        AttackCaseAssertion::NotExists(name) if fs::symlink_metadata(path(name)).is_ok() => {
             Some(format!("{name} was created"))
         }
-        CaseAssertion::Unchanged(name) => {
+        AttackCaseAssertion::Unchanged(name) => {
             let now = fs::read(path(name)).unwrap_or_default();
             (now != b"as it was\n")
                 .then(|| format!("{name} contains {:?}", String::from_utf8_lossy(&now)))
         }
-        CaseAssertion::Content(text) => {
+        AttackCaseAssertion::Content(text) => {
             let now = fs::read(subject()).unwrap_or_default();
             (now != text.replace("\\n", "\n").as_bytes())
                 .then(|| format!("the file contains {:?}", String::from_utf8_lossy(&now)))
         }
-        CaseAssertion::Bytes(bytes) => {
+        AttackCaseAssertion::Bytes(bytes) => {
             let now = fs::read(subject()).unwrap_or_default();
             (now != *bytes).then(|| format!("the file contains {now:02x?}"))
         }
-        CaseAssertion::Mode(mode) => {
+        AttackCaseAssertion::Mode(mode) => {
             let now = fs::metadata(subject()).map_or(0, |meta| meta.permissions().mode() & 0o7777);
             (now != *mode).then(|| format!("the mode is {now:04o}"))
         }
-        CaseAssertion::MaxRssMb(most) => {
+        AttackCaseAssertion::MaxRssMb(most) => {
             let growth = attempt.memory_growth_mib;
             (growth > *most).then(|| format!("the server grew by {growth} MiB, more than {most}"))
         }
-        CaseAssertion::WorkspaceUnchanged => match &attempt.workspace_before {
+        AttackCaseAssertion::WorkspaceUnchanged => match &attempt.workspace_before {
             None => Some("the harness has no snapshot of the workspace".to_owned()),
             Some(before) => match FolderSnapshot::take(&attempt.folders.ws) {
                 Ok(now) => before.difference(&now).map(|changes| format!("workspace: {changes}")),
@@ -218,15 +228,15 @@ fn check_state(attempt: &AttackAttempt, assertion: &CaseAssertion) -> Option<Str
 /// Checks an assertion about one result. Returns why it does not hold.
 fn check_result(
     attempt: &AttackAttempt,
-    assertion: &CaseAssertion,
-    result: &CallResult,
+    assertion: &AttackCaseAssertion,
+    result: &AttackCallResult,
 ) -> Option<String> {
     let response = &result.response;
     let shown = summary(response);
     let recorded = result.recorded_outcome.as_deref();
     match assertion {
         // This tool returns a failure as a result. It has to be that the schema was not fetched.
-        CaseAssertion::Error(reasons)
+        AttackCaseAssertion::Error(reasons)
             if reasons.is_empty()
                 && attempt.variant.tool == "assets.validate_asset"
                 && contains(response, "schema_load_failed") =>
@@ -234,52 +244,53 @@ fn check_result(
             None
         }
         // A tool that must not exist may be refused for any reason.
-        CaseAssertion::Error(_) if is_absent_tool_case(&attempt.case.id) => {
+        AttackCaseAssertion::Error(_) if is_absent_tool_case(&attempt.case.id) => {
             check_refusal(attempt, &[], result)
         }
         // Only a read can return too much. Other variants must be quick and small.
-        CaseAssertion::Error(reasons)
-            if reasons.contains(&RefusalReason::TooLarge) && !attempt.variant.label.is_empty() =>
+        AttackCaseAssertion::Error(reasons)
+            if reasons.contains(&ExpectedRefusalReason::TooLarge)
+                && !attempt.variant.label.is_empty() =>
         {
             None
         }
-        CaseAssertion::Error(reasons)
-            if reasons.contains(&RefusalReason::TooLarge) && !response.is_error =>
+        AttackCaseAssertion::Error(reasons)
+            if reasons.contains(&ExpectedRefusalReason::TooLarge) && !response.is_error =>
         {
             let is_bounded = is_truncated(response) && response.raw.len() < ANSWER_BYTES_MAX;
             (!is_bounded).then(|| format!("neither refused nor truncated: {shown}"))
         }
         // A search or a program that is stopped in time has a result.
-        CaseAssertion::Error(reasons)
-            if reasons.contains(&RefusalReason::Timeout) && has_timed_out(response) =>
+        AttackCaseAssertion::Error(reasons)
+            if reasons.contains(&ExpectedRefusalReason::Timeout) && has_timed_out(response) =>
         {
             None
         }
-        CaseAssertion::Error(reasons) => check_refusal(attempt, reasons, result),
-        CaseAssertion::OkOrError(reasons) => {
+        AttackCaseAssertion::Error(reasons) => check_refusal(attempt, reasons, result),
+        AttackCaseAssertion::OkOrError(reasons) => {
             response.is_error.then(|| check_refusal(attempt, reasons, result)).flatten()
         }
-        CaseAssertion::Ok => match recorded {
+        AttackCaseAssertion::Ok => match recorded {
             _ if response.is_error => Some(format!("refused: {shown}")),
             None | Some("ok") => None,
             Some(outcome) => Some(format!("the record has {outcome}")),
         },
-        CaseAssertion::ErrorOrBytesPreserved => {
+        AttackCaseAssertion::ErrorOrBytesPreserved => {
             let name = attempt.variant.input["path"].as_str().unwrap_or("f");
             let now = fs::read(attempt.folders.ws.join(name)).unwrap_or_default();
             let is_exact =
                 now == b"\xff\xfe\x00y" || (response.is_error && now == b"\xff\xfe\x00x");
             (!is_exact).then(|| format!("the file contains {now:02x?}"))
         }
-        CaseAssertion::RpcError(codes) => {
+        AttackCaseAssertion::RpcError(codes) => {
             let code = response.code.parse::<i64>().ok();
             let fits = code.is_some_and(|code| codes.contains(&code))
                 || (response.code == "INVALID_INPUT" && response.status == 400);
             (!fits).then(|| format!("answered with {shown}"))
         }
         // Mira's client ignores the body unless the status is 200, so its errors have that status.
-        CaseAssertion::Status(statuses)
-            if attempt.route.dialect == Dialect::Mira
+        AttackCaseAssertion::Status(statuses)
+            if attempt.route.dialect == AttackDialect::Mira
                 && response.status == 200
                 && !statuses.contains(&403)
                 && response.text.contains("\"error\":{\"code\"") =>
@@ -287,49 +298,49 @@ fn check_result(
             None
         }
         // The envelope has one status for every body that it cannot read.
-        CaseAssertion::Status(_)
-            if attempt.route.dialect == Dialect::Envelope
+        AttackCaseAssertion::Status(_)
+            if attempt.route.dialect == AttackDialect::Envelope
                 && attempt.case.id == "H15"
                 && response.status == 400
                 && response.text.contains("content encoding") =>
         {
             None
         }
-        CaseAssertion::Status(statuses) => {
+        AttackCaseAssertion::Status(statuses) => {
             let status = response.status;
             (!statuses.contains(&status)).then(|| format!("status {status}: {shown}"))
         }
-        CaseAssertion::MaxMs(most) => {
+        AttackCaseAssertion::MaxMs(most) => {
             let ms = result.elapsed.as_millis();
             (ms > *most).then(|| format!("{LATE} {ms} ms, more than {most}"))
         }
-        CaseAssertion::MaxBytes => {
+        AttackCaseAssertion::MaxBytes => {
             let bytes = response.raw.len();
             (bytes > ANSWER_BYTES_MAX).then(|| format!("the answer has {bytes} bytes"))
         }
-        CaseAssertion::Truncated => {
+        AttackCaseAssertion::Truncated => {
             let is_truncated = is_truncated(response) || response.data["diff_truncated"] == true;
             (!is_truncated && !response.is_error)
                 .then(|| format!("the result is not marked as truncated: {shown}"))
         }
-        CaseAssertion::ExitNonzero => {
+        AttackCaseAssertion::ExitNonzero => {
             let code = response.data["exit_code"].as_i64();
             let has_failed = response.is_error
                 || code.is_some_and(|code| code != 0)
                 || recorded == Some("program_failed");
             (!has_failed).then(|| format!("the program exited with 0: {shown}"))
         }
-        CaseAssertion::Invariant
-        | CaseAssertion::Finding(_)
-        | CaseAssertion::Exists(_)
-        | CaseAssertion::NotExists(_)
-        | CaseAssertion::Unchanged(_)
-        | CaseAssertion::Content(_)
-        | CaseAssertion::Bytes(_)
-        | CaseAssertion::Mode(_)
-        | CaseAssertion::MaxRssMb(_)
-        | CaseAssertion::RpcStreamValid
-        | CaseAssertion::WorkspaceUnchanged => None,
+        AttackCaseAssertion::Invariant
+        | AttackCaseAssertion::Finding(_)
+        | AttackCaseAssertion::Exists(_)
+        | AttackCaseAssertion::NotExists(_)
+        | AttackCaseAssertion::Unchanged(_)
+        | AttackCaseAssertion::Content(_)
+        | AttackCaseAssertion::Bytes(_)
+        | AttackCaseAssertion::Mode(_)
+        | AttackCaseAssertion::MaxRssMb(_)
+        | AttackCaseAssertion::RpcStreamValid
+        | AttackCaseAssertion::WorkspaceUnchanged => None,
     }
 }
 
@@ -337,8 +348,8 @@ fn check_result(
 /// has the reason, and the response must be an error.
 fn check_refusal(
     attempt: &AttackAttempt,
-    reasons: &[RefusalReason],
-    result: &CallResult,
+    reasons: &[ExpectedRefusalReason],
+    result: &AttackCallResult,
 ) -> Option<String> {
     let response = &result.response;
     let shown = summary(response);
@@ -362,7 +373,7 @@ fn check_refusal(
 }
 
 /// Returns the start of a response in one line.
-pub(super) fn summary(response: &Response) -> String {
+pub(super) fn summary(response: &AttackResponse) -> String {
     let text = if response.text.trim().is_empty() {
         String::from_utf8_lossy(&response.raw).into_owned()
     } else {

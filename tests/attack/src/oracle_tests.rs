@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult};
-use super::case::{AttackCase, CaseAssertion};
-use super::dialects::{Dialect, DialectRoute, Response, Transport};
+use super::attempt::{AttackAttempt, AttackCallResult};
+use super::case::{AttackCase, AttackCaseAssertion};
+use super::dialects::{AttackDialect, AttackResponse, AttackTransport, DialectOverTransport};
 use super::folders::FolderSnapshot;
 use super::oracle::judge;
-use super::variants::CallVariant;
+use super::variants::AttackCallVariant;
 
 /// Returns an attempt that has not run, in a folder of its own.
 fn new_attempt(name: &str, assertion: &str) -> AttackAttempt {
@@ -19,35 +19,42 @@ fn new_attempt(name: &str, assertion: &str) -> AttackAttempt {
         title: String::new(),
         setup: Vec::new(),
         input: json!({ "kind": "tool", "arguments": { "path": "f" } }),
-        assertions: vec![CaseAssertion::parse(assertion).expect("an assertion")],
+        assertions: vec![AttackCaseAssertion::parse(assertion).expect("an assertion")],
         is_extra: false,
     };
-    let variant = CallVariant {
+    let variant = AttackCallVariant {
         tool: "files.read".into(),
         input: json!({ "path": "f" }),
         label: String::new(),
     };
-    let route = DialectRoute { dialect: Dialect::Mcp2026, transport: Transport::Http };
+    let route =
+        DialectOverTransport { dialect: AttackDialect::Mcp2026, transport: AttackTransport::Http };
     AttackAttempt::new(&case, &variant, route, "/bin/true".as_ref(), base).expect("folders")
 }
 
-fn result(is_error: bool, code: &str, data: Value, outcome: &str) -> CallResult {
+fn result(is_error: bool, code: &str, data: Value, outcome: &str) -> AttackCallResult {
     let raw = data.to_string().into_bytes();
-    let response =
-        Response { is_error, code: code.into(), data, raw, status: 200, ..Response::default() };
+    let response = AttackResponse {
+        is_error,
+        code: code.into(),
+        data,
+        raw,
+        status: 200,
+        ..AttackResponse::default()
+    };
     let recorded_outcome = (!outcome.is_empty()).then(|| outcome.to_owned());
-    CallResult { response, recorded_outcome, is_judged: true, ..CallResult::default() }
+    AttackCallResult { response, recorded_outcome, is_judged: true, ..AttackCallResult::default() }
 }
 
 /// Returns whether the assertion holds for a result.
-fn holds(assertion: &str, result: CallResult) -> bool {
+fn holds(assertion: &str, result: AttackCallResult) -> bool {
     holds_after(assertion, result, |_| ())
 }
 
 /// Returns whether the assertion holds for a result after `change`.
 fn holds_after(
     assertion: &str,
-    result: CallResult,
+    result: AttackCallResult,
     change: impl FnOnce(&mut AttackAttempt),
 ) -> bool {
     let name = format!(
@@ -116,14 +123,16 @@ fn codes_statuses_times_and_sizes_are_compared() {
     assert!(!holds("rpc_error:-32600|-32700", result(true, "-32602", json!({}), "")));
     assert!(holds("status:200", result(false, "", json!({}), "")));
     assert!(!holds("status:403", result(false, "", json!({}), "")));
-    let slow =
-        CallResult { elapsed: Duration::from_millis(60), ..result(false, "", json!({}), "ok") };
+    let slow = AttackCallResult {
+        elapsed: Duration::from_millis(60),
+        ..result(false, "", json!({}), "ok")
+    };
     assert!(holds("max_ms:60", slow.clone()));
     assert!(!holds("max_ms:50", slow));
-    let large = CallResult {
-        response: Response { raw: vec![b'x'; 17 << 20], ..Response::default() },
+    let large = AttackCallResult {
+        response: AttackResponse { raw: vec![b'x'; 17 << 20], ..AttackResponse::default() },
         is_judged: true,
-        ..CallResult::default()
+        ..AttackCallResult::default()
     };
     assert!(!holds("max_bytes:limit", large));
     let nothing = || result(false, "", json!({}), "ok");
@@ -192,7 +201,7 @@ fn an_assertion_without_a_finding_fails() {
         };
         assert!(!holds_after(word, nothing(), bad), "{word}");
     }
-    let not_judged = CallResult { is_judged: false, ..nothing() };
+    let not_judged = AttackCallResult { is_judged: false, ..nothing() };
     assert!(!holds("ok", not_judged));
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, CallResults, call, fill};
-use super::client::Client;
-use super::dialects::Dialect;
+use super::attempt::{AttackAttempt, AttackCallResult, CallResults, call, fill};
+use super::client::AttackClient;
+use super::dialects::AttackDialect;
 use super::oracle::summary;
-use super::server::Server;
+use super::server::AttackedServer;
 use super::{
     absent_tools, etag_cases, extra_cases, http_cases, program_cases, race_cases, search_cases,
     stream_cases,
@@ -38,8 +38,8 @@ pub(super) fn perform_without_server(attempt: &mut AttackAttempt) -> Option<Call
 /// Performs an attack case against a running server.
 pub(super) fn perform(
     attempt: &mut AttackAttempt,
-    server: &mut Server,
-    client: &mut Client,
+    server: &mut AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     let id = attempt.case.id.clone();
     match id.as_str() {
@@ -70,7 +70,7 @@ pub(super) fn perform(
 }
 
 /// Sends the MCP request of a case that calls no tool.
-fn send_mcp_request(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+fn send_mcp_request(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let params = fill(&attempt.case.input["params"], &attempt.folders);
     let method = attempt.case.input["method"].as_str().unwrap_or_default().to_owned();
     let request = client.codec.method_request(&method, &params);
@@ -78,12 +78,12 @@ fn send_mcp_request(attempt: &mut AttackAttempt, client: &mut Client) -> CallRes
     // The audit log records the read of a resource as a call of the tool that reads files.
     let tool = if method == "resources/read" { "files.read" } else { "" };
     let tool = tool.to_owned();
-    Ok(vec![CallResult { tool, response, is_judged: true, ..CallResult::default() }])
+    Ok(vec![AttackCallResult { tool, response, is_judged: true, ..AttackCallResult::default() }])
 }
 
 /// Calls the tool once. If that proves something, also checks that the same call works inside the
 /// workspace.
-pub(super) fn call_once(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+pub(super) fn call_once(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let variant = attempt.variant.clone();
     let runs_program =
         variant.tool == "exec.run" && !matches!(attempt.case.id.as_str(), "X06" | "X20");
@@ -111,8 +111,8 @@ pub(super) fn call_once(attempt: &mut AttackAttempt, client: &mut Client) -> Cal
 /// proves nothing.
 fn check_programs_start(
     attempt: &mut AttackAttempt,
-    client: &mut Client,
-) -> anyhow::Result<CallResult> {
+    client: &mut AttackClient,
+) -> anyhow::Result<AttackCallResult> {
     let input = json!({ "command": "sh", "args": ["-c", "echo in > started.txt"] });
     let mut result = call(client, "exec.run", &input)?;
     result.is_judged = false;
@@ -141,7 +141,7 @@ fn input_inside_workspace(attempt: &AttackAttempt) -> Option<Value> {
 }
 
 /// Checks that the script of the case left its trace. Otherwise, the case proves nothing.
-fn check_script_ran(attempt: &mut AttackAttempt, results: &[CallResult]) {
+fn check_script_ran(attempt: &mut AttackAttempt, results: &[AttackCallResult]) {
     let text = attempt.variant.input.to_string();
     let has_script =
         attempt.case.id == "C02" || (attempt.case.id.starts_with('X') && text.contains("pre.sh"));
@@ -162,7 +162,7 @@ pub(super) fn record_listener_events(attempt: &mut AttackAttempt) {
 }
 
 /// Records the findings that follow from one response.
-fn record_response_findings(attempt: &mut AttackAttempt, result: Option<&CallResult>) {
+fn record_response_findings(attempt: &mut AttackAttempt, result: Option<&AttackCallResult>) {
     let Some(result) = result else { return };
     let response = &result.response;
     match attempt.case.id.as_str() {
@@ -207,7 +207,10 @@ fn record_response_findings(attempt: &mut AttackAttempt, result: Option<&CallRes
             // Structured results are JSON and keep such characters. Text for a person does not.
             let is_for_a_person = matches!(
                 attempt.route.dialect,
-                Dialect::Mcp2026 | Dialect::Mcp2025 | Dialect::Zyra | Dialect::Workstation
+                AttackDialect::Mcp2026
+                    | AttackDialect::Mcp2025
+                    | AttackDialect::Zyra
+                    | AttackDialect::Workstation
             );
             let finding = match first_control_character(&response.text) {
                 Some(character) if is_for_a_person => {

@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use super::absent_tools;
 use super::case::{self, AttackCase};
-use super::dialects::{Dialect, DialectRoute, Transport};
-use super::offered_tools::OfferedTools;
-use super::variants::{self, CallVariant};
+use super::dialects::{AttackDialect, AttackTransport, DialectOverTransport};
+use super::offered_tools::OfferedToolNames;
+use super::variants::{self, AttackCallVariant};
 
 /// Attempt at a case that is planned, with its dialect and variant.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PlannedAttempt {
+pub(super) struct PlannedAttackAttempt {
     /// The position of the variant in [`variants`].
     pub(super) variant: usize,
-    pub(super) route: DialectRoute,
+    pub(super) route: DialectOverTransport,
 }
 
 /// Reads every case of both files.
@@ -34,10 +34,14 @@ pub(super) fn all_cases() -> anyhow::Result<Vec<AttackCase>> {
 }
 
 /// Returns the variants of a case. A case that calls no tool has one variant without a tool.
-pub(super) fn variants(case: &AttackCase) -> Vec<CallVariant> {
+pub(super) fn variants(case: &AttackCase) -> Vec<AttackCallVariant> {
     let variants = variants::variants(case);
     if variants.is_empty() {
-        return vec![CallVariant { tool: String::new(), input: Value::Null, label: String::new() }];
+        return vec![AttackCallVariant {
+            tool: String::new(),
+            input: Value::Null,
+            label: String::new(),
+        }];
     }
     variants
 }
@@ -45,9 +49,9 @@ pub(super) fn variants(case: &AttackCase) -> Vec<CallVariant> {
 /// Returns every attempt at `case` over `routes`. A dialect that does not offer a tool is left out.
 pub(super) fn attempts(
     case: &AttackCase,
-    routes: &[DialectRoute],
-    offered: &OfferedTools,
-) -> Vec<PlannedAttempt> {
+    routes: &[DialectOverTransport],
+    offered: &OfferedToolNames,
+) -> Vec<PlannedAttackAttempt> {
     let mut attempts = Vec::new();
     for (at, variant) in variants(case).iter().enumerate() {
         for route in routes.iter().copied() {
@@ -59,7 +63,7 @@ pub(super) fn attempts(
                     && !is_covered_elsewhere(case, variant, route)
             };
             if applies {
-                attempts.push(PlannedAttempt { variant: at, route });
+                attempts.push(PlannedAttackAttempt { variant: at, route });
             }
         }
     }
@@ -87,58 +91,68 @@ pub(super) fn is_slow(case: &AttackCase) -> bool {
 }
 
 /// Returns whether a case that calls no tool applies to this route.
-fn applies_to(case: &AttackCase, route: DialectRoute) -> bool {
-    let DialectRoute { dialect, transport } = route;
-    let is_mcp = matches!(dialect, Dialect::Mcp2026 | Dialect::Mcp2025);
-    let is_http = transport == Transport::Http;
-    let is_stdio = transport == Transport::Stdio;
+fn applies_to(case: &AttackCase, route: DialectOverTransport) -> bool {
+    let DialectOverTransport { dialect, transport } = route;
+    let is_mcp = matches!(dialect, AttackDialect::Mcp2026 | AttackDialect::Mcp2025);
+    let is_http = transport == AttackTransport::Http;
+    let is_stdio = transport == AttackTransport::Stdio;
     match case.id.as_str() {
         id if absent_tools::is_absent_tool_case(id) => true,
         "F29" | "F30" | "F31" | "I15" | "X46" => is_mcp,
-        "F48" => dialect == Dialect::Mcp2025 && is_stdio,
-        "X47" => dialect != Dialect::Synesthetic,
-        "J01" => is_http && dialect != Dialect::Synesthetic,
-        "J06" | "I10" | "T02" => is_stdio && dialect != Dialect::Synesthetic,
+        "F48" => dialect == AttackDialect::Mcp2025 && is_stdio,
+        "X47" => dialect != AttackDialect::Synesthetic,
+        "J01" => is_http && dialect != AttackDialect::Synesthetic,
+        "J06" | "I10" | "T02" => is_stdio && dialect != AttackDialect::Synesthetic,
         "H01" | "H04" | "H15" | "H17" => is_http,
-        "H09" | "H10" | "H12" => dialect == Dialect::Mcp2025 && is_http,
+        "H09" | "H10" | "H12" => dialect == AttackDialect::Mcp2025 && is_http,
         "H22" => is_mcp && is_http,
-        "H07" | "H16" | "H18" | "H20" | "H21" => dialect == Dialect::Mcp2026 && is_http,
+        "H07" | "H16" | "H18" | "H20" | "H21" => dialect == AttackDialect::Mcp2026 && is_http,
         "I04" | "I05" => true,
         "I13" => is_stdio,
         _ => match case.input["kind"].as_str() {
             Some("fault") if case.id == "M69" => {
-                !matches!(dialect, Dialect::Envelope | Dialect::Synesthetic)
+                !matches!(dialect, AttackDialect::Envelope | AttackDialect::Synesthetic)
             }
             Some("connections" | "resource" | "fault" | "console") => {
-                dialect == Dialect::Mcp2026 && is_http
+                dialect == AttackDialect::Mcp2026 && is_http
             }
-            Some("tool_list") => is_stdio && dialect != Dialect::Synesthetic,
+            Some("tool_list") => is_stdio && dialect != AttackDialect::Synesthetic,
             _ => false,
         },
     }
 }
 
 /// Returns whether other routes cover a call of a tool, or this one cannot judge it.
-fn is_covered_elsewhere(case: &AttackCase, variant: &CallVariant, route: DialectRoute) -> bool {
-    let DialectRoute { dialect, transport } = route;
-    let is_websocket = transport == Transport::WebSocket;
+fn is_covered_elsewhere(
+    case: &AttackCase,
+    variant: &AttackCallVariant,
+    route: DialectOverTransport,
+) -> bool {
+    let DialectOverTransport { dialect, transport } = route;
+    let is_websocket = transport == AttackTransport::WebSocket;
     match case.id.as_str() {
         // They are about the server's memory and disk, which no dialect changes, and are slow.
         "R03" | "R12" | "G32" | "V05" => {
-            !matches!(dialect, Dialect::Mcp2026 | Dialect::Mira | Dialect::Envelope) || is_websocket
+            !matches!(
+                dialect,
+                AttackDialect::Mcp2026 | AttackDialect::Mira | AttackDialect::Envelope
+            ) || is_websocket
         }
         // Only there, a client chooses how long a job is kept.
-        "J03" => dialect != Dialect::Mcp2025 || is_websocket,
-        "M16" => transport != Transport::Stdio,
-        "M14" | "M15" => !matches!(dialect, Dialect::Mcp2026 | Dialect::Mira) || is_websocket,
+        "J03" => dialect != AttackDialect::Mcp2025 || is_websocket,
+        "M16" => transport != AttackTransport::Stdio,
+        "M14" | "M15" => {
+            !matches!(dialect, AttackDialect::Mcp2026 | AttackDialect::Mira) || is_websocket
+        }
         // A counter needs the etag of each read, which this contract does not return.
-        "E02" => dialect == Dialect::Workstation,
+        "E02" => dialect == AttackDialect::Workstation,
         // They are about what a program can do, which no dialect changes.
         _ => {
             matches!(variant.label.as_str(), "ci.run" | "declared" | "job")
                 && !matches!(
                     (dialect, transport),
-                    (Dialect::Mcp2026, Transport::Stdio) | (Dialect::Mira, Transport::Http)
+                    (AttackDialect::Mcp2026, AttackTransport::Stdio)
+                        | (AttackDialect::Mira, AttackTransport::Http)
                 )
         }
     }

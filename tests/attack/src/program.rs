@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use toolgate_test_support::{copy_current_exe, sibling_toolgate};
 
-use super::attempt::AttemptVerdict;
-use super::attempt_process::{ATTEMPT_COMMAND, RunEnvironment, run_in_this_process};
+use super::attempt::AttackAttemptVerdict;
+use super::attempt_process::{ATTEMPT_COMMAND, AttackRunEnvironment, run_in_this_process};
 use super::case::AttackCase;
-use super::dialects::{DialectRoute, ROUTES};
-use super::offered_tools::OfferedTools;
-use super::plan::{self, PlannedAttempt, all_cases, variants};
-use super::report::CaseOutcome;
+use super::dialects::{DialectOverTransport, ROUTES};
+use super::offered_tools::OfferedToolNames;
+use super::plan::{self, PlannedAttackAttempt, all_cases, variants};
+use super::report::AttackCaseOutcome;
 use super::resource_run::ResourceRun;
 
 /// The number of attempts that run at once. Most of the time, an attempt waits.
@@ -124,8 +124,8 @@ impl AttackOptions {
         Ok(cases)
     }
 
-    fn selected_routes(&self) -> Vec<DialectRoute> {
-        let is_selected = |route: &DialectRoute| {
+    fn selected_routes(&self) -> Vec<DialectOverTransport> {
+        let is_selected = |route: &DialectOverTransport| {
             let name = route.name();
             self.dialects.is_empty()
                 || self.dialects.iter().any(|start| name.starts_with(start.as_str()))
@@ -138,7 +138,7 @@ fn run_selected(options: &AttackOptions) -> anyhow::Result<()> {
     let cases = options.selected_cases()?;
     let binary = options.server()?;
     let started = Instant::now();
-    let mut environment = RunEnvironment::new(PathBuf::new(), binary, options.keep)?;
+    let mut environment = AttackRunEnvironment::new(PathBuf::new(), binary, options.keep)?;
     // A build may replace the programs during the run.
     let copied_toolgate = environment.base.join("toolgate");
     std::fs::copy(&environment.toolgate, &copied_toolgate)
@@ -162,11 +162,11 @@ fn run_selected(options: &AttackOptions) -> anyhow::Result<()> {
 fn run_cases(
     options: &AttackOptions,
     cases: &[AttackCase],
-    environment: &RunEnvironment,
+    environment: &AttackRunEnvironment,
 ) -> anyhow::Result<usize> {
     let routes = options.selected_routes();
-    let offered = OfferedTools::list(&environment.toolgate, &environment.base)?;
-    let mut attempts: Vec<(usize, PlannedAttempt)> = Vec::new();
+    let offered = OfferedToolNames::list(&environment.toolgate, &environment.base)?;
+    let mut attempts: Vec<(usize, PlannedAttackAttempt)> = Vec::new();
     for (at, case) in cases.iter().enumerate() {
         let of_case = plan::attempts(case, &routes, &offered);
         attempts.extend(of_case.into_iter().map(|attempt| (at, attempt)));
@@ -199,8 +199,8 @@ fn run_cases(
 
 fn print_verdict(
     case: &AttackCase,
-    attempt: PlannedAttempt,
-    verdict: &AttemptVerdict,
+    attempt: PlannedAttackAttempt,
+    verdict: &AttackAttemptVerdict,
     elapsed: Duration,
 ) {
     let label = &variants(case)[attempt.variant].label;
@@ -214,7 +214,7 @@ fn print_verdict(
 fn print_outcomes(
     options: &AttackOptions,
     cases: &[AttackCase],
-    verdicts: Vec<Vec<(PlannedAttempt, AttemptVerdict)>>,
+    verdicts: Vec<Vec<(PlannedAttackAttempt, AttackAttemptVerdict)>>,
 ) -> usize {
     let mut held = [0, 0];
     let mut broken = [0, 0];
@@ -224,16 +224,16 @@ fn print_outcomes(
         }
         verdicts.sort_by_key(|(attempt, _)| (attempt.variant, attempt.route.name()));
         let file = usize::from(case.is_extra);
-        match CaseOutcome::new(case, &verdicts) {
-            CaseOutcome::Held(text) => {
+        match AttackCaseOutcome::new(case, &verdicts) {
+            AttackCaseOutcome::Held(text) => {
                 held[file] += 1;
                 println!("{:<5}held    {text}", case.id);
             }
-            CaseOutcome::Skipped(reason) => {
+            AttackCaseOutcome::Skipped(reason) => {
                 held[file] += 1;
                 println!("{:<5}skipped: {reason}", case.id);
             }
-            CaseOutcome::Broken(text) => {
+            AttackCaseOutcome::Broken(text) => {
                 broken[file] += 1;
                 println!("{:<5}BROKEN  {text}\n       {}", case.id, case.title);
             }

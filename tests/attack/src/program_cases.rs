@@ -9,32 +9,32 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use super::attempt::{AttackAttempt, CallResults, call};
-use super::client::{Client, connect, start_and_connect};
-use super::dialects::{Dialect, Response, Transport};
+use super::client::{AttackClient, connect, start_and_connect};
+use super::dialects::{AttackDialect, AttackResponse, AttackTransport};
 use super::exploits;
 use super::folders::random_hex;
 use super::invariants::descendants;
 use super::oracle::summary;
 use super::perform::wait_until;
-use super::server::{Server, ServerLaunch, audit_log, write_all};
+use super::server::{AttackServerLaunch, AttackedServer, audit_log, write_all};
 
 /// The time that a program may take to appear among the processes.
 const PROGRAM_START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A program that sleeps for minutes. Its argument is unique, so that it can be found.
-struct Sleeper {
+struct SleepingTestProgram {
     input: Value,
     argument: String,
 }
 
-impl Sleeper {
+impl SleepingTestProgram {
     fn new() -> anyhow::Result<Self> {
         let argument = format!("300.{}", u64::from_str_radix(&random_hex(4)?, 16)?);
         let input = json!({ "command": "sleep", "args": [argument] });
         Ok(Self { input, argument })
     }
 
-    fn wait_for_start(&self, server: &Server) -> anyhow::Result<()> {
+    fn wait_for_start(&self, server: &AttackedServer) -> anyhow::Result<()> {
         let runs = || has_descendant(server.pid(), &self.argument);
         ensure!(wait_until(PROGRAM_START_TIMEOUT, runs), "the program does not start");
         Ok(())
@@ -54,10 +54,10 @@ pub(super) fn has_descendant(pid: u32, word: &str) -> bool {
 /// X46: cancels a call while its program runs.
 pub(super) fn cancel_call(
     attempt: &mut AttackAttempt,
-    server: &mut Server,
-    client: &mut Client,
+    server: &mut AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
-    let sleeper = Sleeper::new()?;
+    let sleeper = SleepingTestProgram::new()?;
     let request = client.call_request("exec.run", &sleeper.input)?;
     let params = json!({ "requestId": request.id, "reason": "attack" });
     let notification =
@@ -81,7 +81,7 @@ pub(super) fn cancel_call(
     http.headers.extend(client.headers.iter().cloned());
     write_all(&mut &stream, &http.bytes(addr))?;
     sleeper.wait_for_start(server)?;
-    if attempt.route.dialect == Dialect::Mcp2025 {
+    if attempt.route.dialect == AttackDialect::Mcp2025 {
         let mut cancellation = client.codec.method_request("notifications/cancelled", &Value::Null);
         cancellation.http.body = notification.to_string().into_bytes();
         client.post(&cancellation.http)?;
@@ -98,17 +98,17 @@ pub(super) fn cancel_call(
 /// X47: disconnects while a program runs.
 pub(super) fn disconnect_during_call(
     attempt: &mut AttackAttempt,
-    server: &mut Server,
-    client: &mut Client,
+    server: &mut AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
-    let sleeper = Sleeper::new()?;
+    let sleeper = SleepingTestProgram::new()?;
     let request = client.call_request("exec.run", &sleeper.input)?;
-    if attempt.route.transport == Transport::Http {
+    if attempt.route.transport == AttackTransport::Http {
         let addr = server.addr.context("no address")?;
         let stream = TcpStream::connect(addr)?;
         write_all(&mut &stream, &request.http.bytes(addr))?;
         sleeper.wait_for_start(server)?;
-        if attempt.route.dialect == Dialect::Mcp2025 {
+        if attempt.route.dialect == AttackDialect::Mcp2025 {
             // A client may resume a lost stream in its session, so the session must end.
             let mut end = client.codec.method_request("ping", &Value::Null).http;
             end.method = "DELETE".to_owned();
@@ -121,7 +121,7 @@ pub(super) fn disconnect_during_call(
         sleeper.wait_for_start(server)?;
         client.close();
     }
-    if attempt.route.transport == Transport::Stdio {
+    if attempt.route.transport == AttackTransport::Stdio {
         attempt.may_exit = true;
         if let Err(reason) = server.wait_for_exit() {
             attempt.failures.push(reason);
@@ -130,7 +130,7 @@ pub(super) fn disconnect_during_call(
     if !sleeper.ends_within(Duration::from_secs(4)) {
         attempt.failures.push("the program still runs 4 s after the client left".to_owned());
     }
-    if attempt.route.transport == Transport::WebSocket {
+    if attempt.route.transport == AttackTransport::WebSocket {
         *client = connect(server.addr.context("no address")?, attempt.route)?;
     }
     Ok(Vec::new())
@@ -170,7 +170,7 @@ pub(super) fn run_without_sandbox(attempt: &mut AttackAttempt) -> CallResults {
         attempt.record_finding("sandbox_report", Err(reason));
     }
     // With the sandbox, a strict server starts. Otherwise, the refusal proves nothing.
-    attempt.launch = ServerLaunch { config: attempt.launch.config.clone(), ..sandboxed };
+    attempt.launch = AttackServerLaunch { config: attempt.launch.config.clone(), ..sandboxed };
     match call_new_server(attempt, &tool, &input) {
         Ok(response) if response.is_error => {
             attempt.notes.push(format!("strict refuses here too: {}", summary(&response)));
@@ -188,7 +188,7 @@ fn call_new_server(
     attempt: &mut AttackAttempt,
     tool: &str,
     input: &Value,
-) -> anyhow::Result<Response> {
+) -> anyhow::Result<AttackResponse> {
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
     let response = client.call(tool, input);
@@ -207,13 +207,13 @@ fn reports_missing_sandbox(text: &str) -> bool {
 }
 
 /// Starts a job and returns its id.
-fn start_job(client: &mut Client, tool: &str, arguments: &Value) -> anyhow::Result<String> {
+fn start_job(client: &mut AttackClient, tool: &str, arguments: &Value) -> anyhow::Result<String> {
     let response = client.call("jobs.start", &json!({ "tool": tool, "arguments": arguments }))?;
     job_id_in(&response)
 }
 
 /// Returns the id of a job in a response.
-pub(super) fn job_id_in(response: &Response) -> anyhow::Result<String> {
+pub(super) fn job_id_in(response: &AttackResponse) -> anyhow::Result<String> {
     if let Some(id) = response.data["job_id"].as_str() {
         return Ok(id.to_owned());
     }
@@ -223,7 +223,7 @@ pub(super) fn job_id_in(response: &Response) -> anyhow::Result<String> {
 }
 
 /// J02: checks that the bits of many job ids are random.
-pub(super) fn check_job_ids(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+pub(super) fn check_job_ids(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let mut ids = BTreeSet::new();
     let count = if client.is_stream() { attempt.length.repetitions(1000) } else { 200 };
     for _ in 0..count {
@@ -249,7 +249,10 @@ pub(super) fn check_job_ids(attempt: &mut AttackAttempt, client: &mut Client) ->
 
 /// J03: starts up to 500 jobs with endless output, to be kept for the shortest time, and waits
 /// until the server forgets the first one.
-pub(super) fn check_job_expiry(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+pub(super) fn check_job_expiry(
+    attempt: &mut AttackAttempt,
+    client: &mut AttackClient,
+) -> CallResults {
     let mut first = None;
     for _ in 0..attempt.length.repetitions(500) {
         let input = json!({ "command": "yes", "timeout_ms": 100 });
@@ -261,7 +264,7 @@ pub(super) fn check_job_expiry(attempt: &mut AttackAttempt, client: &mut Client)
         first.get_or_insert_with(|| id.to_owned());
     }
     let first = first.context("no job")?;
-    let mut last = Response::default();
+    let mut last = AttackResponse::default();
     let is_forgotten = wait_until(Duration::from_secs(100), || {
         sleep(Duration::from_millis(200));
         let Ok(response) = client.call("jobs.get", &json!({ "job_id": first })) else {
@@ -277,7 +280,7 @@ pub(super) fn check_job_expiry(attempt: &mut AttackAttempt, client: &mut Client)
 }
 
 /// J05: reads the output of a job at a negative and at a huge offset.
-pub(super) fn read_odd_offsets(client: &mut Client) -> CallResults {
+pub(super) fn read_odd_offsets(client: &mut AttackClient) -> CallResults {
     let id = start_job(client, "exec.run", &json!({ "command": "echo", "args": ["x"] }))?;
     client.call("jobs.get", &json!({ "job_id": id, "wait_ms": 5000 }))?;
     let negative = call(client, "jobs.output", &json!({ "job_id": id, "after": -1 }))?;
@@ -290,14 +293,14 @@ pub(super) fn read_odd_offsets(client: &mut Client) -> CallResults {
 pub(super) fn restart_during_job(attempt: &mut AttackAttempt) -> CallResults {
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
-    let sleeper = Sleeper::new()?;
+    let sleeper = SleepingTestProgram::new()?;
     let id = start_job(&mut client, "exec.run", &sleeper.input)?;
     sleeper.wait_for_start(&server)?;
     server.kill();
     attempt.received.append(&mut client.received);
     let (mut server, mut client) =
         start_and_connect(&attempt.launch, &attempt.folders, attempt.route)?;
-    let mut last = Response::default();
+    let mut last = AttackResponse::default();
     let is_interrupted = wait_until(Duration::from_secs(5), || {
         let Ok(response) = client.call("jobs.get", &json!({ "job_id": id })) else { return false };
         let raw = String::from_utf8_lossy(&response.raw).into_owned();

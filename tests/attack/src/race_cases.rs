@@ -10,10 +10,10 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use super::attempt::{AttackAttempt, CallResults, call};
-use super::client::{Client, connect, start_and_connect};
-use super::dialects::Response;
+use super::client::{AttackClient, connect, start_and_connect};
+use super::dialects::AttackResponse;
 use super::oracle::summary;
-use super::server::Server;
+use super::server::AttackedServer;
 use super::setup::start_swapping;
 
 /// The number of calls of a full race.
@@ -24,7 +24,10 @@ const CALLS_IN_FLIGHT: usize = 16;
 const SWAPS_MIN: u64 = 100;
 
 /// Makes all calls, several at once on a stream.
-fn call_all(client: &mut Client, calls: &[(&str, Value)]) -> anyhow::Result<Vec<Response>> {
+fn call_all(
+    client: &mut AttackClient,
+    calls: &[(&str, Value)],
+) -> anyhow::Result<Vec<AttackResponse>> {
     let mut responses = Vec::new();
     for window in calls.chunks(CALLS_IN_FLIGHT) {
         if !client.is_stream() {
@@ -51,9 +54,9 @@ fn call_all(client: &mut Client, calls: &[(&str, Value)]) -> anyhow::Result<Vec<
 /// too few swaps.
 fn race(
     attempt: &mut AttackAttempt,
-    client: &mut Client,
+    client: &mut AttackClient,
     calls: &[(&str, Value)],
-) -> anyhow::Result<Vec<Response>> {
+) -> anyhow::Result<Vec<AttackResponse>> {
     let ws = attempt.folders.ws.clone();
     for _ in 0..3 {
         let (swapping, swaps) = start_swapping(&ws.join("x"), &ws.join("xl"));
@@ -71,13 +74,14 @@ fn race(
 /// F23: reads through a folder that is a link to the outside at times.
 pub(super) fn read_through_swapped_folder(
     attempt: &mut AttackAttempt,
-    client: &mut Client,
+    client: &mut AttackClient,
 ) -> CallResults {
     let calls =
         vec![("files.read", json!({ "path": "x/secret" })); attempt.length.repetitions(RACE_CALLS)];
     let responses = race(attempt, client, &calls)?;
-    let has =
-        |response: &Response, text: &str| String::from_utf8_lossy(&response.raw).contains(text);
+    let has = |response: &AttackResponse, text: &str| {
+        String::from_utf8_lossy(&response.raw).contains(text)
+    };
     let leaks = responses.iter().filter(|response| has(response, &attempt.folders.canary)).count();
     let inside =
         responses.iter().filter(|response| has(response, "inside") && !response.is_error).count();
@@ -94,7 +98,7 @@ pub(super) fn read_through_swapped_folder(
 /// F24: changes files through a folder that is a link to the outside at times.
 pub(super) fn write_through_swapped_folder(
     attempt: &mut AttackAttempt,
-    client: &mut Client,
+    client: &mut AttackClient,
 ) -> CallResults {
     let calls: Vec<(&str, Value)> = (0..attempt.length.repetitions(RACE_CALLS))
         .map(|i| match i % 6 {
@@ -156,7 +160,7 @@ pub(super) fn swap_program(attempt: &mut AttackAttempt) -> CallResults {
     let input = json!({ "command": base.join("good/tool").display().to_string() });
     let mut allowed_runs = 0;
     let mut other_runs = 0;
-    let mut last = Response::default();
+    let mut last = AttackResponse::default();
     for nth in 0..2000 {
         // A start seldom falls between two swaps.
         if nth >= attempt.length.repetitions(300) && allowed_runs > 0 {
@@ -182,7 +186,7 @@ pub(super) fn swap_program(attempt: &mut AttackAttempt) -> CallResults {
 
 /// R12: fills the disk with files of 10 MB until the server refuses. One is written, the others are
 /// copies of it, because the server need not receive those first.
-pub(super) fn flood_disk(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+pub(super) fn flood_disk(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let content = "x".repeat(10_000_000);
     let write =
         |i: usize| json!({ "path": format!("f{i}"), "content": content, "overwrite": true });
@@ -218,8 +222,8 @@ pub(super) fn flood_disk(attempt: &mut AttackAttempt, client: &mut Client) -> Ca
 /// R13: makes 5000 reads at once.
 pub(super) fn read_in_parallel(
     attempt: &mut AttackAttempt,
-    server: &mut Server,
-    client: &mut Client,
+    server: &mut AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     let input = json!({ "path": "ok.txt" });
     let mut succeeded = 0;

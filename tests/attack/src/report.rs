@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::attempt::AttemptVerdict;
+use super::attempt::AttackAttemptVerdict;
 use super::case::AttackCase;
-use super::plan::{PlannedAttempt, variants};
+use super::plan::{PlannedAttackAttempt, variants};
 
 /// The length of the first failure in an outcome.
 const FAILURE_CHARS_MAX: usize = 400;
@@ -13,7 +13,7 @@ const NOTES_MAX: usize = 3;
 
 /// Outcome of an attack case over all of its attempts.
 #[derive(Debug)]
-pub(super) enum CaseOutcome {
+pub(super) enum AttackCaseOutcome {
     /// All attempts failed to break the server. The text has the routes and some notes.
     Held(String),
     /// An attempt cannot run on this machine, for this reason.
@@ -22,9 +22,12 @@ pub(super) enum CaseOutcome {
     Broken(String),
 }
 
-impl CaseOutcome {
+impl AttackCaseOutcome {
     /// Combines the verdicts of all attempts at a case.
-    pub(super) fn new(case: &AttackCase, verdicts: &[(PlannedAttempt, AttemptVerdict)]) -> Self {
+    pub(super) fn new(
+        case: &AttackCase,
+        verdicts: &[(PlannedAttackAttempt, AttackAttemptVerdict)],
+    ) -> Self {
         if verdicts.is_empty() {
             return Self::Broken("no dialect can make this attempt".to_owned());
         }

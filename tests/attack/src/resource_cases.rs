@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, CallResults, call};
-use super::client::{Client, connect, start_and_connect};
-use super::dialects::Dialect;
+use super::attempt::{AttackAttempt, AttackCallResult, CallResults, call};
+use super::client::{AttackClient, connect, start_and_connect};
+use super::dialects::AttackDialect;
 use super::hostile_files::{
     FULL_BUFFER, SLOW_PATTERN, TOO_LONG_WORD, UPSTREAM, heredoc_text, tools_with_hidden_texts,
     wide_schema, write_all_hostile_files, write_branching_schemas, write_hostile_schemas,
 };
-use super::http::{WebSocket, client_frame};
+use super::http::{AttackWebSocket, client_frame};
 use super::oracle::summary;
-use super::server::Server;
+use super::server::AttackedServer;
 
 /// The longest time that a call of another caller may take meanwhile.
 const OTHER_CALL_MAX: Duration = Duration::from_secs(2);
@@ -72,8 +72,8 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
 /// Performs a case about memory and time against a running server.
 pub(super) fn perform(
     attempt: &mut AttackAttempt,
-    server: &mut Server,
-    client: &mut Client,
+    server: &mut AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     match attempt.case.id.as_str() {
         "M43" => {
@@ -135,7 +135,7 @@ fn add_upstream_tools(attempt: &mut AttackAttempt, tools: &[Value]) -> anyhow::R
 }
 
 /// Waits until the server lists the tool `name`.
-fn wait_for_tool(client: &mut Client, name: &str) -> anyhow::Result<()> {
+fn wait_for_tool(client: &mut AttackClient, name: &str) -> anyhow::Result<()> {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(30) {
         if client.tools()?.iter().any(|tool| tool["name"] == name) {
@@ -148,16 +148,16 @@ fn wait_for_tool(client: &mut Client, name: &str) -> anyhow::Result<()> {
 /// M44: sends long WebSocket messages on many connections, and ends none of them.
 fn send_unfinished_messages(
     attempt: &mut AttackAttempt,
-    server: &Server,
-    client: &mut Client,
+    server: &AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     let addr = server.addr.context("no address")?;
     let mut frame = client_frame(1, &vec![b' '; UNFINISHED_BYTES]);
     frame.pop();
     let mut sockets = Vec::new();
     for _ in 0..UNFINISHED_MESSAGES {
-        let path = Dialect::Mira.websocket_path();
-        let socket = WebSocket::open(addr, path, Duration::from_secs(10))?;
+        let path = AttackDialect::Mira.websocket_path();
+        let socket = AttackWebSocket::open(addr, path, Duration::from_secs(10))?;
         let mut writer: TcpStream = socket.writer()?;
         writer.set_write_timeout(Some(Duration::from_secs(2)))?;
         // The server may close the connection instead of reading the message.
@@ -165,15 +165,15 @@ fn send_unfinished_messages(
         sockets.push(socket);
     }
     check_other_call(attempt, client);
-    Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
+    Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
 /// M70: sends many lists of short values at once. Each takes a multiple of its text once it is
 /// parsed.
 fn send_many_values_at_once(
     attempt: &mut AttackAttempt,
-    server: &Server,
-    client: &mut Client,
+    server: &AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     let addr = server.addr.context("no address")?;
     let input = json!({ "base": "VALUES", "new": [] });
@@ -192,11 +192,14 @@ fn send_many_values_at_once(
     }
     check_other_call(attempt, client);
     drop(streams);
-    Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
+    Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
 /// M45: starts a second server, which remembers the tools that the upstream listed.
-fn start_with_remembered_tools(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+fn start_with_remembered_tools(
+    attempt: &mut AttackAttempt,
+    client: &mut AttackClient,
+) -> CallResults {
     client.tools()?;
     check_other_call(attempt, client);
     let started = Instant::now();
@@ -212,7 +215,7 @@ fn start_with_remembered_tools(attempt: &mut AttackAttempt, client: &mut Client)
         attempt.failures.push(format!("the next server takes {} MiB", peak_kib >> 10));
     }
     attempt.stop(&mut second, &mut other);
-    Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
+    Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
 /// M62: starts a second server in the folder with all hostile files, and makes its first call.
@@ -234,8 +237,8 @@ fn start_among_hostile_files(attempt: &mut AttackAttempt) -> CallResults {
 /// meanwhile, and stops the server before they end.
 fn call_slow_tool(
     attempt: &mut AttackAttempt,
-    server: &mut Server,
-    client: &mut Client,
+    server: &mut AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     wait_for_tool(client, "evil_slow")?;
     let addr = server.addr.context("no address")?;
@@ -269,15 +272,15 @@ fn call_slow_tool(
     }
     let _ = last.join();
     attempt.may_exit = true;
-    Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
+    Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
 /// M51: searches files that crash a grammar, stores a document with such an id, and starts a second
 /// server, which finds the same files.
 fn search_crashing_texts(
     attempt: &mut AttackAttempt,
-    server: &Server,
-    client: &mut Client,
+    server: &AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     let mut results = find_beside_crashes(attempt, client)?;
     let documents = json!([{ "id": "b.rb", "text": heredoc_text("okapi", TOO_LONG_WORD) }]);
@@ -296,7 +299,7 @@ fn search_crashing_texts(
 }
 
 /// Finds the definitions in all files of M51.
-fn find_beside_crashes(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+fn find_beside_crashes(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let mut results = Vec::new();
     for (name, path) in [("okapi", "bad.rb"), ("tapir", "full.rb"), ("zebra", "good.rb")] {
         let result = call(client, "search.names", &json!({ "name": name }))?;
@@ -312,8 +315,8 @@ fn find_beside_crashes(attempt: &mut AttackAttempt, client: &mut Client) -> Call
 /// M58: lists the tools of an upstream with hidden texts. The log names each tool that is left out.
 fn list_hidden_texts(
     attempt: &mut AttackAttempt,
-    server: &Server,
-    client: &mut Client,
+    server: &AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     wait_for_tool(client, "evil_plain")?;
     let listed = client.tools()?;
@@ -326,11 +329,11 @@ fn list_hidden_texts(
             attempt.failures.push(format!("the log does not report `{name}`: {log:.400}"));
         }
     }
-    Ok(vec![CallResult { is_judged: true, ..CallResult::default() }])
+    Ok(vec![AttackCallResult { is_judged: true, ..AttackCallResult::default() }])
 }
 
 /// Makes the cheapest call of another caller, which must not wait.
-fn check_other_call(attempt: &mut AttackAttempt, client: &mut Client) {
+fn check_other_call(attempt: &mut AttackAttempt, client: &mut AttackClient) {
     match client.ping() {
         Ok(elapsed) if elapsed <= OTHER_CALL_MAX => {}
         Ok(elapsed) => attempt.failures.push(format!("another call took {elapsed:?}")),

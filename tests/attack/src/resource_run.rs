@@ -21,18 +21,19 @@ use serde_json::json;
 use toolgate_test_support::{SeededRng, random_seed};
 
 use super::attempt_process::raise_open_files_limit;
-use super::client::{Client, connect_with};
-use super::dialects::{Dialect, DialectRoute, Transport};
+use super::client::{AttackClient, connect_with};
+use super::dialects::{AttackDialect, AttackTransport, DialectOverTransport};
 use super::folders::AttackFolders;
 use super::hostile_files::{UPSTREAM, hostile_tools, write_all_hostile_files};
 use super::http_cases::create_key;
-use super::server::{Server, ServerLaunch};
-use attackers::Attacker;
-use memory_cap::{CAP_BYTES, MemoryCap};
+use super::server::{AttackServerLaunch, AttackedServer};
+use attackers::AttackingCaller;
+use memory_cap::{CAP_BYTES, ServerMemoryCap};
 use normal_callers::NORMAL_FOLDER;
 
 /// The dialect and transport of all callers.
-const ROUTE: DialectRoute = DialectRoute { dialect: Dialect::Mcp2026, transport: Transport::Http };
+const ROUTE: DialectOverTransport =
+    DialectOverTransport { dialect: AttackDialect::Mcp2026, transport: AttackTransport::Http };
 /// The number of threads that attack.
 const ATTACKERS: usize = 6;
 /// A run that is at least this long has more normal callers.
@@ -64,7 +65,7 @@ pub(super) struct ResourceRun {
 
 /// The counts of a run, shared by its threads.
 #[derive(Default)]
-struct RunTally {
+struct ResourceRunTally {
     is_over: AtomicBool,
     attacks_started: AtomicUsize,
     /// The numbers of attacks, and of those without an answer, by name.
@@ -74,8 +75,8 @@ struct RunTally {
     failures: Mutex<Vec<String>>,
 }
 
-/// The measurements of a run that are not in its [`RunTally`].
-struct RunMeasurements {
+/// The measurements of a run that are not in its [`ResourceRunTally`].
+struct ResourceRunMeasurements {
     first_answer: Duration,
     peak_mib: u64,
     final_mib: u64,
@@ -84,8 +85,8 @@ struct RunMeasurements {
 }
 
 /// A server in a hostile workspace, with the keys of its callers.
-struct RunServer {
-    server: Server,
+struct ResourceRunServer {
+    server: AttackedServer,
     addr: SocketAddr,
     attacker_key: String,
     normal_keys: Vec<String>,
@@ -115,11 +116,11 @@ impl ResourceRun {
     fn run_in(&self, folders: &AttackFolders, seed: u64) -> anyhow::Result<()> {
         let seconds = self.duration.as_secs();
         let callers = if self.duration < LONG_RUN { 8 } else { 16 };
-        let cap = MemoryCap::create();
+        let cap = ServerMemoryCap::create();
         println!("memory limit: {cap}");
         println!("{seconds} s with --seed {seed}, {callers} normal callers, {ATTACKERS} attackers");
         let mut running = start_server(&self.toolgate, folders, &cap, callers)?;
-        let tally = RunTally::default();
+        let tally = ResourceRunTally::default();
         let measured = self.measure(&mut running, seed, &tally);
         let stopped = if measured.has_exited { Ok(()) } else { running.server.stop() };
         let log = String::from_utf8_lossy(&running.server.log()).into_owned();
@@ -135,8 +136,13 @@ impl ResourceRun {
     }
 
     /// Runs all callers until the time is over or the server has exited.
-    fn measure(&self, running: &mut RunServer, seed: u64, tally: &RunTally) -> RunMeasurements {
-        let RunServer { server, addr, attacker_key, normal_keys, first_answer } = running;
+    fn measure(
+        &self,
+        running: &mut ResourceRunServer,
+        seed: u64,
+        tally: &ResourceRunTally,
+    ) -> ResourceRunMeasurements {
+        let ResourceRunServer { server, addr, attacker_key, normal_keys, first_answer } = running;
         let addr = *addr;
         let attacker_key: &str = attacker_key;
         let normal_keys: &[String] = normal_keys;
@@ -148,7 +154,7 @@ impl ResourceRun {
                 threads.spawn(move || normal_callers::call_normally(addr, key, number, rng, tally));
             }
             for number in 0..ATTACKERS {
-                let attacker = Attacker { addr, key: attacker_key };
+                let attacker = AttackingCaller { addr, key: attacker_key };
                 let rng = rng(1000 + number);
                 threads.spawn(move || attackers::attack(&attacker, rng, tally));
             }
@@ -166,7 +172,7 @@ impl ResourceRun {
             sleep(Duration::from_millis(500));
             (final_kib, peak_kib) = server.memory_kib();
         }
-        RunMeasurements {
+        ResourceRunMeasurements {
             first_answer: *first_answer,
             peak_mib: peak_kib >> 10,
             final_mib: final_kib >> 10,
@@ -179,9 +185,9 @@ impl ResourceRun {
 fn start_server(
     toolgate: &Path,
     folders: &AttackFolders,
-    cap: &MemoryCap,
+    cap: &ServerMemoryCap,
     callers: usize,
-) -> anyhow::Result<RunServer> {
+) -> anyhow::Result<ResourceRunServer> {
     write_all_hostile_files(&folders.ws)?;
     let normal = folders.ws.join(NORMAL_FOLDER);
     fs::create_dir(&normal)?;
@@ -193,7 +199,7 @@ fn start_server(
     let list = folders.home.join("tools.json");
     fs::write(&script, UPSTREAM)?;
     fs::write(&list, json!(hostile_tools()).to_string())?;
-    let mut launch = ServerLaunch::new(toolgate, folders);
+    let mut launch = AttackServerLaunch::new(toolgate, folders);
     launch.wrapper = cap.wrapper();
     launch.config = format!("[upstream.evil]\ncommand = {}\n", json!(["python3", script, list]));
     let (attacker_config, attacker_key) = create_key(toolgate, &folders.home, "mallory")?;
@@ -212,11 +218,11 @@ fn start_server(
     let first_answer = started.elapsed();
     ensure!(!response.is_error, "the first call failed: {}", response.text);
     wait_for_upstream(&mut client)?;
-    Ok(RunServer { server, addr, attacker_key, normal_keys, first_answer })
+    Ok(ResourceRunServer { server, addr, attacker_key, normal_keys, first_answer })
 }
 
 /// Waits until the hostile upstream's tools can be called.
-fn wait_for_upstream(client: &mut Client) -> anyhow::Result<()> {
+fn wait_for_upstream(client: &mut AttackClient) -> anyhow::Result<()> {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(30) {
         // A pattern of this tool matches the text at once.
@@ -233,7 +239,7 @@ fn bearer(key: &str) -> Vec<(String, String)> {
     vec![("Authorization".to_owned(), format!("Bearer {key}"))]
 }
 
-impl RunTally {
+impl ResourceRunTally {
     fn is_running(&self) -> bool {
         !self.is_over.load(Ordering::Acquire)
     }
@@ -267,7 +273,7 @@ impl RunTally {
         latencies.get(last * percent / 100).copied().unwrap_or_default()
     }
 
-    fn print(&self, measured: &RunMeasurements) {
+    fn print(&self, measured: &ResourceRunMeasurements) {
         let attacks = lock(&self.attacks);
         for (name, (played, unanswered)) in attacks.iter() {
             println!("{name}: {played}, {unanswered} without an answer");
@@ -294,7 +300,7 @@ impl RunTally {
         );
     }
 
-    fn check(&self, measured: &RunMeasurements, is_timed: bool) -> anyhow::Result<()> {
+    fn check(&self, measured: &ResourceRunMeasurements, is_timed: bool) -> anyhow::Result<()> {
         ensure!(!measured.has_exited, "the server has exited");
         let failures = lock(&self.failures).len();
         ensure!(failures == 0, "{failures} normal calls failed");
@@ -329,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_percentile_is_a_latency_of_a_call() {
-        let tally = RunTally::default();
+        let tally = ResourceRunTally::default();
         assert_eq!(tally.latency_at(99), Duration::ZERO);
         (1..=200).rev().for_each(|ms| tally.add_latency(Duration::from_millis(ms)));
         assert_eq!(

@@ -7,22 +7,22 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::attempt::{AttackAttempt, CallResults, call};
-use super::client::{Client, start_and_connect};
-use super::dialects::Response;
+use super::client::{AttackClient, start_and_connect};
+use super::dialects::AttackResponse;
 use super::oracle::summary;
 
 /// Waits until the index is complete, and returns its status.
-fn wait_for_index(client: &mut Client) -> anyhow::Result<Response> {
+fn wait_for_index(client: &mut AttackClient) -> anyhow::Result<AttackResponse> {
     client.call("search.index_status", &json!({ "wait_ms": 30_000 }))
 }
 
-fn raw_text(response: &Response) -> String {
+fn raw_text(response: &AttackResponse) -> String {
     String::from_utf8_lossy(&response.raw).into_owned()
 }
 
 /// V01, V03, V06: searches files with a link to the outside, files that change, and files with
 /// instructions for a model.
-pub(super) fn search_index(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+pub(super) fn search_index(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let status = wait_for_index(client)?;
     match attempt.case.id.as_str() {
         "V01" => {

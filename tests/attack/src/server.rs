@@ -22,7 +22,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The command line, environment and settings of a server.
 #[derive(Debug, Clone)]
-pub(super) struct ServerLaunch {
+pub(super) struct AttackServerLaunch {
     pub(super) binary: PathBuf,
     /// The folder to serve. By default, the workspace.
     pub(super) served_folder: PathBuf,
@@ -34,14 +34,14 @@ pub(super) struct ServerLaunch {
 }
 
 /// Server process under attack. Dropping it kills it.
-pub(super) struct Server {
+pub(super) struct AttackedServer {
     child: Child,
     log: Arc<Mutex<Vec<u8>>>,
     /// The address of a server that listens.
     pub(super) addr: Option<SocketAddr>,
 }
 
-impl ServerLaunch {
+impl AttackServerLaunch {
     pub(super) fn new(binary: &Path, folders: &AttackFolders) -> Self {
         Self {
             binary: binary.to_owned(),
@@ -67,21 +67,21 @@ impl ServerLaunch {
         &self,
         folders: &AttackFolders,
         dialect: &str,
-    ) -> anyhow::Result<(Server, ChildStdin, ChildStdout)> {
+    ) -> anyhow::Result<(AttackedServer, ChildStdin, ChildStdout)> {
         let mut command = self.command(folders, &["stdio", "--dialect", dialect])?;
         command.env("MCP_READY_FILE", folders.home.join("ready"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut server = Server::spawn(command)?;
+        let mut server = AttackedServer::spawn(command)?;
         let input = server.child.stdin.take().context("no input")?;
         let output = server.child.stdout.take().context("no output")?;
         Ok((server, input, output))
     }
 
     /// Starts `toolgate serve` on a free port, and waits until it listens.
-    pub(super) fn serve(&self, folders: &AttackFolders) -> anyhow::Result<Server> {
+    pub(super) fn serve(&self, folders: &AttackFolders) -> anyhow::Result<AttackedServer> {
         let mut command = self.command(folders, &["serve", "--listen", "127.0.0.1:0"])?;
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        let mut server = Server::spawn(command)?;
+        let mut server = AttackedServer::spawn(command)?;
         let started = Instant::now();
         loop {
             let log = server.log();
@@ -156,7 +156,7 @@ fn address_in(log: &str) -> Option<SocketAddr> {
     rest.split_once("/mcp\n")?.0.parse().ok()
 }
 
-impl Server {
+impl AttackedServer {
     fn spawn(mut command: Command) -> anyhow::Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child = command.spawn().with_context(|| format!("`{program}` does not start"))?;
@@ -248,7 +248,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for AttackedServer {
     fn drop(&mut self) {
         self.kill();
     }

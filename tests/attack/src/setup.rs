@@ -14,8 +14,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
 use super::attempt::AttackAttempt;
-use super::client::Client;
-use super::server::{Server, sh};
+use super::client::AttackClient;
+use super::server::{AttackedServer, sh};
 use super::{exploits, extra_cases, repositories};
 
 /// Prepares everything that a case needs before its server starts.
@@ -66,8 +66,8 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
 /// Prepares what a case needs after its server has started.
 pub(super) fn after_start(
     attempt: &mut AttackAttempt,
-    server: &Server,
-    client: &mut Client,
+    server: &AttackedServer,
+    client: &mut AttackClient,
 ) -> anyhow::Result<()> {
     match attempt.case.id.as_str() {
         "F49" => {

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::attempt::{AttackAttempt, CallResult, CallResults, call};
-use super::client::Client;
-use super::dialects::{Dialect, Response};
-use super::http::HttpRequest;
+use super::attempt::{AttackAttempt, AttackCallResult, CallResults, call};
+use super::client::AttackClient;
+use super::dialects::{AttackDialect, AttackResponse};
+use super::http::AttackHttpRequest;
 use super::perform::wait_until;
 use super::program_cases::has_descendant;
-use super::server::{Server, write_all};
+use super::server::{AttackedServer, write_all};
 
 /// Depth of nested JSON that is sent.
 const DEPTH: usize = 1_000_000;
@@ -20,7 +20,7 @@ const DEPTH: usize = 1_000_000;
 const UNREAD_REQUESTS: usize = 10_000;
 
 /// I04: sends deeply nested JSON, alone and as the parameters of a message.
-pub(super) fn send_deep_json(client: &mut Client) -> CallResults {
+pub(super) fn send_deep_json(client: &mut AttackClient) -> CallResults {
     let unclosed = "[".repeat(DEPTH);
     let closed = format!("{unclosed}{}", "]".repeat(DEPTH));
     let request = client.codec.ping_request();
@@ -31,7 +31,8 @@ pub(super) fn send_deep_json(client: &mut Client) -> CallResults {
         if client.is_stream() {
             client.write(format!("{body}\n").as_bytes())?;
         } else {
-            let request = HttpRequest { method: "POST".into(), ..with_body(&request.http, &body) };
+            let request =
+                AttackHttpRequest { method: "POST".into(), ..with_body(&request.http, &body) };
             let answer = client.post(&request)?;
             ensure!(answer.status < 500, "status {}", answer.status);
         }
@@ -39,12 +40,15 @@ pub(super) fn send_deep_json(client: &mut Client) -> CallResults {
     Ok(Vec::new())
 }
 
-fn with_body(request: &HttpRequest, body: &str) -> HttpRequest {
-    HttpRequest { body: body.as_bytes().to_vec(), ..request.clone() }
+fn with_body(request: &AttackHttpRequest, body: &str) -> AttackHttpRequest {
+    AttackHttpRequest { body: body.as_bytes().to_vec(), ..request.clone() }
 }
 
 /// I05: sends messages with two values for one key. Parsers differ in which of the two they use.
-pub(super) fn send_duplicate_keys(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+pub(super) fn send_duplicate_keys(
+    attempt: &mut AttackAttempt,
+    client: &mut AttackClient,
+) -> CallResults {
     let (name, input) = client
         .codec
         .to_wire("files.write", &json!({ "path": "made.txt", "content": "x", "overwrite": true }))
@@ -61,7 +65,7 @@ pub(super) fn send_duplicate_keys(attempt: &mut AttackAttempt, client: &mut Clie
         body.replace("\"path\":", "\"path\":\"ok.txt\",\"path\":"),
         body.replace("\"path\":", "\"p\\u0061th\":\"ok.txt\",\"path\":"),
     ];
-    if attempt.route.dialect == Dialect::Envelope && !client.is_stream() {
+    if attempt.route.dialect == AttackDialect::Envelope && !client.is_stream() {
         bodies = vec![
             body.replacen('{', "{\"arguments\":{\"path\":\"ok.txt\",\"content\":\"\"},", 1),
             body.replace("\"path\":", "\"path\":\"ok.txt\",\"path\":"),
@@ -73,7 +77,10 @@ pub(super) fn send_duplicate_keys(attempt: &mut AttackAttempt, client: &mut Clie
         let response = if client.is_stream() {
             client.write(format!("{duplicated}\n").as_bytes())?;
             let message = client.next_message(Duration::from_secs(10))?.context("no answer")?;
-            Response { raw: message.to_string().into_bytes(), ..client.codec.decode(&message) }
+            AttackResponse {
+                raw: message.to_string().into_bytes(),
+                ..client.codec.decode(&message)
+            }
         } else {
             let answer = client.post(&with_body(&request.http, &duplicated))?;
             client.decode_http(&answer)
@@ -88,8 +95,8 @@ pub(super) fn send_duplicate_keys(attempt: &mut AttackAttempt, client: &mut Clie
             }
             other => other.to_owned(),
         };
-        let response = Response { code, ..response };
-        results.push(CallResult { response, is_judged: true, ..CallResult::default() });
+        let response = AttackResponse { code, ..response };
+        results.push(AttackCallResult { response, is_judged: true, ..AttackCallResult::default() });
     }
     if attempt.folders.ws.join("made.txt").exists() {
         attempt.failures.push("the server used the second of two values".to_owned());
@@ -110,8 +117,8 @@ fn inner_closing_braces(body: &str) -> &'static str {
 /// I10: makes the cheapest call while a slow one runs. The best of several counts.
 pub(super) fn ping_during_slow_call(
     attempt: &mut AttackAttempt,
-    server: &mut Server,
-    client: &mut Client,
+    server: &mut AttackedServer,
+    client: &mut AttackClient,
 ) -> CallResults {
     let seconds = "10.5717";
     let input = json!({ "command": "sleep", "args": [seconds] });
@@ -122,14 +129,14 @@ pub(super) fn ping_during_slow_call(
     for _ in 0..5 {
         best = best.min(client.ping()?);
         // These dialects have no ping but a list, and this call is cheaper.
-        if matches!(attempt.route.dialect, Dialect::Mcp2026 | Dialect::Envelope) {
+        if matches!(attempt.route.dialect, AttackDialect::Mcp2026 | AttackDialect::Envelope) {
             let started = Instant::now();
             client.call("files.exists", &json!({ "path": "ok.txt" }))?;
             best = best.min(started.elapsed());
         }
     }
     attempt.notes.push(format!("{best:?}"));
-    Ok(vec![CallResult { elapsed: best, is_judged: true, ..CallResult::default() }])
+    Ok(vec![AttackCallResult { elapsed: best, is_judged: true, ..AttackCallResult::default() }])
 }
 
 /// I13: sends many requests and reads no answer.
@@ -171,7 +178,10 @@ pub(super) fn send_without_reading(attempt: &mut AttackAttempt) -> CallResults {
 }
 
 /// F48: a client whose only root is `/etc`.
-pub(super) fn send_foreign_roots(attempt: &mut AttackAttempt, client: &mut Client) -> CallResults {
+pub(super) fn send_foreign_roots(
+    attempt: &mut AttackAttempt,
+    client: &mut AttackClient,
+) -> CallResults {
     let changed = json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" });
     client.write(format!("{changed}\n").as_bytes())?;
     answer_roots_requests(client)?;
@@ -189,7 +199,7 @@ pub(super) fn send_foreign_roots(attempt: &mut AttackAttempt, client: &mut Clien
 }
 
 /// Answers every request for roots with `/etc`, until the server sends nothing for a moment.
-fn answer_roots_requests(client: &mut Client) -> anyhow::Result<()> {
+fn answer_roots_requests(client: &mut AttackClient) -> anyhow::Result<()> {
     while let Some(message) = client.next_message(Duration::from_millis(200))? {
         if message["method"] == "roots/list" {
             let roots = json!([{ "uri": "file:///etc", "name": "etc" }]);

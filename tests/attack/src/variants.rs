@@ -6,7 +6,7 @@ use super::case::AttackCase;
 
 /// Variant of an attack's call, with the names of the catalog.
 #[derive(Debug, Clone)]
-pub(super) struct CallVariant {
+pub(super) struct AttackCallVariant {
     pub(super) tool: String,
     pub(super) input: Value,
     /// Distinguishes the variant from others of the case. Empty for the first one.
@@ -27,7 +27,7 @@ pub(super) const ABSENT_TOOLS: [&str; 9] = [
 ];
 
 /// Returns the calls for a case. A case that calls no tool has none.
-pub(super) fn variants(case: &AttackCase) -> Vec<CallVariant> {
+pub(super) fn variants(case: &AttackCase) -> Vec<AttackCallVariant> {
     let tool = case.input["tool"].as_str().unwrap_or_default();
     let arguments = &case.input["arguments"];
     let mut variants = translate(tool, arguments);
@@ -36,17 +36,17 @@ pub(super) fn variants(case: &AttackCase) -> Vec<CallVariant> {
 }
 
 /// Returns a variant without a label.
-fn variant(tool: &str, input: Value) -> CallVariant {
-    CallVariant { tool: tool.to_owned(), input, label: String::new() }
+fn variant(tool: &str, input: Value) -> AttackCallVariant {
+    AttackCallVariant { tool: tool.to_owned(), input, label: String::new() }
 }
 
 /// Returns a variant with a label.
-fn labeled(tool: &str, input: Value, label: &str) -> CallVariant {
-    CallVariant { label: label.to_owned(), ..variant(tool, input) }
+fn labeled(tool: &str, input: Value, label: &str) -> AttackCallVariant {
+    AttackCallVariant { label: label.to_owned(), ..variant(tool, input) }
 }
 
 /// Translates a call of a case. An unknown tool has no translation.
-fn translate(tool: &str, input: &Value) -> Vec<CallVariant> {
+fn translate(tool: &str, input: &Value) -> Vec<AttackCallVariant> {
     let mut input = input.clone();
     if let Some(object) = input.as_object_mut() {
         object.retain(|key, _| !key.starts_with('_'));
@@ -167,7 +167,7 @@ fn rename_key(mut input: Value, from: &str, to: &str) -> Value {
 
 /// Translates the run of a program. A list of arguments is one program. A line runs with each tool
 /// that accepts lines.
-fn run_variants(arguments: &Value) -> Vec<CallVariant> {
+fn run_variants(arguments: &Value) -> Vec<AttackCallVariant> {
     let mut input = json!({});
     for key in ["cwd", "timeout_ms"] {
         if let Some(value) = arguments.get(key) {
@@ -188,7 +188,7 @@ fn run_variants(arguments: &Value) -> Vec<CallVariant> {
 }
 
 /// Returns further calls that try the same attack.
-fn related_calls(id: &str) -> Vec<CallVariant> {
+fn related_calls(id: &str) -> Vec<AttackCallVariant> {
     let read = |path: &str, label: &str| labeled("files.read", json!({ "path": path }), label);
     let write = |path: &str, content: &str, label: &str| {
         let input = json!({ "path": path, "content": content, "overwrite": true });
@@ -314,7 +314,7 @@ fn related_calls(id: &str) -> Vec<CallVariant> {
 }
 
 /// Returns other git tools that could run the trap of a case.
-fn related_git_calls(id: &str) -> Vec<CallVariant> {
+fn related_git_calls(id: &str) -> Vec<AttackCallVariant> {
     let call = |tool: &str, input: Value| labeled(tool, input, tool);
     match id {
         "G01" | "G04" | "G11" => vec![

@@ -5,23 +5,23 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use toolgate_attack::{CaseTest, TestOutcome};
+use toolgate_attack::{AttackCaseTest, AttackCaseTestOutcome};
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::from_args();
-    let tests = CaseTest::all()?.into_iter().map(trial).collect();
+    let tests = AttackCaseTest::all()?.into_iter().map(trial).collect();
     Ok(libtest_mimic::run(&arguments, tests).exit_code())
 }
 
-fn trial(test: CaseTest) -> Trial {
+fn trial(test: AttackCaseTest) -> Trial {
     Trial::ignorable_test(test.name(), move || {
         let outcome = test.run(Path::new(env!("CARGO_BIN_EXE_toolgate-attack")));
         match outcome.map_err(|err| Failed::from(format!("{err:#}")))? {
-            TestOutcome::Passed(text) => {
+            AttackCaseTestOutcome::Passed(text) => {
                 println!("{text}");
                 Ok(Completion::Completed)
             }
-            TestOutcome::Skipped(reason) => Ok(Completion::ignored_with(reason)),
+            AttackCaseTestOutcome::Skipped(reason) => Ok(Completion::ignored_with(reason)),
         }
     })
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use toolgate_test_support::SeededRng;
 
-use super::job_program::{JobKind, JobPlan};
-use super::requests::{RequestOutcome, cancel_job, submit_job};
-use super::server::RunFolder;
+use super::job_program::{ChaosJobKind, ChaosJobPlan};
+use super::requests::{ChaosRequestOutcome, cancel_job, submit_job};
+use super::server::ChaosRunFolder;
 
 /// Number of clients that submit jobs.
 pub(super) const CLIENTS: u64 = 6;
@@ -27,15 +27,15 @@ const PAUSE_MS_MAX: u64 = 60;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Job that a client submitted, with the answer of the server.
-pub(super) struct Submission {
+pub(super) struct JobSubmission {
     pub(super) number: u64,
-    pub(super) kind: JobKind,
-    pub(super) outcome: SubmissionOutcome,
-    pub(super) cancellation: Cancellation,
+    pub(super) kind: ChaosJobKind,
+    pub(super) outcome: JobSubmissionOutcome,
+    pub(super) cancellation: JobCancellation,
 }
 
 /// Answer of the server to a submitted job.
-pub(super) enum SubmissionOutcome {
+pub(super) enum JobSubmissionOutcome {
     /// Answer by which the server accepted the job, with the job's id.
     Accepted(String),
     /// Answer by which the server refused the job, with the message.
@@ -46,7 +46,7 @@ pub(super) enum SubmissionOutcome {
 
 /// Cancellation of a job by a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cancellation {
+pub(super) enum JobCancellation {
     /// Absence of a cancellation.
     None,
     /// The client cancelled the job, and the server did not confirm that.
@@ -57,42 +57,42 @@ pub(super) enum Cancellation {
 
 /// All jobs that the clients of a run submitted.
 #[derive(Default)]
-pub(super) struct SubmissionLog(pub(super) Vec<Submission>);
+pub(super) struct JobSubmissionLog(pub(super) Vec<JobSubmission>);
 
-impl SubmissionLog {
+impl JobSubmissionLog {
     /// Returns each accepted job with its id.
-    pub(super) fn accepted(&self) -> impl Iterator<Item = (&str, &Submission)> {
+    pub(super) fn accepted(&self) -> impl Iterator<Item = (&str, &JobSubmission)> {
         self.0.iter().filter_map(|submission| match &submission.outcome {
-            SubmissionOutcome::Accepted(id) => Some((id.as_str(), submission)),
-            SubmissionOutcome::Refused(_) | SubmissionOutcome::Unknown => None,
+            JobSubmissionOutcome::Accepted(id) => Some((id.as_str(), submission)),
+            JobSubmissionOutcome::Refused(_) | JobSubmissionOutcome::Unknown => None,
         })
     }
 }
 
 /// The state that clients share with the thread that starts servers.
 #[derive(Default)]
-pub(super) struct SharedState {
+pub(super) struct ChaosSharedState {
     /// The address of the present server, if it listens.
     address: Mutex<Option<SocketAddr>>,
-    submissions: Mutex<SubmissionLog>,
+    submissions: Mutex<JobSubmissionLog>,
     next_number: AtomicU64,
     accepted: AtomicUsize,
     long_jobs: AtomicUsize,
-    progress: Mutex<LogProgress>,
+    progress: Mutex<JobLogProgress>,
     is_over: AtomicBool,
 }
 
 /// The progress of all jobs in the logs of their programs.
 #[derive(Default)]
-struct LogProgress {
-    read_bytes: [u64; JobKind::ALL.len()],
+struct JobLogProgress {
+    read_bytes: [u64; ChaosJobKind::ALL.len()],
     /// The highest number of a started job. Jobs start roughly in the order of their numbers.
     newest_started: u64,
     long_ended: usize,
     ended: usize,
 }
 
-impl SharedState {
+impl ChaosSharedState {
     /// Sets the address of the present server.
     pub(super) fn set_address(&self, addr: Option<SocketAddr>) {
         *lock(&self.address) = addr;
@@ -113,7 +113,7 @@ impl SharedState {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn into_submissions(self) -> SubmissionLog {
+    pub(super) fn into_submissions(self) -> JobSubmissionLog {
         self.submissions.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -126,10 +126,10 @@ impl SharedState {
         self.next_number.load(Ordering::Relaxed) > newest + WAITING_JOBS_MAX
     }
 
-    fn next_plan(&self, seed: u64) -> JobPlan {
+    fn next_plan(&self, seed: u64) -> ChaosJobPlan {
         loop {
-            let plan = JobPlan::new(seed, self.next_number.fetch_add(1, Ordering::Relaxed));
-            if plan.kind != JobKind::Long {
+            let plan = ChaosJobPlan::new(seed, self.next_number.fetch_add(1, Ordering::Relaxed));
+            if plan.kind != ChaosJobKind::Long {
                 return plan;
             }
             let long_jobs = self.long_jobs.fetch_add(1, Ordering::Relaxed);
@@ -140,18 +140,23 @@ impl SharedState {
         }
     }
 
-    fn record(&self, plan: &JobPlan, outcome: SubmissionOutcome, cancellation: Cancellation) {
-        if matches!(outcome, SubmissionOutcome::Accepted(_)) {
+    fn record(
+        &self,
+        plan: &ChaosJobPlan,
+        outcome: JobSubmissionOutcome,
+        cancellation: JobCancellation,
+    ) {
+        if matches!(outcome, JobSubmissionOutcome::Accepted(_)) {
             self.accepted.fetch_add(1, Ordering::Relaxed);
         }
-        let JobPlan { number, kind, .. } = *plan;
-        let submission = Submission { number, kind, outcome, cancellation };
+        let ChaosJobPlan { number, kind, .. } = *plan;
+        let submission = JobSubmission { number, kind, outcome, cancellation };
         lock(&self.submissions).0.push(submission);
     }
 }
 
 /// Submits jobs until the run is over.
-pub(super) fn submit_jobs(folder: &RunFolder, shared: &SharedState, client: u64) {
+pub(super) fn submit_jobs(folder: &ChaosRunFolder, shared: &ChaosSharedState, client: u64) {
     let mut rng = SeededRng::from_seed(folder.seed.rotate_left(17) ^ client);
     let mut plan = shared.next_plan(folder.seed);
     while !shared.is_over() {
@@ -161,24 +166,24 @@ pub(super) fn submit_jobs(folder: &RunFolder, shared: &SharedState, client: u64)
             continue;
         };
         let outcome = match submit_job(addr, &plan.kind.tool(), plan.number) {
-            RequestOutcome::NotSent => {
+            ChaosRequestOutcome::NotSent => {
                 sleep(POLL_INTERVAL);
                 continue;
             }
-            RequestOutcome::Unknown(_) => SubmissionOutcome::Unknown,
-            RequestOutcome::Answered(answer) => match answer.json() {
+            ChaosRequestOutcome::Unknown(_) => JobSubmissionOutcome::Unknown,
+            ChaosRequestOutcome::Answered(answer) => match answer.json() {
                 Ok(message) => match message["result"]["job_id"].as_str() {
-                    Some(id) => SubmissionOutcome::Accepted(id.to_owned()),
-                    None => SubmissionOutcome::Refused(message.to_string()),
+                    Some(id) => JobSubmissionOutcome::Accepted(id.to_owned()),
+                    None => JobSubmissionOutcome::Refused(message.to_string()),
                 },
-                Err(err) => SubmissionOutcome::Refused(format!("{} {err:#}", answer.status)),
+                Err(err) => JobSubmissionOutcome::Refused(format!("{} {err:#}", answer.status)),
             },
         };
         let cancellation = match &outcome {
-            SubmissionOutcome::Accepted(id) if rng.chance(CANCEL_PERCENT) => cancel(addr, id),
-            SubmissionOutcome::Accepted(_)
-            | SubmissionOutcome::Refused(_)
-            | SubmissionOutcome::Unknown => Cancellation::None,
+            JobSubmissionOutcome::Accepted(id) if rng.chance(CANCEL_PERCENT) => cancel(addr, id),
+            JobSubmissionOutcome::Accepted(_)
+            | JobSubmissionOutcome::Refused(_)
+            | JobSubmissionOutcome::Unknown => JobCancellation::None,
         };
         shared.record(&plan, outcome, cancellation);
         plan = shared.next_plan(folder.seed);
@@ -187,22 +192,22 @@ pub(super) fn submit_jobs(folder: &RunFolder, shared: &SharedState, client: u64)
 }
 
 /// Cancels the job `id`.
-fn cancel(addr: SocketAddr, id: &str) -> Cancellation {
+fn cancel(addr: SocketAddr, id: &str) -> JobCancellation {
     let job = match cancel_job(addr, id) {
-        RequestOutcome::Answered(answer) => answer.json(),
-        RequestOutcome::NotSent => return Cancellation::None,
-        RequestOutcome::Unknown(_) => return Cancellation::Unconfirmed,
+        ChaosRequestOutcome::Answered(answer) => answer.json(),
+        ChaosRequestOutcome::NotSent => return JobCancellation::None,
+        ChaosRequestOutcome::Unknown(_) => return JobCancellation::Unconfirmed,
     };
     match job {
-        Ok(job) if job["status"] == "canceled" => Cancellation::Confirmed,
-        Ok(_) | Err(_) => Cancellation::Unconfirmed,
+        Ok(job) if job["status"] == "canceled" => JobCancellation::Confirmed,
+        Ok(_) | Err(_) => JobCancellation::Unconfirmed,
     }
 }
 
 /// Follows the logs of the jobs' programs until the run is over.
-pub(super) fn follow_logs(folder: &RunFolder, shared: &SharedState) {
+pub(super) fn follow_logs(folder: &ChaosRunFolder, shared: &ChaosSharedState) {
     while !shared.is_over() {
-        for (at, kind) in JobKind::ALL.into_iter().enumerate() {
+        for (at, kind) in ChaosJobKind::ALL.into_iter().enumerate() {
             let mut progress = lock(&shared.progress);
             // The next turn reads what this one cannot.
             let _ = progress.read_log(folder, at, kind);
@@ -211,8 +216,13 @@ pub(super) fn follow_logs(folder: &RunFolder, shared: &SharedState) {
     }
 }
 
-impl LogProgress {
-    fn read_log(&mut self, folder: &RunFolder, at: usize, kind: JobKind) -> std::io::Result<()> {
+impl JobLogProgress {
+    fn read_log(
+        &mut self,
+        folder: &ChaosRunFolder,
+        at: usize,
+        kind: ChaosJobKind,
+    ) -> std::io::Result<()> {
         let mut log = File::open(folder.log(kind))?;
         log.seek(SeekFrom::Start(self.read_bytes[at]))?;
         let mut text = String::new();
@@ -224,7 +234,7 @@ impl LogProgress {
             self.newest_started = self.newest_started.max(number.unwrap_or_default());
             if line.ends_with(" end") {
                 self.ended += 1;
-                self.long_ended += usize::from(kind == JobKind::Long);
+                self.long_ended += usize::from(kind == ChaosJobKind::Long);
             }
         }
         Ok(())

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::server::RunFolder;
+use super::server::ChaosRunFolder;
 use super::{ChaosOptions, kept_in, leftovers};
 use cluster::DatabaseKind;
 
@@ -118,9 +118,9 @@ pub(super) fn run(options: &ChaosOptions, fleet: &FleetOptions) -> anyhow::Resul
 fn run_in_folder(
     options: &ChaosOptions,
     part: FleetPart,
-    work: impl FnOnce(&RunFolder) -> anyhow::Result<()>,
+    work: impl FnOnce(&ChaosRunFolder) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let folder = RunFolder::create(&options.server()?, options.seed)?;
+    let folder = ChaosRunFolder::create(&options.server()?, options.seed)?;
     let name = part.name();
     eprintln!("fleet, {name}: --seed {}, in {}", options.seed, folder.folder.display());
     let outcome = work(&folder);

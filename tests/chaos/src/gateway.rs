@@ -20,7 +20,7 @@ use toolgate_test_support::SeededRng;
 
 use super::{ChaosOptions, kept_in, leftovers};
 use gateway_folder::GatewayFolder;
-use resource_use::ResourceUse;
+use resource_use::ServerResourceUse;
 
 /// The pause between two measurements of the gateway.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ const GROWTH_FILES_MAX: usize = 40;
 
 /// Counts and failures of a gateway run, shared by its threads.
 #[derive(Default)]
-struct Tally {
+struct GatewayRunTally {
     is_over: AtomicBool,
     /// Number of calls to upstreams that nobody kills.
     healthy_calls: AtomicUsize,
@@ -42,7 +42,7 @@ struct Tally {
     failures: Mutex<Vec<String>>,
 }
 
-impl Tally {
+impl GatewayRunTally {
     fn is_running(&self) -> bool {
         !self.is_over.load(Ordering::Acquire)
     }
@@ -66,7 +66,7 @@ pub(super) fn run(options: &ChaosOptions, duration: Duration) -> anyhow::Result<
     let folder = GatewayFolder::create(&toolgate, seed)?;
     let seconds = duration.as_secs();
     eprintln!("{seconds} s with --seed {seed}, in {}", folder.folder.display());
-    let tally = Tally::default();
+    let tally = GatewayRunTally::default();
     let outcome = run_threads(&folder, seed, duration, &tally);
     let leftovers = leftovers::wait_for_end(&folder.marker);
     leftovers::kill_all(&leftovers);
@@ -110,8 +110,8 @@ fn run_threads(
     folder: &GatewayFolder,
     seed: u64,
     duration: Duration,
-    tally: &Tally,
-) -> anyhow::Result<(ResourceUse, ResourceUse)> {
+    tally: &GatewayRunTally,
+) -> anyhow::Result<(ServerResourceUse, ServerResourceUse)> {
     let web_upstream = folder.start_web_upstream()?;
     let mut gateway = folder.start_gateway(web_upstream.addr)?;
     let addr = gateway.address()?;
@@ -130,7 +130,7 @@ fn run_threads(
         let mut samples = Vec::new();
         while started.elapsed() < duration {
             sleep(SAMPLE_INTERVAL);
-            match ResourceUse::measure(gateway.pid()) {
+            match ServerResourceUse::measure(gateway.pid()) {
                 Ok(sample) => samples.push(sample),
                 Err(_) => {
                     tally.fail("the gateway has exited".to_owned());
@@ -144,7 +144,7 @@ fn run_threads(
     gateway.stop()?;
     folder.logged_errors()?.into_iter().for_each(|line| tally.fail(format!("logged: {line}")));
     let fifth = samples.len() / 5;
-    let peak = |part: &[ResourceUse]| part.iter().copied().reduce(ResourceUse::max);
+    let peak = |part: &[ServerResourceUse]| part.iter().copied().reduce(ServerResourceUse::max);
     let first = peak(&samples[fifth..2 * fifth]);
     let last = peak(&samples[4 * fifth..]);
     first.zip(last).context("the run was too short to compare the use of resources")

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::Violations;
-use super::clients::{Cancellation, Submission, SubmissionLog, SubmissionOutcome};
-use super::job_program::{JobKind, JobPlan};
+use super::PromiseViolations;
+use super::clients::{JobCancellation, JobSubmission, JobSubmissionLog, JobSubmissionOutcome};
+use super::job_program::{ChaosJobKind, ChaosJobPlan};
 use super::requests::{call_tool, get};
-use super::server::RunFolder;
+use super::server::ChaosRunFolder;
 
 /// The time that all jobs may take to end after the last kill, to which each job adds some.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ const STREAM_SAMPLE: u64 = 8;
 const INTERRUPTED: &str = "the server stopped during the call";
 
 /// Job as the server's list shows it.
-struct ListedJob {
+struct ListedChaosJob {
     id: String,
     tool: String,
     attempts: u64,
@@ -38,7 +38,7 @@ struct ListedJob {
 
 /// The events of one job in the log of its programs.
 #[derive(Default)]
-struct ProgramEvents {
+struct JobProgramEvents {
     starts: u64,
     ends: u64,
     /// The process id of the last program that started.
@@ -49,9 +49,9 @@ struct ProgramEvents {
 
 /// Starts a last server, waits until all jobs have ended, and returns the violations.
 pub(super) fn find_violations(
-    folder: &RunFolder,
-    submissions: &SubmissionLog,
-) -> anyhow::Result<Violations> {
+    folder: &ChaosRunFolder,
+    submissions: &JobSubmissionLog,
+) -> anyhow::Result<PromiseViolations> {
     let started = Instant::now();
     let mut server = folder.start_server(0)?;
     let addr = server.address()?;
@@ -61,7 +61,7 @@ pub(super) fn find_violations(
     let seconds = started.elapsed().as_secs_f64();
     eprintln!("{} jobs had ended after {seconds:.1} s", jobs.len());
     // Only the second list has the final number of attempts.
-    let check = JobCheck::new(folder, submissions, addr, list_jobs(addr)?)?;
+    let check = ChaosJobCheck::new(folder, submissions, addr, list_jobs(addr)?)?;
     let violations = check.check_all(&jobs, ended)?;
     server.stop()?;
     folder.logged_errors()?.iter().for_each(|line| eprintln!("logged by a server: {line}"));
@@ -69,7 +69,7 @@ pub(super) fn find_violations(
 }
 
 /// Lists all jobs.
-fn list_jobs(addr: SocketAddr) -> anyhow::Result<Vec<ListedJob>> {
+fn list_jobs(addr: SocketAddr) -> anyhow::Result<Vec<ListedChaosJob>> {
     let mut all = Vec::new();
     let mut arguments = json!({});
     loop {
@@ -77,7 +77,7 @@ fn list_jobs(addr: SocketAddr) -> anyhow::Result<Vec<ListedJob>> {
         for job in page["jobs"].as_array().context("no jobs in the list")? {
             let text = |name: &str| job[name].as_str().unwrap_or_default().to_owned();
             let attempts = job["attempts"].as_u64().unwrap_or_default();
-            all.push(ListedJob { id: text("job_id"), tool: text("tool"), attempts });
+            all.push(ListedChaosJob { id: text("job_id"), tool: text("tool"), attempts });
         }
         match page["next"].as_str() {
             Some(next) => arguments = json!({ "after": next }),
@@ -89,10 +89,10 @@ fn list_jobs(addr: SocketAddr) -> anyhow::Result<Vec<ListedJob>> {
 /// Waits for the end of all jobs, in several threads. Returns the jobs in the same order.
 fn wait_for_all(
     addr: SocketAddr,
-    jobs: &[ListedJob],
+    jobs: &[ListedChaosJob],
     deadline: Instant,
 ) -> anyhow::Result<Vec<Value>> {
-    let wait_for_each = |jobs: &[ListedJob]| -> anyhow::Result<Vec<Value>> {
+    let wait_for_each = |jobs: &[ListedChaosJob]| -> anyhow::Result<Vec<Value>> {
         jobs.iter().map(|job| wait_for_job(addr, &job.id, deadline)).collect()
     };
     let parts = scope(|threads| {
@@ -121,7 +121,7 @@ fn wait_for_job(addr: SocketAddr, id: &str, deadline: Instant) -> anyhow::Result
     }
 }
 
-impl ProgramEvents {
+impl JobProgramEvents {
     fn add(&mut self, pid: &str, is_end: bool) {
         if is_end {
             self.ends += 1;
@@ -157,29 +157,29 @@ fn streamed_stdout(addr: SocketAddr, id: &str) -> anyhow::Result<String> {
 }
 
 /// Checks of all jobs of a run, and the violations found.
-struct JobCheck<'c> {
-    folder: &'c RunFolder,
-    submissions: &'c SubmissionLog,
+struct ChaosJobCheck<'c> {
+    folder: &'c ChaosRunFolder,
+    submissions: &'c JobSubmissionLog,
     addr: SocketAddr,
     /// The events of each job that is not checked yet, by number.
-    events: HashMap<u64, ProgramEvents>,
+    events: HashMap<u64, JobProgramEvents>,
     /// The number of starts of each job, by id.
     attempts: HashMap<String, u64>,
-    violations: Violations,
+    violations: PromiseViolations,
     interrupted: usize,
     cancelled: usize,
     exhausted: usize,
 }
 
-impl<'c> JobCheck<'c> {
+impl<'c> ChaosJobCheck<'c> {
     fn new(
-        folder: &'c RunFolder,
-        submissions: &'c SubmissionLog,
+        folder: &'c ChaosRunFolder,
+        submissions: &'c JobSubmissionLog,
         addr: SocketAddr,
-        jobs: Vec<ListedJob>,
+        jobs: Vec<ListedChaosJob>,
     ) -> anyhow::Result<Self> {
-        let mut events: HashMap<u64, ProgramEvents> = HashMap::new();
-        for kind in JobKind::ALL {
+        let mut events: HashMap<u64, JobProgramEvents> = HashMap::new();
+        for kind in ChaosJobKind::ALL {
             for line in fs::read_to_string(folder.log(kind))?.lines() {
                 let mut words = line.split(' ');
                 let number = words.next().unwrap_or_default().parse().with_context(|| {
@@ -196,23 +196,27 @@ impl<'c> JobCheck<'c> {
             addr,
             events,
             attempts,
-            violations: Violations::default(),
+            violations: PromiseViolations::default(),
             interrupted: 0,
             cancelled: 0,
             exhausted: 0,
         })
     }
 
-    fn check_all(mut self, jobs: &[ListedJob], ended: Vec<Value>) -> anyhow::Result<Violations> {
-        let accepted: HashMap<&str, &Submission> = self.submissions.accepted().collect();
+    fn check_all(
+        mut self,
+        jobs: &[ListedChaosJob],
+        ended: Vec<Value>,
+    ) -> anyhow::Result<PromiseViolations> {
+        let accepted: HashMap<&str, &JobSubmission> = self.submissions.accepted().collect();
         self.check_list(jobs, &accepted);
         let mut ids_by_number = HashMap::new();
         for (job, ended) in jobs.iter().zip(ended) {
             let stderr = ended["stderr"].as_str().unwrap_or_default();
             let submission = accepted.get(job.id.as_str());
-            let cancellation = submission.map_or(Cancellation::None, |it| it.cancellation);
+            let cancellation = submission.map_or(JobCancellation::None, |it| it.cancellation);
             let number = submission.map(|submission| submission.number);
-            let Some(number) = number.or_else(|| JobPlan::number_in(stderr)) else {
+            let Some(number) = number.or_else(|| ChaosJobPlan::number_in(stderr)) else {
                 self.check_unknown_job(job, &ended);
                 continue;
             };
@@ -220,7 +224,12 @@ impl<'c> JobCheck<'c> {
                 let line = format!("job {number} exists twice: {first}, {}", job.id);
                 self.violations.duplicated.push(line);
             }
-            self.check_job(job, &ended, &JobPlan::new(self.folder.seed, number), cancellation)?;
+            self.check_job(
+                job,
+                &ended,
+                &ChaosJobPlan::new(self.folder.seed, number),
+                cancellation,
+            )?;
         }
         self.check_unlisted_programs();
         self.print_counts(jobs.len());
@@ -228,7 +237,7 @@ impl<'c> JobCheck<'c> {
     }
 
     /// Checks that all accepted jobs exist, none twice, and no more than were submitted.
-    fn check_list(&mut self, jobs: &[ListedJob], accepted: &HashMap<&str, &Submission>) {
+    fn check_list(&mut self, jobs: &[ListedChaosJob], accepted: &HashMap<&str, &JobSubmission>) {
         let mut listed_ids = HashSet::new();
         for job in jobs {
             if !listed_ids.insert(job.id.as_str()) {
@@ -236,7 +245,7 @@ impl<'c> JobCheck<'c> {
             }
         }
         let mut accepted_ids = HashSet::new();
-        for (id, Submission { number, .. }) in self.submissions.accepted() {
+        for (id, JobSubmission { number, .. }) in self.submissions.accepted() {
             if !listed_ids.contains(id) {
                 let line = format!("job {number} was accepted as {id} and does not exist");
                 self.violations.lost.push(line);
@@ -246,13 +255,14 @@ impl<'c> JobCheck<'c> {
                 self.violations.duplicated.push(line);
             }
         }
-        for kind in JobKind::ALL {
+        for kind in ChaosJobKind::ALL {
             let tool = kind.tool();
             let is_unknown =
-                |job: &&ListedJob| job.tool == tool && !accepted.contains_key(job.id.as_str());
+                |job: &&ListedChaosJob| job.tool == tool && !accepted.contains_key(job.id.as_str());
             let unknown = jobs.iter().filter(is_unknown).count();
-            let is_unanswered = |submission: &&Submission| {
-                submission.kind == kind && matches!(submission.outcome, SubmissionOutcome::Unknown)
+            let is_unanswered = |submission: &&JobSubmission| {
+                submission.kind == kind
+                    && matches!(submission.outcome, JobSubmissionOutcome::Unknown)
             };
             let unanswered = self.submissions.0.iter().filter(is_unanswered).count();
             if unknown > unanswered {
@@ -266,9 +276,9 @@ impl<'c> JobCheck<'c> {
 
     /// Checks a job whose number is unknown: no client knows it, and it has no standard error. It
     /// must be interrupted for good.
-    fn check_unknown_job(&mut self, job: &ListedJob, ended: &Value) {
+    fn check_unknown_job(&mut self, job: &ListedChaosJob, ended: &Value) {
         let attempts = self.attempts.get(&job.id).copied().unwrap_or_default();
-        if is_interrupted(ended) && job.tool == JobKind::Once.tool() {
+        if is_interrupted(ended) && job.tool == ChaosJobKind::Once.tool() {
             self.interrupted += 1;
         } else if is_interrupted(ended) && attempts >= ATTEMPTS_MAX {
             self.exhausted += 1;
@@ -281,12 +291,12 @@ impl<'c> JobCheck<'c> {
     /// Checks that a job ended as its plan requires.
     fn check_job(
         &mut self,
-        job: &ListedJob,
+        job: &ListedChaosJob,
         ended: &Value,
-        plan: &JobPlan,
-        cancellation: Cancellation,
+        plan: &ChaosJobPlan,
+        cancellation: JobCancellation,
     ) -> anyhow::Result<()> {
-        let JobPlan { number, kind, exit_code, .. } = *plan;
+        let ChaosJobPlan { number, kind, exit_code, .. } = *plan;
         let events = self.events.remove(&number).unwrap_or_default();
         let attempts = self.attempts.get(&job.id).copied().unwrap_or_default();
         let title = format!("job {number} ({}, {})", job.id, kind.name());
@@ -295,8 +305,8 @@ impl<'c> JobCheck<'c> {
         if job.tool != kind.tool() {
             report_lost(format!("its tool is {}", job.tool));
         }
-        let ProgramEvents { starts, ends, has_overlap, .. } = events;
-        if has_overlap || starts > attempts || kind == JobKind::Once && attempts > 1 {
+        let JobProgramEvents { starts, ends, has_overlap, .. } = events;
+        if has_overlap || starts > attempts || kind == ChaosJobKind::Once && attempts > 1 {
             let overlap = if has_overlap { ", two of them at once" } else { "" };
             self.violations.duplicated.push(format!(
                 "{title} ran {starts} times{overlap}, and the server started it {attempts} times"
@@ -304,19 +314,19 @@ impl<'c> JobCheck<'c> {
             return Ok(());
         }
         match (cancellation, ended["status"] == "canceled") {
-            (Cancellation::Confirmed | Cancellation::Unconfirmed, true) => {
+            (JobCancellation::Confirmed | JobCancellation::Unconfirmed, true) => {
                 self.cancelled += 1;
                 return Ok(());
             }
-            (Cancellation::Confirmed, false) => {
+            (JobCancellation::Confirmed, false) => {
                 report_lost(format!("its cancellation is lost: {}", summary(ended)));
                 return Ok(());
             }
-            (Cancellation::None, true) => {
+            (JobCancellation::None, true) => {
                 report_lost("it is cancelled, but no client did that".to_owned());
                 return Ok(());
             }
-            (Cancellation::None | Cancellation::Unconfirmed, false) => {}
+            (JobCancellation::None | JobCancellation::Unconfirmed, false) => {}
         }
         if is_interrupted(ended) && !kind.is_idempotent() {
             self.interrupted += 1;
@@ -366,20 +376,20 @@ impl<'c> JobCheck<'c> {
 
     /// Checks that programs of unlisted jobs did not run twice if they may not.
     fn check_unlisted_programs(&mut self) {
-        for (number, ProgramEvents { starts, .. }) in &self.events {
-            let kind = JobPlan::new(self.folder.seed, *number).kind;
-            if kind == JobKind::Once && *starts > 1 {
+        for (number, JobProgramEvents { starts, .. }) in &self.events {
+            let kind = ChaosJobPlan::new(self.folder.seed, *number).kind;
+            if kind == ChaosJobKind::Once && *starts > 1 {
                 self.violations.duplicated.push(format!("job {number} ran {starts} times"));
             }
         }
     }
 
     fn print_counts(&self, jobs: usize) {
-        let count = |matches: fn(&SubmissionOutcome) -> bool| {
+        let count = |matches: fn(&JobSubmissionOutcome) -> bool| {
             self.submissions.0.iter().filter(|submission| matches(&submission.outcome)).count()
         };
-        let unknown = count(|outcome| matches!(outcome, SubmissionOutcome::Unknown));
-        let refused = count(|outcome| matches!(outcome, SubmissionOutcome::Refused(_)));
+        let unknown = count(|outcome| matches!(outcome, JobSubmissionOutcome::Unknown));
+        let refused = count(|outcome| matches!(outcome, JobSubmissionOutcome::Refused(_)));
         eprintln!(
             "{jobs} jobs exist; {unknown} submissions had no answer, {refused} were refused; {} \
              jobs were cancelled, {} were interrupted and may not run again, {} were interrupted \
@@ -394,10 +404,10 @@ impl<'c> JobCheck<'c> {
     }
 }
 
-fn refusal(submission: &Submission) -> Option<&str> {
+fn refusal(submission: &JobSubmission) -> Option<&str> {
     match &submission.outcome {
-        SubmissionOutcome::Refused(message) => Some(message),
-        SubmissionOutcome::Accepted(_) | SubmissionOutcome::Unknown => None,
+        JobSubmissionOutcome::Refused(message) => Some(message),
+        JobSubmissionOutcome::Accepted(_) | JobSubmissionOutcome::Unknown => None,
     }
 }
 

@@ -19,7 +19,7 @@ const FAILURE_CODE: i32 = 3;
 
 /// Kind of job in the chaos test. Each kind is a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum JobKind {
+pub(super) enum ChaosJobKind {
     /// Job that may run again.
     Repeatable,
     /// Job that may run only once.
@@ -38,9 +38,9 @@ enum BackgroundProcess {
 }
 
 /// Plan of what one job does, drawn at random.
-pub(super) struct JobPlan {
+pub(super) struct ChaosJobPlan {
     pub(super) number: u64,
-    pub(super) kind: JobKind,
+    pub(super) kind: ChaosJobKind,
     pub(super) exit_code: i32,
     stdout_bytes: u64,
     duration: Duration,
@@ -49,7 +49,7 @@ pub(super) struct JobPlan {
     text_seed: u64,
 }
 
-impl JobKind {
+impl ChaosJobKind {
     pub(super) const ALL: [Self; 3] = [Self::Repeatable, Self::Once, Self::Long];
 
     pub(super) fn name(self) -> &'static str {
@@ -78,14 +78,14 @@ impl JobKind {
     }
 }
 
-impl JobPlan {
+impl ChaosJobPlan {
     /// Returns the plan of the job `number`.
     pub(super) fn new(seed: u64, number: u64) -> Self {
         let mut rng = SeededRng::from_seed(seed ^ number.wrapping_mul(0x5851_F42D_4C95_7F2D));
         let kind = match rng.between(0, 100) {
-            0..2 => JobKind::Long,
-            2..55 => JobKind::Repeatable,
-            _ => JobKind::Once,
+            0..2 => ChaosJobKind::Long,
+            2..55 => ChaosJobKind::Repeatable,
+            _ => ChaosJobKind::Once,
         };
         let stdout_bytes = match rng.between(0, 20) {
             0..3 => 0,
@@ -94,8 +94,8 @@ impl JobPlan {
             _ => rng.between(1, 200 << 10),
         };
         let duration = match (kind, rng.between(0, 100)) {
-            (JobKind::Long, _) => rng.duration_between(2000, 5000),
-            (JobKind::Once, 0..3) => rng.duration_between(1000, 3000),
+            (ChaosJobKind::Long, _) => rng.duration_between(2000, 5000),
+            (ChaosJobKind::Once, 0..3) => rng.duration_between(1000, 3000),
             (_, 0..25) => Duration::ZERO,
             _ => rng.duration_between(0, 300),
         };
@@ -156,7 +156,7 @@ impl JobPlan {
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let number = arguments.first().context("the number of the job is missing")?.parse()?;
     let seed = std::env::var(SEED_VARIABLE)?.parse()?;
-    let plan = JobPlan::new(seed, number);
+    let plan = ChaosJobPlan::new(seed, number);
     log_event(&plan, "start")?;
     eprint!("{}", plan.stderr());
     if let Some(process) = plan.background {
@@ -175,7 +175,7 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<()> {
 }
 
 /// Logs an event in one write, because other programs write to the file, too.
-fn log_event(plan: &JobPlan, event: &str) -> anyhow::Result<()> {
+fn log_event(plan: &ChaosJobPlan, event: &str) -> anyhow::Result<()> {
     let mut log = OpenOptions::new().append(true).open(plan.kind.log_name())?;
     let line = format!("{} {} {event}\n", plan.number, std::process::id());
     Ok(log.write_all(line.as_bytes())?)

@@ -7,8 +7,8 @@ use anyhow::bail;
 use toolgate_test_support::SeededRng;
 
 use super::JOBS_MIN;
-use super::clients::{CLIENTS, SharedState, SubmissionLog, follow_logs, submit_jobs};
-use super::server::{RunFolder, Server};
+use super::clients::{CLIENTS, ChaosSharedState, JobSubmissionLog, follow_logs, submit_jobs};
+use super::server::{ChaosRunFolder, ChaosServerProcess};
 
 /// The pause between two lines about the progress.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Moment at which a server is killed.
 #[derive(Debug, Clone, Copy)]
-enum KillMoment {
+enum ServerKillMoment {
     /// The server does not listen yet.
     Starting,
     /// The server recovers the jobs of the last server.
@@ -38,9 +38,9 @@ enum KillMoment {
 }
 
 /// Loop that starts the server and kills it again.
-struct KillLoop<'s> {
-    folder: &'s RunFolder,
-    shared: &'s SharedState,
+struct ServerKillLoop<'s> {
+    folder: &'s ChaosRunFolder,
+    shared: &'s ChaosSharedState,
     rng: &'s mut SeededRng,
     servers: usize,
     /// The time that the last server took to listen.
@@ -50,11 +50,11 @@ struct KillLoop<'s> {
 /// Kills `kills` servers while clients submit jobs. Returns the submissions. The last server has
 /// shut down.
 pub(super) fn run(
-    folder: &RunFolder,
+    folder: &ChaosRunFolder,
     kills: usize,
     rng: &mut SeededRng,
-) -> anyhow::Result<SubmissionLog> {
-    let shared = SharedState::default();
+) -> anyhow::Result<JobSubmissionLog> {
+    let shared = ChaosSharedState::default();
     scope(|threads| {
         threads.spawn(|| follow_logs(folder, &shared));
         for client in 0..CLIENTS {
@@ -62,7 +62,7 @@ pub(super) fn run(
             threads.spawn(move || submit_jobs(folder, shared, client));
         }
         let start_time = Duration::from_millis(100);
-        let mut kill_loop = KillLoop { folder, shared: &shared, rng, servers: 0, start_time };
+        let mut kill_loop = ServerKillLoop { folder, shared: &shared, rng, servers: 0, start_time };
         let outcome = kill_loop.run(kills).and_then(|()| kill_loop.run_last_server());
         shared.stop();
         outcome
@@ -70,7 +70,7 @@ pub(super) fn run(
     Ok(shared.into_submissions())
 }
 
-impl KillLoop<'_> {
+impl ServerKillLoop<'_> {
     fn run(&mut self, kills: usize) -> anyhow::Result<()> {
         let started = Instant::now();
         let mut killed = 0;
@@ -90,22 +90,22 @@ impl KillLoop<'_> {
         Ok(())
     }
 
-    fn next_moment(&mut self) -> KillMoment {
+    fn next_moment(&mut self) -> ServerKillMoment {
         match self.rng.between(0, 100) {
-            0..15 => KillMoment::Starting,
-            15..30 => KillMoment::Recovering,
-            30..50 => KillMoment::Accepting,
-            50..70 => KillMoment::Running,
-            70..85 => KillMoment::Finishing,
-            85..95 => KillMoment::ShuttingDown,
-            _ => KillMoment::Never,
+            0..15 => ServerKillMoment::Starting,
+            15..30 => ServerKillMoment::Recovering,
+            30..50 => ServerKillMoment::Accepting,
+            50..70 => ServerKillMoment::Running,
+            70..85 => ServerKillMoment::Finishing,
+            85..95 => ServerKillMoment::ShuttingDown,
+            _ => ServerKillMoment::Never,
         }
     }
 
     /// Runs one server until `moment`. Returns whether it was killed.
-    fn run_server(&mut self, moment: KillMoment) -> anyhow::Result<bool> {
+    fn run_server(&mut self, moment: ServerKillMoment) -> anyhow::Result<bool> {
         let mut server = self.start_server()?;
-        if let KillMoment::Starting = moment {
+        if let ServerKillMoment::Starting = moment {
             let shortest = Duration::from_millis(1);
             let micros = u64::try_from(self.start_time.max(shortest).as_micros())?;
             sleep(Duration::from_micros(self.rng.between(0, micros)));
@@ -113,12 +113,12 @@ impl KillLoop<'_> {
         }
         self.wait_for_address(&mut server)?;
         match moment {
-            KillMoment::Starting | KillMoment::Recovering => {
+            ServerKillMoment::Starting | ServerKillMoment::Recovering => {
                 sleep(self.rng.duration_between(0, 60));
             }
-            KillMoment::Accepting => sleep(self.rng.duration_between(10, 200)),
-            KillMoment::Running => sleep(self.rng.duration_between(100, 1500)),
-            KillMoment::Finishing => {
+            ServerKillMoment::Accepting => sleep(self.rng.duration_between(10, 200)),
+            ServerKillMoment::Running => sleep(self.rng.duration_between(100, 1500)),
+            ServerKillMoment::Finishing => {
                 let enough = self.shared.ended() + usize::try_from(self.rng.between(1, 30))?;
                 let started = Instant::now();
                 while self.shared.ended() < enough && started.elapsed() < FINISHING_TIMEOUT {
@@ -126,12 +126,12 @@ impl KillLoop<'_> {
                 }
                 sleep(self.rng.duration_between(0, 10));
             }
-            KillMoment::ShuttingDown => {
+            ServerKillMoment::ShuttingDown => {
                 sleep(self.rng.duration_between(50, 600));
                 server.terminate()?;
                 sleep(self.rng.duration_between(0, 400));
             }
-            KillMoment::Never => {
+            ServerKillMoment::Never => {
                 sleep(self.rng.duration_between(50, 600));
                 server.stop()?;
                 return Ok(false);
@@ -155,12 +155,12 @@ impl KillLoop<'_> {
         server.stop()
     }
 
-    fn start_server(&mut self) -> anyhow::Result<Server> {
+    fn start_server(&mut self) -> anyhow::Result<ChaosServerProcess> {
         self.servers += 1;
         self.folder.start_server(self.servers)
     }
 
-    fn wait_for_address(&mut self, server: &mut Server) -> anyhow::Result<()> {
+    fn wait_for_address(&mut self, server: &mut ChaosServerProcess) -> anyhow::Result<()> {
         let address = server.address()?;
         self.start_time = server.age();
         self.shared.set_address(Some(address));

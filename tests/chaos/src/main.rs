@@ -4,7 +4,8 @@
 //! of the jobs' own programs, and the processes of this machine.
 //!
 //! `toolgate-chaos [--kills N | --gateway [--minutes N] | --fleet [--minutes N] [--part NAME]
-//! [--figures]] [--seed S] [--server FILE]`; `cargo xtask chaos` builds it and starts it. By default, it kills the `toolgate` beside it.
+//! [--figures]] [--seed S] [--server FILE]`; `cargo xtask chaos` builds it and starts it. By
+//! default, it kills the `toolgate` beside it.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,
@@ -30,7 +31,7 @@ use anyhow::{Context, bail, ensure};
 use toolgate_test_support::{SeededRng, random_seed, sibling_toolgate};
 
 use fleet::{FleetOptions, FleetPart};
-use server::RunFolder;
+use server::ChaosRunFolder;
 
 /// The least number of jobs, however few kills there are.
 const JOBS_MIN: usize = 200;
@@ -53,7 +54,7 @@ struct ChaosOptions {
 
 /// Promises that the server broke, one line each.
 #[derive(Default)]
-struct Violations {
+struct PromiseViolations {
     /// Accepted jobs that do not exist, do not end, or end with a wrong result.
     lost: Vec<String>,
     /// Programs that ran more often than they may, and jobs that exist twice.
@@ -135,7 +136,7 @@ fn kill_servers(options: &ChaosOptions) -> anyhow::Result<()> {
     let ChaosOptions { kills, seed, .. } = *options;
     let toolgate = options.server()?;
     let started = Instant::now();
-    let folder = RunFolder::create(&toolgate, seed)?;
+    let folder = ChaosRunFolder::create(&toolgate, seed)?;
     eprintln!("{kills} kills with --seed {seed}, in {}", folder.folder.display());
 
     let outcome = kill_loop::run(&folder, kills, &mut SeededRng::from_seed(seed))
@@ -147,7 +148,7 @@ fn kill_servers(options: &ChaosOptions) -> anyhow::Result<()> {
     violations.left_running = leftovers.iter().map(ToString::to_string).collect();
 
     let jobs = submissions.accepted().count();
-    let Violations { lost, duplicated, left_running } = &violations;
+    let PromiseViolations { lost, duplicated, left_running } = &violations;
     for (kind, lines) in
         [("lost", lost), ("duplicated", duplicated), ("left running", left_running)]
     {

@@ -14,9 +14,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Outcome of an HTTP request of the chaos test.
-pub(super) enum RequestOutcome {
+pub(super) enum ChaosRequestOutcome {
     /// Outcome with a complete answer.
-    Answered(HttpAnswer),
+    Answered(ChaosHttpAnswer),
     /// No connection was opened, so nothing was sent.
     NotSent,
     /// The request was sent, and no complete answer arrived, for this reason.
@@ -24,7 +24,7 @@ pub(super) enum RequestOutcome {
 }
 
 /// Complete HTTP answer of a server.
-pub(super) struct HttpAnswer {
+pub(super) struct ChaosHttpAnswer {
     pub(super) status: u16,
     /// The status line and the headers.
     head: String,
@@ -35,7 +35,7 @@ pub(super) struct HttpAnswer {
 const SESSION_REVISION: &str = "2025-11-25";
 
 /// Calls `tool` as a job with the number `number`, in the Zyra dialect.
-pub(super) fn submit_job(addr: SocketAddr, tool: &str, number: u64) -> RequestOutcome {
+pub(super) fn submit_job(addr: SocketAddr, tool: &str, number: u64) -> ChaosRequestOutcome {
     let call = json!({
         "jsonrpc": "2.0",
         "id": number,
@@ -46,12 +46,12 @@ pub(super) fn submit_job(addr: SocketAddr, tool: &str, number: u64) -> RequestOu
 }
 
 /// Cancels the job `id`.
-pub(super) fn cancel_job(addr: SocketAddr, id: &str) -> RequestOutcome {
+pub(super) fn cancel_job(addr: SocketAddr, id: &str) -> ChaosRequestOutcome {
     exchange(addr, &bodyless_request(addr, "DELETE", &format!("/jobs/{id}")))
 }
 
 /// Gets `path`. It is an error if no complete answer arrives.
-pub(super) fn get(addr: SocketAddr, path: &str) -> anyhow::Result<HttpAnswer> {
+pub(super) fn get(addr: SocketAddr, path: &str) -> anyhow::Result<ChaosHttpAnswer> {
     let outcome = exchange(addr, &bodyless_request(addr, "GET", path));
     require_answer(outcome).with_context(|| format!("GET {path}"))
 }
@@ -67,7 +67,7 @@ pub(super) fn call_tool(addr: SocketAddr, tool: &str, arguments: &Value) -> anyh
 }
 
 /// Calls `tool` in MCP.
-pub(super) fn send_call(addr: SocketAddr, tool: &str, arguments: &Value) -> RequestOutcome {
+pub(super) fn send_call(addr: SocketAddr, tool: &str, arguments: &Value) -> ChaosRequestOutcome {
     exchange(addr, &call_request(addr, tool, arguments))
 }
 
@@ -118,7 +118,7 @@ pub(super) fn send_session_call(
     session: &str,
     tool: &str,
     arguments: &Value,
-) -> RequestOutcome {
+) -> ChaosRequestOutcome {
     let params = json!({ "name": tool, "arguments": arguments });
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
     post_in_session(addr, &session_header(session), &message)
@@ -141,7 +141,7 @@ fn session_header(session: &str) -> String {
     format!("Mcp-Session-Id: {session}\r\n")
 }
 
-fn post_in_session(addr: SocketAddr, session_header: &str, message: &Value) -> RequestOutcome {
+fn post_in_session(addr: SocketAddr, session_header: &str, message: &Value) -> ChaosRequestOutcome {
     let headers = format!(
         "Accept: application/json, text/event-stream\r\n\
          MCP-Protocol-Version: {SESSION_REVISION}\r\n{session_header}"
@@ -149,7 +149,7 @@ fn post_in_session(addr: SocketAddr, session_header: &str, message: &Value) -> R
     exchange(addr, &post_request(addr, "/mcp", &headers, &message.to_string()))
 }
 
-impl HttpAnswer {
+impl ChaosHttpAnswer {
     /// Returns the value of the header `name`, which is in lower case.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let pairs = self.head.lines().filter_map(|line| line.split_once(':'));
@@ -164,11 +164,11 @@ impl HttpAnswer {
     }
 }
 
-fn require_answer(outcome: RequestOutcome) -> anyhow::Result<HttpAnswer> {
+fn require_answer(outcome: ChaosRequestOutcome) -> anyhow::Result<ChaosHttpAnswer> {
     match outcome {
-        RequestOutcome::Answered(answer) => Ok(answer),
-        RequestOutcome::NotSent => anyhow::bail!("no connection"),
-        RequestOutcome::Unknown(reason) => anyhow::bail!("no answer: {reason}"),
+        ChaosRequestOutcome::Answered(answer) => Ok(answer),
+        ChaosRequestOutcome::NotSent => anyhow::bail!("no connection"),
+        ChaosRequestOutcome::Unknown(reason) => anyhow::bail!("no answer: {reason}"),
     }
 }
 
@@ -185,19 +185,19 @@ fn post_request(addr: SocketAddr, path: &str, headers: &str, body: &str) -> Vec<
     .into_bytes()
 }
 
-fn exchange(addr: SocketAddr, request: &[u8]) -> RequestOutcome {
+fn exchange(addr: SocketAddr, request: &[u8]) -> ChaosRequestOutcome {
     let Ok(mut stream) = TcpStream::connect_timeout(&addr, CONNECT_TIMEOUT) else {
-        return RequestOutcome::NotSent;
+        return ChaosRequestOutcome::NotSent;
     };
     match send_and_receive(&mut stream, request) {
-        Ok(Some(answer)) => RequestOutcome::Answered(answer),
-        Ok(None) => RequestOutcome::Unknown("the answer is incomplete".to_owned()),
-        Err(err) => RequestOutcome::Unknown(err.to_string()),
+        Ok(Some(answer)) => ChaosRequestOutcome::Answered(answer),
+        Ok(None) => ChaosRequestOutcome::Unknown("the answer is incomplete".to_owned()),
+        Err(err) => ChaosRequestOutcome::Unknown(err.to_string()),
     }
 }
 
 /// Sends a request and returns its answer, or `None` if the connection closes before the end of it.
-fn send_and_receive(stream: &mut TcpStream, request: &[u8]) -> io::Result<Option<HttpAnswer>> {
+fn send_and_receive(stream: &mut TcpStream, request: &[u8]) -> io::Result<Option<ChaosHttpAnswer>> {
     let started = Instant::now();
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
@@ -219,7 +219,7 @@ fn send_and_receive(stream: &mut TcpStream, request: &[u8]) -> io::Result<Option
 
 /// Parses an answer, once it is complete. Without a length and without chunks, it never is. The
 /// body of a chunked answer keeps its chunks.
-fn parse_answer(received: &[u8]) -> Option<HttpAnswer> {
+fn parse_answer(received: &[u8]) -> Option<ChaosHttpAnswer> {
     let head = received.windows(4).position(|four| four == b"\r\n\r\n")?;
     let original = std::str::from_utf8(&received[..head]).ok()?.to_owned();
     let text = original.to_ascii_lowercase();
@@ -227,7 +227,7 @@ fn parse_answer(received: &[u8]) -> Option<HttpAnswer> {
     // The slice starts with the line end of the head, in case the last chunk is the only one.
     if text.contains("\r\ntransfer-encoding: chunked") {
         let body = received[head + 4..].to_vec();
-        return received[head + 2..].ends_with(b"\r\n0\r\n\r\n").then_some(HttpAnswer {
+        return received[head + 2..].ends_with(b"\r\n0\r\n\r\n").then_some(ChaosHttpAnswer {
             status,
             head: original,
             body,
@@ -236,5 +236,5 @@ fn parse_answer(received: &[u8]) -> Option<HttpAnswer> {
     let length = text.lines().find_map(|line| line.strip_prefix("content-length: "))?;
     let length: usize = length.trim().parse().ok()?;
     let body = received[head + 4..].get(..length)?.to_vec();
-    Some(HttpAnswer { status, head: original, body })
+    Some(ChaosHttpAnswer { status, head: original, body })
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use toolgate_test_support::copy_current_exe;
 
-use super::job_program::{JOB_COMMAND, JobKind, SEED_VARIABLE};
+use super::job_program::{ChaosJobKind, JOB_COMMAND, SEED_VARIABLE};
 
 /// The tool whose jobs run until they are cancelled, in results.
 pub(super) const WAIT_TOOL: &str = "chaos_wait";
@@ -24,7 +24,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The folder of a run, with the served folder and the server's state.
-pub(super) struct RunFolder {
+pub(super) struct ChaosRunFolder {
     pub(super) folder: PathBuf,
     /// A text in the environment of every process of the run.
     pub(super) marker: String,
@@ -33,13 +33,13 @@ pub(super) struct RunFolder {
 }
 
 /// Server process of a chaos run. Dropping it kills it.
-pub(super) struct Server {
+pub(super) struct ChaosServerProcess {
     process: Child,
     started: Instant,
     log: PathBuf,
 }
 
-impl RunFolder {
+impl ChaosRunFolder {
     /// Creates the folder, with copies of the programs: a build may replace them during the run.
     pub(super) fn create(toolgate: &Path, seed: u64) -> anyhow::Result<Self> {
         let marker = format!("chaos-{seed:x}-{:x}", std::process::id());
@@ -51,7 +51,7 @@ impl RunFolder {
         fs::copy(toolgate, &run.toolgate).with_context(|| toolgate.display().to_string())?;
         let program = run.folder.join("job");
         copy_current_exe(&program)?;
-        for kind in JobKind::ALL {
+        for kind in ChaosJobKind::ALL {
             File::create(run.log(kind))?;
         }
         fs::write(served.join("toolgate.toml"), run.settings(&program)?)?;
@@ -63,13 +63,13 @@ impl RunFolder {
     }
 
     /// Returns the file where the programs of jobs log their start and end.
-    pub(super) fn log(&self, kind: JobKind) -> PathBuf {
+    pub(super) fn log(&self, kind: ChaosJobKind) -> PathBuf {
         self.served().join(kind.log_name())
     }
 
     fn settings(&self, program: &Path) -> anyhow::Result<String> {
         let mut command = toml::Table::new();
-        for kind in JobKind::ALL {
+        for kind in ChaosJobKind::ALL {
             let mut table = toml::toml! {
                 about = "Follows the plan of a number."
                 args = { n = "integer!" }
@@ -79,7 +79,7 @@ impl RunFolder {
             table.insert("argv".to_owned(), toml::Value::Array(argv.into()));
             table.insert("program".to_owned(), program.display().to_string().into());
             table.insert("idempotent".to_owned(), kind.is_idempotent().into());
-            if kind == JobKind::Long {
+            if kind == ChaosJobKind::Long {
                 // Otherwise, they occupy all slots, and no kill lets one of them end.
                 table.insert("at_once".to_owned(), 2.into());
             }
@@ -118,10 +118,10 @@ impl RunFolder {
     }
 
     /// Starts a server. Its log has the number `number`.
-    pub(super) fn start_server(&self, number: usize) -> anyhow::Result<Server> {
+    pub(super) fn start_server(&self, number: usize) -> anyhow::Result<ChaosServerProcess> {
         let mut command = self.command("serve", "state");
         command.args(["--listen", "127.0.0.1:0"]);
-        Server::start(&mut command, self.server_log(number))
+        ChaosServerProcess::start(&mut command, self.server_log(number))
     }
 
     /// Starts `toolgate WORD` with these flags and environment variables, and a state folder of its
@@ -132,10 +132,10 @@ impl RunFolder {
         word: &str,
         flags: &[&str],
         variables: &[(&str, &str)],
-    ) -> anyhow::Result<Server> {
+    ) -> anyhow::Result<ChaosServerProcess> {
         let mut command = self.command(word, &format!("state-{number}"));
         command.args(flags).envs(variables.iter().copied());
-        Server::start(&mut command, self.server_log(number))
+        ChaosServerProcess::start(&mut command, self.server_log(number))
     }
 
     fn server_log(&self, number: usize) -> PathBuf {
@@ -171,7 +171,7 @@ pub(super) fn logged_errors(folder: &Path) -> anyhow::Result<Vec<String>> {
     Ok(errors)
 }
 
-impl Server {
+impl ChaosServerProcess {
     /// Starts a server that writes to `log`.
     pub(super) fn start(command: &mut Command, log: PathBuf) -> anyhow::Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
@@ -255,7 +255,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ChaosServerProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use super::suite::ConformanceSuite;
-use super::{CheckCounts, ConformanceOptions, EXTENSIONS, TempFolder, driver};
+use super::{ConformanceOptions, ConformanceTempFolder, EXTENSIONS, ScenarioCheckCounts, driver};
 use crate::shell::copy_of_this;
 
 /// The revisions that the suite tests clients in.
@@ -20,7 +20,7 @@ const SKIPPED: [(&str, &str); 4] = [
 pub(super) fn run_client_suite(options: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = ConformanceSuite::installed()?;
     let all = suite.client_scenarios()?;
-    let folder = TempFolder::create()?;
+    let folder = ConformanceTempFolder::create()?;
     let driver = folder.0.join("driver");
     copy_of_this(&driver)?;
     let command = driver::command(&driver);
@@ -29,7 +29,7 @@ pub(super) fn run_client_suite(options: &ConformanceOptions) -> anyhow::Result<(
         if options.revision.as_ref().is_some_and(|only| only != revision) {
             continue;
         }
-        let mut tally = CheckCounts::default();
+        let mut tally = ScenarioCheckCounts::default();
         let mut count = 0;
         for scenario in all.iter().filter(|scenario| scenario.runs_in(revision, EXTENSIONS)) {
             if options.scenario.as_ref().is_some_and(|only| *only != scenario.name) {
@@ -44,7 +44,7 @@ pub(super) fn run_client_suite(options: &ConformanceOptions) -> anyhow::Result<(
             let checks = suite.run_client(scenario, revision, &command, &results)?;
             tally.count(revision, scenario, &checks);
         }
-        let CheckCounts { passed, failed: failed_here, skipped } = tally;
+        let ScenarioCheckCounts { passed, failed: failed_here, skipped } = tally;
         failed += failed_here;
         println!(
             "{revision} as a client: {count} scenarios, {passed} passed, {failed_here} failed, \

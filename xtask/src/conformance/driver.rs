@@ -106,11 +106,11 @@ impl SimulatedUser {
 
     /// Calls every tool of the server, and reads all its resources and prompts.
     fn use_server(mut self, context: &Value) -> anyhow::Result<()> {
-        let mut session = Session::begin(self.toolgate_command(&["stdio"]))?;
+        let mut session = StdioMcpSession::begin(self.toolgate_command(&["stdio"]))?;
         let mut tools = session.upstream_tools()?;
         while tools.is_empty() && self.sign_ins < SIGN_INS_MAX && session.wants_sign_in() {
             self.sign_in()?;
-            session = Session::begin(self.toolgate_command(&["stdio"]))?;
+            session = StdioMcpSession::begin(self.toolgate_command(&["stdio"]))?;
             tools = session.upstream_tools()?;
         }
         for (tool, arguments) in calls(&tools, context) {
@@ -138,7 +138,7 @@ impl SimulatedUser {
     /// Lists the skills of the upstream. If `loads` is true, reads the files of each skill until a
     /// read fails. The skill's own page is read first.
     fn load_skills(self, loads: bool) -> anyhow::Result<()> {
-        let mut session = Session::stateless(self.toolgate_command(&["stdio"]))?;
+        let mut session = StdioMcpSession::stateless(self.toolgate_command(&["stdio"]))?;
         let listed = session.request("skills/list", &json!({}))?;
         let skills = listed["result"]["skills"].as_array().cloned().unwrap_or_default();
         let is_upstream_skill = |skill: &&Value| skill["frontmatter"]["name"] != "toolgate";
@@ -240,7 +240,7 @@ fn some_value(schema: &Value) -> Value {
 }
 
 /// Session with toolgate over pipes.
-struct Session {
+struct StdioMcpSession {
     child: Child,
     input: ChildStdin,
     messages: Receiver<Value>,
@@ -250,7 +250,7 @@ struct Session {
     meta: Option<Value>,
 }
 
-impl Session {
+impl StdioMcpSession {
     /// Starts toolgate and initializes a session.
     fn begin(command: Command) -> anyhow::Result<Self> {
         let mut session = Self::open(command)?;
@@ -367,7 +367,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for StdioMcpSession {
     fn drop(&mut self) {
         // On SIGTERM, a server also ends its sessions with upstreams. SIGKILL would leave them
         // open.

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::server::Server;
+use super::server::ConformanceServerProcess;
 use super::through::{GatewaySettings, toolgate};
 use crate::shell::checkout;
 use balancer::LoadBalancer;
@@ -49,16 +49,19 @@ pub(super) fn unshared_state(revision: &str, scenario: &str) -> Option<&'static 
 /// Running toolgates that share a database and an upstream, the example.
 pub(super) struct TestedFleet {
     balancer: LoadBalancer,
-    replicas: Vec<Server>,
-    upstream: Server,
-    _database: database::Server,
+    replicas: Vec<ConformanceServerProcess>,
+    upstream: ConformanceServerProcess,
+    _database: database::PostgresServerProcess,
 }
 
 impl TestedFleet {
     /// Starts everything. Its files are in `folder`.
     pub(super) fn start(folder: &Path) -> anyhow::Result<Self> {
-        let database = database::Server::start();
-        let upstream = Server::start(&checkout().join("target/debug/example-everything"), folder)?;
+        let database = database::PostgresServerProcess::start();
+        let upstream = ConformanceServerProcess::start(
+            &checkout().join("target/debug/example-everything"),
+            folder,
+        )?;
         let address = format!("url = {:?}", upstream.url);
         let settings = GatewaySettings::write(folder, "tested", &address, UPSTREAM_REVISION)?;
         let key = folder.join("session.key");
@@ -75,7 +78,13 @@ impl TestedFleet {
             let state = folder.join(format!("replica-{number}"));
             fs::create_dir(&state)?;
             let GatewaySettings { file, served } = &settings;
-            replicas.push(Server::replica(&toolgate(), file, served, &state, &variables)?);
+            replicas.push(ConformanceServerProcess::replica(
+                &toolgate(),
+                file,
+                served,
+                &state,
+                &variables,
+            )?);
         }
         let addresses = replicas.iter().map(|replica| socket_address(&replica.url));
         let addresses = addresses.collect::<anyhow::Result<Vec<_>>>()?;
@@ -92,7 +101,7 @@ impl TestedFleet {
     pub(super) fn stop(self) -> anyhow::Result<()> {
         let Self { balancer, replicas, upstream, _database } = self;
         drop(balancer);
-        replicas.into_iter().try_for_each(Server::stop)?;
+        replicas.into_iter().try_for_each(ConformanceServerProcess::stop)?;
         upstream.stop()
     }
 }

@@ -4,29 +4,29 @@ use std::fmt::Write as _;
 
 use anyhow::Context;
 
-use super::CheckCounts;
-use super::through::{ConformanceClient, ExampleConnection, Transport};
+use super::ScenarioCheckCounts;
+use super::through::{ConformanceClient, ConformanceTransport, ExampleConnection};
 use crate::shell::checkout;
 
 /// Path of the page in the checkout.
 const PAGE: &str = "docs/reference/gateway-pairs.md";
 
 /// Outcome of one pair of a client and an upstream.
-pub(super) struct PairOutcome {
+pub(super) struct RevisionPairOutcome {
     pub(super) client: ConformanceClient,
     pub(super) edge: ExampleConnection,
-    pub(super) tally: CheckCounts,
+    pub(super) tally: ScenarioCheckCounts,
     /// Number of scenarios left out because the upstream's revision has no messages for them.
     pub(super) left_out: usize,
 }
 
 /// Writes the page about the pairs.
-pub(super) fn write(pairs: &[PairOutcome]) -> anyhow::Result<()> {
+pub(super) fn write(pairs: &[RevisionPairOutcome]) -> anyhow::Result<()> {
     let path = checkout().join(PAGE);
     std::fs::write(&path, page(pairs)).with_context(|| path.display().to_string())
 }
 
-fn page(pairs: &[PairOutcome]) -> String {
+fn page(pairs: &[RevisionPairOutcome]) -> String {
     let mut page = String::from(
         "# The gateway, pair by pair\n\n\
          <!-- Written by `cargo xtask conformance --through`. -->\n\n\
@@ -46,7 +46,9 @@ fn page(pairs: &[PairOutcome]) -> String {
          replaces the revision in the suite's requests. These columns include the scenarios that \
          exist in 2025-06-18 and that the client's own revision supports.\n\n",
     );
-    for transport in [Transport::Http, Transport::Stdio, Transport::HttpSse] {
+    for transport in
+        [ConformanceTransport::Http, ConformanceTransport::Stdio, ConformanceTransport::HttpSse]
+    {
         let _ = writeln!(page, "## Clients over {transport}\n");
         table(&mut page, transport, pairs);
         page.push('\n');
@@ -56,7 +58,7 @@ fn page(pairs: &[PairOutcome]) -> String {
 }
 
 /// Appends the table of the clients that use `transport`.
-fn table(page: &mut String, transport: Transport, pairs: &[PairOutcome]) {
+fn table(page: &mut String, transport: ConformanceTransport, pairs: &[RevisionPairOutcome]) {
     let clients: Vec<_> =
         ConformanceClient::all().filter(|client| client.transport == transport).collect();
     let mut head = String::from("| upstream |");
@@ -69,9 +71,10 @@ fn table(page: &mut String, transport: Transport, pairs: &[PairOutcome]) {
     for edge in ExampleConnection::all() {
         let _ = write!(page, "| {edge} |");
         for client in &clients {
-            let is_this_pair = |pair: &&PairOutcome| pair.client == *client && pair.edge == edge;
+            let is_this_pair =
+                |pair: &&RevisionPairOutcome| pair.client == *client && pair.edge == edge;
             match pairs.iter().find(is_this_pair) {
-                Some(PairOutcome { tally, left_out, .. }) => {
+                Some(RevisionPairOutcome { tally, left_out, .. }) => {
                     let _ = write!(page, " {} passed, {} failed", tally.passed, tally.failed);
                     if *left_out > 0 {
                         let _ = write!(page, ", {left_out} left out");

@@ -15,11 +15,11 @@ use anyhow::{Context, ensure};
 pub(super) const SUITE_REVISION: &str = "2025-11-25";
 
 /// A relay to one server, in one older revision. It listens for as long as the program runs.
-pub(super) struct RevisionRelay {
+pub(super) struct OlderRevisionRelay {
     pub(super) url: String,
 }
 
-impl RevisionRelay {
+impl OlderRevisionRelay {
     /// Starts a relay to the server at `url` that requests `revision`.
     pub(super) fn start(url: &str, revision: &'static str) -> anyhow::Result<Self> {
         let (server, path) = url
@@ -50,9 +50,13 @@ impl RevisionRelay {
 }
 
 /// Pairs of an original text and its replacement, both of the same length.
-type Replacements = [(String, String)];
+type TextReplacements = [(String, String)];
 
-fn relay(client: &TcpStream, server: SocketAddr, replacements: &Replacements) -> io::Result<()> {
+fn relay(
+    client: &TcpStream,
+    server: SocketAddr,
+    replacements: &TextReplacements,
+) -> io::Result<()> {
     let server = TcpStream::connect(server)?;
     for stream in [client, &server] {
         stream.set_nodelay(true)?;
@@ -71,7 +75,7 @@ fn relay(client: &TcpStream, server: SocketAddr, replacements: &Replacements) ->
 fn copy_with_replacements(
     mut from: &TcpStream,
     mut to: &TcpStream,
-    replacements: &Replacements,
+    replacements: &TextReplacements,
 ) -> io::Result<()> {
     let mut chunk = vec![0; 64 << 10];
     let mut buffer = Vec::new();
@@ -114,7 +118,7 @@ mod tests {
     fn the_revision_of_requests_is_replaced_across_pieces_and_answers_are_unchanged() {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}/mcp", server.local_addr().expect("an address"));
-        let relay = RevisionRelay::start(&url, "2025-03-26").expect("a relay");
+        let relay = OlderRevisionRelay::start(&url, "2025-03-26").expect("a relay");
         let at = relay.url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
         let asking = thread::spawn(move || {
             let mut client = TcpStream::connect(&at).expect("it listens");

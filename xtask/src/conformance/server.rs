@@ -16,12 +16,12 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Server process of the conformance run. It is killed when dropped.
-pub(super) struct Server {
+pub(super) struct ConformanceServerProcess {
     process: Child,
     pub(super) url: String,
 }
 
-impl Server {
+impl ConformanceServerProcess {
     /// Starts `program`. It keeps its files below `folder`.
     pub(super) fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
         Self::spawn(Command::new(program).arg("127.0.0.1:0"), folder)
@@ -110,7 +110,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ConformanceServerProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -31,14 +31,14 @@ pub(super) struct ConformanceScenario {
 
 /// Check in a scenario of the conformance suite.
 pub(super) struct ScenarioCheck {
-    pub(super) outcome: CheckOutcome,
+    pub(super) outcome: ScenarioCheckOutcome,
     id: String,
     message: String,
 }
 
 /// Outcome of a check in the conformance suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CheckOutcome {
+pub(super) enum ScenarioCheckOutcome {
     Passed,
     /// The server does not do what it should. Warnings count as failures.
     Failed,
@@ -132,7 +132,7 @@ impl ConformanceSuite {
             let end: Vec<_> = text.lines().skip(from).collect();
             let message = format!("the suite failed ({}): {}", output.status, end.join("\n  "));
             return Ok(vec![ScenarioCheck {
-                outcome: CheckOutcome::Failed,
+                outcome: ScenarioCheckOutcome::Failed,
                 id: "scenario".to_owned(),
                 message,
             }]);
@@ -182,10 +182,10 @@ impl ScenarioCheck {
     fn read(check: &Value) -> anyhow::Result<Self> {
         let text = |name: &str| check[name].as_str().unwrap_or_default().to_owned();
         let outcome = match check["status"].as_str() {
-            Some("SUCCESS") => CheckOutcome::Passed,
-            Some("FAILURE" | "WARNING") => CheckOutcome::Failed,
-            Some("SKIPPED") => CheckOutcome::Skipped,
-            Some("INFO") => CheckOutcome::Info,
+            Some("SUCCESS") => ScenarioCheckOutcome::Passed,
+            Some("FAILURE" | "WARNING") => ScenarioCheckOutcome::Failed,
+            Some("SKIPPED") => ScenarioCheckOutcome::Skipped,
+            Some("INFO") => ScenarioCheckOutcome::Info,
             other => anyhow::bail!("a check has the unknown status {other:?}"),
         };
         let message = match text("errorMessage") {
@@ -225,8 +225,8 @@ mod tests {
     fn a_warning_is_a_failure_and_an_unknown_status_an_error() {
         let read =
             |status: &str| ScenarioCheck::read(&serde_json::json!({ "id": "a", "status": status }));
-        assert_eq!(read("WARNING").expect("known").outcome, CheckOutcome::Failed);
-        assert_eq!(read("INFO").expect("known").outcome, CheckOutcome::Info);
+        assert_eq!(read("WARNING").expect("known").outcome, ScenarioCheckOutcome::Failed);
+        assert_eq!(read("INFO").expect("known").outcome, ScenarioCheckOutcome::Info);
         assert!(read("MAYBE").is_err());
     }
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use super::older::{self, RevisionRelay};
-use super::server::Server;
+use super::older::{self, OlderRevisionRelay};
+use super::server::ConformanceServerProcess;
 use super::suite::ConformanceScenario;
 use crate::shell::checkout;
 
@@ -54,7 +54,7 @@ fn has_messages_for(revision: &str, scenario: &str) -> bool {
 
 /// Transport between a client and a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transport {
+pub(super) enum ConformanceTransport {
     Stdio,
     Http,
     /// HTTP+SSE transport of the MCP revision 2024-11-05.
@@ -62,7 +62,7 @@ pub(super) enum Transport {
     WebSocket,
 }
 
-impl fmt::Display for Transport {
+impl fmt::Display for ConformanceTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stdio => "stdio",
@@ -78,7 +78,7 @@ impl fmt::Display for Transport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ConformanceClient {
     pub(super) revision: &'static str,
-    pub(super) transport: Transport,
+    pub(super) transport: ConformanceTransport,
 }
 
 impl fmt::Display for ConformanceClient {
@@ -92,8 +92,8 @@ impl ConformanceClient {
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let over =
             |transport| REVISIONS.into_iter().map(move |revision| Self { revision, transport });
-        let events = Self { revision: "2024-11-05", transport: Transport::HttpSse };
-        over(Transport::Http).chain(over(Transport::Stdio)).chain([events])
+        let events = Self { revision: "2024-11-05", transport: ConformanceTransport::HttpSse };
+        over(ConformanceTransport::Http).chain(over(ConformanceTransport::Stdio)).chain([events])
     }
 
     /// Returns the revision that the suite is started with.
@@ -117,15 +117,15 @@ impl ConformanceClient {
     pub(super) fn connect(
         self,
         tested: &TestedGateway,
-    ) -> anyhow::Result<(String, Option<Server>)> {
+    ) -> anyhow::Result<(String, Option<ConformanceServerProcess>)> {
         let client = match self.transport {
-            Transport::Http => None,
+            ConformanceTransport::Http => None,
             transport => Some(tested.start_client(transport, self.revision)?),
         };
         let url = client.as_ref().map_or(&tested.server.url, |client| &client.url);
         let url = match self.suite_revision() == self.revision {
             true => url.clone(),
-            false => RevisionRelay::start(url, self.revision)?.url,
+            false => OlderRevisionRelay::start(url, self.revision)?.url,
         };
         Ok((url, client))
     }
@@ -135,7 +135,7 @@ impl ConformanceClient {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ExampleConnection {
     pub(super) revision: &'static str,
-    pub(super) transport: Transport,
+    pub(super) transport: ConformanceTransport,
 }
 
 impl fmt::Display for ExampleConnection {
@@ -149,9 +149,13 @@ impl ExampleConnection {
     /// WebSockets. They are tested in the last revision with sessions and in the stateless one.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         REVISIONS.into_iter().flat_map(|revision| {
-            let http = if revision == "2024-11-05" { Transport::HttpSse } else { Transport::Http };
-            let socket = (revision >= "2025-11-25").then_some(Transport::WebSocket);
-            let transports = [Some(Transport::Stdio), Some(http), socket];
+            let http = if revision == "2024-11-05" {
+                ConformanceTransport::HttpSse
+            } else {
+                ConformanceTransport::Http
+            };
+            let socket = (revision >= "2025-11-25").then_some(ConformanceTransport::WebSocket);
+            let transports = [Some(ConformanceTransport::Stdio), Some(http), socket];
             transports.into_iter().flatten().map(move |transport| Self { revision, transport })
         })
     }
@@ -165,62 +169,67 @@ impl ExampleConnection {
     pub(super) fn start_gateway(self, folder: &Path) -> anyhow::Result<TestedGateway> {
         let example = checkout().join("target/debug/example-everything");
         let (upstream, address) = match self.transport {
-            Transport::Stdio => (None, format!("command = [{example:?}, \"stdio\"]")),
-            Transport::Http => {
-                let upstream = Server::start(&example, folder)?;
+            ConformanceTransport::Stdio => (None, format!("command = [{example:?}, \"stdio\"]")),
+            ConformanceTransport::Http => {
+                let upstream = ConformanceServerProcess::start(&example, folder)?;
                 let address = format!("url = {:?}", upstream.url);
                 (Some(upstream), address)
             }
-            Transport::HttpSse => {
-                let upstream = Server::start(&example, folder)?;
+            ConformanceTransport::HttpSse => {
+                let upstream = ConformanceServerProcess::start(&example, folder)?;
                 let address = http_sse_address(&upstream.url);
                 (Some(upstream), address)
             }
-            Transport::WebSocket => {
-                let upstream = Server::over_websocket(&example, folder)?;
+            ConformanceTransport::WebSocket => {
+                let upstream = ConformanceServerProcess::over_websocket(&example, folder)?;
                 let address = format!("url = {:?}\ntransport = \"websocket\"", upstream.url);
                 (Some(upstream), address)
             }
         };
         let settings = GatewaySettings::write(folder, "tested", &address, self.revision)?;
-        let server = Server::gateway(&toolgate(), &settings.file, &settings.served)?;
+        let server =
+            ConformanceServerProcess::gateway(&toolgate(), &settings.file, &settings.served)?;
         Ok(TestedGateway { server, upstream, folder: folder.to_owned(), settings })
     }
 }
 
 /// A running toolgate whose upstream is the example.
 pub(super) struct TestedGateway {
-    pub(super) server: Server,
+    pub(super) server: ConformanceServerProcess,
     /// The example server, unless toolgate starts the example itself.
-    upstream: Option<Server>,
+    upstream: Option<ConformanceServerProcess>,
     folder: PathBuf,
     settings: GatewaySettings,
 }
 
 impl TestedGateway {
     /// Starts a toolgate that is a client of this one, in `revision` and over `transport`.
-    fn start_client(&self, transport: Transport, revision: &str) -> anyhow::Result<Server> {
+    fn start_client(
+        &self,
+        transport: ConformanceTransport,
+        revision: &str,
+    ) -> anyhow::Result<ConformanceServerProcess> {
         let GatewaySettings { file, served } = &self.settings;
         let address = match transport {
             // The client starts a gateway of its own, with the same settings as this one.
-            Transport::Stdio => format!(
+            ConformanceTransport::Stdio => format!(
                 "command = [{:?}, \"stdio\", \"--config\", {file:?}, {served:?}]\n\
                  env = {{ XDG_STATE_HOME = {folder:?}, XDG_CACHE_HOME = {folder:?} }}",
                 toolgate(),
                 folder = self.folder
             ),
-            Transport::Http => format!("url = {:?}", self.server.url),
-            Transport::HttpSse => http_sse_address(&self.server.url),
-            Transport::WebSocket => bail!("toolgate serves no MCP over WebSockets"),
+            ConformanceTransport::Http => format!("url = {:?}", self.server.url),
+            ConformanceTransport::HttpSse => http_sse_address(&self.server.url),
+            ConformanceTransport::WebSocket => bail!("toolgate serves no MCP over WebSockets"),
         };
         let settings = GatewaySettings::write(&self.folder, "between", &address, revision)?;
-        Server::gateway(&toolgate(), &settings.file, &settings.served)
+        ConformanceServerProcess::gateway(&toolgate(), &settings.file, &settings.served)
     }
 
     /// Stops the gateway and then the upstream.
     pub(super) fn stop(self) -> anyhow::Result<()> {
         self.server.stop()?;
-        self.upstream.map_or(Ok(()), Server::stop)
+        self.upstream.map_or(Ok(()), ConformanceServerProcess::stop)
     }
 }
 

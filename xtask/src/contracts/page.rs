@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::TestedRow;
-use super::rows::RowContract;
+use super::TestedRequirement;
+use super::rows::RequirementContract;
 
 /// Returns the text of the page about contracts.
-pub(super) fn render(tested_rows: &[TestedRow]) -> String {
+pub(super) fn render(tested_rows: &[TestedRequirement]) -> String {
     let mut page = String::from(
         "# The five contracts, requirement by requirement\n\n\
          <!-- Written by `cargo xtask contracts`; edit tests/contracts/rows.tsv or the tests. -->\n\n\
@@ -15,8 +15,8 @@ pub(super) fn render(tested_rows: &[TestedRow]) -> String {
          replacement here. The tests run against the real binary. This page is written \
          only when all these tests pass.\n",
     );
-    for seed in RowContract::ALL {
-        let rows: Vec<&TestedRow> =
+    for seed in RequirementContract::ALL {
+        let rows: Vec<&TestedRequirement> =
             tested_rows.iter().filter(|tested| tested.row.seed == seed).collect();
         let name = seed.name();
         let title = seed.title();
@@ -25,7 +25,7 @@ pub(super) fn render(tested_rows: &[TestedRow]) -> String {
             "\n## {title}: {name}, {} rows\n\n| row | level | requirement | tests |\n|---|---|---|---|\n",
             rows.len()
         );
-        for TestedRow { row, tests } in rows {
+        for TestedRequirement { row, tests } in rows {
             let mut shown_by: Vec<String> = tests.iter().map(|test| test.sentence()).collect();
             if row.is_whole_seed() {
                 shown_by.push("every other row of this table".to_owned());

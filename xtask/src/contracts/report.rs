@@ -17,9 +17,9 @@ const SEEDS: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "x"];
 
 /// The path of a test, e.g. `contracts::s0::s0_23_a_line_is_bounded`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TestName(String);
+pub(crate) struct TestFunctionPath(String);
 
-impl TestName {
+impl TestFunctionPath {
     /// Returns the rows that the name starts with: `s0_23_67_x_04_…` starts with three.
     pub(crate) fn rows(&self) -> Vec<String> {
         self.parts().0
@@ -53,14 +53,14 @@ impl TestName {
     }
 }
 
-impl fmt::Display for TestName {
+impl fmt::Display for TestFunctionPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
 /// The results of a run: for each test, whether it passed.
-pub(crate) struct TestReport(BTreeMap<TestName, bool>);
+pub(crate) struct TestReport(BTreeMap<TestFunctionPath, bool>);
 
 impl TestReport {
     /// Reads the results of the last run.
@@ -81,23 +81,23 @@ impl TestReport {
             let body = case.split("</testcase>").next().unwrap_or(case);
             let failed = ["<failure", "<error"].iter().any(|mark| body.contains(mark));
             if let Some(name) = name {
-                outcomes.insert(TestName(name.to_owned()), !failed);
+                outcomes.insert(TestFunctionPath(name.to_owned()), !failed);
             }
         }
         Self(outcomes)
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = TestName> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = TestFunctionPath> {
         self.0.keys().cloned()
     }
 
-    pub(crate) fn passed(&self, test: &TestName) -> bool {
+    pub(crate) fn passed(&self, test: &TestFunctionPath) -> bool {
         self.0.get(test).copied().unwrap_or(false)
     }
 }
 
 /// Lists the tests that the nextest filter `filter` selects.
-pub(crate) fn list_tests(filter: &str) -> anyhow::Result<Vec<TestName>> {
+pub(crate) fn list_tests(filter: &str) -> anyhow::Result<Vec<TestFunctionPath>> {
     let args =
         ["nextest", "list", "--workspace", "--locked", "--message-format", "json", "-E", filter];
     let list: Value = serde_json::from_str(&output(&setup::nextest()?, &args)?)?;
@@ -106,7 +106,7 @@ pub(crate) fn list_tests(filter: &str) -> anyhow::Result<Vec<TestName>> {
     for suite in suites.values() {
         for (name, case) in suite["testcases"].as_object().into_iter().flatten() {
             if case["filter-match"]["status"] == "matches" {
-                names.push(TestName(name.clone()));
+                names.push(TestFunctionPath(name.clone()));
             }
         }
     }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_name_of_a_test_starts_with_its_rows() {
-        let name = |name: &str| TestName(name.to_owned());
+        let name = |name: &str| TestFunctionPath(name.to_owned());
         let two = name("contracts::s0::s0_23_67_a_line_of_5_bytes");
         assert_eq!(two.rows(), ["S0-23", "S0-67"]);
         assert_eq!(two.sentence(), "a line of 5 bytes");
@@ -137,8 +137,8 @@ mod tests {
             "<testcase name=\"a::s0_02_y\"><failure message=\"no\"></failure></testcase>",
         );
         let report = TestReport::parse(junit);
-        assert!(report.passed(&TestName("a::s0_01_x".to_owned())));
-        assert!(!report.passed(&TestName("a::s0_02_y".to_owned())));
-        assert!(!report.passed(&TestName("a::s0_03_z".to_owned())));
+        assert!(report.passed(&TestFunctionPath("a::s0_01_x".to_owned())));
+        assert!(!report.passed(&TestFunctionPath("a::s0_02_y".to_owned())));
+        assert!(!report.passed(&TestFunctionPath("a::s0_03_z".to_owned())));
     }
 }

@@ -6,7 +6,7 @@ use super::rows_file;
 
 /// Contract to which a requirement belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum RowContract {
+pub(crate) enum RequirementContract {
     Synesthetic,
     Envelope,
     Workstation,
@@ -16,7 +16,7 @@ pub(crate) enum RowContract {
     Across,
 }
 
-impl RowContract {
+impl RequirementContract {
     pub(crate) const ALL: [Self; 6] = [
         Self::Synesthetic,
         Self::Envelope,
@@ -55,7 +55,7 @@ impl RowContract {
 pub(crate) struct RequirementRow {
     /// Identifier, e.g. `S0-23`.
     pub(crate) id: String,
-    pub(crate) seed: RowContract,
+    pub(crate) seed: RequirementContract,
     /// Level of the requirement: `M` for must, `S` for should, `O` for may, `N` for a row that
     /// names a tool of another language.
     pub(crate) level: String,
@@ -86,7 +86,7 @@ impl RequirementRow {
             ),
         };
         let seed = id.split('-').next().unwrap_or_default();
-        let seed = RowContract::ALL.into_iter().find(|known| known.name() == seed);
+        let seed = RequirementContract::ALL.into_iter().find(|known| known.name() == seed);
         ensure!(["M", "S", "O", "N"].contains(&level), "`{id}` has the unknown level `{level}`");
         Ok(Self {
             id: id.to_owned(),

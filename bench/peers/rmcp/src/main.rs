@@ -15,29 +15,29 @@ use serde::Deserialize;
 
 /// MCP server of the Rust SDK with one tool, which returns its input text.
 #[derive(Clone)]
-struct Echo {
+struct RmcpEchoServer {
     tool_router: ToolRouter<Self>,
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct EchoInput {
+struct RmcpEchoInput {
     text: String,
 }
 
 #[tool_router]
-impl Echo {
+impl RmcpEchoServer {
     fn new() -> Self {
         Self { tool_router: Self::tool_router() }
     }
 
     #[tool(description = "Return the text.")]
-    fn echo(&self, Parameters(EchoInput { text }): Parameters<EchoInput>) -> String {
+    fn echo(&self, Parameters(RmcpEchoInput { text }): Parameters<RmcpEchoInput>) -> String {
         text
     }
 }
 
 #[tool_handler(router = self.tool_router)]
-impl ServerHandler for Echo {
+impl ServerHandler for RmcpEchoServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
     }
@@ -47,7 +47,7 @@ impl ServerHandler for Echo {
 async fn main() -> anyhow::Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("stdio") => {
-            Echo::new().serve(stdio()).await?.waiting().await?;
+            RmcpEchoServer::new().serve(stdio()).await?.waiting().await?;
             Ok(())
         }
         Some("http") => http(false).await,
@@ -61,7 +61,7 @@ async fn http(sessions: bool) -> anyhow::Result<()> {
     config.legacy_session_mode = sessions;
     config.json_response = !sessions;
     let manager = Arc::new(LocalSessionManager::default());
-    let service = StreamableHttpService::new(|| Ok(Echo::new()), manager, config);
+    let service = StreamableHttpService::new(|| Ok(RmcpEchoServer::new()), manager, config);
     let app = axum::Router::new().nest_service("/mcp", service);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     eprintln!("serving at http://{}/mcp", listener.local_addr()?);

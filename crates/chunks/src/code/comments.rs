@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
-use super::{OutlineSyntaxWalk, SyntaxWalkLevel};
+use super::{OutlineBuilder, SyntaxTreeLevel};
 use crate::docs::{self, CommentKind};
 use crate::grammars::DocCommentPlacement;
 use crate::outline::{OutlinePart, OutlinePartKind, PARTS_MAX};
@@ -16,10 +16,10 @@ pub(super) struct LeadingComments {
     pub(super) comments: Vec<(Range<usize>, CommentKind)>,
 }
 
-impl OutlineSyntaxWalk<'_, '_> {
+impl OutlineBuilder<'_, '_> {
     /// Processes the comment `node`, which documents the item that contains it or the next
     /// definition.
-    pub(super) fn add_comment(&mut self, node: Node<'_>, level: &mut SyntaxWalkLevel) {
+    pub(super) fn add_comment(&mut self, node: Node<'_>, level: &mut SyntaxTreeLevel) {
         let (first, last) = self.line_span(node);
         if level.last_line == Some(first) {
             return;

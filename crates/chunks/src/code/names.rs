@@ -5,7 +5,7 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use crate::chunk::HEAD_BYTES_MAX;
-use crate::grammars::{Grammar, SyntaxNodeRole};
+use crate::grammars::{LoadedGrammar, SyntaxNodeRole};
 use crate::outline::OutlinePartKind;
 
 /// Names of a definition, and the names that enclose it.
@@ -267,7 +267,12 @@ pub(super) fn assigned_kind(node: Node<'_>) -> Option<OutlinePartKind> {
 
 /// Returns the signature of the definition `node` on one line: from `from` (default: its start) up
 /// to the body.
-pub(super) fn head(node: Node<'_>, grammar: &Grammar, text: &str, from: Option<usize>) -> String {
+pub(super) fn head(
+    node: Node<'_>,
+    grammar: &LoadedGrammar,
+    text: &str,
+    from: Option<usize>,
+) -> String {
     let from = from.unwrap_or(node.start_byte());
     let to = head_end(node, text).max(from);
     let mut left_out: Vec<Range<usize>> = Vec::new();
@@ -312,7 +317,12 @@ fn head_end(node: Node<'_>, text: &str) -> usize {
 }
 
 /// Collects the ranges of attributes and comments in the definition `node` before `to`, in order.
-fn collect_left_out(node: Node<'_>, grammar: &Grammar, to: usize, into: &mut Vec<Range<usize>>) {
+fn collect_left_out(
+    node: Node<'_>,
+    grammar: &LoadedGrammar,
+    to: usize,
+    into: &mut Vec<Range<usize>>,
+) {
     let mut cursor = node.walk();
     if !cursor.goto_first_child() {
         return;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tree_sitter::{ParseOptions, ParseState, Parser, Tree};
 
-use crate::grammars::{Grammar, GrammarLetterSupport};
-use crate::memory::ParseMemory;
+use crate::grammars::{GrammarAlphabet, LoadedGrammar};
+use crate::memory::ParseMemoryCounter;
 
 /// Maximum number of progress checks of a parse before it is abandoned, about a second of work. A
 /// megabyte of handwritten code needs some 7,000 checks. The limit is a count instead of a time, so
@@ -24,7 +24,11 @@ const MEMORY_PER_BYTE: usize = 128;
 const TIME_MAX: Duration = Duration::from_millis(1500);
 
 /// Parses the code `text`, or returns `None` if that exceeds a limit.
-pub(super) fn parse(text: &str, grammar: &Grammar, memory: &ParseMemory) -> Option<Tree> {
+pub(super) fn parse(
+    text: &str,
+    grammar: &LoadedGrammar,
+    memory: &ParseMemoryCounter,
+) -> Option<Tree> {
     let mut parser = Parser::new();
     parser.set_language(&grammar.language).ok()?;
     let memory_max = MEMORY_MAX.min(MEMORY_BASE + MEMORY_PER_BYTE * text.len());
@@ -39,8 +43,8 @@ pub(super) fn parse(text: &str, grammar: &Grammar, memory: &ParseMemory) -> Opti
     };
     let options = ParseOptions::new().progress_callback(&mut watch);
     let read_as = match grammar.rules.letters {
-        GrammarLetterSupport::Ascii if !text.is_ascii() => Cow::Owned(to_ascii(text)),
-        GrammarLetterSupport::All | GrammarLetterSupport::Ascii => Cow::Borrowed(text.as_bytes()),
+        GrammarAlphabet::Ascii if !text.is_ascii() => Cow::Owned(to_ascii(text)),
+        GrammarAlphabet::All | GrammarAlphabet::Ascii => Cow::Borrowed(text.as_bytes()),
     };
     let mut read = |at: usize, _| read_as.get(at..).unwrap_or_default();
     parser.parse_with_options(&mut read, None, Some(options))
@@ -67,8 +71,8 @@ mod tests {
             format!("{}\n{}", "<".repeat(300), format!("{}\n", "a<".repeat(100)).repeat(400)),
             "template<class T> a<b<c<d<e<f<g(((((((\n".repeat(2_000),
         ] {
-            let grammar = Grammar::for_language("cpp").expect("a grammar");
-            let memory = ParseMemory::start(text.len());
+            let grammar = LoadedGrammar::for_language("cpp").expect("a grammar");
+            let memory = ParseMemoryCounter::start(text.len());
             assert!(parse(&text, grammar, &memory).is_none(), "{}", &text[..40]);
             let most = MEMORY_BASE + MEMORY_PER_BYTE * text.len();
             assert!(
@@ -85,8 +89,9 @@ mod tests {
         // Each of these letters alone could crash the process.
         for letter in ('\u{80}'..=char::MAX).step_by(257) {
             let text = format!("echo {{{letter}..{letter}}}\nf() {{ echo; }}\n");
-            let memory = ParseMemory::start(text.len());
-            let tree = parse(&text, Grammar::for_language("shell").expect("a grammar"), &memory);
+            let memory = ParseMemoryCounter::start(text.len());
+            let tree =
+                parse(&text, LoadedGrammar::for_language("shell").expect("a grammar"), &memory);
             assert_eq!(tree.expect("a tree").root_node().end_byte(), text.len(), "{letter:?}");
         }
     }
@@ -94,8 +99,8 @@ mod tests {
     #[test]
     fn the_memory_of_a_tree_is_counted_until_it_is_dropped() {
         let text = "fn a() -> u8 {\n    b(c, d)\n}\n".repeat(1_000);
-        let memory = ParseMemory::start(text.len());
-        let tree = parse(&text, Grammar::for_language("rust").expect("a grammar"), &memory);
+        let memory = ParseMemoryCounter::start(text.len());
+        let tree = parse(&text, LoadedGrammar::for_language("rust").expect("a grammar"), &memory);
         assert!(tree.is_some() && memory.bytes_held() > text.len(), "{}", memory.bytes_held());
         drop(tree);
         assert_eq!(memory.bytes_held(), 0);
@@ -105,9 +110,10 @@ mod tests {
     fn a_parse_that_takes_too_long_is_stopped() {
         let text = "cat <<A$(\n".repeat(120_000);
         let begun = thread_cpu_time();
-        let memory = ParseMemory::start(text.len());
+        let memory = ParseMemoryCounter::start(text.len());
         assert!(
-            parse(&text, Grammar::for_language("shell").expect("a grammar"), &memory).is_none()
+            parse(&text, LoadedGrammar::for_language("shell").expect("a grammar"), &memory)
+                .is_none()
         );
         let took = thread_cpu_time().saturating_sub(begun);
         assert!(took < TIME_MAX * 2, "{took:?}");

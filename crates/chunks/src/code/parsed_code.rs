@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::lines::LineIndexedText;
-use crate::outline::{Outline, OutlinePart, OutlinePartKind, limit_names};
+use crate::outline::{OutlinePart, OutlinePartKind, TextOutline, limit_names};
 
 /// Maximum number of bytes of the enclosing names that one definition has or adds. They are copied
 /// to the definitions inside it.
@@ -11,21 +11,21 @@ const SCOPE_BYTES_MAX: usize = 64 << 10;
 
 /// Definitions that a parse found in a text.
 #[derive(Debug)]
-pub(super) struct ParsedCode {
+pub(super) struct ParsedDefinitions {
     /// The definitions in the text, in any order and not yet nested.
     pub(super) parts: Vec<OutlinePart>,
-    /// Nesting depth of each line, see [`Outline::line_depths`].
+    /// Nesting depth of each line, see [`TextOutline::line_depths`].
     pub(super) line_depths: Vec<u8>,
     /// A namespace or package declaration that applies to the rest of the file: its line and its
     /// names.
     pub(super) package: Option<(usize, Vec<String>)>,
 }
 
-impl ParsedCode {
+impl ParsedDefinitions {
     /// Nests the definitions and returns them as an outline.
-    pub(super) fn into_outline(self) -> Outline {
+    pub(super) fn into_outline(self) -> TextOutline {
         let Self { parts, line_depths, package } = self;
-        let mut outline = Outline::new(parts, line_depths);
+        let mut outline = TextOutline::new(parts, line_depths);
         for &at in &outline.top_level {
             let part = &mut outline.parts[at];
             if let Some((line, names)) = &package
@@ -56,7 +56,7 @@ impl ParsedCode {
     /// list of definitions with all positions inside the text. The process that sent `bytes` is not
     /// trusted.
     pub(super) fn decode(bytes: &[u8], lines: &LineIndexedText<'_>) -> Option<Self> {
-        let mut reader = ParsedCodeReader(bytes);
+        let mut reader = EncodedDefinitionsReader(bytes);
         let mut parts = Vec::new();
         for _ in 0..reader.read_number()? {
             parts.push(reader.read_part(lines)?);
@@ -146,9 +146,9 @@ fn kind_with_number(number: u8) -> Option<OutlinePartKind> {
 }
 
 /// Reader of an encoded list of definitions. Allocates only what the bytes contain.
-struct ParsedCodeReader<'b>(&'b [u8]);
+struct EncodedDefinitionsReader<'b>(&'b [u8]);
 
-impl<'b> ParsedCodeReader<'b> {
+impl<'b> EncodedDefinitionsReader<'b> {
     fn read_byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;

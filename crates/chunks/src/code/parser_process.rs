@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::parsed_code::ParsedCode;
+use super::parsed_code::ParsedDefinitions;
 use super::{BYTES_MAX, parse_code};
-use crate::grammars::Grammar;
+use crate::grammars::LoadedGrammar;
 use crate::lines::LineIndexedText;
-use crate::memory::ParseMemory;
+use crate::memory::ParseMemoryCounter;
 
 /// Maximum number of bytes of a request to parse: the longest text, with the name of its language.
 pub const PARSE_REQUEST_BYTES_MAX: usize = BYTES_MAX + 1 + u8::MAX as usize;
@@ -24,10 +24,10 @@ const PARSED: u8 = 1;
 ///
 /// It is one value for the whole process. If callers passed it on, a caller that forgot it would
 /// parse hostile text in the server.
-static PARSER_PROCESS: RwLock<Option<Arc<dyn ParserProcess>>> = RwLock::new(None);
+static PARSER_PROCESS: RwLock<Option<Arc<dyn CodeParserProcess>>> = RwLock::new(None);
 
 /// Access to a process that parses code, see [`set_parser_process`].
-pub trait ParserProcess: Send + Sync {
+pub trait CodeParserProcess: Send + Sync {
     /// Sends `request` to a process that answers it with [`answer_parse_request`], and passes the
     /// answer to `accept`. Blocks.
     ///
@@ -38,25 +38,25 @@ pub trait ParserProcess: Send + Sync {
 }
 
 /// Makes `process` parse all code from now on, instead of this process.
-pub fn set_parser_process(process: Arc<dyn ParserProcess>) {
+pub fn set_parser_process(process: Arc<dyn CodeParserProcess>) {
     *PARSER_PROCESS.write().unwrap_or_else(PoisonError::into_inner) = Some(process);
 }
 
 /// Returns the process that parses code, or `None` if the current process parses by itself.
-pub(super) fn parser_process() -> Option<Arc<dyn ParserProcess>> {
+pub(super) fn parser_process() -> Option<Arc<dyn CodeParserProcess>> {
     PARSER_PROCESS.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Parses the text of `lines` in the parser process `process`. Returns `None` if the text is too
 /// complex, or if there is no valid answer.
 pub(super) fn parse_in(
-    process: &dyn ParserProcess,
+    process: &dyn CodeParserProcess,
     path: &str,
     lines: &LineIndexedText<'_>,
-    grammar: &Grammar,
-) -> Option<ParsedCode> {
+    grammar: &LoadedGrammar,
+) -> Option<ParsedDefinitions> {
     // Only one of several long texts is parsed at a time, in whichever process.
-    let _turn = ParseMemory::start(lines.text.len());
+    let _turn = ParseMemoryCounter::start(lines.text.len());
     let request = encode_request(grammar.rules.lang, lines.text);
     let mut parsed = None;
     let mut accept = |answer: &[u8]| match decode_answer(answer, lines) {
@@ -70,7 +70,7 @@ pub(super) fn parse_in(
     parsed
 }
 
-/// Answers a request of [`ParserProcess::exchange`] by parsing the text in it.
+/// Answers a request of [`CodeParserProcess::exchange`] by parsing the text in it.
 ///
 /// Run this only in a process that may crash.
 pub fn answer_parse_request(request: &[u8]) -> Vec<u8> {
@@ -89,10 +89,10 @@ fn encode_request(lang: &str, text: &str) -> Vec<u8> {
     [&[length][..], lang.as_bytes(), text.as_bytes()].concat()
 }
 
-fn decode_request(request: &[u8]) -> Option<(&'static Grammar, &str)> {
+fn decode_request(request: &[u8]) -> Option<(&'static LoadedGrammar, &str)> {
     let (length, rest) = request.split_first()?;
     let (lang, text) = rest.split_at_checked(usize::from(*length))?;
-    let grammar = Grammar::for_language(str::from_utf8(lang).ok()?)?;
+    let grammar = LoadedGrammar::for_language(str::from_utf8(lang).ok()?)?;
     let text = str::from_utf8(text).ok()?;
     (text.len() <= BYTES_MAX).then_some((grammar, text))
 }
@@ -105,11 +105,11 @@ struct InvalidParserAnswer;
 fn decode_answer(
     answer: &[u8],
     lines: &LineIndexedText<'_>,
-) -> Result<Option<ParsedCode>, InvalidParserAnswer> {
+) -> Result<Option<ParsedDefinitions>, InvalidParserAnswer> {
     match answer.split_first() {
         Some((&NOT_PARSED, [])) => Ok(None),
         Some((&PARSED, rest)) => {
-            ParsedCode::decode(rest, lines).map(Some).ok_or(InvalidParserAnswer)
+            ParsedDefinitions::decode(rest, lines).map(Some).ok_or(InvalidParserAnswer)
         }
         Some(_) | None => Err(InvalidParserAnswer),
     }
@@ -133,7 +133,7 @@ pub(crate) fn check_message(text: &str, message: &[u8]) {
 
 /// Parses `text` with `grammar`, and decodes the encoded answer. Panics if that fails.
 #[cfg(any(fuzzing, test))]
-pub(crate) fn check_parse(grammar: &Grammar, text: &str) {
+pub(crate) fn check_parse(grammar: &LoadedGrammar, text: &str) {
     let answer = answer_parse_request(&encode_request(grammar.rules.lang, text));
     let lines = LineIndexedText::new(text);
     let Ok(parsed) = decode_answer(&answer, &lines) else { panic!("the answer is invalid") };
@@ -157,18 +157,18 @@ mod tests {
     const CSHARP: &str = "namespace Zoo;\n\nclass Okapi\n{\n    void Feed() { }\n}\n";
 
     /// Answers with a function, and records if the answers were accepted.
-    struct FakeProcess {
+    struct FakeParserProcess {
         answer: fn(&[u8]) -> Option<Vec<u8>>,
         was_accepted: Mutex<Vec<bool>>,
     }
 
-    impl FakeProcess {
+    impl FakeParserProcess {
         fn new(answer: fn(&[u8]) -> Option<Vec<u8>>) -> Self {
             Self { answer, was_accepted: Mutex::default() }
         }
     }
 
-    impl ParserProcess for FakeProcess {
+    impl CodeParserProcess for FakeParserProcess {
         fn exchange(&self, _path: &str, request: &[u8], accept: &mut dyn FnMut(&[u8]) -> bool) {
             if let Some(answer) = (self.answer)(request) {
                 self.was_accepted.lock().unwrap().push(accept(&answer));
@@ -176,8 +176,8 @@ mod tests {
         }
     }
 
-    fn grammar(lang: &str) -> &'static Grammar {
-        Grammar::for_language(lang).unwrap()
+    fn grammar(lang: &str) -> &'static LoadedGrammar {
+        LoadedGrammar::for_language(lang).unwrap()
     }
 
     /// Returns the answer to a request to parse `text`, without its first byte.
@@ -191,11 +191,11 @@ mod tests {
     fn an_outline_from_another_process_is_that_of_this_process() {
         for (lang, text) in [("rust", RUST), ("csharp", CSHARP), ("rust", "")] {
             let lines = LineIndexedText::new(text);
-            let process = FakeProcess::new(|request| Some(answer_parse_request(request)));
+            let process = FakeParserProcess::new(|request| Some(answer_parse_request(request)));
             let there = parse_in(&process, "a", &lines, grammar(lang)).unwrap();
             let here = parse_code(&lines, grammar(lang)).unwrap();
             assert_eq!(format!("{there:?}"), format!("{here:?}"), "{lang}");
-            let [there, here] = [there, here].map(ParsedCode::into_outline);
+            let [there, here] = [there, here].map(ParsedDefinitions::into_outline);
             assert_eq!(format!("{there:?}"), format!("{here:?}"), "{lang}");
             assert_eq!(*process.was_accepted.lock().unwrap(), [true]);
         }
@@ -213,7 +213,7 @@ mod tests {
         ];
         let lines = LineIndexedText::new(RUST);
         for (at, answer) in answers.into_iter().enumerate() {
-            let process = FakeProcess::new(answer);
+            let process = FakeParserProcess::new(answer);
             assert!(parse_in(&process, "a", &lines, grammar("rust")).is_none(), "{at}");
             let accepted = process.was_accepted.into_inner().unwrap();
             assert_eq!(accepted, vec![false; usize::from(at > 0)], "{at}");
@@ -240,11 +240,11 @@ mod tests {
         for (lang, text) in [("rust", RUST), ("csharp", CSHARP)] {
             let lines = LineIndexedText::new(text);
             let whole = encoded(lang, text);
-            assert!(ParsedCode::decode(&whole, &lines).is_some());
+            assert!(ParsedDefinitions::decode(&whole, &lines).is_some());
             for length in 0..whole.len() {
-                assert!(ParsedCode::decode(&whole[..length], &lines).is_none(), "{length}");
+                assert!(ParsedDefinitions::decode(&whole[..length], &lines).is_none(), "{length}");
             }
-            assert!(ParsedCode::decode(&[&whole[..], &[0]].concat(), &lines).is_none());
+            assert!(ParsedDefinitions::decode(&[&whole[..], &[0]].concat(), &lines).is_none());
         }
     }
 
@@ -256,9 +256,11 @@ mod tests {
         for line in 0..3 {
             let mut moved = valid.clone();
             moved[4 + 4 * line] += 1;
-            assert!(ParsedCode::decode(&moved, &lines).is_none(), "line {line}");
+            assert!(ParsedDefinitions::decode(&moved, &lines).is_none(), "line {line}");
         }
-        assert!(ParsedCode::decode(&valid, &LineIndexedText::new("fn a() {}\n\n")).is_none());
+        assert!(
+            ParsedDefinitions::decode(&valid, &LineIndexedText::new("fn a() {}\n\n")).is_none()
+        );
     }
 
     proptest! {
@@ -275,7 +277,7 @@ mod tests {
                     bytes[at] = *byte;
                 }
                 let lines = LineIndexedText::new(text);
-                if let Some(parsed) = ParsedCode::decode(&bytes, &lines) {
+                if let Some(parsed) = ParsedDefinitions::decode(&bytes, &lines) {
                     cut_chunks(&lines, &parsed.into_outline(), ChunkKind::Code);
                 }
             }

@@ -1,11 +1,11 @@
 //! Rules for finding definitions in C.
 
-use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "c",
     grammar: || tree_sitter_c::LANGUAGE.into(),
-    letters: GrammarLetterSupport::All,
+    letters: GrammarAlphabet::All,
     docs: DocCommentPlacement::Above,
     roles: &[
         ("function_definition", SyntaxNodeRole::Function),

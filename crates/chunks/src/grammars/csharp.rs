@@ -1,11 +1,11 @@
 //! Rules for finding definitions in C#.
 
-use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "csharp",
     grammar: || tree_sitter_c_sharp::LANGUAGE.into(),
-    letters: GrammarLetterSupport::All,
+    letters: GrammarAlphabet::All,
     docs: DocCommentPlacement::Marked,
     roles: &[
         ("method_declaration", SyntaxNodeRole::Function),

@@ -1,11 +1,11 @@
 //! Rules for finding definitions in JavaScript, including JSX.
 
-use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "javascript",
     grammar: || tree_sitter_javascript::LANGUAGE.into(),
-    letters: GrammarLetterSupport::All,
+    letters: GrammarAlphabet::All,
     docs: DocCommentPlacement::Above,
     roles: &ROLES,
 };

@@ -1,11 +1,11 @@
 //! Rules for finding definitions in Python.
 
-use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "python",
     grammar: || tree_sitter_python::LANGUAGE.into(),
-    letters: GrammarLetterSupport::All,
+    letters: GrammarAlphabet::All,
     docs: DocCommentPlacement::Docstrings,
     roles: &[
         ("function_definition", SyntaxNodeRole::Function),

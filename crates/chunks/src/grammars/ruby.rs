@@ -1,11 +1,11 @@
 //! Rules for finding definitions in Ruby.
 
-use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "ruby",
     grammar: || tree_sitter_ruby::LANGUAGE.into(),
-    letters: GrammarLetterSupport::All,
+    letters: GrammarAlphabet::All,
     docs: DocCommentPlacement::Above,
     roles: &[
         ("method", SyntaxNodeRole::Function),

@@ -1,12 +1,12 @@
 //! Rules for finding definitions in shell scripts, in the Bash dialect.
 
-use super::{DocCommentPlacement, GrammarLetterSupport, LanguageDefinition, SyntaxNodeRole};
+use super::{DocCommentPlacement, GrammarAlphabet, LanguageDefinition, SyntaxNodeRole};
 
 pub(super) const RULES: LanguageDefinition = LanguageDefinition {
     lang: "shell",
     grammar: || tree_sitter_bash::LANGUAGE.into(),
     // The scanner uses C's `isalpha` table of 256 entries, and would read outside of it for others.
-    letters: GrammarLetterSupport::Ascii,
+    letters: GrammarAlphabet::Ascii,
     docs: DocCommentPlacement::Above,
     roles: &[
         ("function_definition", SyntaxNodeRole::Function),

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyPrompt, AnyTool, CallEnding, CallEnvelope, CallError, ContentBlock, ContentBody, HostAnswer,
-    MessageRole, RenderedPrompt, Reply, ResourceData, ToolId, ToolOutput, exact_json,
+    AnyPrompt, AnyTool, CallEnvelope, CallError, ContentBlock, ContentBody, HostAnswer,
+    MessageRole, RenderedPrompt, Reply, ResourceData, ToolId, ToolOutput, ToolRunStatus,
+    exact_json,
 };
 
 use super::names::{
@@ -111,9 +112,9 @@ impl EnvelopeEncoder {
             }
         };
         let ending = match output.ending {
-            CallEnding::Done => "done",
-            CallEnding::ProgramFailed => "program_failed",
-            CallEnding::ToolFailed => "tool_failed",
+            ToolRunStatus::Done => "done",
+            ToolRunStatus::ProgramFailed => "program_failed",
+            ToolRunStatus::ToolFailed => "tool_failed",
         };
         let mut metadata = json!({
             "toolpack": {

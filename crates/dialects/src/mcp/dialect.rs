@@ -7,7 +7,7 @@ use toolgate_contract::{Caller, FrameMetadata, Reply};
 use super::message::{INTERNAL_ERROR, McpError};
 use super::{McpConversation, headers, http_paths, stateless};
 use crate::{
-    Conversation, Dialect, DuplexRequestKind, FrameRefusal, InFlightRequestKey, ServerInfo,
+    ClientConversation, Dialect, DuplexRequestKind, FrameRefusal, InFlightRequestKey, ServerInfo,
 };
 
 /// The dialect of MCP clients, in all supported protocol revisions.
@@ -31,7 +31,7 @@ impl Dialect for McpDialect {
         http_paths::paths(&self.facts)
     }
 
-    fn start_conversation(&self, caller: &Caller) -> Box<dyn Conversation> {
+    fn start_conversation(&self, caller: &Caller) -> Box<dyn ClientConversation> {
         let facts = self.facts.clone();
         let caller = caller.clone();
         Box::new(McpConversation { facts, caller, session: None })

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, CallEvent, ClientAnswer, ClientQuestion, HostAnswer, JobId, JobSnapshot,
-    LogLevel, MetaFields, Reply, ToolOutput, ToolPage, ToolResultForm, exact_json,
+    CallError, CallEvent, ClientAnswer, ClientQuestion, HostAnswer, JobId, JobSnapshot, LogLevel,
+    MetaFields, Reply, ToolOutput, ToolPage, ToolResultForm, ToolRunStatus, exact_json,
 };
 
 use super::content::McpBlock;
@@ -18,7 +18,7 @@ use super::message::{
     MISSING_CAPABILITY, McpError, RequestId, UNSUPPORTED_VERSION, success_with_capacity,
 };
 use super::request_notifications::RequestedNotifications;
-use super::revision::{BadInputReply, McpRevision, SchemaSupport, SessionModel, TaskSupport};
+use super::revision::{BadInputErrorForm, McpRevision, SchemaSupport, SessionModel, TaskSupport};
 use super::tasks::{TaskEventEncoder, TaskRequest, related_task_meta};
 use super::tool_list::tool_entry;
 use super::{cursor, mcp_tool_name, questions, result_writer, tasks};
@@ -238,7 +238,7 @@ impl McpEncoder {
         let protocol_error = || EncodedCallOutcome::Error(self.protocol_error(error));
         match (error, self.revision.bad_input) {
             (CallError::UnknownTool { .. }, _)
-            | (CallError::InvalidInput { .. }, BadInputReply::Error)
+            | (CallError::InvalidInput { .. }, BadInputErrorForm::Error)
             | (
                 CallError::Mismatch { .. } | CallError::Refused { .. } | CallError::Scope { .. },
                 _,
@@ -273,7 +273,7 @@ impl McpEncoder {
         }
     }
 
-    fn encode_output<'a>(&'a self, output: &'a ToolOutput) -> CallResult<'a> {
+    fn encode_output<'a>(&'a self, output: &'a ToolOutput) -> McpCallResult<'a> {
         let ToolOutput { value, structured, text, content, meta, ending, from_upstream } = output;
         let form = if *from_upstream { ToolResultForm::Both } else { self.results };
         let sayable = match self.revision.schemas {
@@ -284,17 +284,17 @@ impl McpEncoder {
         let structured = has_structure && form.has_structure();
         let texts = McpBlock::from_result_text(text, form, structured);
         let blocks = content.iter().map(|content| McpBlock::from_content(content, self.revision));
-        CallResult {
+        McpCallResult {
             content: texts.chain(blocks).collect(),
             structured_content: structured.then_some(value),
-            is_error: *ending != CallEnding::Done,
+            is_error: *ending != ToolRunStatus::Done,
             stamp: self.stamp(None).with_meta(meta),
         }
     }
 
     /// Creates a result of a call with `isError`, which the model sees.
-    fn failed_result(&self, message: String) -> CallResult<'_> {
-        CallResult {
+    fn failed_result(&self, message: String) -> McpCallResult<'_> {
+        McpCallResult {
             content: vec![McpBlock::text(message)],
             structured_content: None,
             is_error: true,
@@ -464,7 +464,7 @@ pub(crate) fn error_message(error: &CallError) -> String {
 /// An encoded outcome of `tools/call`.
 pub(crate) enum EncodedCallOutcome<'a> {
     /// A result of the call, which the model sees.
-    Result(CallResult<'a>),
+    Result(McpCallResult<'a>),
     /// A JSON-RPC error, which the model does not see.
     Error(McpError),
 }
@@ -472,7 +472,7 @@ pub(crate) enum EncodedCallOutcome<'a> {
 /// The result of a call in the form of `tools/call`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct CallResult<'a> {
+pub(crate) struct McpCallResult<'a> {
     pub(crate) content: Vec<McpBlock<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) structured_content: Option<&'a Value>,
@@ -481,7 +481,7 @@ pub(crate) struct CallResult<'a> {
     pub(crate) stamp: CommonResultMembers<'a>,
 }
 
-impl CallResult<'_> {
+impl McpCallResult<'_> {
     /// Returns the approximate length of the result in bytes. Structured results count twice.
     pub(crate) fn bytes_estimate(&self) -> usize {
         let texts: usize = self.content.iter().map(McpBlock::bytes_estimate).sum();
@@ -490,7 +490,7 @@ impl CallResult<'_> {
     }
 }
 
-impl CallResult<'_> {
+impl McpCallResult<'_> {
     /// Returns the result of the call with a reference to its task.
     pub(crate) fn with_task(mut self, task: JobId) -> Self {
         let meta = self.stamp.meta.take().and_then(|meta| exact_json::to_value(&meta).ok());

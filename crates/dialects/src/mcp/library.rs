@@ -4,9 +4,9 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallError, Completion, CompletionRequest, CompletionTarget, HostAnswer, HostRequest,
+    CallError, CompletionCandidates, CompletionRequest, CompletionTarget, HostAnswer, HostRequest,
     MessageRole, PromptArgument, PromptArguments, PromptMessage, PromptSpec, Reply, ResourceCursor,
-    Skill, SkillFiles, exact_json,
+    Skill, SkillFileList, exact_json,
 };
 
 use super::content::{
@@ -327,17 +327,17 @@ impl McpEncoder {
         #[serde(rename_all = "camelCase")]
         struct ListPageResult<'a, T> {
             #[serde(flatten)]
-            list: NamedListMember<T>,
+            list: NamedResultList<T>,
             #[serde(skip_serializing_if = "Option::is_none")]
             next_cursor: Option<String>,
             #[serde(flatten)]
             stamp: CommonResultMembers<'a>,
         }
-        let list = NamedListMember { name, items: items.collect() };
+        let list = NamedResultList { name, items: items.collect() };
         success(&self.id, &ListPageResult { list, next_cursor, stamp: self.stamp(Some(ttl_ms)) })
     }
 
-    fn completion_reply(&self, found: &Completion) -> Reply {
+    fn completion_reply(&self, found: &CompletionCandidates) -> Reply {
         /// Result of `completion/complete`.
         #[derive(Serialize)]
         struct CompletionResult<'a> {
@@ -353,7 +353,7 @@ impl McpEncoder {
             total: usize,
             has_more: bool,
         }
-        let Completion { values, total } = found;
+        let CompletionCandidates { values, total } = found;
         let completion = CompletionList { values, total: *total, has_more: *total > values.len() };
         success(&self.id, &CompletionResult { completion, stamp: self.stamp(None) })
     }
@@ -379,12 +379,12 @@ fn encode_resource_cursor(ResourceCursor { source, uri }: &ResourceCursor) -> St
 }
 
 /// List that is serialized under a given member name of a result.
-struct NamedListMember<T> {
+struct NamedResultList<T> {
     name: &'static str,
     items: Vec<T>,
 }
 
-impl<T: Serialize> Serialize for NamedListMember<T> {
+impl<T: Serialize> Serialize for NamedResultList<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map([(self.name, &self.items)])
     }
@@ -458,11 +458,11 @@ struct SkillResult<'a> {
 fn skill_entry(skill: &Skill) -> Value {
     let Skill { uri, front_matter, files } = skill;
     let files = match files {
-        SkillFiles::All(files) => files
+        SkillFileList::All(files) => files
             .iter()
             .map(|file| json!({ "uri": file.uri, "digest": file.digest, "size": file.bytes }))
             .collect(),
-        SkillFiles::Dynamic => json!("dynamic"),
+        SkillFileList::Dynamic => json!("dynamic"),
     };
     let front_matter = Value::Object(front_matter.clone());
     exact_json::object([("uri", json!(uri)), ("frontmatter", front_matter), ("resources", files)])

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::content::{ContentBlockText, McpBlock};
-use super::encoder::CallResult;
+use super::encoder::McpCallResult;
 use super::message::RequestId;
 
 /// The length of a text, in bytes, from which its second copy in an answer is copied instead of
@@ -21,7 +21,7 @@ const REPEATED_BYTES_MIN: usize = 64;
 const BLOCK_BYTES: usize = 32;
 
 /// Serializes `result` as the JSON-RPC answer to the request `id`.
-pub(crate) fn serialize_answer(id: &RequestId, result: &CallResult<'_>) -> Bytes {
+pub(crate) fn serialize_answer(id: &RequestId, result: &McpCallResult<'_>) -> Bytes {
     let mut page = CallResultWriter {
         json: Vec::with_capacity(256 + result.bytes_estimate()),
         first_text: None,

@@ -14,7 +14,7 @@ pub struct McpRevision {
     /// Support for batches of messages.
     pub batches: BatchSupport,
     /// The form of errors about invalid arguments in the revision.
-    pub bad_input: BadInputReply,
+    pub bad_input: BadInputErrorForm,
     /// True if tools have annotations and progress has a message.
     pub annotations: bool,
     /// True if tools, prompts and resources have titles, tools have output schemas, and results
@@ -64,7 +64,7 @@ pub enum BatchSupport {
 
 /// The form of errors about invalid arguments of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BadInputReply {
+pub enum BadInputErrorForm {
     /// JSON-RPC error for invalid arguments, which the model does not see.
     Error,
     /// Result with `isError` for invalid arguments, which the model sees.
@@ -135,7 +135,7 @@ const ROWS: [McpRevision; 5] = [
     NEWEST_SESSION,
     McpRevision {
         name: "2025-06-18",
-        bad_input: BadInputReply::Error,
+        bad_input: BadInputErrorForm::Error,
         tasks: TaskSupport::None,
         questions: RevisionQuestionSupport::Forms,
         icons: false,
@@ -147,7 +147,7 @@ const ROWS: [McpRevision; 5] = [
         name: "2025-03-26",
         era: SessionModel::Session,
         batches: BatchSupport::Accepted,
-        bad_input: BadInputReply::Error,
+        bad_input: BadInputErrorForm::Error,
         annotations: true,
         structured: false,
         content: ContentBlockSupport::Sounds,
@@ -164,7 +164,7 @@ const ROWS: [McpRevision; 5] = [
         name: "2024-11-05",
         era: SessionModel::Session,
         batches: BatchSupport::Refused,
-        bad_input: BadInputReply::Error,
+        bad_input: BadInputErrorForm::Error,
         annotations: false,
         structured: false,
         content: ContentBlockSupport::Pictures,
@@ -185,7 +185,7 @@ pub const NEWEST_SESSION: McpRevision = McpRevision {
     name: "2025-11-25",
     era: SessionModel::Session,
     batches: BatchSupport::Refused,
-    bad_input: BadInputReply::Result,
+    bad_input: BadInputErrorForm::Result,
     annotations: true,
     structured: true,
     content: ContentBlockSupport::Links,

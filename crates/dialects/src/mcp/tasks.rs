@@ -8,12 +8,12 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallError, EndedJobAnswer, HostRequest, JobEvent, JobEventKind, JobId, JobOptions, JobPage,
-    JobSnapshot, JobState, JobStreamItem, Reply, exact_json,
+    CallError, EndedJobCancelReply, HostRequest, JobEvent, JobEventKind, JobId, JobOptions,
+    JobPage, JobSnapshot, JobState, JobStreamItem, Reply, exact_json,
 };
 
 use super::encoder::{
-    CallResult, CommonResultMembers, EncodedCallOutcome, McpEncoder, error_message,
+    CommonResultMembers, EncodedCallOutcome, McpCallResult, McpEncoder, error_message,
 };
 use super::message::{MISSING_CAPABILITY, McpError, RequestId, notification, success, wrong_type};
 use super::request_notifications::RequestedNotifications;
@@ -137,7 +137,7 @@ impl TaskRequest {
                 None => return Err(invalid_params(id, "`params.inputResponses` is missing")),
             },
             Self::Cancel => {
-                HostRequest::CancelJob { id: task()?, if_ended: EndedJobAnswer::Refusal }
+                HostRequest::CancelJob { id: task()?, if_ended: EndedJobCancelReply::Refusal }
             }
         })
     }
@@ -332,7 +332,7 @@ struct TaskWithOutcome<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     input_requests: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<CallResult<'a>>,
+    result: Option<McpCallResult<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<McpError>,
     #[serde(flatten)]

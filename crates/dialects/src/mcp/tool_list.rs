@@ -58,12 +58,12 @@ pub fn model_text(spec: &ToolSpec) -> String {
     /// Part of a listed tool that clients show to a model.
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct ModelFacingTool<'a> {
+    struct ListedToolText<'a> {
         name: String,
         description: &'a str,
         input_schema: Cow<'a, Value>,
     }
-    let entry = ModelFacingTool {
+    let entry = ListedToolText {
         name: fold_name(spec.id.as_str()).into_owned(),
         description: &spec.description,
         input_schema: listed_schema(spec),

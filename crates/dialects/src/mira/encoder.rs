@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use serde::Serialize;
-use toolgate_contract::{CallError, CallEvent, HostAnswer, OutputStream, Reply, ToolId};
+use toolgate_contract::{CallError, CallEvent, HostAnswer, OutputStreamKind, Reply, ToolId};
 
 use super::calls::MiraCallParams;
 use super::listing::MiraToolListing;
-use super::message::{RawRequestId, success};
+use super::message::{MiraRequestId, success};
 use super::methods::method_name;
 use super::refusals::{MiraErrorCode, MiraRequestError};
 use super::results;
@@ -18,7 +18,7 @@ use crate::tool_mentions::rename_tools;
 
 /// The encoder for the answer to one request of Mira's dialect.
 pub(super) struct MiraEncoder {
-    pub(super) id: RawRequestId,
+    pub(super) id: MiraRequestId,
     pub(super) request: MiraRequest,
     /// The number of the next chunk of program output. `None` if chunks are not sent.
     chunks: Option<AtomicU64>,
@@ -52,14 +52,14 @@ impl MiraRequest {
 #[derive(Serialize)]
 struct ProgramOutputChunk<'a> {
     /// The id of the request that runs the program.
-    id: &'a RawRequestId,
+    id: &'a MiraRequestId,
     stream: &'static str,
     chunk: &'a str,
     seq: u64,
 }
 
 impl MiraEncoder {
-    pub(super) fn new(id: RawRequestId, request: MiraRequest) -> Self {
+    pub(super) fn new(id: MiraRequestId, request: MiraRequest) -> Self {
         let streams =
             matches!(request, MiraRequest::Contracted(MiraCallParams::Run { stream: true }));
         Self { id, request, chunks: streams.then(AtomicU64::default) }
@@ -98,8 +98,8 @@ impl AnswerEncoder for MiraEncoder {
         let chunks = self.chunks.as_ref()?;
         let CallEvent::ProgramOutput { stream, text } = event else { return None };
         let stream = match stream {
-            OutputStream::Stdout => "stdout",
-            OutputStream::Stderr => "stderr",
+            OutputStreamKind::Stdout => "stdout",
+            OutputStreamKind::Stderr => "stderr",
         };
         // The number also grows for dropped chunks, so a slow client notices the gap.
         let seq = chunks.fetch_add(1, Ordering::Relaxed);

@@ -17,7 +17,7 @@ use super::schemas;
 use crate::json::{JsonError, parse};
 use crate::rpc::{invalid_id_reason, is_id_too_long, skim_id, to_json};
 use crate::{
-    AcceptedAnswerForm, DisconnectEffect, InFlightRequestKey, ParsedFrame, PendingRequest,
+    AcceptedAnswerForm, DisconnectEffect, InFlightRequestKey, ParsedFrame, PendingHostRequest,
     QuestionChannel, ServerInfo,
 };
 
@@ -36,9 +36,9 @@ pub(super) enum MiraConnection {
 /// A request id in its original spelling, so that numbers keep their digits.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
-pub(super) struct RawRequestId(Arc<RawValue>);
+pub(super) struct MiraRequestId(Arc<RawValue>);
 
-impl RawRequestId {
+impl MiraRequestId {
     /// Parses a request id. `None` if it is invalid or too long.
     fn parse(value: &Value) -> Option<Self> {
         if is_id_too_long(value) {
@@ -58,8 +58,8 @@ impl RawRequestId {
 }
 
 /// Parses only the request id of a message, without memory for the rest.
-pub(super) fn parse_id(body: &[u8]) -> Option<RawRequestId> {
-    RawRequestId::parse(&skim_id(body)?)
+pub(super) fn parse_id(body: &[u8]) -> Option<MiraRequestId> {
+    MiraRequestId::parse(&skim_id(body)?)
 }
 
 /// Reads one message of Mira's client.
@@ -68,7 +68,7 @@ pub(super) fn read_message(
     connection: &MiraConnection,
     body: &[u8],
 ) -> ParsedFrame {
-    let refused = |id: Option<&RawRequestId>, refusal: MiraRequestError| {
+    let refused = |id: Option<&MiraRequestId>, refusal: MiraRequestError| {
         ParsedFrame::Reply(refusal.reply(id))
     };
     let fields = match parse(body) {
@@ -91,7 +91,7 @@ pub(super) fn read_message(
     };
     let id = match fields.get("id") {
         None => None,
-        Some(value) => match RawRequestId::parse(value) {
+        Some(value) => match MiraRequestId::parse(value) {
             Some(id) => Some(id),
             None => {
                 let why = invalid_id_reason("id", value, "a string or a number");
@@ -106,7 +106,7 @@ pub(super) fn read_message(
 fn read_fields(
     facts: &Arc<ServerInfo>,
     connection: &MiraConnection,
-    id: Option<&RawRequestId>,
+    id: Option<&MiraRequestId>,
     mut fields: Map<String, Value>,
 ) -> Result<ParsedFrame, MiraRequestError> {
     // This comes before all checks, because answering an answer would never end.
@@ -209,7 +209,7 @@ fn request_reading(
         AcceptedAnswerForm::Message => encoder.without_chunks(),
         AcceptedAnswerForm::Stream | AcceptedAnswerForm::Resumable => encoder,
     };
-    ParsedFrame::Request(PendingRequest {
+    ParsedFrame::Request(PendingHostRequest {
         key: encoder.id.key(),
         request,
         encoder: Arc::new(encoder),
@@ -223,12 +223,12 @@ fn request_reading(
 }
 
 /// Serializes `result` as the answer to the request `id`.
-pub(super) fn success(id: &RawRequestId, result: &Value) -> Bytes {
+pub(super) fn success(id: &MiraRequestId, result: &Value) -> Bytes {
     /// JSON-RPC message that contains a result of Mira's dialect.
     #[derive(Serialize)]
     struct MiraResultFrame<'a> {
         jsonrpc: &'static str,
-        id: &'a RawRequestId,
+        id: &'a MiraRequestId,
         result: &'a Value,
     }
     to_json(&MiraResultFrame { jsonrpc: "2.0", id, result })

@@ -6,7 +6,7 @@ use toolgate_contract::{CallError, Reply, ToolId, ValidationProblem, fold_name};
 
 use super::calls::{MiraCallParams, MiraWriteParams};
 use super::encoder::MiraRequest;
-use super::message::RawRequestId;
+use super::message::MiraRequestId;
 use super::methods::{LIST, MiraContractMethod, method_name};
 use crate::rpc::{self, to_json};
 use crate::tool_mentions::own_tool_id;
@@ -187,12 +187,12 @@ impl MiraRequestError {
     }
 
     /// Serializes the error as the reply to the request `id`.
-    pub(super) fn reply(&self, id: Option<&RawRequestId>) -> Reply {
+    pub(super) fn reply(&self, id: Option<&MiraRequestId>) -> Reply {
         /// JSON-RPC message that contains an error of Mira's dialect.
         #[derive(Serialize)]
         struct MiraErrorFrame<'a> {
             jsonrpc: &'static str,
-            id: Option<&'a RawRequestId>,
+            id: Option<&'a MiraRequestId>,
             error: MiraErrorBody,
         }
         /// Member `error` of an error message of Mira's dialect.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use toolgate_contract::{CallEnding, ToolOutput};
+use toolgate_contract::{ToolOutput, ToolRunStatus};
 
 use super::calls::{MiraCallParams, MiraReadParams};
 use super::encoder::MiraRequest;
@@ -41,7 +41,7 @@ pub(super) fn tool_result(
     output: &ToolOutput,
 ) -> Result<Value, MiraRequestError> {
     let has_exit_code = output.value.get("exit_code").is_some();
-    if output.ending != CallEnding::Done && !has_exit_code {
+    if output.ending != ToolRunStatus::Done && !has_exit_code {
         let why = match output.full_text() {
             text if text.is_empty() => "the tool failed without a message".into(),
             text => text,
@@ -183,7 +183,7 @@ mod tests {
             text: ResultText::from_body("one"),
             content: vec![image, ContentBlock::text("two")],
             meta: MetaFields::new(),
-            ending: CallEnding::Done,
+            ending: ToolRunStatus::Done,
             from_upstream: true,
         };
         let Ok(result) = tool_result(&MiraRequest::Invalid, &output) else { panic!("a result") };

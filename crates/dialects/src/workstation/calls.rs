@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, CallMetadata, HostAnswer, HostRequest, Reply, ToolOutput,
+    CallError, CallMetadata, HostAnswer, HostRequest, Reply, ToolOutput, ToolRunStatus,
     ValidationProblem, exact_json,
 };
 
-use super::contract_tools::{ContractTool, find_tool, job_arguments};
+use super::contract_tools::{WorkstationContractTool, find_tool, job_arguments};
 use super::encoding::{
     contract_failure, failure, output_text, parse_tool_name, probable_tool, program_failed,
     refusal, tool_list, tool_summaries,
@@ -21,7 +21,7 @@ use crate::rpc::{
 };
 use crate::{
     AcceptedAnswerForm, AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame,
-    PendingRequest, QuestionChannel, ServerInfo,
+    PendingHostRequest, QuestionChannel, ServerInfo,
 };
 
 /// The MCP revisions that a client of the workstation dialect may choose, newest first.
@@ -237,7 +237,7 @@ fn request_reading(
     encoder: WorkstationEncoder,
     time_limit: Option<Duration>,
 ) -> ParsedFrame {
-    ParsedFrame::Request(PendingRequest {
+    ParsedFrame::Request(PendingHostRequest {
         key: encoder.id.key(),
         request,
         encoder: Arc::new(encoder),
@@ -252,7 +252,7 @@ fn request_reading(
 
 /// Creates the request to the host for the short list of tools.
 pub(crate) fn summary_reading() -> ParsedFrame {
-    ParsedFrame::Request(PendingRequest {
+    ParsedFrame::Request(PendingHostRequest {
         // The request is alone in its conversation, so any key is unique.
         key: InFlightRequestKey("tools".to_owned()),
         request: HostRequest::Discover,
@@ -273,7 +273,7 @@ struct WorkstationEncoder {
     /// The called tool's name as the client sent it.
     name: String,
     /// The called tool of the workstation contract, if the call uses its name and parameters.
-    contract_tool: Option<&'static ContractTool>,
+    contract_tool: Option<&'static WorkstationContractTool>,
     /// True if the server has jobs.
     has_jobs: bool,
 }
@@ -299,7 +299,7 @@ impl WorkstationEncoder {
     fn output(&self, output: &ToolOutput) -> Reply {
         let text = match self.contract_tool {
             Some(tool) if tool.is_result(output.ending) => tool.output_text(output),
-            None if output.ending == CallEnding::Done => Ok(output_text(&self.name, output)),
+            None if output.ending == ToolRunStatus::Done => Ok(output_text(&self.name, output)),
             Some(_) | None => return self.failure(&program_failed(&self.name, output)),
         };
         match (text, self.content_form) {

@@ -18,7 +18,7 @@ const NAMES_MAX: u64 = 10_000;
 
 /// A tool of the workstation contract.
 #[derive(Debug)]
-pub(crate) struct ContractTool {
+pub(crate) struct WorkstationContractTool {
     /// The name of the tool in the workstation dialect.
     pub(crate) name: &'static str,
     /// The id of the catalog tool that implements this tool of the workstation contract.
@@ -89,7 +89,7 @@ const PROJECT: ContractToolParameter = ContractToolParameter {
 };
 
 /// All tools of the workstation contract, in its order.
-pub(crate) static CONTRACT_TOOLS: [ContractTool; 19] = [
+pub(crate) static CONTRACT_TOOLS: [WorkstationContractTool; 19] = [
     contract_tool(
         "filesystem/read",
         "files.read",
@@ -254,21 +254,21 @@ const fn contract_tool(
     description: &'static str,
     parameters: &'static [ContractToolParameter],
     behavior: ContractToolBehavior,
-) -> ContractTool {
-    ContractTool { name, tool, description, parameters, behavior }
+) -> WorkstationContractTool {
+    WorkstationContractTool { name, tool, description, parameters, behavior }
 }
 
 /// Returns the tool `name` of the workstation contract.
-pub(crate) fn find_tool(name: &str) -> Option<&'static ContractTool> {
+pub(crate) fn find_tool(name: &str) -> Option<&'static WorkstationContractTool> {
     CONTRACT_TOOLS.iter().find(|tool| tool.name == name)
 }
 
 /// Returns the first tool of the workstation contract that the catalog tool `id` implements.
-pub(crate) fn implemented_by(id: &str) -> Option<&'static ContractTool> {
+pub(crate) fn implemented_by(id: &str) -> Option<&'static WorkstationContractTool> {
     CONTRACT_TOOLS.iter().find(|tool| tool.tool == id)
 }
 
-impl ContractTool {
+impl WorkstationContractTool {
     /// Returns the JSON Schema of the contract tool's parameters.
     pub(crate) fn schema(&self) -> Value {
         let property = |parameter: &ContractToolParameter| {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyTool, CallEnding, CallError, CallMetadata, ContentBlock, HostAnswer, HostRequest,
-    JobOptions, JobSnapshot, Reply, ToolOutput, ToolPage, exact_json,
+    AnyTool, CallError, CallMetadata, ContentBlock, HostAnswer, HostRequest, JobOptions,
+    JobSnapshot, Reply, ToolOutput, ToolPage, ToolRunStatus, exact_json,
 };
 
 use super::encoding::{
@@ -14,7 +14,7 @@ use super::encoding::{
     split_tool_name, tool_name,
 };
 use super::rest::{retry_seconds, status_report};
-use super::watch::FollowedJobEncoder;
+use super::watch::JobStarterSocketEncoder;
 use super::{FAILED, NAME, TOO_LARGE};
 use crate::json::parse;
 use crate::rpc::{
@@ -24,7 +24,7 @@ use crate::rpc::{
 use crate::tool_mentions::own_tool_id;
 use crate::{
     AcceptedAnswerForm, AnswerEncoder, DisconnectEffect, JobEventEncoder, ParsedFrame,
-    PendingRequest, QuestionChannel, ServerInfo,
+    PendingHostRequest, QuestionChannel, ServerInfo,
 };
 
 /// The MCP revision in the answer to a Zyra client's `initialize`, independent of the request.
@@ -259,7 +259,7 @@ fn request_reading(
         ZyraTransport::Http => AcceptedAnswerForm::Message,
         ZyraTransport::WebSocket => AcceptedAnswerForm::Stream,
     };
-    ParsedFrame::Request(PendingRequest {
+    ParsedFrame::Request(PendingHostRequest {
         key: encoder.id.key(),
         request,
         encoder: Arc::new(encoder),
@@ -307,7 +307,7 @@ impl AnswerEncoder for ZyraEncoder {
         match self.transport {
             ZyraTransport::Http => None,
             ZyraTransport::WebSocket => {
-                Some(Arc::new(FollowedJobEncoder::new(job.id, self.progress_token.clone())))
+                Some(Arc::new(JobStarterSocketEncoder::new(job.id, self.progress_token.clone())))
             }
         }
     }
@@ -337,7 +337,7 @@ impl ZyraEncoder {
     fn output(&self, output: &ToolOutput) -> Reply {
         let printed = ZyraCommandResult::from_output(output);
         match output.ending {
-            CallEnding::Done => {
+            ToolRunStatus::Done => {
                 let mut result = json!({
                     "status": "ok",
                     "stdout": printed.stdout,
@@ -354,7 +354,7 @@ impl ZyraEncoder {
                 result["content"] = content.map(|text| text_block(&text)).collect();
                 self.success(&result)
             }
-            CallEnding::ProgramFailed => {
+            ToolRunStatus::ProgramFailed => {
                 // A program that was stopped has no exit code of its own.
                 let is_stopped = output.value["timed_out"] == true;
                 let note = output.text.note.as_deref().filter(|_| is_stopped);
@@ -371,7 +371,7 @@ impl ZyraEncoder {
                 }
                 self.failure(&RpcError::new(FAILED, why).with_data(self.data(&printed)))
             }
-            CallEnding::ToolFailed => {
+            ToolRunStatus::ToolFailed => {
                 let failure = RpcError::new(FAILED, output.full_text());
                 self.failure(&failure.with_data(self.data(&printed)))
             }

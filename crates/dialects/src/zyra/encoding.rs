@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, JobId, JobOutputText, JobSnapshot, OutputStream, ToolOutput, ToolSpec,
-    fold_name,
+    CallError, JobId, JobOutputText, JobSnapshot, OutputStreamKind, ToolOutput, ToolRunStatus,
+    ToolSpec, fold_name,
 };
 
 use crate::sandbox_warning::with_sandbox_warning;
@@ -62,15 +62,17 @@ impl<'a> ZyraCommandResult<'a> {
         let exit_code = output.value.get("exit_code").and_then(Value::as_i64);
         let body = || output.body_text();
         match (exit_code, output.ending) {
-            (None, CallEnding::Done) => Self { stdout: body(), ..Self::default() },
-            (Some(_), _) | (None, CallEnding::ProgramFailed | CallEnding::ToolFailed) => Self {
-                stdout: output.program_output(OutputStream::Stdout).unwrap_or_else(body),
-                stderr: with_sandbox_warning(
-                    output.program_output(OutputStream::Stderr).unwrap_or_default(),
-                    &output.value,
-                ),
-                exit_code,
-            },
+            (None, ToolRunStatus::Done) => Self { stdout: body(), ..Self::default() },
+            (Some(_), _) | (None, ToolRunStatus::ProgramFailed | ToolRunStatus::ToolFailed) => {
+                Self {
+                    stdout: output.program_output(OutputStreamKind::Stdout).unwrap_or_else(body),
+                    stderr: with_sandbox_warning(
+                        output.program_output(OutputStreamKind::Stderr).unwrap_or_default(),
+                        &output.value,
+                    ),
+                    exit_code,
+                }
+            }
         }
     }
 
@@ -119,7 +121,7 @@ mod tests {
             text: ResultText::from_body("one"),
             content: vec![ContentBlock::text("two")],
             meta: MetaFields::new(),
-            ending: CallEnding::Done,
+            ending: ToolRunStatus::Done,
             from_upstream: true,
         };
         assert_eq!(ZyraCommandResult::from_output(&output).stdout, "one\ntwo");

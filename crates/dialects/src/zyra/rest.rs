@@ -6,7 +6,7 @@ use std::time::Duration;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ArtefactSelection, CallError, CallMetadata, EndedJobAnswer, HostAnswer, HostRequest,
+    ArtefactSelection, CallError, CallMetadata, EndedJobCancelReply, HostAnswer, HostRequest,
     JobArtefact, JobId, JobSnapshot, OpenArtefact, Reply, ReplyBody, ToolPage, exact_json,
 };
 
@@ -17,7 +17,7 @@ use super::watch;
 use crate::rpc::to_json;
 use crate::{
     AcceptedAnswerForm, AnswerEncoder, DisconnectEffect, InFlightRequestKey, ParsedFrame,
-    PendingRequest, QuestionChannel, ServerInfo,
+    PendingHostRequest, QuestionChannel, ServerInfo,
 };
 
 /// The description of the server in Zyra's discovery.
@@ -42,7 +42,7 @@ pub(crate) fn read(
             Ok(request_reading(HostRequest::GetJob { id }, ZyraReplyContent::Job))
         }),
         (ZyraRoute::Job(id), "DELETE") => read_job_request(id, |id| {
-            let request = HostRequest::CancelJob { id, if_ended: EndedJobAnswer::Job };
+            let request = HostRequest::CancelJob { id, if_ended: EndedJobCancelReply::Job };
             Ok(request_reading(request, ZyraReplyContent::Canceled))
         }),
         (ZyraRoute::Job(_), _) => ParsedFrame::Reply(method_not_allowed("GET, HEAD, DELETE")),
@@ -127,7 +127,7 @@ fn request_reading(request: HostRequest, view: ZyraReplyContent) -> ParsedFrame 
         | ZyraReplyContent::Manifest
         | ZyraReplyContent::File => DisconnectEffect::Cancels,
     };
-    ParsedFrame::Request(PendingRequest {
+    ParsedFrame::Request(PendingHostRequest {
         // The request is alone in its conversation, so any key is unique.
         key: InFlightRequestKey("rest".to_owned()),
         request,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use toolgate_contract::{JobEventKind, JobId, JobSnapshot, JobStreamItem, OutputStream, Reply};
+use toolgate_contract::{JobEventKind, JobId, JobSnapshot, JobStreamItem, OutputStreamKind, Reply};
 
 use super::encoding::{ZyraCommandResult, output_path};
 use super::http_paths::single_query_value;
@@ -17,9 +17,11 @@ use crate::{JobEventEncoder, JobWatchRequest, JobWatchSchedule, ParsedFrame, Web
 /// Time without events after which a WebSocket that watches a job gets a keep-alive message.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(5);
 /// The interval between snapshots of a job that a client may choose, in milliseconds.
-const INTERVAL_MS: MillisecondsParam = MillisecondsParam { min: 50, default: 200, max: 60_000 };
+const INTERVAL_MS: MillisecondsParamRange =
+    MillisecondsParamRange { min: 50, default: 200, max: 60_000 };
 /// The duration of a stream of snapshots that a client may choose, in milliseconds.
-const MAX_MS: MillisecondsParam = MillisecondsParam { min: 0, default: 10_000, max: 3_600_000 };
+const MAX_MS: MillisecondsParamRange =
+    MillisecondsParamRange { min: 0, default: 10_000, max: 3_600_000 };
 /// The keys of messages about a job, from which the query parameter `stream` selects.
 const KEYS: [&str; 7] =
     ["stdout", "stderr", "progress", "message", "status", "exit_code", "output_file"];
@@ -28,13 +30,13 @@ const NO_PROGRESS: JobEventKind = JobEventKind::Progress { fraction: 0.0, messag
 
 /// The range and default of a query parameter in milliseconds. Values outside the range are
 /// clamped.
-struct MillisecondsParam {
+struct MillisecondsParamRange {
     min: u64,
     default: u64,
     max: u64,
 }
 
-impl MillisecondsParam {
+impl MillisecondsParamRange {
     fn parse(&self, query: &str, name: &str) -> Result<Duration, String> {
         let ms = match single_query_value(query, name)?.as_deref() {
             None | Some("") => self.default,
@@ -55,7 +57,7 @@ pub(crate) fn event_stream_reading(id: String, query: &str) -> ParsedFrame {
     });
     match schedule {
         Ok(schedule) => {
-            let encoder = Arc::new(JobSnapshotEncoder { id: id.clone() });
+            let encoder = Arc::new(ZyraJobSnapshotEncoder { id: id.clone() });
             ParsedFrame::Watch(JobWatchRequest { id, schedule, encoder })
         }
         Err(why) => ParsedFrame::Reply(error_reply(400, why)),
@@ -64,9 +66,12 @@ pub(crate) fn event_stream_reading(id: String, query: &str) -> ParsedFrame {
 
 /// Upgrades a request to a WebSocket on which the client gets the events of the job `id`.
 pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<WebSocketPurpose, Reply> {
-    let selection = MessageKeySelection::parse(query).map_err(|why| error_reply(400, why))?;
-    let encoder =
-        Arc::new(JobSocketEncoder { id: id.clone(), selection, sent: SentJobEvents::default() });
+    let selection = JobMessageKeys::parse(query).map_err(|why| error_reply(400, why))?;
+    let encoder = Arc::new(JobWatcherSocketEncoder {
+        id: id.clone(),
+        selection,
+        sent: SentJobEvents::default(),
+    });
     Ok(WebSocketPurpose::Watch(JobWatchRequest {
         id,
         schedule: JobWatchSchedule::Events { quiet: KEEP_ALIVE_AFTER },
@@ -75,12 +80,12 @@ pub(crate) fn websocket_upgrade(id: String, query: &str) -> Result<WebSocketPurp
 }
 
 /// The encoder for snapshots of a job that a Zyra client watches.
-struct JobSnapshotEncoder {
+struct ZyraJobSnapshotEncoder {
     /// The job's id in the path of the request, which may be the id of an unknown job.
     id: String,
 }
 
-impl JobEventEncoder for JobSnapshotEncoder {
+impl JobEventEncoder for ZyraJobSnapshotEncoder {
     /// Returns `None`: the first message about a job is a snapshot, which is encoded separately.
     fn encode_start(&self, _job: Option<&JobSnapshot>) -> Option<Bytes> {
         None
@@ -104,13 +109,13 @@ impl JobEventEncoder for JobSnapshotEncoder {
 }
 
 /// The encoder for a job's events on a WebSocket of its own.
-struct JobSocketEncoder {
+struct JobWatcherSocketEncoder {
     id: String,
-    selection: MessageKeySelection,
+    selection: JobMessageKeys,
     sent: SentJobEvents,
 }
 
-impl JobEventEncoder for JobSocketEncoder {
+impl JobEventEncoder for JobWatcherSocketEncoder {
     fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes> {
         match job {
             Some(_) => {
@@ -152,11 +157,11 @@ impl JobEventEncoder for JobSocketEncoder {
 /// The keys that messages about a job contain, as the client selected them. If the client selected
 /// none, all are contained.
 #[derive(Debug, PartialEq, Eq)]
-struct MessageKeySelection {
+struct JobMessageKeys {
     keys: Vec<&'static str>,
 }
 
-impl MessageKeySelection {
+impl JobMessageKeys {
     /// Parses the query parameter `stream`, which selects the keys that messages about a job
     /// contain.
     fn parse(query: &str) -> Result<Self, String> {
@@ -177,14 +182,14 @@ impl MessageKeySelection {
 }
 
 /// The encoder for a job's events on the WebSocket over which the job was started.
-pub(crate) struct FollowedJobEncoder {
+pub(crate) struct JobStarterSocketEncoder {
     job: JobId,
     /// The client's token for progress notifications, if it sent one.
     token: Option<Value>,
     sent: SentJobEvents,
 }
 
-impl JobEventEncoder for FollowedJobEncoder {
+impl JobEventEncoder for JobStarterSocketEncoder {
     fn encode_start(&self, job: Option<&JobSnapshot>) -> Option<Bytes> {
         job.and_then(|_| self.encode_event(&NO_PROGRESS))
     }
@@ -202,7 +207,7 @@ impl JobEventEncoder for FollowedJobEncoder {
     }
 }
 
-impl FollowedJobEncoder {
+impl JobStarterSocketEncoder {
     /// Creates the encoder for the events of `job`, with the client's progress token `token`.
     pub(crate) fn new(job: JobId, token: Option<Value>) -> Self {
         Self { job, token, sent: SentJobEvents::default() }
@@ -257,8 +262,8 @@ impl SentJobEvents {
             JobEventKind::Output { stream, text } => {
                 sent.has_output = true;
                 let key = match stream {
-                    OutputStream::Stdout => "stdout",
-                    OutputStream::Stderr => "stderr",
+                    OutputStreamKind::Stdout => "stdout",
+                    OutputStreamKind::Stderr => "stderr",
                 };
                 Some([(key.to_owned(), json!(text))].into_iter().collect())
             }
@@ -288,10 +293,10 @@ mod tests {
     #[test]
     fn a_selection_without_names_selects_all_keys() {
         for query in ["", "stream=", "stream=%20,,", "api_key=x"] {
-            let all = MessageKeySelection { keys: Vec::new() };
-            assert_eq!(MessageKeySelection::parse(query), Ok(all), "{query}");
+            let all = JobMessageKeys { keys: Vec::new() };
+            assert_eq!(JobMessageKeys::parse(query), Ok(all), "{query}");
         }
-        let chosen = MessageKeySelection::parse("stream=STDOUT,+exit_code,,Progress").unwrap();
+        let chosen = JobMessageKeys::parse("stream=STDOUT,+exit_code,,Progress").unwrap();
         assert_eq!(chosen.keys, ["stdout", "exit_code", "progress"]);
         assert!(chosen.includes("stdout") && !chosen.includes("stderr"));
     }
@@ -311,7 +316,7 @@ mod tests {
             Some(json!({ "progress": 0.0, "message": "loading" }))
         );
         let text = "KeyError: 'a'\n".to_owned();
-        let output = JobEventKind::Output { stream: OutputStream::Stderr, text: text.clone() };
+        let output = JobEventKind::Output { stream: OutputStreamKind::Stderr, text: text.clone() };
         assert_eq!(sent.next_fields(&output).map(Value::Object), Some(json!({ "stderr": text })));
         assert_eq!(progress(0.0, Some("KeyError: 'a'")), None);
         assert_eq!(progress(0.5, Some("KeyError: 'a'")), Some(json!({ "progress": 0.5 })));

@@ -8,14 +8,14 @@ use toolgate_contract::{
     QuestionKind, QuestionSupport, Reply, ReplyBody, ResourceCursor, canonical_json_len,
 };
 use toolgate_dialects::{
-    AcceptedAnswerForm, DisconnectEffect, InFlightRequestKey, PendingRequest, QuestionChannel,
+    AcceptedAnswerForm, DisconnectEffect, InFlightRequestKey, PendingHostRequest, QuestionChannel,
 };
 
-use crate::replay::FrameTransport;
+use crate::replay::TranscriptFrameTransport;
 
 /// Formats a request to the host, with its properties in brackets.
-pub(crate) fn format_request(pending: &PendingRequest) -> String {
-    let PendingRequest {
+pub(crate) fn format_request(pending: &PendingHostRequest) -> String {
+    let PendingHostRequest {
         key: InFlightRequestKey(key),
         request,
         encoder,
@@ -233,12 +233,15 @@ pub(crate) fn format_filter(filter: &ChangeFilter) -> String {
 }
 
 /// Formats a reply: over HTTP with its status and headers, on a line only its body.
-pub(crate) fn format_reply(transport: FrameTransport, reply: Option<&Reply>) -> Vec<String> {
+pub(crate) fn format_reply(
+    transport: TranscriptFrameTransport,
+    reply: Option<&Reply>,
+) -> Vec<String> {
     let Some(Reply { status, headers, body }) = reply else {
         return vec!["< nothing".to_owned()];
     };
     let mut lines = Vec::new();
-    if transport == FrameTransport::Http {
+    if transport == TranscriptFrameTransport::Http {
         lines.push(format!("< {}", StatusCode::from_u16(*status).expect("a status")));
         lines.extend(headers.iter().map(|(name, value)| format!("< {name}: {value}")));
     }

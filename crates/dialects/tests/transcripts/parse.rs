@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolgate_contract::LazySchema;
 use toolgate_contract::{
-    AnyTool, CallEnding, CallError, CallEvent, Caller, Effects, HostAnswer, Icon, JobEvent,
-    JobEventKind, JobId, JobOutputText, JobPage, JobSnapshot, JobState, JobStreamItem, JobSupport,
-    OpenArtefact, OutgoingFile, OutputStream, ResultText, ToolContext, ToolError, ToolFuture,
-    ToolId, ToolOutput, ToolPage, ToolSpec, ValidationProblem,
+    AnyTool, CallError, CallEvent, Caller, Effects, HostAnswer, Icon, JobEvent, JobEventKind,
+    JobId, JobOutputText, JobPage, JobSnapshot, JobState, JobStreamItem, JobSupport, OpenArtefact,
+    OutgoingFile, OutputStreamKind, ResultText, ToolContext, ToolError, ToolFuture, ToolId,
+    ToolOutput, ToolPage, ToolRunStatus, ToolSpec, ValidationProblem,
 };
 use toolgate_dialects::{FrameRefusal, InFlightRequestKey};
 
@@ -37,7 +37,7 @@ pub(crate) fn read_event(kind: &str, rest: &str) -> Option<CallEvent> {
         "release" => CallEvent::ReleaseConnection,
         "chunk" => {
             let stream =
-                if first == "stderr" { OutputStream::Stderr } else { OutputStream::Stdout };
+                if first == "stderr" { OutputStreamKind::Stderr } else { OutputStreamKind::Stdout };
             CallEvent::ProgramOutput { stream, text: read_text(rest) }
         }
         _ => return None,
@@ -63,8 +63,8 @@ pub(crate) fn read_outcome(kind: &str, rest: &str) -> Result<HostAnswer, CallErr
         "job" => Ok(HostAnswer::Job(Box::new(read_job(rest)))),
         "jobs" => Ok(HostAnswer::Jobs(read_jobs(rest))),
         "artefact" => Ok(HostAnswer::Artefact(read_artefact(rest))),
-        "output" => Ok(HostAnswer::Output(read_output(rest, CallEnding::Done))),
-        "failed" => Ok(HostAnswer::Output(read_output(rest, CallEnding::ProgramFailed))),
+        "output" => Ok(HostAnswer::Output(read_output(rest, ToolRunStatus::Done))),
+        "failed" => Ok(HostAnswer::Output(read_output(rest, ToolRunStatus::ProgramFailed))),
         "error" => Err(read_error(rest)),
         _ => panic!("a line of a host cannot start with `{kind}`"),
     }
@@ -177,7 +177,7 @@ pub(crate) fn read_job_item(text: &str) -> JobStreamItem {
 }
 
 /// Parses `VALUE TEXT [NOTE]`.
-pub(crate) fn read_output(text: &str, ending: CallEnding) -> ToolOutput {
+pub(crate) fn read_output(text: &str, ending: ToolRunStatus) -> ToolOutput {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     let mut next = || values.next().map(|value: Result<Value, _>| value.expect("JSON"));
     let value = next().expect("a value");
@@ -271,9 +271,9 @@ pub(crate) fn read_text(text: &str) -> String {
 }
 
 /// Tool that appears in lists of a transcript and cannot be called.
-struct ListedTool(ToolSpec);
+struct TranscriptTool(ToolSpec);
 
-impl AnyTool for ListedTool {
+impl AnyTool for TranscriptTool {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -338,7 +338,7 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         ),
         _ => panic!("unknown tool `{id}` in a transcript"),
     };
-    Arc::new(ListedTool(ToolSpec {
+    Arc::new(TranscriptTool(ToolSpec {
         idempotent,
         input_schema: input_schema.into(),
         output_schema: output_schema.map(LazySchema::from),

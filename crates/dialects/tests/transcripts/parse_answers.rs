@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    ActivityGuard, AnyPrompt, CallEnding, ChangeFilter, Completion, CompletionRequest,
-    ContentBlock, HostAnswer, Icon, PromptArgument, PromptArguments, PromptMessage, PromptPage,
-    PromptSpec, RenderedPrompt, ResourceCursor, ResourcePage, ResourceSpec, ResourceTemplate,
-    ResultText, ServerChange, Skill, SkillFile, SkillFiles, SkillPage, ToolContext, ToolError,
-    ToolFuture, ToolOutput,
+    ActivityGuard, AnyPrompt, ChangeFilter, CompletionCandidates, CompletionRequest, ContentBlock,
+    HostAnswer, Icon, PromptArgument, PromptArguments, PromptMessage, PromptPage, PromptSpec,
+    RenderedPrompt, ResourceCursor, ResourcePage, ResourceSpec, ResourceTemplate, ResultText,
+    ServerChange, Skill, SkillFile, SkillFileList, SkillPage, ToolContext, ToolError, ToolFuture,
+    ToolOutput, ToolRunStatus,
 };
 
 /// Parses `resources [RESOURCE…] [then more of SOURCE]`, `templates [TEMPLATE…]`, `contents
@@ -44,7 +44,7 @@ pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<HostAnswer> {
             let prompts: Vec<_> =
                 parse_json::<Vec<Value>>(prompts).iter().map(prompt_spec).collect();
             let next = more.map(|_| last(&prompts, |last| &last.name));
-            let into_prompt = |spec| Arc::new(ListedPrompt(spec)) as Arc<dyn AnyPrompt>;
+            let into_prompt = |spec| Arc::new(TranscriptPrompt(spec)) as Arc<dyn AnyPrompt>;
             HostAnswer::Prompts(PromptPage {
                 prompts: prompts.into_iter().map(into_prompt).collect(),
                 next,
@@ -53,7 +53,7 @@ pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<HostAnswer> {
         "prompt" => HostAnswer::Prompt(prompt_text(&parse_json(rest))),
         "completion" => {
             let (total, values) = rest.split_once(' ').expect("completion TOTAL [VALUE…]");
-            HostAnswer::Completion(Completion {
+            HostAnswer::Completion(CompletionCandidates {
                 values: parse_json(values),
                 total: parse_json(total),
             })
@@ -71,7 +71,7 @@ pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<HostAnswer> {
         }
         "content" => {
             let content: Vec<ContentBlock> = parse_json(rest);
-            let output = ToolOutput::new(Value::Null, ResultText::default(), CallEnding::Done);
+            let output = ToolOutput::new(Value::Null, ResultText::default(), ToolRunStatus::Done);
             HostAnswer::Output(ToolOutput { structured: false, content, ..output })
         }
         _ => return None,
@@ -188,16 +188,16 @@ fn skill(value: &Value) -> Skill {
         uri: member(value, "uri"),
         front_matter: value["front_matter"].as_object().expect("front matter").clone(),
         files: match value["files"].as_array() {
-            Some(files) => SkillFiles::All(files.iter().map(file).collect()),
-            None => SkillFiles::Dynamic,
+            Some(files) => SkillFileList::All(files.iter().map(file).collect()),
+            None => SkillFileList::Dynamic,
         },
     }
 }
 
 /// Prompt that appears in lists of a transcript and cannot be rendered.
-struct ListedPrompt(PromptSpec);
+struct TranscriptPrompt(PromptSpec);
 
-impl AnyPrompt for ListedPrompt {
+impl AnyPrompt for TranscriptPrompt {
     fn spec(&self) -> &PromptSpec {
         &self.0
     }

@@ -5,12 +5,12 @@ use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
 use serde_json::{Value, from_str, json};
 use toolgate_contract::{
-    CallEnding, CallEvent, Caller, ChangeFilter, FrameMetadata, HostAnswer, JobId, JobPage,
-    JobSnapshot, JobStreamItem, LogLevel, MessageFrame, Reply, ReplyBody, ResultText, ServerChange,
-    ToolOutput,
+    CallEvent, Caller, ChangeFilter, FrameMetadata, HostAnswer, JobId, JobPage, JobSnapshot,
+    JobStreamItem, LogLevel, MessageFrame, Reply, ReplyBody, ResultText, ServerChange, ToolOutput,
+    ToolRunStatus,
 };
 use toolgate_dialects::{
-    ChangeEncoder, ClientResponse, Dialect, JobEventEncoder, ParsedFrame, PendingRequest,
+    ChangeEncoder, ClientResponse, Dialect, JobEventEncoder, ParsedFrame, PendingHostRequest,
 };
 
 use crate::parse::{read_job, read_job_item, read_outcome, read_page};
@@ -37,7 +37,7 @@ proptest! {
 }
 
 /// Reads `body` in a conversation and answers its requests.
-fn check_frame((session, headers): FrameContext, body: Vec<u8>) -> Result<(), TestCaseError> {
+fn check_frame((session, headers): RandomFrameContext, body: Vec<u8>) -> Result<(), TestCaseError> {
     let mcp = mcp();
     let mut conversation = mcp.start_conversation(&Caller::local());
     if let Some(revision) = session {
@@ -91,9 +91,9 @@ fn check_reading(reading: ParsedFrame) -> Result<(), TestCaseError> {
 }
 
 /// Returns every reply of a dialect to answers of a host, sensible or not.
-fn all_replies(ask: &PendingRequest) -> Vec<Reply> {
+fn all_replies(ask: &PendingHostRequest) -> Vec<Reply> {
     let odd = "a\nb\u{2028}\0\u{1f600}";
-    let output = ToolOutput::new(json!([odd]), ResultText::from_body(odd), CallEnding::Done);
+    let output = ToolOutput::new(json!([odd]), ResultText::from_body(odd), ToolRunStatus::Done);
     let progress = CallEvent::Progress { done: 0.5, total: None, message: Some(odd.into()) };
     let line = CallEvent::log(LogLevel::Emergency, odd);
     let mut outcomes =
@@ -203,9 +203,9 @@ fn all_job_events(watch: &dyn JobEventEncoder, job: JobSnapshot) -> Vec<Bytes> {
 }
 
 /// The revision of the session, if any, and the headers of the frame, if any.
-type FrameContext = (Option<&'static str>, Option<HeaderMap>);
+type RandomFrameContext = (Option<&'static str>, Option<HeaderMap>);
 
-fn contexts() -> impl Strategy<Value = FrameContext> {
+fn contexts() -> impl Strategy<Value = RandomFrameContext> {
     let session = prop_oneof![
         Just(None),
         Just(Some("2024-11-05")),

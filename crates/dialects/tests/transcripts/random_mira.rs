@@ -4,8 +4,8 @@ use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, CallEvent, Caller, FrameMetadata, HostAnswer, MessageFrame,
-    OutputStream, Reply, ReplyBody, ResultText, ToolOutput,
+    CallError, CallEvent, Caller, FrameMetadata, HostAnswer, MessageFrame, OutputStreamKind, Reply,
+    ReplyBody, ResultText, ToolOutput, ToolRunStatus,
 };
 use toolgate_dialects::ParsedFrame;
 
@@ -41,7 +41,7 @@ proptest! {
             let mut request = request.clone();
             request["params"] = params;
             if let ParsedFrame::Request(ask) = mira.read(&MessageFrame::from_line(request.to_string())) {
-                let ending = if failed { CallEnding::ProgramFailed } else { CallEnding::Done };
+                let ending = if failed { ToolRunStatus::ProgramFailed } else { ToolRunStatus::Done };
                 let output = ToolOutput::new(value.clone(), ResultText::from_body(ODD), ending);
                 check_reply(&ask.encoder.encode_reply(Ok(HostAnswer::Output(output))).expect("an answer"))?;
             }
@@ -65,7 +65,7 @@ fn check_frame(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
         ParsedFrame::Reply(reply) => check_reply(&reply),
         ParsedFrame::Request(ask) => {
             let chunk =
-                CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: ODD.to_owned() };
+                CallEvent::ProgramOutput { stream: OutputStreamKind::Stdout, text: ODD.to_owned() };
             if let Some(message) = ask.encoder.encode_event(&chunk) {
                 prop_assert!(
                     !http && ask.encoder.encodes_events(),
@@ -76,7 +76,7 @@ fn check_frame(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
             let output = ToolOutput::new(
                 json!([ODD]),
                 ResultText::from_body(ODD),
-                CallEnding::ProgramFailed,
+                ToolRunStatus::ProgramFailed,
             );
             for outcome in [
                 Ok(HostAnswer::Output(output)),

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, Caller, HostAnswer, HostRequest, MessageFrame, Reply, ReplyBody,
-    ResultText, ToolOutput,
+    CallError, Caller, HostAnswer, HostRequest, MessageFrame, Reply, ReplyBody, ResultText,
+    ToolOutput, ToolRunStatus,
 };
 use toolgate_dialects::ParsedFrame;
 
@@ -59,7 +59,7 @@ fn replies_to(line: &[u8], output: &Value) -> Result<Vec<Reply>, TestCaseError> 
             let is_asset_call = matches!(&ask.request, HostRequest::CallTool { tool, .. } if tool.starts_with("assets."));
             prop_assert!(is_asset_call && !ask.encoder.encodes_events());
             let output =
-                ToolOutput::new(output.clone(), ResultText::from_body("text"), CallEnding::Done);
+                ToolOutput::new(output.clone(), ResultText::from_body("text"), ToolRunStatus::Done);
             let failed = CallError::NotFound { message: "a\nb".to_owned() };
             let outcomes = [Ok(HostAnswer::Output(output)), Err(failed)];
             Ok(outcomes

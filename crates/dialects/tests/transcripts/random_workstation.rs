@@ -4,8 +4,8 @@ use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, CallEvent, Caller, FrameMetadata, HostAnswer, MessageFrame,
-    OutputStream, Reply, ReplyBody, ResultText, ToolOutput,
+    CallError, CallEvent, Caller, FrameMetadata, HostAnswer, MessageFrame, OutputStreamKind, Reply,
+    ReplyBody, ResultText, ToolOutput, ToolRunStatus,
 };
 use toolgate_dialects::ParsedFrame;
 
@@ -17,7 +17,7 @@ const ODD: &str = "a\nb\u{2028}\0\u{1f600}";
 
 /// The sender of a message, and its transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MessageSender {
+enum WorkstationMessageSender {
     /// Client of the workstation contract that sends lines.
     Line,
     /// Client of the workstation contract that sends HTTP requests.
@@ -53,7 +53,7 @@ proptest! {
     ) {
         let params = json!({ "name": name, "arguments": arguments });
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        for ending in [CallEnding::Done, CallEnding::ProgramFailed] {
+        for ending in [ToolRunStatus::Done, ToolRunStatus::ProgramFailed] {
             let ParsedFrame::Request(ask) = read(sender, call.to_string().into_bytes()) else {
                 return Err(TestCaseError::fail("a call is not a request"));
             };
@@ -66,8 +66,8 @@ proptest! {
             // A string for the contract's clients, and a list of blocks for MCP's.
             let content = &result["content"];
             match sender {
-                MessageSender::Line | MessageSender::Http => prop_assert!(content.is_string(), "{}", message),
-                MessageSender::Mcp | MessageSender::Opened => {
+                WorkstationMessageSender::Line | WorkstationMessageSender::Http => prop_assert!(content.is_string(), "{}", message),
+                WorkstationMessageSender::Mcp | WorkstationMessageSender::Opened => {
                     prop_assert!(content[0]["text"].is_string(), "{}", message);
                 }
             }
@@ -76,15 +76,15 @@ proptest! {
 }
 
 /// Returns a message as its dialect reads it.
-fn read(sender: MessageSender, body: Vec<u8>) -> ParsedFrame {
+fn read(sender: WorkstationMessageSender, body: Vec<u8>) -> ParsedFrame {
     let mut workstation = dialect("workstation").start_conversation(&Caller::local());
     let mut headers = HeaderMap::new();
     match sender {
-        MessageSender::Line | MessageSender::Http => {}
-        MessageSender::Mcp => {
+        WorkstationMessageSender::Line | WorkstationMessageSender::Http => {}
+        WorkstationMessageSender::Mcp => {
             headers.insert("mcp-protocol-version", HeaderValue::from_static("2025-11-25"));
         }
-        MessageSender::Opened => {
+        WorkstationMessageSender::Opened => {
             let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}"#;
             let opened = workstation.read(&MessageFrame::from_line(hello));
             assert!(
@@ -96,23 +96,23 @@ fn read(sender: MessageSender, body: Vec<u8>) -> ParsedFrame {
     let path = "/workstation".to_owned();
     let query = String::new();
     let head = match sender {
-        MessageSender::Http | MessageSender::Mcp => {
+        WorkstationMessageSender::Http | WorkstationMessageSender::Mcp => {
             FrameMetadata::Http { method: Method::POST, path, query, headers }
         }
-        MessageSender::Line | MessageSender::Opened => FrameMetadata::Line,
+        WorkstationMessageSender::Line | WorkstationMessageSender::Opened => FrameMetadata::Line,
     };
     workstation.read(&MessageFrame { head, body: body.into() })
 }
 
 /// Reads a message and answers its request.
-fn check_frame(sender: MessageSender, body: Vec<u8>) -> Result<(), TestCaseError> {
+fn check_frame(sender: WorkstationMessageSender, body: Vec<u8>) -> Result<(), TestCaseError> {
     match read(sender, body) {
         ParsedFrame::Reply(reply)
         | ParsedFrame::OpenSession(reply)
         | ParsedFrame::Cancel { reply, .. } => check_reply(&reply),
         ParsedFrame::Request(ask) => {
             let chunk =
-                CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: ODD.to_owned() };
+                CallEvent::ProgramOutput { stream: OutputStreamKind::Stdout, text: ODD.to_owned() };
             prop_assert!(
                 ask.encoder.encode_event(&chunk).is_none(),
                 "this contract has only one answer"
@@ -120,7 +120,7 @@ fn check_frame(sender: MessageSender, body: Vec<u8>) -> Result<(), TestCaseError
             let output = ToolOutput::new(
                 json!([ODD]),
                 ResultText::from_body(ODD),
-                CallEnding::ProgramFailed,
+                ToolRunStatus::ProgramFailed,
             );
             let tools = read_page("files.read then more").tools;
             for outcome in [
@@ -181,12 +181,12 @@ fn check_reply(reply: &Reply) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn sender() -> impl Strategy<Value = MessageSender> {
+fn sender() -> impl Strategy<Value = WorkstationMessageSender> {
     proptest::sample::select(vec![
-        MessageSender::Line,
-        MessageSender::Http,
-        MessageSender::Mcp,
-        MessageSender::Opened,
+        WorkstationMessageSender::Line,
+        WorkstationMessageSender::Http,
+        WorkstationMessageSender::Mcp,
+        WorkstationMessageSender::Opened,
     ])
 }
 

@@ -6,8 +6,8 @@ use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, CallEvent, Caller, FrameMetadata, HostAnswer, JobEvent, JobEventKind,
-    JobStreamItem, MessageFrame, OutputStream, Reply, ReplyBody, ResultText, ToolOutput,
+    CallError, CallEvent, Caller, FrameMetadata, HostAnswer, JobEvent, JobEventKind, JobStreamItem,
+    MessageFrame, OutputStreamKind, Reply, ReplyBody, ResultText, ToolOutput, ToolRunStatus,
 };
 use toolgate_dialects::{JobEventEncoder, ParsedFrame, WebSocketPurpose};
 
@@ -72,7 +72,7 @@ fn check_frame(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<
             let output = ToolOutput::new(
                 json!([ODD]),
                 ResultText::from_body(ODD),
-                CallEnding::ProgramFailed,
+                ToolRunStatus::ProgramFailed,
             );
             let job = read_job("failed error failed {\"message\":\"no\"}");
             let outcomes = [
@@ -117,7 +117,7 @@ fn check_job_events(encoder: &dyn JobEventEncoder) -> Result<(), TestCaseError> 
     for event in [
         JobEventKind::Queued,
         JobEventKind::Progress { fraction: 0.5, message: Some(ODD.into()) },
-        JobEventKind::Output { stream: OutputStream::Stderr, text: ODD.into() },
+        JobEventKind::Output { stream: OutputStreamKind::Stderr, text: ODD.into() },
         JobEventKind::Finished { state: job.state },
     ] {
         messages.push(encoder.encode_item(&JobStreamItem::Event(Arc::new(JobEvent {

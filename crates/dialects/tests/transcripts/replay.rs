@@ -13,7 +13,7 @@ use toolgate_contract::{
 };
 use toolgate_dialects::mcp::McpDialect;
 use toolgate_dialects::{
-    AnswerEncoder, ChangeEncoder, ChangeSubscription, ClientResponse, Conversation, Dialect,
+    AnswerEncoder, ChangeEncoder, ChangeSubscription, ClientConversation, ClientResponse, Dialect,
     InFlightRequestKey, JobEventEncoder, JobWatchRequest, JobWatchSchedule, ParsedFrame,
     ServerInfo, WebSocketPurpose, all_dialects,
 };
@@ -122,31 +122,31 @@ fn read_body(text: &str) -> Bytes {
 /// A server without tools. Its host's answers are read from the transcript.
 struct ReplayServer {
     dialect: Arc<dyn Dialect>,
-    line: Box<dyn Conversation>,
-    sessions: BTreeMap<String, Box<dyn Conversation>>,
+    line: Box<dyn ClientConversation>,
+    sessions: BTreeMap<String, Box<dyn ClientConversation>>,
     session_count: usize,
-    open: Vec<UnansweredFrame>,
+    open: Vec<UnansweredTranscriptFrame>,
     job_events: Option<Arc<dyn JobEventEncoder>>,
     changes: Option<Arc<dyn ChangeEncoder>>,
     questions: BTreeMap<String, (Arc<dyn AnswerEncoder>, ClientQuestion)>,
 }
 
 /// Frame of a transcript whose answer is incomplete.
-struct UnansweredFrame {
-    transport: FrameTransport,
+struct UnansweredTranscriptFrame {
+    transport: TranscriptFrameTransport,
     batch: bool,
-    parts: Vec<MessageAnswer>,
+    parts: Vec<TranscriptAnswer>,
 }
 
 /// Transport of a frame in a transcript.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum FrameTransport {
+pub(crate) enum TranscriptFrameTransport {
     Line,
     Http,
 }
 
 /// Answer to one message of a transcript.
-enum MessageAnswer {
+enum TranscriptAnswer {
     Ready(Option<Reply>),
     Pending(Arc<dyn AnswerEncoder>, Option<CallOrigin>),
 }
@@ -173,8 +173,8 @@ impl ReplayServer {
             return self.upgrade(&frame.head);
         }
         let transport = match &frame.head {
-            FrameMetadata::Line => FrameTransport::Line,
-            FrameMetadata::Http { .. } => FrameTransport::Http,
+            FrameMetadata::Line => TranscriptFrameTransport::Line,
+            FrameMetadata::Http { .. } => TranscriptFrameTransport::Http,
         };
         let session = self.dialect.session(&frame.head).map(str::to_owned);
         let mut fresh = self.dialect.start_conversation(&Caller::local());
@@ -183,8 +183,8 @@ impl ReplayServer {
                 Some(conversation) => conversation,
                 None => return format_reply(transport, Some(&self.dialect.unknown_session())),
             },
-            (None, FrameTransport::Line) => &mut self.line,
-            (None, FrameTransport::Http) => &mut fresh,
+            (None, TranscriptFrameTransport::Line) => &mut self.line,
+            (None, TranscriptFrameTransport::Http) => &mut fresh,
         };
         let mut lines = Vec::new();
         let (is_batch, parts) = match conversation.read(frame) {
@@ -206,10 +206,10 @@ impl ReplayServer {
             }
             ParsedFrame::Replies(replies) => (
                 false,
-                replies.into_iter().map(|reply| MessageAnswer::Ready(Some(reply))).collect(),
+                replies.into_iter().map(|reply| TranscriptAnswer::Ready(Some(reply))).collect(),
             ),
             ParsedFrame::OpenSession(reply)
-                if transport == FrameTransport::Http && session.is_none() =>
+                if transport == TranscriptFrameTransport::Http && session.is_none() =>
             {
                 self.session_count += 1;
                 let id = format!("s{}", self.session_count);
@@ -225,15 +225,15 @@ impl ReplayServer {
             }
         };
         let lines = lines.into_iter().flat_map(|line| self.format_line(line)).collect::<Vec<_>>();
-        self.open.push(UnansweredFrame { transport, batch: is_batch, parts });
+        self.open.push(UnansweredTranscriptFrame { transport, batch: is_batch, parts });
         lines.into_iter().chain(self.take_answers()).collect()
     }
 
     /// Formats a request to the host. A response of the client is followed by its parsed form.
-    fn format_line(&mut self, line: HostMessage) -> Vec<String> {
+    fn format_line(&mut self, line: TranscriptHostMessage) -> Vec<String> {
         match line {
-            HostMessage::Request(line) => vec![line],
-            HostMessage::Response { id, response } => {
+            TranscriptHostMessage::Request(line) => vec![line],
+            TranscriptHostMessage::Response { id, response } => {
                 let line = match &response {
                     ClientResponse::Result(result) => format!("? response {id}: {result}"),
                     ClientResponse::Error(why) => format!("? response {id}: error {why:?}"),
@@ -260,7 +260,7 @@ impl ReplayServer {
             Ok(WebSocketPurpose::Close(message, code)) => {
                 vec![format!("< {}, and closes with {code}", String::from_utf8_lossy(&message))]
             }
-            Err(reply) => format_reply(FrameTransport::Http, Some(&reply)),
+            Err(reply) => format_reply(TranscriptFrameTransport::Http, Some(&reply)),
         }
     }
 
@@ -287,14 +287,14 @@ impl ReplayServer {
         }
         if kind == "refused" {
             return format_reply(
-                FrameTransport::Http,
+                TranscriptFrameTransport::Http,
                 Some(&self.dialect.refuse(&read_refusal(rest))),
             );
         }
         if kind == "job_event" {
             let watch = self.job_events.as_ref().expect("a job that is watched");
             return format_reply(
-                FrameTransport::Line,
+                TranscriptFrameTransport::Line,
                 watch.encode_item(&read_job_item(rest)).map(Reply::json).as_ref(),
             );
         }
@@ -306,17 +306,17 @@ impl ReplayServer {
                 "snapshot" => watch.encode_snapshot(job.as_ref()),
                 _ => watch.encode_keep_alive(),
             };
-            return format_reply(FrameTransport::Line, bytes.map(Reply::json).as_ref());
+            return format_reply(TranscriptFrameTransport::Line, bytes.map(Reply::json).as_ref());
         }
         if let Some(output) = self.apply_change(kind, rest) {
             return output;
         }
         let mut parts = self.open.iter_mut().flat_map(|open| &mut open.parts);
         let pending = parts.find_map(|part| match part {
-            MessageAnswer::Pending(encoder, origin) => {
+            TranscriptAnswer::Pending(encoder, origin) => {
                 Some((encoder.clone(), origin.clone(), part))
             }
-            MessageAnswer::Ready(_) => None,
+            TranscriptAnswer::Ready(_) => None,
         });
         let (encoder, origin, part) =
             pending.unwrap_or_else(|| panic!("`= {line}` answers no request"));
@@ -325,11 +325,11 @@ impl ReplayServer {
             let question: ClientQuestion = parse_json(question);
             let message = encoder.encode_question(id, "key", &question);
             self.questions.insert(id.to_owned(), (encoder, question));
-            return format_reply(FrameTransport::Line, message.map(Reply::json).as_ref());
+            return format_reply(TranscriptFrameTransport::Line, message.map(Reply::json).as_ref());
         }
         if let Some(event) = read_event(kind, rest) {
             return format_reply(
-                FrameTransport::Line,
+                TranscriptFrameTransport::Line,
                 encoder.encode_event(&event).map(Reply::json).as_ref(),
             );
         }
@@ -338,7 +338,7 @@ impl ReplayServer {
             Ok(HostAnswer::Job(job)) => encoder.job_encoder(job).map(|watch| (watch, job.clone())),
             Ok(_) | Err(_) => None,
         };
-        *part = MessageAnswer::Ready(match origin {
+        *part = TranscriptAnswer::Ready(match origin {
             None => encoder.encode_reply(outcome),
             Some(origin) => {
                 let data = outcome.map(|answer| encoder.envelope_data(&answer, TIME_LIMIT));
@@ -351,7 +351,9 @@ impl ReplayServer {
             output.push("? follow the job".to_owned());
             let first = watch.encode_start(Some(&job)).map(Reply::json);
             output.extend(
-                first.iter().flat_map(|reply| format_reply(FrameTransport::Line, Some(reply))),
+                first
+                    .iter()
+                    .flat_map(|reply| format_reply(TranscriptFrameTransport::Line, Some(reply))),
             );
             self.job_events = Some(watch);
         }
@@ -362,7 +364,7 @@ impl ReplayServer {
     fn reject(&mut self, line: &str) -> Vec<String> {
         let (word, rest) = line.split_once(' ').expect("line, or a method");
         let (head, transport, why) = if word == "line" {
-            (FrameMetadata::Line, FrameTransport::Line, rest)
+            (FrameMetadata::Line, TranscriptFrameTransport::Line, rest)
         } else {
             let (path, why) = rest.split_once(' ').expect("a path, and why");
             let method = Method::from_str(word).expect("a method");
@@ -370,7 +372,7 @@ impl ReplayServer {
             let query = String::new();
             (
                 FrameMetadata::Http { method, path, query, headers: HeaderMap::new() },
-                FrameTransport::Http,
+                TranscriptFrameTransport::Http,
                 why,
             )
         };
@@ -379,7 +381,7 @@ impl ReplayServer {
         let reading = self.dialect.reject_frame(&frame, &read_refusal(why));
         let parts = vec![take_part(reading, &mut lines)];
         let lines = lines.into_iter().flat_map(|line| self.format_line(line)).collect::<Vec<_>>();
-        self.open.push(UnansweredFrame { transport, batch: false, parts });
+        self.open.push(UnansweredTranscriptFrame { transport, batch: false, parts });
         lines.into_iter().chain(self.take_answers()).collect()
     }
 
@@ -409,19 +411,25 @@ impl ReplayServer {
             return Some(vec!["< nothing".to_owned()]);
         }
         let replies = messages.into_iter().map(Reply::json);
-        Some(replies.flat_map(|reply| format_reply(FrameTransport::Line, Some(&reply))).collect())
+        Some(
+            replies
+                .flat_map(|reply| format_reply(TranscriptFrameTransport::Line, Some(&reply)))
+                .collect(),
+        )
     }
 
     /// Takes the answers that are complete, and returns their output.
     fn take_answers(&mut self) -> Vec<String> {
-        let is_complete = |open: &mut UnansweredFrame| {
-            open.parts.iter().all(|p| matches!(p, MessageAnswer::Ready(_)))
+        let is_complete = |open: &mut UnansweredTranscriptFrame| {
+            open.parts.iter().all(|p| matches!(p, TranscriptAnswer::Ready(_)))
         };
         let mut output = Vec::new();
-        for UnansweredFrame { transport, batch, parts } in self.open.extract_if(.., is_complete) {
+        for UnansweredTranscriptFrame { transport, batch, parts } in
+            self.open.extract_if(.., is_complete)
+        {
             let mut replies = parts.into_iter().filter_map(|part| match part {
-                MessageAnswer::Ready(reply) => reply,
-                MessageAnswer::Pending(..) => None,
+                TranscriptAnswer::Ready(reply) => reply,
+                TranscriptAnswer::Pending(..) => None,
             });
             let reply = if batch {
                 Some(self.line.join_replies(replies.by_ref().collect()))
@@ -476,48 +484,48 @@ fn server_info(without: &str) -> Arc<ServerInfo> {
 }
 
 /// A message to the host: a request as a line, or a response of the client.
-enum HostMessage {
+enum TranscriptHostMessage {
     Request(String),
     Response { id: String, response: ClientResponse },
 }
 
 /// Returns the part of the answer to one message. Appends its requests to the host to `lines`.
-fn take_part(reading: ParsedFrame, lines: &mut Vec<HostMessage>) -> MessageAnswer {
-    let mut add = |line: String| lines.push(HostMessage::Request(line));
+fn take_part(reading: ParsedFrame, lines: &mut Vec<TranscriptHostMessage>) -> TranscriptAnswer {
+    let mut add = |line: String| lines.push(TranscriptHostMessage::Request(line));
     match reading {
-        ParsedFrame::Reply(reply) => MessageAnswer::Ready(Some(reply)),
+        ParsedFrame::Reply(reply) => TranscriptAnswer::Ready(Some(reply)),
         ParsedFrame::OpenSession(reply) => {
             add("? open a session".to_owned());
-            MessageAnswer::Ready(Some(reply))
+            TranscriptAnswer::Ready(Some(reply))
         }
         ParsedFrame::CloseSession(reply) => {
             add("? close the session".to_owned());
-            MessageAnswer::Ready(Some(reply))
+            TranscriptAnswer::Ready(Some(reply))
         }
         ParsedFrame::Cancel { key: InFlightRequestKey(key), reply } => {
             add(format!("? cancel {key}"));
-            MessageAnswer::Ready(Some(reply))
+            TranscriptAnswer::Ready(Some(reply))
         }
         ParsedFrame::Request(ask) => {
             add(format_request(&ask));
             match (&ask.request, &ask.origin) {
                 // The host only refuses it.
                 (HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. }, Some(origin)) => {
-                    MessageAnswer::Ready(
+                    TranscriptAnswer::Ready(
                         ask.encoder
                             .encode_envelope(&build_envelope(*origin.clone(), Err(why.clone()))),
                     )
                 }
-                _ => MessageAnswer::Pending(ask.encoder, ask.origin.map(|origin| *origin)),
+                _ => TranscriptAnswer::Pending(ask.encoder, ask.origin.map(|origin| *origin)),
             }
         }
         ParsedFrame::Unwatch { uri, reply } => {
             add(format!("? stop watching the resource {uri}"));
-            MessageAnswer::Ready(Some(reply))
+            TranscriptAnswer::Ready(Some(reply))
         }
         ParsedFrame::Response { id, heard, reply } => {
-            lines.push(HostMessage::Response { id, response: heard });
-            MessageAnswer::Ready(Some(reply))
+            lines.push(TranscriptHostMessage::Response { id, response: heard });
+            TranscriptAnswer::Ready(Some(reply))
         }
         ParsedFrame::Watch(_)
         | ParsedFrame::Subscribe(_)

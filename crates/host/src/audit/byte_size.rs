@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    Base64Bytes, CallEnding, ContentBlock, ContentBody, MediaData, RenderedPrompt,
-    ResourceContents, ResourceData, ToolOutput,
+    Base64Bytes, ContentBlock, ContentBody, MediaData, RenderedPrompt, ResourceContents,
+    ResourceData, ToolOutput, ToolRunStatus,
 };
 
 /// An input or output whose size the audit record of a call contains.
-pub(crate) trait RecordedSize {
+pub(crate) trait AuditedByteSize {
     /// Returns the approximate size of the value in bytes. Each implementation documents its parts.
     fn bytes(&self) -> u64;
 
@@ -19,7 +19,7 @@ pub(crate) trait RecordedSize {
 }
 
 /// Counts the bytes of the structured value (or the text), the content blocks and the metadata.
-impl RecordedSize for ToolOutput {
+impl AuditedByteSize for ToolOutput {
     fn bytes(&self) -> u64 {
         let body = match self.structured {
             true => self.value.bytes(),
@@ -31,9 +31,9 @@ impl RecordedSize for ToolOutput {
 
     fn failure(&self) -> Option<String> {
         match self.ending {
-            CallEnding::Done => None,
-            CallEnding::ProgramFailed => Some(program_failure(&self.value)),
-            CallEnding::ToolFailed => Some(self.full_text()),
+            ToolRunStatus::Done => None,
+            ToolRunStatus::ProgramFailed => Some(program_failure(&self.value)),
+            ToolRunStatus::ToolFailed => Some(self.full_text()),
         }
     }
 }
@@ -56,21 +56,21 @@ fn program_failure(result: &Value) -> String {
 }
 
 /// Counts the bytes of the contents without their URIs.
-impl RecordedSize for Vec<ResourceContents> {
+impl AuditedByteSize for Vec<ResourceContents> {
     fn bytes(&self) -> u64 {
         sum_bytes(self)
     }
 }
 
 /// Counts the bytes of the contents of the messages.
-impl RecordedSize for RenderedPrompt {
+impl AuditedByteSize for RenderedPrompt {
     fn bytes(&self) -> u64 {
         self.messages.iter().map(|message| message.content.bytes()).sum()
     }
 }
 
 /// Counts the bytes of compact JSON without escapes, so that texts need not be scanned.
-impl RecordedSize for Value {
+impl AuditedByteSize for Value {
     fn bytes(&self) -> u64 {
         match self {
             Self::Null => 4,
@@ -92,7 +92,7 @@ fn comma_bytes(items: usize) -> u64 {
     items.saturating_sub(1) as u64
 }
 
-impl RecordedSize for ContentBlock {
+impl AuditedByteSize for ContentBlock {
     fn bytes(&self) -> u64 {
         match &self.shown {
             ContentBody::Text(text) => text_bytes(text),
@@ -104,7 +104,7 @@ impl RecordedSize for ContentBlock {
     }
 }
 
-impl RecordedSize for ResourceContents {
+impl AuditedByteSize for ResourceContents {
     fn bytes(&self) -> u64 {
         match &self.held {
             ResourceData::Text(text) => text_bytes(text),
@@ -113,8 +113,8 @@ impl RecordedSize for ResourceContents {
     }
 }
 
-fn sum_bytes<T: RecordedSize>(all: &[T]) -> u64 {
-    all.iter().map(RecordedSize::bytes).sum()
+fn sum_bytes<T: AuditedByteSize>(all: &[T]) -> u64 {
+    all.iter().map(AuditedByteSize::bytes).sum()
 }
 
 fn text_bytes(text: &str) -> u64 {
@@ -124,13 +124,13 @@ fn text_bytes(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use toolgate_contract::{CallEnding, ResultText};
+    use toolgate_contract::{ResultText, ToolRunStatus};
 
     use super::*;
 
     #[track_caller]
     fn check_failure(result: Value, expected: &str) {
-        let output = ToolOutput::new(result, ResultText::default(), CallEnding::ProgramFailed);
+        let output = ToolOutput::new(result, ResultText::default(), ToolRunStatus::ProgramFailed);
         assert_eq!(output.failure().as_deref(), Some(expected));
     }
 
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn the_size_of_an_unstructured_result_is_that_of_its_text_and_content() {
         let text = ResultText::from_body("body").with_note("note");
-        let mut output = ToolOutput::new(json!({ "a": 1 }), text, CallEnding::Done);
+        let mut output = ToolOutput::new(json!({ "a": 1 }), text, ToolRunStatus::Done);
         assert_eq!(output.bytes(), 7);
         output.structured = false;
         output.content = vec![ContentBlock::text("beside")];

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use super::call_record::ParsedAuditRecord;
 use super::file::first_line;
 use super::log_reader::AuditLogFollower;
-pub use record_search::FoundRecords;
+pub use record_search::FoundAuditRecords;
 use statistics::duration_bucket;
 pub use statistics::{CallGrouping, CallStatistics};
 
@@ -87,8 +87,8 @@ impl AuditIndex {
         db.pragma_update(None, "journal_mode", "WAL")?;
         // A lost index is rebuilt, so no write waits for the disk.
         db.pragma_update(None, "synchronous", "OFF")?;
-        // A confined server may have no folder for the temporary file of a large change, such as the
-        // removal of all records.
+        // A confined server may have no folder for the temporary file of a large change, such as
+        // the removal of all records.
         db.pragma_update(None, "temp_store", "MEMORY")?;
         let mut index = Self { log: log.to_owned(), db };
         index.create_tables()?;

@@ -12,15 +12,15 @@ use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
-use toolgate_contract::{CallEnding, CallError, SandboxReport, ToolCall};
+use toolgate_contract::{CallError, SandboxReport, ToolCall, ToolRunStatus};
 
 use super::arguments::{RecordedArguments, truncate};
-use super::byte_size::RecordedSize;
+use super::byte_size::AuditedByteSize;
 use super::chain::encode_hex;
 use super::queue::AuditRecordQueue;
 use super::step_times::CallStepTimes;
 use crate::catalog::CatalogToolEntry;
-use crate::policy::{PolicyDecision, RuleName};
+use crate::policy::{PolicyDecision, PolicyRuleName};
 use crate::secrets::SecretSet;
 
 /// Maximum number of characters of a tool's name that are recorded.
@@ -63,7 +63,7 @@ pub(super) struct AuditRecord {
     /// Name of the policy rule that made the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
-    rule: Option<RuleName>,
+    rule: Option<PolicyRuleName>,
     /// Outcome: `ok`, `program_failed`, or the reason for the failure as one word.
     outcome: &'static str,
     /// First line of the error message that the caller got, without secrets, if `audit.arguments`
@@ -249,7 +249,7 @@ impl<'a> OpenAuditRecord<'a> {
     }
 
     /// Notes the policy decision about the call, and the rule that made it.
-    pub(crate) fn note_decision(&mut self, decision: PolicyDecision, rule: &RuleName) {
+    pub(crate) fn note_decision(&mut self, decision: PolicyDecision, rule: &PolicyRuleName) {
         if let Some((_, record, _)) = &mut self.open {
             (record.decision, record.rule) = (Some(decision.word()), Some(rule.clone()));
         }
@@ -282,7 +282,7 @@ impl<'a> OpenAuditRecord<'a> {
     }
 
     /// Notes the size of the call's output.
-    pub(crate) fn note_output(&mut self, output: &impl RecordedSize) {
+    pub(crate) fn note_output(&mut self, output: &impl AuditedByteSize) {
         if let Some((_, record, _)) = &mut self.open {
             record.bytes_out = Some(output.bytes());
         }
@@ -290,7 +290,7 @@ impl<'a> OpenAuditRecord<'a> {
 
     /// Closes the audit record and queues it for writing. See
     /// [`super::AuditLog::wait_until_stored`].
-    pub(crate) fn close(mut self, end: Result<CallEnding, &CallError>) -> AuditRecordNumber {
+    pub(crate) fn close(mut self, end: Result<ToolRunStatus, &CallError>) -> AuditRecordNumber {
         if let Some((_, record, _)) = &mut self.open {
             record.outcome = outcome_word(end);
             record.cause = end.err().and_then(CallError::cause).map(str::to_owned);
@@ -314,11 +314,11 @@ impl Drop for OpenAuditRecord<'_> {
 }
 
 /// Returns the outcome of a call in one word for its audit record.
-pub(crate) fn outcome_word(end: Result<CallEnding, &CallError>) -> &'static str {
+pub(crate) fn outcome_word(end: Result<ToolRunStatus, &CallError>) -> &'static str {
     match end {
-        Ok(CallEnding::Done) => "ok",
-        Ok(CallEnding::ProgramFailed) => "program_failed",
-        Ok(CallEnding::ToolFailed) => "tool_failed",
+        Ok(ToolRunStatus::Done) => "ok",
+        Ok(ToolRunStatus::ProgramFailed) => "program_failed",
+        Ok(ToolRunStatus::ToolFailed) => "tool_failed",
         Err(error) => error.reason(),
     }
 }

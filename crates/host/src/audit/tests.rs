@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    CallEnding, CallEventSink, CallMetadata, Caller, PreparedCallWork, QuestionAsker,
+    CallEventSink, CallMetadata, Caller, PreparedCallWork, QuestionAsker, ToolRunStatus,
 };
 
 use super::file::rotated_path;
@@ -72,8 +72,8 @@ fn two_processes_that_write_to_one_file_lose_no_record() {
 #[tokio::test(start_paused = true)]
 async fn a_log_that_cannot_be_written_refuses_calls_instead_of_blocking_them() {
     /// Writer to a disk that is always full, for tests.
-    struct FullDisk;
-    impl Write for FullDisk {
+    struct FullDiskWriter;
+    impl Write for FullDiskWriter {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
             Err(io::ErrorKind::StorageFull.into())
         }
@@ -83,7 +83,9 @@ async fn a_log_that_cannot_be_written_refuses_calls_instead_of_blocking_them() {
     }
     let queue = Arc::new(AuditRecordQueue::new(2, None, false));
     let writers = queue.clone();
-    std::thread::spawn(move || writers.run_writer(AuditRecordSink::Stream(Box::new(FullDisk))));
+    std::thread::spawn(move || {
+        writers.run_writer(AuditRecordSink::Stream(Box::new(FullDiskWriter)));
+    });
     let audit = AuditLog(Some(queue));
     for _ in 0..2 {
         drop(audit.begin_record(&call()).await.expect("a place"));
@@ -114,7 +116,7 @@ async fn a_strict_log_refuses_calls_while_it_cannot_be_written_and_accepts_them_
     let disk = SwitchableFullDisk(full.clone());
     std::thread::spawn(move || writers.run_writer(AuditRecordSink::Stream(Box::new(disk))));
     let audit = AuditLog(Some(queue));
-    let number = audit.begin_record(&call()).await.expect("a place").close(Ok(CallEnding::Done));
+    let number = audit.begin_record(&call()).await.expect("a place").close(Ok(ToolRunStatus::Done));
     let early = tokio::time::timeout(
         std::time::Duration::from_millis(300),
         audit.wait_until_stored(number),
@@ -123,6 +125,6 @@ async fn a_strict_log_refuses_calls_while_it_cannot_be_written_and_accepts_them_
     let refused = audit.begin_record(&call()).await;
     assert!(matches!(refused, Err(CallError::Limited { .. })), "99 places were free");
     full.store(false, std::sync::atomic::Ordering::Relaxed);
-    let number = audit.begin_record(&call()).await.expect("a place").close(Ok(CallEnding::Done));
+    let number = audit.begin_record(&call()).await.expect("a place").close(Ok(ToolRunStatus::Done));
     audit.wait_until_stored(number).await.expect("the record is stored");
 }

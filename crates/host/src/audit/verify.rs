@@ -196,13 +196,13 @@ struct AuditLogVerifier<'k> {
     first_seq: u64,
     head: AuditChainEnd,
     /// An incomplete record, which the next log line must confirm.
-    torn: Option<TornAuditRecord>,
+    torn: Option<IncompleteAuditRecord>,
     /// Number of lines in the newest log file.
     lines: u64,
 }
 
 /// Incomplete record at the end of a log file, and the note that explains it.
-struct TornAuditRecord {
+struct IncompleteAuditRecord {
     location: BrokenAuditLog,
     bytes: u64,
     recovery_note: String,
@@ -255,7 +255,7 @@ impl AuditLogVerifier<'_> {
             let at = BrokenAuditLog { file: PathBuf::new(), line: 0, seq, why };
             let bytes = text.len() as u64;
             let recovery_note_text = recovery_note(text);
-            self.torn = Some(TornAuditRecord {
+            self.torn = Some(IncompleteAuditRecord {
                 location: at,
                 bytes,
                 recovery_note: recovery_note_text,

@@ -11,11 +11,11 @@ pub(crate) struct LiveCatalog {
     current: RwLock<Arc<Catalog>>,
     /// A lock that lets only one replacement of the catalog run at a time.
     replacing: Mutex<()>,
-    readiness: OnceLock<Arc<dyn CatalogReadiness>>,
+    readiness: OnceLock<Arc<dyn CatalogReadinessCheck>>,
 }
 
 /// Readiness of the catalog: reports when all owners, such as upstreams, have listed their tools.
-pub trait CatalogReadiness: Send + Sync + 'static {
+pub trait CatalogReadinessCheck: Send + Sync + 'static {
     /// Returns true if all owners, such as upstreams, have listed their tools. With `name`, only
     /// owners that may offer that tool count.
     fn is_complete(&self, name: Option<&str>) -> bool;
@@ -87,7 +87,7 @@ impl LiveCatalog {
 
     /// Makes tool lists wait until `listed` reports that all owners have listed their tools. Only
     /// the first call has an effect.
-    pub(crate) fn set_readiness(&self, listed: Arc<dyn CatalogReadiness>) {
+    pub(crate) fn set_readiness(&self, listed: Arc<dyn CatalogReadinessCheck>) {
         let _ = self.readiness.set(listed);
     }
 

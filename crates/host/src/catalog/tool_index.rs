@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::HashMap;
 use toolgate_contract::{Caller, CallerKind, ToolSpec, fold_name};
-use toolgate_tool_search::{ToolDocument, ToolIndex, VisibleTools};
+use toolgate_tool_search::{CallerVisibleTools, ToolSearchDocument, ToolSearchIndex};
 
 use super::{Catalog, CatalogToolEntry};
 
@@ -16,10 +16,10 @@ pub(crate) type ServerPurposes = HashMap<String, String>;
 
 /// A search index of the tools, with the tools that each of the latest searching callers may see.
 pub(crate) struct CatalogSearchIndex {
-    index: ToolIndex,
+    index: ToolSearchIndex,
     /// Texts of the tools, for a model that compares the meaning of sentences.
     sentences: Vec<String>,
-    views: Mutex<Vec<(CallerToolVisibility, Arc<VisibleTools>)>>,
+    views: Mutex<Vec<(CallerToolVisibility, Arc<CallerVisibleTools>)>>,
 }
 
 /// The properties of a caller that decide which tools the caller sees.
@@ -63,11 +63,11 @@ impl CatalogToolEntry {
         rest.unwrap_or(id)
     }
 
-    fn document(&self, descriptions: &ServerPurposes) -> ToolDocument {
+    fn document(&self, descriptions: &ServerPurposes) -> ToolSearchDocument {
         let ToolSpec { description, input_schema, .. } = self.spec();
         let server = self.server();
         let about = descriptions.get(server).map(String::as_str).unwrap_or_default();
-        ToolDocument::new(self.name_in_server(), server, about, description, input_schema)
+        ToolSearchDocument::new(self.name_in_server(), server, about, description, input_schema)
     }
 }
 
@@ -98,7 +98,11 @@ impl Catalog {
                 sentences.push(document.sentence());
                 (entry.spec().id.as_str(), document)
             });
-            CatalogSearchIndex { index: ToolIndex::new(tools), sentences, views: Mutex::default() }
+            CatalogSearchIndex {
+                index: ToolSearchIndex::new(tools),
+                sentences,
+                views: Mutex::default(),
+            }
         })
     }
 
@@ -121,7 +125,7 @@ impl Catalog {
 }
 
 impl CatalogSearchIndex {
-    pub(crate) fn index(&self) -> &ToolIndex {
+    pub(crate) fn index(&self) -> &ToolSearchIndex {
         &self.index
     }
 
@@ -138,7 +142,7 @@ impl CatalogSearchIndex {
         entries: &[Arc<CatalogToolEntry>],
         caller: &Caller,
         is_visible: impl Fn(&ToolSpec) -> bool,
-    ) -> Arc<VisibleTools> {
+    ) -> Arc<CallerVisibleTools> {
         let key = CallerToolVisibility::new(caller);
         let views = || self.views.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, view)) = views().iter().find(|(known, _)| *known == key) {

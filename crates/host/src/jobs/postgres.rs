@@ -33,16 +33,16 @@ use toolgate_contract::{
 use toolgate_postgres::{PostgresConnectionPool, PostgresError, SharedPostgresPool};
 
 use super::store::{
-    AdoptedJobs, AdoptionFilter, JobClaim, JobEnd, JobOwnerRequest, JobStore, JobStoreError,
-    JobStoreFuture, NewJob, OrphanedJob, StartedJob, TimedJobEvent,
+    DeadServerJob, JobClaim, JobEnd, JobOwnerRequest, JobStore, JobStoreError, JobStoreFuture,
+    NewJob, StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
 };
 use super::stored_form::{JobEventRows, StoredJobEnd};
 use crate::limits::{RateBucket, RateGrant};
-use changes::StoreChangeChannel;
+use changes::FleetNotificationChannel;
 pub use credentials::{FleetCredential, FleetCredentialLock, FleetCredentials};
 use failures::FailedDatabaseWrite;
-pub(super) use files::{ContentSharingError, SharedContentStore};
-use known_runs::{ServerJobRuns, SharedRuns};
+pub(super) use files::{ContentSharingError, FleetContentStore};
+use known_runs::{ServerJobRuns, SharedJobRuns};
 use lease::{FleetServerRow, ServerLease};
 pub use profile::{FleetServerKind, FleetServerProfile, PostgresStoreSettings, SettingsDigests};
 pub use report::{FleetDurability, FleetReport, FleetServer};
@@ -72,11 +72,11 @@ pub struct PostgresStore {
     pool: SharedPostgresPool,
     lease: Arc<ServerLease>,
     _renewals: AbortOnDropHandle<()>,
-    changes: StoreChangeChannel,
-    runs: SharedRuns,
+    changes: FleetNotificationChannel,
+    runs: SharedJobRuns,
     /// Time of the last check of all waiting jobs.
     waiting_checked: Mutex<Instant>,
-    files: Arc<SharedContentStore>,
+    files: Arc<FleetContentStore>,
 }
 
 /// Runs `$work` with the client `$client` of a connection of the pool. The error is a
@@ -125,16 +125,16 @@ impl PostgresStore {
         let lease = ServerLease::new(server, lease, lost_after);
         lease.renew(&pool).await?;
         let renewals = lease::start_renewals(lease.clone(), pool.clone());
-        let runs = SharedRuns::default();
-        let changes = StoreChangeChannel::start(&pool, &lease.server, runs.clone());
+        let runs = SharedJobRuns::default();
+        let changes = FleetNotificationChannel::start(&pool, &lease.server, runs.clone());
         let waiting_checked = Mutex::new(Instant::now());
         let name = &lease.server.workspace;
-        let files = Arc::new(SharedContentStore::new(pool.clone(), name, files.as_ref()));
+        let files = Arc::new(FleetContentStore::new(pool.clone(), name, files.as_ref()));
         Ok(Self { pool, lease, _renewals: renewals, changes, runs, waiting_checked, files })
     }
 
     /// Returns the store of files and results that the servers share.
-    pub(super) fn files(&self) -> Arc<SharedContentStore> {
+    pub(super) fn files(&self) -> Arc<FleetContentStore> {
         self.files.clone()
     }
 
@@ -297,8 +297,8 @@ impl PostgresStore {
         (runs.running(), runs.take_suspects())
     }
 
-    async fn claim_jobs(&self, claim: JobClaim) -> Result<Vec<OrphanedJob>, JobStoreError> {
-        let claimed: Result<Vec<OrphanedJob>, FailedDatabaseWrite> =
+    async fn claim_jobs(&self, claim: JobClaim) -> Result<Vec<DeadServerJob>, JobStoreError> {
+        let claimed: Result<Vec<DeadServerJob>, FailedDatabaseWrite> =
             on_connection!(self, |client| claims::claim(client, &self.lease, &claim));
         let jobs = claimed?;
         let mut runs = self.lock_runs();
@@ -309,7 +309,7 @@ impl PostgresStore {
         Ok(jobs)
     }
 
-    async fn adopt_jobs(&self, filter: AdoptionFilter) -> Result<AdoptedJobs, JobStoreError> {
+    async fn adopt_jobs(&self, filter: TakeoverFilter) -> Result<TakenOverJobs, JobStoreError> {
         if self.lease.is_unsettled() {
             let owner = self.lease.server.id;
             let begun = self.lock_runs().begun_lately();
@@ -334,7 +334,7 @@ impl PostgresStore {
         let marks = servers.iter().filter_map(|server| server.mark).collect();
         let dead = servers.into_iter().map(|server| server.id).collect();
         let lease = self.lease.clone();
-        Ok(AdoptedJobs { marks, jobs, forget_servers: Box::new(move || lease.forget(dead)) })
+        Ok(TakenOverJobs { marks, jobs, forget_servers: Box::new(move || lease.forget(dead)) })
     }
 
     async fn remove_old_jobs(
@@ -492,11 +492,11 @@ impl JobStore for PostgresStore {
         })
     }
 
-    fn adopt(&self, filter: AdoptionFilter) -> JobStoreFuture<'_, AdoptedJobs> {
+    fn adopt(&self, filter: TakeoverFilter) -> JobStoreFuture<'_, TakenOverJobs> {
         Box::pin(self.adopt_jobs(filter))
     }
 
-    fn claim(&self, claim: JobClaim) -> JobStoreFuture<'_, Vec<OrphanedJob>> {
+    fn claim(&self, claim: JobClaim) -> JobStoreFuture<'_, Vec<DeadServerJob>> {
         Box::pin(self.claim_jobs(claim))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 use toolgate_contract::{
-    CallEvent, CallEventSink, JobEventKind, LogLevel, OutputStream, ProducedFile, log_text,
+    CallEvent, CallEventSink, JobEventKind, LogLevel, OutputStreamKind, ProducedFile, log_text,
 };
 
 use super::live::UnfinishedJob;
@@ -218,7 +218,7 @@ impl JobEventBuffer {
         is_kept
     }
 
-    fn add_output(&mut self, stream: OutputStream, mut text: String) {
+    fn add_output(&mut self, stream: OutputStreamKind, mut text: String) {
         if self.output_room == 0 {
             return;
         }
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     fn chunk(text: &str) -> CallEvent {
-        CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: text.to_owned() }
+        CallEvent::ProgramOutput { stream: OutputStreamKind::Stdout, text: text.to_owned() }
     }
 
     fn events(pump: &JobEventForwarder) -> Vec<JobEventKind> {
@@ -298,7 +298,8 @@ mod tests {
         let sink = pump.sink();
         ["ab", "c\u{e9}f", "more", "more"].into_iter().for_each(|text| sink.send(chunk(text)));
         let events = events(&pump);
-        let text = JobEventKind::Output { stream: OutputStream::Stdout, text: "abc".to_owned() };
+        let text =
+            JobEventKind::Output { stream: OutputStreamKind::Stdout, text: "abc".to_owned() };
         assert_eq!(events[0], text);
         assert!(
             matches!(events[1..], [JobEventKind::Log { level: LogLevel::Warning, .. }]),

@@ -16,7 +16,7 @@ use toolgate_contract::{
 };
 
 use super::JobService;
-use super::tools::{JobView, JobsHandle, guard_spec, tool_error};
+use super::tools::{JobView, JobsToolHandle, guard_spec, tool_error};
 
 /// Prefix of the URIs of job resources.
 const SCHEME: &str = "job://";
@@ -33,14 +33,14 @@ const ESCAPED_CHARS: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Creates the resources that expose the jobs of `handle`.
-pub(crate) fn resources(handle: &JobsHandle) -> Arc<dyn ResourceSource> {
+pub(crate) fn resources(handle: &JobsToolHandle) -> Arc<dyn ResourceSource> {
     Arc::new(JobResourceSource { guard: guard_spec(handle), handle: handle.clone() })
 }
 
 /// Source of resources that are jobs, their output and their files.
 struct JobResourceSource {
     guard: ToolSpec,
-    handle: JobsHandle,
+    handle: JobsToolHandle,
 }
 
 /// Parts of a job resource's URI: the job and the part of the job that the URI names.

@@ -11,8 +11,8 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use toolgate_budget::{InputMemoryOwner, InputMemoryReservation, UNCOUNTED_BYTES};
 use toolgate_contract::{
-    CallEnding, CallError, CallEventSink, CallMetadata, Caller, JobEventKind, JobId, JobState,
-    LogLevel, PreparedCallWork, QuestionAsker, ToolCall, ToolId, ToolOutput,
+    CallError, CallEventSink, CallMetadata, Caller, JobEventKind, JobId, JobState, LogLevel,
+    PreparedCallWork, QuestionAsker, ToolCall, ToolId, ToolOutput, ToolRunStatus,
 };
 
 use super::JobServiceState;
@@ -21,7 +21,7 @@ use super::pump::JobEventForwarder;
 use super::questions::JobQuestionSender;
 use super::queue::QueuedJob;
 use super::store::{
-    AdoptionFilter, ClientAnswerState, JobEnd, JobStore, OrphanedJob, StartedJob, TimedJobEvent,
+    ClientAnswerState, DeadServerJob, JobEnd, JobStore, StartedJob, TakeoverFilter, TimedJobEvent,
 };
 use crate::limits::CallSlot;
 use crate::pipeline;
@@ -242,9 +242,10 @@ impl JobServiceState {
             artefacts = kept;
         }
         let state = match &outcome {
-            Ok(ToolOutput { ending: CallEnding::Done, .. }) => JobState::Succeeded,
+            Ok(ToolOutput { ending: ToolRunStatus::Done, .. }) => JobState::Succeeded,
             Ok(ToolOutput {
-                ending: CallEnding::ProgramFailed | CallEnding::ToolFailed, ..
+                ending: ToolRunStatus::ProgramFailed | ToolRunStatus::ToolFailed,
+                ..
             }) => JobState::Failed,
             Err(CallError::Canceled) => JobState::Canceled,
             Err(_) => JobState::Failed,
@@ -325,7 +326,7 @@ impl JobServiceState {
         };
         let _one = self.taking_over.lock().await;
         let jobs = self.clone();
-        let filter: AdoptionFilter = Arc::new(move |orphan| jobs.may_adopt(orphan));
+        let filter: TakeoverFilter = Arc::new(move |orphan| jobs.may_adopt(orphan));
         let adopted = match store.adopt(filter).await {
             Ok(adopted) => adopted,
             Err(err) => {
@@ -358,7 +359,7 @@ impl JobServiceState {
     pub(super) async fn take_over(
         self: &Arc<Self>,
         store: &Arc<dyn JobStore>,
-        orphan: &OrphanedJob,
+        orphan: &DeadServerJob,
     ) {
         let live = self.register(orphan.id, orphan.last_event, PreparedCallWork::with_slot());
         if orphan.cancel_requested {
@@ -379,7 +380,7 @@ impl JobServiceState {
                 }
             }
         }
-        let OrphanedJob { id, tool, caller, priority, created, .. } = orphan;
+        let DeadServerJob { id, tool, caller, priority, created, .. } = orphan;
         self.enqueue(*id, tool.clone(), caller.clone(), *priority, *created, 0);
     }
 
@@ -429,7 +430,7 @@ impl JobServiceState {
     /// Returns true if this server may take over the job. A job that is to run is left to another
     /// server if this one runs no jobs, or if the job's tool is hidden from the job's caller. A job
     /// that may not run twice is left to its owner as long as the owner may still run it.
-    pub(super) fn may_adopt(&self, orphan: &OrphanedJob) -> bool {
+    pub(super) fn may_adopt(&self, orphan: &DeadServerJob) -> bool {
         let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
         if self.live_job(orphan.id).is_some() || interrupted && !orphan.is_lost {
             return false;

@@ -12,7 +12,7 @@ use toolgate_contract::{
     SharedResult, SharedResultStore,
 };
 
-use super::postgres::{ContentSharingError, SharedContentStore};
+use super::postgres::{ContentSharingError, FleetContentStore};
 use super::store::JobStoreError;
 use super::{JobService, JobServiceState};
 
@@ -43,7 +43,7 @@ impl JobService {
 impl JobServiceState {
     /// Returns the store of contents that the servers of a fleet share, or `None` if there is no
     /// fleet.
-    async fn shared_contents(&self) -> Result<Option<Arc<SharedContentStore>>, JobStoreError> {
+    async fn shared_contents(&self) -> Result<Option<Arc<FleetContentStore>>, JobStoreError> {
         if !self.is_shared() {
             return Ok(None);
         }
@@ -133,8 +133,8 @@ impl JobServiceState {
         Ok(fetched)
     }
 
-    /// Removes expired contents, now and periodically, until the server stops. This is a task of its
-    /// own, so that a slow place for large files delays no takeover of jobs.
+    /// Removes expired contents, now and periodically, until the server stops. This is a task of
+    /// its own, so that a slow place for large files delays no takeover of jobs.
     pub(super) async fn remove_expired_contents(&self) {
         if !self.is_shared() {
             return;
@@ -170,7 +170,7 @@ struct FleetResultStore {
 }
 
 impl FleetResultStore {
-    async fn contents(&self) -> Result<Arc<SharedContentStore>, JobStoreError> {
+    async fn contents(&self) -> Result<Arc<FleetContentStore>, JobStoreError> {
         let stopped = || JobStoreError("this server stops".to_owned());
         let jobs = self.jobs.upgrade().ok_or_else(stopped)?;
         jobs.shared_contents().await?.ok_or_else(stopped)

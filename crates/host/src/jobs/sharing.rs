@@ -8,8 +8,10 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use toolgate_contract::{BoxFuture, Caller, ToolId};
 
-use super::store::{AdoptionFilter, JobClaim, JobLane, JobStore, JobStoreError, OrphanedJob};
-use super::{JobServiceState, JobSettings, JobStorePlace, MAINTENANCE_INTERVAL};
+use super::store::{
+    ClaimableJobGroup, DeadServerJob, JobClaim, JobStore, JobStoreError, TakeoverFilter,
+};
+use super::{JobServiceState, JobSettings, JobStoreKind, MAINTENANCE_INTERVAL};
 use crate::limits::{RateBucket, RateGrant, RateLedger};
 
 /// Pause before this server tries again to claim jobs, if the job store is not open yet or failed.
@@ -89,7 +91,7 @@ impl JobServiceState {
                 (id, left)
             })
             .collect();
-        let places = ClaimPlaces {
+        let places = JobClaimCapacity {
             by_tool,
             by_caller: queue.caller_places(),
             per_caller: queue.running_per_caller(),
@@ -97,14 +99,14 @@ impl JobServiceState {
         drop(queue);
         let lanes = catalog.job_lanes().map(|(spec, lane)| {
             let has_room = places.by_tool.get(&spec.id) != Some(&0);
-            JobLane { name: lane.to_owned(), idempotent: spec.idempotent, has_room }
+            ClaimableJobGroup { name: lane.to_owned(), idempotent: spec.idempotent, has_room }
         });
-        let lanes: Vec<JobLane> = lanes.collect();
+        let lanes: Vec<ClaimableJobGroup> = lanes.collect();
         let busy = places.by_caller.iter().filter(|(_, left)| **left == 0);
         let busy_callers: Vec<Caller> = busy.map(|(caller, _)| caller.clone()).collect();
         let jobs = self.clone();
         let places = Mutex::new(places);
-        let may_claim: AdoptionFilter = Arc::new(move |job| {
+        let may_claim: TakeoverFilter = Arc::new(move |job| {
             jobs.may_adopt(job) && places.lock().unwrap_or_else(PoisonError::into_inner).take(job)
         });
         (!lanes.is_empty()).then_some(JobClaim { room, lanes, busy_callers, may_claim })
@@ -140,9 +142,9 @@ impl JobServiceState {
     /// is overdue, the watchdog ends the programs of this server before another one may run its
     /// jobs.
     pub(super) async fn report_alive(&self) {
-        let JobStorePlace::Postgres(database) = &self.settings.place else { return };
+        let JobStoreKind::Postgres(database) = &self.settings.place else { return };
         let silence = database.trusted_time();
-        let _last = FinalReport(&self.settings);
+        let _last = FinalWatchdogReport(&self.settings);
         while !self.stopping.is_cancelled() {
             (self.settings.report_alive)(silence);
             self.wait_for_stop(silence / 8).await;
@@ -161,7 +163,7 @@ impl JobServiceState {
 
 /// Numbers of further jobs that a claim may still take. A job beyond them would only wait here, and
 /// keep a place from jobs that could start.
-struct ClaimPlaces {
+struct JobClaimCapacity {
     /// Number of further jobs of each tool that has its own limit.
     by_tool: HashMap<ToolId, usize>,
     /// Number of further jobs of each caller who has jobs here.
@@ -170,10 +172,10 @@ struct ClaimPlaces {
     per_caller: usize,
 }
 
-impl ClaimPlaces {
+impl JobClaimCapacity {
     /// Counts `job` against these numbers. Returns false if one of them is used up, so that the job
     /// must not be claimed.
-    fn take(&mut self, job: &OrphanedJob) -> bool {
+    fn take(&mut self, job: &DeadServerJob) -> bool {
         let of_caller = self.by_caller.entry(job.caller.clone()).or_insert(self.per_caller);
         let of_tool = self.by_tool.get_mut(&job.tool);
         if *of_caller == 0 || of_tool.as_ref().is_some_and(|left| **left == 0) {
@@ -189,18 +191,18 @@ impl ClaimPlaces {
 
 /// Guard that tells the watchdog on drop to expect no further report, so that the programs of a
 /// server that stops may end by themselves.
-struct FinalReport<'s>(&'s JobSettings);
+struct FinalWatchdogReport<'s>(&'s JobSettings);
 
-impl Drop for FinalReport<'_> {
+impl Drop for FinalWatchdogReport<'_> {
     fn drop(&mut self) {
         (self.0.report_alive)(Duration::ZERO);
     }
 }
 
 /// Rates of calls that the servers of a fleet share through the job store.
-pub(super) struct JobRateLedger(pub(super) Weak<JobServiceState>);
+pub(super) struct JobStoreRateLedger(pub(super) Weak<JobServiceState>);
 
-impl RateLedger for JobRateLedger {
+impl RateLedger for JobStoreRateLedger {
     fn take_calls(&self, bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>> {
         Box::pin(async move {
             let jobs = self.0.upgrade()?;
@@ -217,8 +219,8 @@ mod tests {
 
     use super::*;
 
-    fn waiting(caller: &str, tool: &str) -> OrphanedJob {
-        OrphanedJob {
+    fn waiting(caller: &str, tool: &str) -> DeadServerJob {
+        DeadServerJob {
             id: JobId::from_bits(1),
             tool: ToolId::new(tool).expect("an id"),
             priority: 0,
@@ -234,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_claim_takes_no_more_jobs_of_a_tool_or_caller_than_can_start() {
-        let mut places = ClaimPlaces {
+        let mut places = JobClaimCapacity {
             by_tool: HashMap::from([(ToolId::new("a.one").expect("an id"), 1)]),
             by_caller: HashMap::from([(Caller::with_key("ada"), 0)]),
             per_caller: 2,

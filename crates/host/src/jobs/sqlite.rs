@@ -25,8 +25,8 @@ use toolgate_contract::{
 };
 
 use super::store::{
-    AdoptedJobs, AdoptionFilter, JobClaim, JobEnd, JobOwnerRequest, JobStore, JobStoreError,
-    JobStoreFuture, NewJob, OrphanedJob, StartedJob, TimedJobEvent,
+    DeadServerJob, JobClaim, JobEnd, JobOwnerRequest, JobStore, JobStoreError, JobStoreFuture,
+    NewJob, StartedJob, TakenOverJobs, TakeoverFilter, TimedJobEvent,
 };
 use super::stored_form::{JobEventRows, StoredJobEnd};
 use crate::limits::{RateBucket, RateGrant};
@@ -202,7 +202,7 @@ impl JobStore for SqliteStore {
         Box::pin(self.readers.submit(move |db| reads::list(db, caller.as_ref(), after, size)))
     }
 
-    fn adopt(&self, filter: AdoptionFilter) -> JobStoreFuture<'_, AdoptedJobs> {
+    fn adopt(&self, filter: TakeoverFilter) -> JobStoreFuture<'_, TakenOverJobs> {
         Box::pin(async move {
             let work = move |session: &WriterThreadState| writes::adopt(session, &filter);
             let writes::SqliteJobTakeover { jobs, servers: dead_servers } =
@@ -211,11 +211,11 @@ impl JobStore for SqliteStore {
             let forget_servers = Box::new(move || {
                 dead_servers.into_iter().for_each(servers::DeadServerLock::remove_file);
             });
-            Ok(AdoptedJobs { marks, jobs, forget_servers })
+            Ok(TakenOverJobs { marks, jobs, forget_servers })
         })
     }
 
-    fn claim(&self, _claim: JobClaim) -> JobStoreFuture<'_, Vec<OrphanedJob>> {
+    fn claim(&self, _claim: JobClaim) -> JobStoreFuture<'_, Vec<DeadServerJob>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 

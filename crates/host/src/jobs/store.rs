@@ -104,14 +104,14 @@ pub trait JobStore: Send + Sync + 'static {
     ///
     /// A store whose writes may fail with an unknown outcome also passes the jobs of this server to
     /// `filter`, which must refuse those that this server knows.
-    fn adopt(&self, filter: AdoptionFilter) -> JobStoreFuture<'_, AdoptedJobs>;
+    fn adopt(&self, filter: TakeoverFilter) -> JobStoreFuture<'_, TakenOverJobs>;
 
     /// Makes this server the owner of queued jobs of other servers, as far as `claim` allows, and
     /// returns them. A job with a higher priority comes first; jobs of one priority come in turn
     /// among their callers. Durable.
     ///
     /// A store whose servers run on one machine claims nothing: each server runs what it accepted.
-    fn claim(&self, claim: JobClaim) -> JobStoreFuture<'_, Vec<OrphanedJob>>;
+    fn claim(&self, claim: JobClaim) -> JobStoreFuture<'_, Vec<DeadServerJob>>;
 
     /// Notifies other servers that jobs of this server wait and may be claimed.
     fn offer_jobs(&self);
@@ -249,24 +249,24 @@ impl JobEnd {
 }
 
 /// Function that decides if a server may take over a job.
-pub type AdoptionFilter = Arc<dyn Fn(&OrphanedJob) -> bool + Send + Sync>;
+pub type TakeoverFilter = Arc<dyn Fn(&DeadServerJob) -> bool + Send + Sync>;
 
 /// Claim of a server with free places for queued jobs of other servers.
 pub struct JobClaim {
     /// Maximum number of jobs to claim, which is the number of free places.
     pub room: usize,
     /// Lanes (queues of one tool's jobs) from which this server can take jobs.
-    pub lanes: Vec<JobLane>,
+    pub lanes: Vec<ClaimableJobGroup>,
     /// Callers that have as many jobs at this server as one caller may have, so that no further job
     /// of theirs is claimed.
     pub busy_callers: Vec<Caller>,
     /// Function that returns false for jobs that this server must leave to others.
-    pub may_claim: AdoptionFilter,
+    pub may_claim: TakeoverFilter,
 }
 
 /// The lane in which jobs of one tool wait until a server claims them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobLane {
+pub struct ClaimableJobGroup {
     /// Name of the lane, which contains the id of the tool.
     pub name: String,
     /// True if a second run of the tool is harmless.
@@ -276,12 +276,12 @@ pub struct JobLane {
 }
 
 /// Unfinished jobs of dead servers that this server has taken over.
-pub struct AdoptedJobs {
+pub struct TakenOverJobs {
     /// Numbers by which the programs of the dead servers are found, if some of these programs are
     /// left.
     pub marks: Vec<u64>,
     /// Jobs in order of acceptance.
-    pub jobs: Vec<OrphanedJob>,
+    pub jobs: Vec<DeadServerJob>,
     /// Function to call after the leftover programs were ended. Until then, the dead servers stay
     /// registered, and the next adoption returns their marks again.
     pub forget_servers: Box<dyn FnOnce() + Send>,
@@ -289,7 +289,7 @@ pub struct AdoptedJobs {
 
 /// A job whose server is dead.
 #[derive(Debug, Clone)]
-pub struct OrphanedJob {
+pub struct DeadServerJob {
     /// Id of the job.
     pub id: JobId,
     /// Id of the tool that the job calls.

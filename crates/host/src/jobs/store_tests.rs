@@ -11,16 +11,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 use toolgate_contract::{
-    BoxFuture, CallEnding, Caller, ClientAnswer, ClientAnswers, ElicitationAnswer, JobArtefact,
-    JobEventKind, JobId, JobState, OutputStream, ResultText, ToolId, ToolOutput,
+    BoxFuture, Caller, ClientAnswer, ClientAnswers, ElicitationAnswer, JobArtefact, JobEventKind,
+    JobId, JobState, OutputStreamKind, ResultText, ToolId, ToolOutput, ToolRunStatus,
 };
 
 use super::store::{
-    AdoptedJobs, ClientAnswerState, JobEnd, JobStore, JobStoreError, NewJob, TimedJobEvent,
+    ClientAnswerState, JobEnd, JobStore, JobStoreError, NewJob, TakenOverJobs, TimedJobEvent,
 };
 
 /// A place where several servers may open the same job store, for tests.
-pub(in crate::jobs) trait StorePlace {
+pub(in crate::jobs) trait TestStoreLocation {
     /// Number of random runs of operations that are compared with the model of a job store.
     const MODEL_RUNS: u32;
 
@@ -74,7 +74,9 @@ pub(in crate::jobs) async fn shut_down(store: Box<dyn JobStore>) {
 }
 
 /// Adopts all jobs of dead servers, without programs to end.
-pub(in crate::jobs) async fn adopt_all(store: &dyn JobStore) -> Result<AdoptedJobs, JobStoreError> {
+pub(in crate::jobs) async fn adopt_all(
+    store: &dyn JobStore,
+) -> Result<TakenOverJobs, JobStoreError> {
     let mut adopted = store.adopt(std::sync::Arc::new(|_| true)).await?;
     std::mem::replace(&mut adopted.forget_servers, Box::new(|| ()))();
     Ok(adopted)
@@ -111,11 +113,11 @@ pub(in crate::jobs) fn job(number: u128) -> NewJob {
 }
 
 pub(in crate::jobs) fn printed(text: &str) -> JobEventKind {
-    JobEventKind::Output { stream: OutputStream::Stdout, text: text.to_owned() }
+    JobEventKind::Output { stream: OutputStreamKind::Stdout, text: text.to_owned() }
 }
 
 pub(in crate::jobs) fn end(second: i64, before: Vec<TimedJobEvent>) -> JobEnd {
-    let output = ToolOutput::new(json!(1), ResultText::from_body("one"), CallEnding::Done);
+    let output = ToolOutput::new(json!(1), ResultText::from_body("one"), ToolRunStatus::Done);
     let artefacts = vec![JobArtefact {
         name: "a.png".to_owned(),
         path: "out/a.png".to_owned(),

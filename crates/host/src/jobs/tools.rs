@@ -25,9 +25,9 @@ const JOB_ID: &str = "/job_id";
 /// Reference from the `jobs.*` tools to the jobs. It is set later, because tools are created before
 /// the host.
 #[derive(Clone, Default)]
-pub struct JobsHandle(Arc<OnceLock<Weak<JobServiceState>>>);
+pub struct JobsToolHandle(Arc<OnceLock<Weak<JobServiceState>>>);
 
-impl JobsHandle {
+impl JobsToolHandle {
     pub(crate) fn set(&self, jobs: &JobService) {
         // The tools belong to the first host that offers them.
         let _ = self.0.set(Arc::downgrade(&jobs.0));
@@ -45,7 +45,7 @@ impl JobsHandle {
 }
 
 /// Creates the `jobs.*` tools, which use the jobs of `handle`.
-pub(crate) fn tools(handle: &JobsHandle) -> Vec<Arc<dyn AnyTool>> {
+pub(crate) fn tools(handle: &JobsToolHandle) -> Vec<Arc<dyn AnyTool>> {
     vec![
         erase_tool(start::StartJob(handle.clone())),
         erase_tool(get::GetJob(handle.clone())),
@@ -56,7 +56,7 @@ pub(crate) fn tools(handle: &JobsHandle) -> Vec<Arc<dyn AnyTool>> {
 }
 
 /// Returns the spec of `jobs.get`, the tool whose rules apply to the job resources.
-pub(super) fn guard_spec(handle: &JobsHandle) -> ToolSpec {
+pub(super) fn guard_spec(handle: &JobsToolHandle) -> ToolSpec {
     erase_tool(get::GetJob(handle.clone())).spec().clone()
 }
 

@@ -9,7 +9,7 @@ use toolgate_contract::{
     ResourceContents, ResourceSource, ResourceSpec, ToolCall, ToolContext, ToolFuture, ToolSpec,
 };
 
-use super::CallerLibraryReader;
+use super::CallerLibraryAccess;
 use crate::Gate;
 use crate::audit::OpenAuditRecord;
 use crate::pipeline::call_observer::CallTarget;
@@ -18,7 +18,7 @@ use crate::pipeline::gated_request::{
     GatedRequest, GatedRequestLimits, GatedRequestRules, RecordedRequest,
 };
 use crate::pipeline::validate;
-use crate::policy::RequestKind;
+use crate::policy::PolicyRequestKind;
 use crate::secrets::CallSecrets;
 
 /// A request to read the resource `uri`. `source` is the source to which the URI belongs.
@@ -53,7 +53,7 @@ impl GatedRequest for ResourceReadRequest<'_> {
         let guard = source.guard();
         GatedRequestRules {
             guard,
-            kind: RequestKind::Guarded,
+            kind: PolicyRequestKind::Guarded,
             limit: GatedRequestLimits::Call(guard),
             deadline: guard.deadline,
         }
@@ -91,7 +91,7 @@ impl RecordedRequest for ResourceReadRequest<'_> {
 
 /// A request for the prompt `name`, filled with `arguments`.
 pub(super) struct PromptRenderRequest<'a> {
-    pub(super) reader: &'a CallerLibraryReader<'a>,
+    pub(super) reader: &'a CallerLibraryAccess<'a>,
     pub(super) name: &'a str,
     pub(super) arguments: PromptArguments,
 }
@@ -125,7 +125,11 @@ impl GatedRequest for PromptRenderRequest<'_> {
         let guard = prompt.guard();
         GatedRequestRules {
             guard: guard.unwrap_or(&gate.prompt_spec),
-            kind: if guard.is_some() { RequestKind::Guarded } else { RequestKind::TextPrompt },
+            kind: if guard.is_some() {
+                PolicyRequestKind::Guarded
+            } else {
+                PolicyRequestKind::TextPrompt
+            },
             limit: GatedRequestLimits::Prompt(guard),
             deadline: None,
         }
@@ -236,7 +240,7 @@ impl GatedRequest for ResourceWatchRequest<'_> {
 fn look_rules(guard: &ToolSpec) -> GatedRequestRules<'_> {
     GatedRequestRules {
         guard,
-        kind: RequestKind::Guarded,
+        kind: PolicyRequestKind::Guarded,
         limit: GatedRequestLimits::Look,
         deadline: None,
     }

@@ -7,11 +7,11 @@ use toolgate_contract::{
     CallError, HostAnswer, Skill, SkillPage, SkillSource, ToolSpec, UriClaimStrength,
 };
 
-use super::{CallerLibraryReader, CombinedSourceResult, truncate_uri};
+use super::{CallerLibraryAccess, CombinedSourceResult, truncate_uri};
 use crate::pipeline::confirm;
 use crate::pipeline::run_unrecorded;
 
-impl CallerLibraryReader<'_> {
+impl CallerLibraryAccess<'_> {
     /// Refreshes this server's own sources for any caller, so that no upstream can claim the URIs
     /// of these sources.
     pub(super) async fn refresh_own_sources(&self) -> Result<(), CallError> {

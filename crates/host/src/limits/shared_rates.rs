@@ -22,13 +22,13 @@ const AWAY_TIME: Duration = Duration::from_secs(5);
 const BUCKETS_MAX: usize = 4096;
 
 /// Key of a rate limit's bucket in the store.
-type BucketKey = [u8; 16];
+type RateBucketKey = [u8; 16];
 
 /// The rate limit's bucket for one caller and one tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateBucket {
     /// Digest of the tool and the caller, which identifies the bucket.
-    pub key: BucketKey,
+    pub key: RateBucketKey,
     /// Time after which a bucket with no room has room for another call.
     pub interval: Duration,
     /// Maximum number of calls in a row.
@@ -77,11 +77,11 @@ pub(crate) trait RateLedger: Send + Sync + 'static {
 /// Rate limits that all servers of a fleet share.
 pub(super) struct SharedRates {
     ledger: Arc<dyn RateLedger>,
-    slices: Mutex<HashMap<BucketKey, RateSlice>>,
-    refusals: Mutex<HashMap<BucketKey, RateRefusal>>,
+    slices: Mutex<HashMap<RateBucketKey, LocalRateShare>>,
+    refusals: Mutex<HashMap<RateBucketKey, RateRefusal>>,
     /// Buckets for this server's share of a rate while the store is unavailable, each with the time
     /// at which it is full again.
-    own_buckets: Mutex<HashMap<BucketKey, Instant>>,
+    own_buckets: Mutex<HashMap<RateBucketKey, Instant>>,
     /// Time until which this server does not ask the store of shared rates.
     away_until: Mutex<Option<Instant>>,
     was_away: AtomicBool,
@@ -92,7 +92,7 @@ pub(super) struct SharedRates {
 }
 
 /// Calls that this server took from a shared bucket and may still use.
-struct RateSlice {
+struct LocalRateShare {
     calls: u32,
     until: Instant,
 }
@@ -176,14 +176,14 @@ impl SharedRates {
         self.servers.load(Ordering::Relaxed).max(1)
     }
 
-    /// Gives back one call that was taken from the bucket and not made. This server may use it for a
-    /// moment.
+    /// Gives back one call that was taken from the bucket and not made. This server may use it for
+    /// a moment.
     pub(super) fn give_back(&self, bucket: RateBucket) {
         self.keep(bucket.key, 1);
     }
 
     /// Records that the bucket `key` is empty, so that the store is not asked for each call.
-    fn note_refusal(&self, key: BucketKey, retry_after: Duration) {
+    fn note_refusal(&self, key: RateBucketKey, retry_after: Duration) {
         let now = Instant::now();
         let mut refusals = lock(&self.refusals);
         if refusals.len() >= BUCKETS_MAX {
@@ -196,7 +196,7 @@ impl SharedRates {
     }
 
     /// Returns the time until the bucket `key` has room, if it was empty a moment ago.
-    fn repeated_refusal(&self, key: BucketKey) -> Option<Duration> {
+    fn repeated_refusal(&self, key: RateBucketKey) -> Option<Duration> {
         let now = Instant::now();
         let mut refusals = lock(&self.refusals);
         let RateRefusal { until, retry_at } = refusals.get(&key)?;
@@ -209,7 +209,7 @@ impl SharedRates {
 
     /// Uses one of the calls that this server took from the bucket `key`. Returns false if there is
     /// none or they are too old.
-    fn spend(&self, key: BucketKey) -> bool {
+    fn spend(&self, key: RateBucketKey) -> bool {
         let mut slices = lock(&self.slices);
         let Some(slice) = slices.get_mut(&key) else { return false };
         if slice.calls == 0 || slice.until <= Instant::now() {
@@ -221,7 +221,7 @@ impl SharedRates {
     }
 
     /// Adds `calls` to those that this server took from the bucket `key`.
-    fn keep(&self, key: BucketKey, calls: u32) {
+    fn keep(&self, key: RateBucketKey, calls: u32) {
         if calls == 0 {
             return;
         }
@@ -231,7 +231,7 @@ impl SharedRates {
         if slices.len() >= BUCKETS_MAX {
             slices.retain(|_, slice| slice.until > now);
         }
-        let slice = slices.entry(key).or_insert(RateSlice { calls: 0, until });
+        let slice = slices.entry(key).or_insert(LocalRateShare { calls: 0, until });
         slice.calls = if slice.until > now { slice.calls.saturating_add(calls) } else { calls };
         slice.until = until;
     }
@@ -296,12 +296,12 @@ mod tests {
 
     /// A store with prepared answers, which counts the questions.
     #[derive(Default)]
-    struct ScriptedLedger {
+    struct ScriptedRateLedger {
         answers: Mutex<VecDeque<Option<RateGrant>>>,
         asked: AtomicU32,
     }
 
-    impl RateLedger for ScriptedLedger {
+    impl RateLedger for ScriptedRateLedger {
         fn take_calls(&self, _bucket: RateBucket) -> BoxFuture<'_, Option<RateGrant>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             let answer = lock(&self.answers).pop_front().flatten();
@@ -313,9 +313,9 @@ mod tests {
         Some(RateGrant { calls, retry_after: Duration::from_millis(70), servers: 2 })
     }
 
-    fn rates(answers: &[Option<RateGrant>]) -> (SharedRates, Arc<ScriptedLedger>) {
+    fn rates(answers: &[Option<RateGrant>]) -> (SharedRates, Arc<ScriptedRateLedger>) {
         let answers = Mutex::new(answers.iter().copied().collect());
-        let ledger = Arc::new(ScriptedLedger { answers, asked: AtomicU32::new(0) });
+        let ledger = Arc::new(ScriptedRateLedger { answers, asked: AtomicU32::new(0) });
         (SharedRates::new(ledger.clone()), ledger)
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use toolgate_contract::{CallEnding, CallError, SandboxReport, ToolCall, ToolSpec};
+use toolgate_contract::{CallError, SandboxReport, ToolCall, ToolRunStatus, ToolSpec};
 
 use crate::Gate;
 use crate::audit::{AuditRecordNumber, OpenAuditRecord, outcome_word};
@@ -12,7 +12,7 @@ use crate::pipeline::CallContext;
 use crate::pipeline::call_observer::{CallSpan, CallTarget, ObservedCallEnd, ObservedCallStart};
 use crate::pipeline::gated_request::RequestAdmission;
 use crate::pipeline::step_clock::{CallGateStep, CallStepClock};
-use crate::policy::{CallPermit, PolicyDecision, PolicyDenial, RuleName};
+use crate::policy::{CallPermit, PolicyDecision, PolicyDenial, PolicyRuleName};
 use crate::secrets::SecretSet;
 
 /// Trace of one call that passes the gate: its policy decision, the confinement of its programs,
@@ -20,7 +20,7 @@ use crate::secrets::SecretSet;
 #[derive(Default)]
 pub(crate) struct CallTrace {
     /// Policy decision and the rule that made it.
-    decision: OnceLock<(PolicyDecision, RuleName)>,
+    decision: OnceLock<(PolicyDecision, PolicyRuleName)>,
     /// Confinement of the programs that the call ran.
     confinement: OnceLock<SandboxReport>,
     /// Times at which the steps of the call ended.
@@ -126,7 +126,7 @@ impl CallTrace {
         mut self,
         secrets: &SecretSet,
         mut record: OpenAuditRecord<'_>,
-        end: Result<CallEnding, &CallError>,
+        end: Result<ToolRunStatus, &CallError>,
     ) -> AuditRecordNumber {
         if let Some((decision, rule)) = self.decision.get() {
             record.note_decision(*decision, rule);

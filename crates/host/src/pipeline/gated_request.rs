@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolgate_contract::{
-    BoxFuture, CallEnding, CallError, Caller, ToolCall, ToolContext, ToolFuture, ToolSpec,
+    BoxFuture, CallError, Caller, ToolCall, ToolContext, ToolFuture, ToolRunStatus, ToolSpec,
 };
 
 use crate::Gate;
-use crate::audit::{OpenAuditRecord, RecordedSize};
+use crate::audit::{AuditedByteSize, OpenAuditRecord};
 use crate::limits::CallSlot;
 use crate::pipeline::call_trace::CallTrace;
-use crate::policy::{CallPermit, PolicyDenial, RequestKind, ToolPolicy};
+use crate::policy::{CallPermit, PolicyDenial, PolicyRequestKind, ToolPolicy};
 use crate::secrets::{CallSecrets, Redactable};
 
 /// A request that passes the gate: its target, its rules and its work. The order of the steps is
@@ -78,7 +78,9 @@ pub(crate) trait GatedRequest: Send {
 }
 
 /// A request through the gate that always leaves an audit record.
-pub(crate) trait RecordedRequest: GatedRequest<Output: Redactable + RecordedSize> {
+pub(crate) trait RecordedRequest:
+    GatedRequest<Output: Redactable + AuditedByteSize>
+{
     /// Returns a future that waits for the tool lists of upstreams which may add the target, for a
     /// bounded time. `None` if no such listing is pending.
     fn pending_listing<'a>(
@@ -100,8 +102,8 @@ pub(crate) trait RecordedRequest: GatedRequest<Output: Redactable + RecordedSize
     fn begin_trace(&self, gate: &Gate, call: &mut ToolCall) -> CallTrace;
 
     /// Returns how the work of the request ended: in success, or with a failed program.
-    fn ending(_output: &Self::Output) -> CallEnding {
-        CallEnding::Done
+    fn ending(_output: &Self::Output) -> ToolRunStatus {
+        ToolRunStatus::Done
     }
 }
 
@@ -110,7 +112,7 @@ pub(crate) struct GatedRequestRules<'t> {
     /// Tool whose rules apply, and whose use a person confirms.
     pub(crate) guard: &'t ToolSpec,
     /// Kind of the request, as policy rules see it.
-    pub(crate) kind: RequestKind,
+    pub(crate) kind: PolicyRequestKind,
     /// Limits that apply to the request.
     pub(crate) limit: GatedRequestLimits<'t>,
     /// Deadline of the request, or `None` for the default deadline.
@@ -126,9 +128,11 @@ impl GatedRequestRules<'_> {
         input: &Value,
     ) -> Result<CallPermit, PolicyDenial> {
         match self.kind {
-            RequestKind::Tool => policy.authorise(caller, self.guard, input),
-            RequestKind::Guarded => policy.authorise_guarded(caller, self.guard, input),
-            RequestKind::TextPrompt => policy.authorise_text_prompt(caller, self.guard, input),
+            PolicyRequestKind::Tool => policy.authorise(caller, self.guard, input),
+            PolicyRequestKind::Guarded => policy.authorise_guarded(caller, self.guard, input),
+            PolicyRequestKind::TextPrompt => {
+                policy.authorise_text_prompt(caller, self.guard, input)
+            }
         }
     }
 }

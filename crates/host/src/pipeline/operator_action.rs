@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    CallEnding, CallError, CallEventSink, CallMetadata, Caller, Effects, PreparedCallWork,
-    QuestionAsker, ResultText, ToolCall, ToolContext, ToolFuture, ToolId, ToolOutput, ToolSpec,
+    CallError, CallEventSink, CallMetadata, Caller, Effects, PreparedCallWork, QuestionAsker,
+    ResultText, ToolCall, ToolContext, ToolFuture, ToolId, ToolOutput, ToolRunStatus, ToolSpec,
 };
 
 use crate::pipeline::call_observer::CallTarget;
@@ -16,7 +16,7 @@ use crate::pipeline::gated_request::{
     GatedRequest, GatedRequestLimits, GatedRequestRules, RecordedRequest,
 };
 use crate::pipeline::run_recorded;
-use crate::policy::RequestKind;
+use crate::policy::PolicyRequestKind;
 use crate::secrets::CallSecrets;
 use crate::{Gate, Host};
 
@@ -55,7 +55,7 @@ impl GatedRequest for OperatorAction<'_> {
 
     fn rules<'t>(&mut self, _gate: &'t Gate, spec: &'t Self::Target) -> GatedRequestRules<'t> {
         // The settings of `[tools]` are about tools of agents, so they do not apply.
-        let kind = RequestKind::TextPrompt;
+        let kind = PolicyRequestKind::TextPrompt;
         GatedRequestRules {
             guard: spec,
             kind,
@@ -75,7 +75,7 @@ impl GatedRequest for OperatorAction<'_> {
             // An action runs once.
             None => {
                 let text = ResultText::default();
-                Box::pin(ready(Ok(ToolOutput::new(Value::Null, text, CallEnding::Done))))
+                Box::pin(ready(Ok(ToolOutput::new(Value::Null, text, ToolRunStatus::Done))))
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Opens and closes the audit record of a call, and counts its bytes and its refusal.
 
-use toolgate_contract::{CallEnding, CallError, Caller, ToolCall};
+use toolgate_contract::{CallError, Caller, ToolCall, ToolRunStatus};
 
 use crate::Gate;
-use crate::audit::{AuditRecordNumber, OpenAuditRecord, RecordedSize};
+use crate::audit::{AuditRecordNumber, AuditedByteSize, OpenAuditRecord};
 use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::tool_requests::tool_target;
 use crate::secrets::{CallSecrets, Redactable};
@@ -58,11 +58,11 @@ impl CallQuotaAccount {
     }
 
     /// Charges the bytes of the call's input and of `output` to the account.
-    fn count_bytes(&self, gate: &Gate, output: Option<&impl RecordedSize>) {
+    fn count_bytes(&self, gate: &Gate, output: Option<&impl AuditedByteSize>) {
         if let Self::Caller(caller, input_bytes) = self
             && gate.limits.counts_traffic()
         {
-            let output_bytes = output.map_or(0, RecordedSize::bytes);
+            let output_bytes = output.map_or(0, AuditedByteSize::bytes);
             gate.limits.count_traffic(caller, input_bytes.saturating_add(output_bytes));
         }
     }
@@ -97,13 +97,13 @@ pub(super) fn redact_outcome<T: Redactable>(
 ///
 /// Returns the number of the record. If the refusal must leave no record, `outcome` becomes the
 /// error to send, and the result is `None`.
-pub(super) fn close_record<T: RecordedSize>(
+pub(super) fn close_record<T: AuditedByteSize>(
     gate: &Gate,
     mut record: OpenAuditRecord<'_>,
     trace: CallTrace,
     account: &CallQuotaAccount,
     outcome: &mut Result<T, CallError>,
-    ending: impl Fn(&T) -> CallEnding,
+    ending: impl Fn(&T) -> ToolRunStatus,
 ) -> Option<AuditRecordNumber> {
     if let Ok(output) = outcome {
         record.note_output(output);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use toolgate_contract::{
-    BoxFuture, CallEnding, CallError, JobSupport, ToolCall, ToolContext, ToolFuture, ToolOutput,
+    BoxFuture, CallError, JobSupport, ToolCall, ToolContext, ToolFuture, ToolOutput, ToolRunStatus,
 };
 
 use crate::Gate;
@@ -17,7 +17,7 @@ use crate::pipeline::gated_request::{
     GatedRequest, GatedRequestLimits, GatedRequestRules, RecordedRequest,
 };
 use crate::pipeline::{CallContext, run_with_deadline, validate};
-use crate::policy::RequestKind;
+use crate::policy::PolicyRequestKind;
 use crate::secrets::CallSecrets;
 
 /// A request to run the call's tool. A job brings the slot for which it waited.
@@ -125,7 +125,7 @@ impl RecordedRequest for ToolRunRequest {
         CallTrace::begin(gate, call, tool_target(&found))
     }
 
-    fn ending(output: &ToolOutput) -> CallEnding {
+    fn ending(output: &ToolOutput) -> ToolRunStatus {
         output.ending
     }
 }
@@ -199,7 +199,7 @@ fn tool_rules<'t>(
     limit: GatedRequestLimits<'t>,
 ) -> GatedRequestRules<'t> {
     let spec = entry.spec();
-    GatedRequestRules { guard: spec, kind: RequestKind::Tool, limit, deadline: spec.deadline }
+    GatedRequestRules { guard: spec, kind: PolicyRequestKind::Tool, limit, deadline: spec.deadline }
 }
 
 /// Returns the target of a call whose tool was looked up as `found`.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::{
-    CallEnding, CallError, PromptArguments, PromptSpec, RenamedArguments, ToolId, ToolOutput,
+    CallError, PromptArguments, PromptSpec, RenamedArguments, ToolId, ToolOutput, ToolRunStatus,
     ToolSpec, ValidationProblem,
 };
 
 use crate::catalog::CatalogToolEntry;
 use crate::header_params;
 use crate::policy::{PatternCheckTools, PolicyRuleError, ToolPattern};
-use crate::schemas::{ToolIoValidators, ToolSchemaSide, Validation};
+use crate::schemas::{SchemaValidation, ToolIoValidators, ToolSchemaSide};
 
 /// Name of the setting with the patterns of tools whose invalid output is logged instead of
 /// refused.
@@ -87,8 +87,8 @@ pub(crate) async fn check_input(
     let tool = entry.shared_tool().clone();
     let valid = move |io: &ToolIoValidators, input| valid_input(io, tool.spec(), input);
     match entry.io.validate(ToolSchemaSide::Input, input, entry.is_foreign(), valid) {
-        Validation::Done(valid) => valid,
-        Validation::Waiting(work) => work.await?,
+        SchemaValidation::Done(valid) => valid,
+        SchemaValidation::Waiting(work) => work.await?,
     }
 }
 
@@ -158,7 +158,7 @@ pub(crate) async fn check_output(
 ) -> Result<ToolOutput, CallError> {
     // The output of a failed call need not have the shape of a success.
     let has_no_schema = entry.spec().output_schema.is_none() && !output.structured;
-    if has_no_schema || output.ending == CallEnding::ToolFailed {
+    if has_no_schema || output.ending == ToolRunStatus::ToolFailed {
         return Ok(output);
     }
     let check = checks.check_for(&entry.spec().id);
@@ -172,8 +172,8 @@ pub(crate) async fn check_output(
             let find = |io: &ToolIoValidators, value: Value| (io.output_problems(&value), value);
             let checked =
                 match entry.io.validate(ToolSchemaSide::Output, value, entry.is_foreign(), find) {
-                    Validation::Done(found) => Ok(found),
-                    Validation::Waiting(work) => work.await,
+                    SchemaValidation::Done(found) => Ok(found),
+                    SchemaValidation::Waiting(work) => work.await,
                 };
             let (problems, value) = checked.inspect_err(|error| {
                 tracing::warn!(tool = %entry.spec().id, "{error}");

@@ -7,8 +7,8 @@ use toolgate_contract::{Caller, ToolSpec};
 
 use super::rule::{PolicyEffect, PolicyRuleMatch};
 use super::{
-    PolicyDenial, PolicyRequest, PolicyRuling, PolicyVerdict, RequestKind, RuleStep, ToolPolicy,
-    ToolVisibility,
+    CheckedPolicyRule, PolicyDenial, PolicyRequest, PolicyRequestKind, PolicyVerdict,
+    RuledPolicyVerdict, ToolPolicy, ToolVisibility,
 };
 
 /// Policy decision about a call, with each rule that was checked.
@@ -53,8 +53,8 @@ impl ToolPolicy {
     /// Decides about a call of the tool with `input`, and explains the decision.
     pub fn explain(&self, caller: &Caller, spec: &ToolSpec, input: &Value) -> PolicyExplanation {
         let mut steps = Vec::new();
-        let request = PolicyRequest { caller, spec, input, kind: RequestKind::Tool };
-        let PolicyRuling { verdict, rule } = self.decide(&request, Some(&mut steps));
+        let request = PolicyRequest { caller, spec, input, kind: PolicyRequestKind::Tool };
+        let RuledPolicyVerdict { verdict, rule } = self.decide(&request, Some(&mut steps));
         let mut steps: Vec<_> = steps.into_iter().map(explain_step).collect();
         // The last rule of the `[tools]` settings is `tools.allow`. If it allows all tools, the
         // owner did not write it.
@@ -79,7 +79,9 @@ impl ToolPolicy {
     }
 }
 
-fn explain_step(RuleStep { rule, effect, matched }: RuleStep) -> (String, String) {
+fn explain_step(
+    CheckedPolicyRule { rule, effect, matched }: CheckedPolicyRule,
+) -> (String, String) {
     let effect = effect.word();
     let outcome = match matched {
         PolicyRuleMatch::Yes => format!("yes: {effect}"),

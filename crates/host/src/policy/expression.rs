@@ -19,7 +19,7 @@ use toolgate_contract::{Caller, CallerKind, ToolId, ToolSpec};
 use super::binding::{self, ExpressionInputPart};
 use super::plain_path;
 use super::text_comparison::TextOnlyExpression;
-use super::{PolicyRequest, RequestKind};
+use super::{PolicyRequest, PolicyRequestKind};
 
 /// Longest policy expression in bytes.
 const BYTES_MAX: usize = 4096;
@@ -203,12 +203,11 @@ impl PolicyCondition {
     fn check_members(&self, request: &PolicyRequest<'_>) -> Result<(), String> {
         let missing = |name: &&String| request.input.get(name.as_str()).is_none();
         match (request.kind, self.uses.members.iter().find(missing)) {
-            (RequestKind::Guarded, Some(name)) => {
+            (PolicyRequestKind::Guarded, Some(name)) => {
                 Err(format!("the request is not a tool call, and has no `{name}`"))
             }
-            (RequestKind::Guarded, None) | (RequestKind::Tool | RequestKind::TextPrompt, _) => {
-                Ok(())
-            }
+            (PolicyRequestKind::Guarded, None)
+            | (PolicyRequestKind::Tool | PolicyRequestKind::TextPrompt, _) => Ok(()),
         }
     }
 }

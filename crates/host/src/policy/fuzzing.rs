@@ -7,7 +7,7 @@ use toolgate_contract::{Caller, Effects, ToolId, ToolSpec, fold_name};
 use super::expression::{ExpressionSettings, PolicyCondition};
 use super::pattern::{CallerNamePattern, PatternCheckTools, ToolPattern};
 use super::plain_path::{normalize_path, under};
-use super::{PolicyRequest, RequestKind};
+use super::{PolicyRequest, PolicyRequestKind};
 
 /// Evaluates a policy expression for an input. Repeated evaluation and plain CEL must agree.
 pub(crate) fn fuzz_when(bytes: &[u8]) {
@@ -23,8 +23,12 @@ pub(crate) fn fuzz_when(bytes: &[u8]) {
         ..ToolSpec::new(ToolId::new("files.read").expect("an id"), "", "", Effects::Reads)
     };
     let caller = Caller::with_key("ada");
-    let request =
-        PolicyRequest { caller: &caller, spec: &spec, input: &input, kind: RequestKind::Tool };
+    let request = PolicyRequest {
+        caller: &caller,
+        spec: &spec,
+        input: &input,
+        kind: PolicyRequestKind::Tool,
+    };
     assert_eq!(when.evaluate(&request), when.evaluate(&request));
     assert_eq!(when.evaluate(&request), when.evaluate_cel(&request));
 }

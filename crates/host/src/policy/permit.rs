@@ -2,18 +2,18 @@
 
 use toolgate_contract::CallError;
 
-use super::{PolicyDecision, RuleName};
+use super::{PolicyDecision, PolicyRuleName};
 
 /// Proof that the policy allowed a call. Only [`ToolPolicy::authorise`] creates one.
 pub(crate) struct CallPermit {
-    pub(super) rule: RuleName,
+    pub(super) rule: PolicyRuleName,
     pub(super) confirm: bool,
 }
 
 /// Refusal of a call, with its rule and the message for the caller.
 #[derive(Debug)]
 pub(crate) struct PolicyDenial {
-    pub(super) rule: RuleName,
+    pub(super) rule: PolicyRuleName,
     pub(super) message: String,
     /// OAuth scope that would allow the call.
     pub(super) missing_scope: Option<String>,
@@ -26,7 +26,7 @@ impl CallPermit {
     }
 
     /// Returns the name of the rule that allowed the call.
-    pub(crate) fn rule(&self) -> &RuleName {
+    pub(crate) fn rule(&self) -> &PolicyRuleName {
         &self.rule
     }
 
@@ -38,7 +38,7 @@ impl CallPermit {
 
 impl PolicyDenial {
     /// Returns the name of the rule that refused the call.
-    pub(crate) fn rule(&self) -> &RuleName {
+    pub(crate) fn rule(&self) -> &PolicyRuleName {
         &self.rule
     }
 }

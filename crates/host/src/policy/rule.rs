@@ -5,7 +5,7 @@ use toolgate_contract::{Caller, Effects, ToolSpec};
 
 use super::expression::{ExpressionSettings, PolicyCondition};
 use super::pattern::{CallerNamePattern, PatternCheckTools, PolicyRuleError, ToolPattern};
-use super::{PolicyRequest, RuleName};
+use super::{PolicyRequest, PolicyRuleName};
 
 /// Name of the setting with the policy rules.
 const SETTING: &str = "policy.rules";
@@ -58,7 +58,7 @@ impl PolicyEffect {
 /// Outcome of matching a policy rule with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PolicyRuleMatch {
-    No(RuleMismatchReason),
+    No(PolicyRuleMismatch),
     Yes,
     /// The rule could not be evaluated, for this reason.
     Failed(String),
@@ -66,7 +66,7 @@ pub(crate) enum PolicyRuleMatch {
 
 /// Reason why a policy rule does not match a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RuleMismatchReason {
+pub(crate) enum PolicyRuleMismatch {
     Tool,
     Effects,
     Caller,
@@ -76,7 +76,7 @@ pub(crate) enum RuleMismatchReason {
     TextPrompt,
 }
 
-impl RuleMismatchReason {
+impl PolicyRuleMismatch {
     pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Tool => "it does not apply to this tool",
@@ -91,7 +91,7 @@ impl RuleMismatchReason {
 
 /// A compiled policy rule.
 pub(super) struct CompiledPolicyRule {
-    pub(super) name: RuleName,
+    pub(super) name: PolicyRuleName,
     pub(super) effect: PolicyEffect,
     pub(super) tools: RuleToolSelection,
     callers: Vec<CallerNamePattern>,
@@ -182,7 +182,7 @@ impl CompiledPolicyRule {
         };
         match result {
             Ok(true) => PolicyRuleMatch::Yes,
-            Ok(false) => PolicyRuleMatch::No(RuleMismatchReason::When),
+            Ok(false) => PolicyRuleMatch::No(PolicyRuleMismatch::When),
             Err(why) => PolicyRuleMatch::Failed(why),
         }
     }
@@ -211,13 +211,13 @@ impl CompiledPolicyRule {
     ///
     /// A restriction of a tool also applies to tools that are `ruled_as` this tool. A permission
     /// applies to no other tool.
-    pub(super) fn check_tool(&self, spec: &ToolSpec) -> Result<(), RuleMismatchReason> {
+    pub(super) fn check_tool(&self, spec: &ToolSpec) -> Result<(), PolicyRuleMismatch> {
         match &self.tools {
             RuleToolSelection::AboveEffects(most) if spec.effects > *most => Ok(()),
-            RuleToolSelection::AboveEffects(_) => Err(RuleMismatchReason::Effects),
+            RuleToolSelection::AboveEffects(_) => Err(PolicyRuleMismatch::Effects),
             RuleToolSelection::NotMatching(patterns) => {
                 let inside = patterns.iter().any(|pattern| pattern.matches(&spec.id));
-                if inside { Err(RuleMismatchReason::Tool) } else { Ok(()) }
+                if inside { Err(PolicyRuleMismatch::Tool) } else { Ok(()) }
             }
             RuleToolSelection::Matching { tools, effects } => {
                 let fits = |pattern: &ToolPattern| match self.effect {
@@ -225,10 +225,10 @@ impl CompiledPolicyRule {
                     PolicyEffect::Deny | PolicyEffect::Confirm => pattern.restricts(spec),
                 };
                 if !tools.is_empty() && !tools.iter().any(fits) {
-                    return Err(RuleMismatchReason::Tool);
+                    return Err(PolicyRuleMismatch::Tool);
                 }
                 if !effects.is_empty() && !effects.contains(&spec.effects) {
-                    return Err(RuleMismatchReason::Effects);
+                    return Err(PolicyRuleMismatch::Effects);
                 }
                 Ok(())
             }
@@ -252,14 +252,14 @@ impl CompiledPolicyRule {
     }
 
     /// Checks that the rule concerns the caller of a request.
-    pub(super) fn check_caller(&self, caller: &Caller) -> Result<(), RuleMismatchReason> {
+    pub(super) fn check_caller(&self, caller: &Caller) -> Result<(), PolicyRuleMismatch> {
         let named = self.callers.iter().any(|name| name.matches(&caller.name));
         if !self.callers.is_empty() && !named {
-            return Err(RuleMismatchReason::Caller);
+            return Err(PolicyRuleMismatch::Caller);
         }
         let has = |name: &CallerNamePattern| caller.roles.iter().any(|role| name.matches(role));
         if !self.roles.is_empty() && !self.roles.iter().any(has) {
-            return Err(RuleMismatchReason::Roles);
+            return Err(PolicyRuleMismatch::Roles);
         }
         Ok(())
     }

@@ -468,7 +468,7 @@ proptest! {
         let caller = Caller::local();
         let spec = ToolSpec::new(ToolId::new("t.t").expect("an id"), "", "", Effects::Reads);
         let when = PolicyCondition::new(source, &ExpressionSettings::default()).expect("sound");
-        let asked = PolicyRequest { caller: &caller, spec: &spec, input: &input, kind: RequestKind::Tool };
+        let asked = PolicyRequest { caller: &caller, spec: &spec, input: &input, kind: PolicyRequestKind::Tool };
 
         let program = cel::Program::compile(source).expect("sound");
         let mut context = cel::Context::default();
@@ -507,7 +507,7 @@ proptest! {
         }
         let spec = ToolSpec { paths: vec!["path".to_owned()], ..spec("t.t", Effects::Changes) };
         let when = PolicyCondition::new(&source, &ExpressionSettings { root: Some("/ws".into()) }).expect("sound");
-        for what in [RequestKind::Tool, RequestKind::Guarded] {
+        for what in [PolicyRequestKind::Tool, PolicyRequestKind::Guarded] {
             let asked = PolicyRequest { caller: &Caller::with_key("ada"), spec: &spec, input: &input, kind: what };
             prop_assert_eq!(when.evaluate(&asked), when.evaluate_cel(&asked), "{} of {}", source, input);
         }

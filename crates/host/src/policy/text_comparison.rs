@@ -21,11 +21,11 @@ pub(super) enum TextOnlyExpression {
     All(Box<[Self; 2]>),
     Any(Box<[Self; 2]>),
     Not(Box<Self>),
-    Compare(TextOperand, TextComparison),
+    Compare(ComparedTextVariable, TextComparison),
 }
 
 /// A variable of a policy expression whose text is compared.
-pub(super) enum TextOperand {
+pub(super) enum ComparedTextVariable {
     CallerName,
     CallerKind,
     ToolId,
@@ -53,7 +53,10 @@ impl TextOnlyExpression {
         let CallExpr { func_name, target, args } = call;
         let both = |a, b| Some(Box::new([Self::from_expression(a)?, Self::from_expression(b)?]));
         let one_of = |text, all| {
-            Some(Self::Compare(TextOperand::from_expression(text)?, TextComparison::OneOf(all)))
+            Some(Self::Compare(
+                ComparedTextVariable::from_expression(text)?,
+                TextComparison::OneOf(all),
+            ))
         };
         Some(match (func_name.as_str(), target.as_deref(), &args[..]) {
             (LOGICAL_AND, None, [a, b]) => Self::All(both(a, b)?),
@@ -67,22 +70,23 @@ impl TextOnlyExpression {
                 one_of(a, all.iter().map(literal).collect::<Option<_>>()?)?
             }
             ("startsWith", Some(a), [b]) => Self::Compare(
-                TextOperand::from_expression(a)?,
+                ComparedTextVariable::from_expression(a)?,
                 TextComparison::StartsWith(literal(b)?),
             ),
             ("endsWith", Some(a), [b]) => Self::Compare(
-                TextOperand::from_expression(a)?,
+                ComparedTextVariable::from_expression(a)?,
                 TextComparison::EndsWith(literal(b)?),
             ),
             ("contains", Some(a), [b]) => Self::Compare(
-                TextOperand::from_expression(a)?,
+                ComparedTextVariable::from_expression(a)?,
                 TextComparison::Contains(literal(b)?),
             ),
-            ("under", None, [a, b]) => {
-                Self::Compare(TextOperand::from_expression(a)?, TextComparison::Under(literal(b)?))
-            }
+            ("under", None, [a, b]) => Self::Compare(
+                ComparedTextVariable::from_expression(a)?,
+                TextComparison::Under(literal(b)?),
+            ),
             ("touches", None, [a, b]) => Self::Compare(
-                TextOperand::from_expression(a)?,
+                ComparedTextVariable::from_expression(a)?,
                 TextComparison::Touches(literal(b)?),
             ),
             _ => return None,
@@ -108,7 +112,7 @@ impl TextOnlyExpression {
     }
 }
 
-impl TextOperand {
+impl ComparedTextVariable {
     fn from_expression(expression: &IdedExpr) -> Option<Self> {
         let (operand, member) = match &expression.expr {
             Expr::Select(select) if !select.test => (&*select.operand, select.field.clone()),

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use toolgate_contract::{CallEvent, CallEventSink, OutputStream};
+use toolgate_contract::{CallEvent, CallEventSink, OutputStreamKind};
 
 use super::REDACTED;
 use super::redactable::Redactable;
@@ -145,7 +145,7 @@ impl RedactingEventSink {
     /// Sends the program output that was held back. No more output will follow.
     fn flush_held(&self) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+        for stream in [OutputStreamKind::Stdout, OutputStreamKind::Stderr] {
             let text = std::mem::take(&mut held[stream_index(stream)]);
             if !text.is_empty() {
                 let text = self.values.redact(&text).into_owned();
@@ -155,10 +155,10 @@ impl RedactingEventSink {
     }
 }
 
-fn stream_index(stream: OutputStream) -> usize {
+fn stream_index(stream: OutputStreamKind) -> usize {
     match stream {
-        OutputStream::Stdout => 0,
-        OutputStream::Stderr => 1,
+        OutputStreamKind::Stdout => 0,
+        OutputStreamKind::Stderr => 1,
     }
 }
 
@@ -196,7 +196,9 @@ mod tests {
         let redacting = RedactingEventSink::new(values.clone(), sink);
         for piece in pieces {
             let text = (*piece).to_owned();
-            redacting.sink().send(CallEvent::ProgramOutput { stream: OutputStream::Stdout, text });
+            redacting
+                .sink()
+                .send(CallEvent::ProgramOutput { stream: OutputStreamKind::Stdout, text });
         }
         drop(RedactionGuard(Some(redacting)));
         let received = received.lock().expect("whole");

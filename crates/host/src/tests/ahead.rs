@@ -16,9 +16,9 @@ struct EarlyStartTool {
 }
 
 /// Begun work of a tool, which is counted until it is dropped.
-struct CountedWork(Arc<AtomicUsize>);
+struct CountedToolWork(Arc<AtomicUsize>);
 
-impl Drop for CountedWork {
+impl Drop for CountedToolWork {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -37,7 +37,7 @@ impl AnyTool for EarlyStartTool {
         Box::pin(async {
             if !ctx.started_work.has_work() {
                 self.alive.fetch_add(1, Ordering::AcqRel);
-                ctx.started_work.put(CountedWork(self.alive.clone()));
+                ctx.started_work.put(CountedToolWork(self.alive.clone()));
             }
             Ok(())
         })
@@ -45,7 +45,7 @@ impl AnyTool for EarlyStartTool {
 
     fn run<'a>(&'a self, ctx: &'a ToolContext, _: Value) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async {
-            let _begun = ctx.started_work.take::<CountedWork>();
+            let _begun = ctx.started_work.take::<CountedToolWork>();
             ctx.cancel.cancelled().await;
             Err(ToolError::canceled())
         })

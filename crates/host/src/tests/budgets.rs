@@ -14,22 +14,22 @@ use super::{TestHost, TestHostParts, asked, call};
 use crate::{CallLimits, CallerByteRate, IncomingRequest};
 
 /// Tool that reserves `written` bytes, and answers with `answered` bytes.
-struct ByteTool;
+struct ByteBudgetTool;
 
 #[derive(Deserialize, JsonSchema)]
-struct ByteToolInput {
+struct ByteBudgetToolInput {
     #[serde(default)]
     written: u64,
     #[serde(default)]
     answered: usize,
 }
 
-impl Tool for ByteTool {
+impl Tool for ByteBudgetTool {
     const NAME: &'static str = "t.writes";
     const TITLE: &'static str = "Writes";
     const DESCRIPTION: &'static str = "Writes a number of bytes.";
     const EFFECTS: Effects = Effects::Changes;
-    type Input = ByteToolInput;
+    type Input = ByteBudgetToolInput;
     type Output = UnstructuredResult;
 
     async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
@@ -42,7 +42,7 @@ impl Tool for ByteTool {
 
 fn test_host(limit: impl FnOnce(CallLimits) -> CallLimits) -> TestHost {
     let mut parts = TestHostParts::new();
-    parts.tools = vec![erase_tool(ByteTool)];
+    parts.tools = vec![erase_tool(ByteBudgetTool)];
     parts.limits = limit(parts.limits);
     parts.build()
 }

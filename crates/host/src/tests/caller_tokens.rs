@@ -1,7 +1,7 @@
 //! Tests of jobs whose tool needs the token of its caller.
 
 use toolgate_contract::{
-    BearerToken, CallEnding, ResultText, ToolFuture, ToolId, ToolOutput, ToolSpec,
+    BearerToken, ResultText, ToolFuture, ToolId, ToolOutput, ToolRunStatus, ToolSpec,
 };
 
 use super::*;
@@ -21,7 +21,7 @@ impl AnyTool for TokenTool {
     fn run<'a>(&'a self, ctx: &'a ToolContext, _: Value) -> ToolFuture<'a, ToolOutput> {
         Box::pin(async move {
             let token = ctx.caller.bearer.as_ref().map(BearerToken::as_str);
-            Ok(ToolOutput::new(json!(token), ResultText::default(), CallEnding::Done))
+            Ok(ToolOutput::new(json!(token), ResultText::default(), ToolRunStatus::Done))
         })
     }
 }

@@ -4,16 +4,16 @@ use toolgate_contract::JobState;
 use toolgate_postgres::{DatabasePassword, PostgresAddress};
 
 use super::*;
-use crate::database_server::Server;
+use crate::database_server::PostgresServerProcess;
 use crate::{FleetServerProfile, PostgresStoreSettings};
 
 /// Returns two hosts whose folders differ and whose jobs are in the database of `server`.
-fn hosts_of_two_machines(server: &Server) -> [TestHost; 2] {
+fn hosts_of_two_machines(server: &PostgresServerProcess) -> [TestHost; 2] {
     [(); 2].map(|()| {
         let address =
             PostgresAddress::parse(&server.url(), "PGPASSWORD", &DatabasePassword::default());
         let mut parts = TestHostParts::new();
-        parts.jobs.place = JobStorePlace::Postgres(Box::new(PostgresStoreSettings {
+        parts.jobs.place = JobStoreKind::Postgres(Box::new(PostgresStoreSettings {
             address: address.expect("an address"),
             workspace: "workspace".to_owned(),
             lease: Duration::from_secs(30),
@@ -35,7 +35,7 @@ fn open(job: &JobSnapshot) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_job_is_answered_and_cancelled_at_a_server_of_another_machine() {
-    let server = Server::start();
+    let server = PostgresServerProcess::start();
     let [first, second] = hosts_of_two_machines(&server);
     let started = first.start("t.asks", json!({ "rounds": [["one"], ["two"]] })).await;
     let id = started.id.to_string();
@@ -56,7 +56,7 @@ async fn a_job_is_answered_and_cancelled_at_a_server_of_another_machine() {
 
 #[tokio::test]
 async fn a_stopped_server_leaves_its_jobs_to_another_machine_at_once() {
-    let server = Server::start();
+    let server = PostgresServerProcess::start();
     let [first, second] = hosts_of_two_machines(&server);
     let started = first.start("t.asks", json!({ "rounds": [["one"]] })).await;
     let id = started.id.to_string();

@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 
 use toolgate_contract::{
-    AnyPrompt, BoxFuture, Completion, CompletionRequest, CompletionTarget, Prompt, PromptArguments,
-    PromptSource, PromptSpec, RenderedPrompt, ResourceContents, ResourceCursor, ResourceSource,
-    ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolFuture, ToolId, ToolSpec,
-    UriClaimStrength, erase_prompt,
+    AnyPrompt, BoxFuture, CompletionCandidates, CompletionRequest, CompletionTarget, Prompt,
+    PromptArguments, PromptSource, PromptSpec, RenderedPrompt, ResourceContents, ResourceCursor,
+    ResourceSource, ResourceSpec, ResourceTemplate, ServerChange, Skill, SkillSource, ToolFuture,
+    ToolId, ToolSpec, UriClaimStrength, erase_prompt,
 };
 
 use super::*;
 
 /// State of a source of resources or prompts in a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SourceState {
+enum TestSourceState {
     Fine,
     Fails,
     Hangs,
     Panics,
 }
 
-impl SourceState {
+impl TestSourceState {
     async fn show(self) -> Result<(), ToolError> {
         match self {
             Self::Fine => Ok(()),
@@ -36,7 +36,7 @@ struct TestResourceSource {
     name: &'static str,
     guard: ToolSpec,
     count: usize,
-    state: SourceState,
+    state: TestSourceState,
 }
 
 fn guard(name: &str) -> ToolSpec {
@@ -44,7 +44,7 @@ fn guard(name: &str) -> ToolSpec {
     ToolSpec::new(id, name, name, Effects::Reads)
 }
 
-fn source(name: &'static str, count: usize, state: SourceState) -> Arc<dyn ResourceSource> {
+fn source(name: &'static str, count: usize, state: TestSourceState) -> Arc<dyn ResourceSource> {
     let guard = guard(name);
     Arc::new(TestResourceSource { name, guard, count, state })
 }
@@ -128,7 +128,7 @@ async fn pages_of_any_size_list_each_resource_of_all_sources_once() {
             let names = ["z", "a", "m"];
             let sources = names.iter().zip(counts);
             let sources =
-                sources.map(|(name, count)| source(name, count, SourceState::Fine)).collect();
+                sources.map(|(name, count)| source(name, count, TestSourceState::Fine)).collect();
             let test_host = test_host(sources, size, &[]);
             let mut all = Vec::new();
             let mut after = None;
@@ -151,9 +151,12 @@ async fn pages_of_any_size_list_each_resource_of_all_sources_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_source_hides_no_other_and_is_an_error_only_if_all_fail() {
-    for state in [SourceState::Fails, SourceState::Hangs, SourceState::Panics] {
-        let sources =
-            vec![source("a", 1, state), source("b", 1, SourceState::Fine), source("c", 1, state)];
+    for state in [TestSourceState::Fails, TestSourceState::Hangs, TestSourceState::Panics] {
+        let sources = vec![
+            source("a", 1, state),
+            source("b", 1, TestSourceState::Fine),
+            source("c", 1, state),
+        ];
         let house_of_three = test_host(sources, 10, &[]);
         let (uris, next) = page(&house_of_three, None).await.expect("a page");
         assert_eq!((uris, next), (vec!["b://000".to_owned()], None), "{state:?}");
@@ -164,7 +167,7 @@ async fn a_failing_source_hides_no_other_and_is_an_error_only_if_all_fail() {
 
 #[tokio::test]
 async fn a_cursor_of_a_missing_source_is_invalid() {
-    let test_host = test_host(vec![source("a", 2, SourceState::Fine)], 1, &[]);
+    let test_host = test_host(vec![source("a", 2, TestSourceState::Fine)], 1, &[]);
     let source = "b.read".to_owned();
     let uri = "b://000".to_owned();
     let refused = page(&test_host, Some(ResourceCursor { source, uri })).await;
@@ -173,7 +176,7 @@ async fn a_cursor_of_a_missing_source_is_invalid() {
 
 #[tokio::test]
 async fn a_reader_of_an_unknown_uri_is_told_the_prefixes_of_visible_ones() {
-    let sources = ["a", "b", "c"].map(|name| source(name, 1, SourceState::Fine));
+    let sources = ["a", "b", "c"].map(|name| source(name, 1, TestSourceState::Fine));
     let test_host = test_host(sources.into(), 10, &["b.*"]);
     let told =
         "no resource is at `README.md`; URIs here begin with `a://`, `c://`, `job://`, for example";
@@ -185,7 +188,8 @@ async fn a_reader_of_an_unknown_uri_is_told_the_prefixes_of_visible_ones() {
 
 #[tokio::test]
 async fn resources_hidden_by_policy_do_not_exist_for_the_caller() {
-    let sources = vec![source("a", 1, SourceState::Fine), source("b", 1, SourceState::Fine)];
+    let sources =
+        vec![source("a", 1, TestSourceState::Fine), source("b", 1, TestSourceState::Fine)];
     let test_host = test_host(sources, 10, &["a.*"]);
     assert_eq!(page(&test_host, None).await.expect("a page").0, ["b://000"]);
     match test_host.ask(HostRequest::ListTemplates).await {
@@ -207,10 +211,10 @@ async fn resources_hidden_by_policy_do_not_exist_for_the_caller() {
 #[tokio::test(start_paused = true)]
 async fn each_read_leaves_one_record() {
     let sources = vec![
-        source("a", 1, SourceState::Fine),
-        source("b", 1, SourceState::Fails),
-        source("c", 1, SourceState::Hangs),
-        source("d", 1, SourceState::Panics),
+        source("a", 1, TestSourceState::Fine),
+        source("b", 1, TestSourceState::Fails),
+        source("c", 1, TestSourceState::Hangs),
+        source("d", 1, TestSourceState::Panics),
     ];
     let test_host = test_host(sources, 10, &[]);
     for uri in ["a://000", "b://000", "c://000", "d://000", "e://000"] {
@@ -225,7 +229,7 @@ async fn each_read_leaves_one_record() {
 #[tokio::test]
 async fn reading_a_resource_needs_the_confirmation_of_its_tool() {
     let mut parts = TestHostParts::new();
-    parts.library.resources = vec![source("a", 1, SourceState::Fine)];
+    parts.library.resources = vec![source("a", 1, TestSourceState::Fine)];
     parts.confirm = vec!["a.read".to_owned()];
     let test_host = parts.build();
     assert!(matches!(test_host.ask(read("a://000")).await, Err(CallError::NotAllowed { .. })));
@@ -250,8 +254,8 @@ fn completing(of: CompletionTarget, so_far: &str) -> CompletionRequest {
 
 #[tokio::test]
 async fn a_completion_is_ranked_and_limited_to_a_hundred_with_the_total() {
-    let test_host = test_host(vec![source("a", 1000, SourceState::Fine)], 10, &[]);
-    let complete = async |so_far: &str| -> Completion {
+    let test_host = test_host(vec![source("a", 1000, TestSourceState::Fine)], 10, &[]);
+    let complete = async |so_far: &str| -> CompletionCandidates {
         let of = CompletionTarget::Template("a://{number}".to_owned());
         match test_host.ask(HostRequest::Complete(completing(of, so_far))).await {
             Ok(HostAnswer::Completion(completion)) => completion,
@@ -297,7 +301,7 @@ impl Prompt for GreetingPrompt {
 }
 
 /// A source of prompts in the given state.
-struct TestPromptSource(SourceState);
+struct TestPromptSource(TestSourceState);
 
 impl PromptSource for TestPromptSource {
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
@@ -308,7 +312,7 @@ impl PromptSource for TestPromptSource {
     }
 
     fn may_have(&self, name: &str) -> bool {
-        name == "broken" || self.0 != SourceState::Hangs
+        name == "broken" || self.0 != TestSourceState::Hangs
     }
 
     fn unusable_reason(&self, name: &str) -> Option<String> {
@@ -338,9 +342,9 @@ async fn a_prompt_is_made_without_waiting_for_a_hanging_source_that_lacks_it() {
     let mut parts = TestHostParts::new();
     let greets: Vec<Arc<dyn AnyPrompt>> = vec![erase_prompt(GreetingPrompt)];
     parts.library.prompts = vec![
-        Arc::new(TestPromptSource(SourceState::Hangs)),
+        Arc::new(TestPromptSource(TestSourceState::Hangs)),
         Arc::new(greets),
-        Arc::new(TestPromptSource(SourceState::Hangs)),
+        Arc::new(TestPromptSource(TestSourceState::Hangs)),
     ];
     let test_host = parts.build();
     let arguments = PromptArguments::from([("whom".to_owned(), "Ada".to_owned())]);
@@ -353,7 +357,7 @@ async fn a_prompt_is_made_without_waiting_for_a_hanging_source_that_lacks_it() {
 async fn the_first_source_with_the_strongest_claim_is_read() {
     let guessing = |name, claim| -> Arc<dyn ResourceSource> {
         let guard = guard(name);
-        Arc::new(ClaimingSource { guard, claim })
+        Arc::new(UriClaimingSource { guard, claim })
     };
     for (claims, expected) in [
         (
@@ -376,12 +380,12 @@ async fn the_first_source_with_the_strongest_claim_is_read() {
 }
 
 /// A source of resources that claims every URI with this strength.
-struct ClaimingSource {
+struct UriClaimingSource {
     guard: ToolSpec,
     claim: UriClaimStrength,
 }
 
-impl ResourceSource for ClaimingSource {
+impl ResourceSource for UriClaimingSource {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }
@@ -415,7 +419,7 @@ impl ResourceSource for ClaimingSource {
 #[tokio::test]
 async fn an_unusable_prompt_or_skill_is_refused_by_name_with_the_reason() {
     let mut parts = TestHostParts::new();
-    parts.library.prompts = vec![Arc::new(TestPromptSource(SourceState::Fine))];
+    parts.library.prompts = vec![Arc::new(TestPromptSource(TestSourceState::Fine))];
     parts.library.skills = vec![Arc::new(UnusableSkillSource)];
     let test_host = parts.build();
     let told = async |request: HostRequest| match test_host.ask(request).await {
@@ -439,8 +443,8 @@ async fn each_prompt_request_leaves_one_record() {
     let mut parts = TestHostParts::new();
     let greets: Vec<Arc<dyn AnyPrompt>> = vec![erase_prompt(GreetingPrompt)];
     parts.library.prompts = vec![
-        Arc::new(TestPromptSource(SourceState::Hangs)),
-        Arc::new(TestPromptSource(SourceState::Panics)),
+        Arc::new(TestPromptSource(TestSourceState::Hangs)),
+        Arc::new(TestPromptSource(TestSourceState::Panics)),
         Arc::new(greets),
     ];
     let test_host = parts.build();

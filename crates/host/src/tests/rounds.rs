@@ -98,9 +98,9 @@ async fn a_question_to_a_client_that_cannot_ask_is_an_error() {
 }
 
 /// An asker for a person who answers at once, or never.
-struct ScriptedPerson(Option<ClientAnswer>);
+struct ScriptedQuestionSender(Option<ClientAnswer>);
 
-impl QuestionSender for ScriptedPerson {
+impl QuestionSender for ScriptedQuestionSender {
     fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         Box::pin(async move {
             match &self.0 {
@@ -115,7 +115,7 @@ impl QuestionSender for ScriptedPerson {
 
 /// Returns an asker whose person gives `answer` to every question, or never answers.
 pub(super) fn person(answer: Option<ClientAnswer>) -> QuestionAsker {
-    QuestionAsker::during_call(form_alone(), Arc::new(ScriptedPerson(answer)))
+    QuestionAsker::during_call(form_alone(), Arc::new(ScriptedQuestionSender(answer)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,9 +139,9 @@ async fn a_call_that_needs_confirmation_runs_only_if_a_person_agrees_in_time() {
 }
 
 /// An asker for a person who answers after this time.
-struct SlowPerson(Duration);
+struct SlowQuestionSender(Duration);
 
-impl QuestionSender for SlowPerson {
+impl QuestionSender for SlowQuestionSender {
     fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         Box::pin(async move {
             tokio::time::sleep(self.0).await;
@@ -159,7 +159,7 @@ async fn waiting_for_a_person_does_not_count_against_the_deadline_up_to_a_limit(
     let check = async |seconds| {
         let asker = QuestionAsker::during_call(
             form_alone(),
-            Arc::new(SlowPerson(Duration::from_secs(seconds))),
+            Arc::new(SlowQuestionSender(Duration::from_secs(seconds))),
         );
         let request = asks(&[&["one"], &["two"]]);
         test_host.host.answer(IncomingRequest { asker, ..asked(request) }).await.map(|_| ())

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tokio::runtime::Builder;
 use toolgate_contract::{
-    CallEnding, CallMetadata, ClientProfile, ToolFuture, ToolId, ToolOutput, ToolSpec, with_spec,
+    CallMetadata, ClientProfile, ToolFuture, ToolId, ToolOutput, ToolRunStatus, ToolSpec, with_spec,
 };
 
 use super::*;
@@ -13,9 +13,9 @@ use crate::{
 };
 
 /// A tool of an upstream. It returns its id and its input.
-struct EchoTool(ToolSpec);
+struct UpstreamEchoTool(ToolSpec);
 
-impl AnyTool for EchoTool {
+impl AnyTool for UpstreamEchoTool {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -25,7 +25,7 @@ impl AnyTool for EchoTool {
             let content =
                 vec![toolgate_contract::ContentBlock::text(format!("{} {input}", self.0.id))];
             let text = toolgate_contract::ResultText::default();
-            let output = ToolOutput::new(Value::Null, text, CallEnding::Done);
+            let output = ToolOutput::new(Value::Null, text, ToolRunStatus::Done);
             Ok(ToolOutput { structured: false, content, ..output })
         })
     }
@@ -43,7 +43,7 @@ impl AnyTool for RefusingTool {
         Box::pin(async move {
             let refusal = "Error executing tool one: 1 validation error for oneArguments";
             let text = toolgate_contract::ResultText::default();
-            let output = ToolOutput::new(Value::Null, text, CallEnding::ToolFailed);
+            let output = ToolOutput::new(Value::Null, text, ToolRunStatus::ToolFailed);
             let content = vec![toolgate_contract::ContentBlock::text(refusal)];
             Ok(ToolOutput { structured: false, content, ..output })
         })
@@ -58,7 +58,7 @@ fn echo(id: &str, about: &str, effects: Effects) -> Arc<dyn AnyTool> {
         "required": ["path"],
         "additionalProperties": false,
     });
-    Arc::new(EchoTool(ToolSpec {
+    Arc::new(UpstreamEchoTool(ToolSpec {
         input_schema: input_schema.into(),
         ..ToolSpec::new(id, "Title", about, effects)
     }))
@@ -397,7 +397,7 @@ async fn a_refusal_of_the_called_tool_is_answered_with_the_schema() {
     let input = json!({ "name": "alpha_create_issue", "arguments": { "path": "a" } });
     let answer = host.within("s", call("tools_call", input)).await;
     let Ok(HostAnswer::Output(output)) = answer else { panic!("it is a result") };
-    assert_eq!(output.ending, CallEnding::ToolFailed);
+    assert_eq!(output.ending, ToolRunStatus::ToolFailed);
     let texts: Vec<_> = output.content.iter().map(|block| block.as_text()).collect();
     let [refusal, help] = &texts[..] else { panic!("there are two texts: {texts:?}") };
     assert!(refusal.contains("validation error"), "{refusal}");

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use toolgate_contract::{Caller, ToolContext, ToolError, ToolId, ToolSpec, fold_name};
 use toolgate_tool_search::{
-    BestToolFit, FoundTool, QueryResults, Question, RememberedQuestions, ToolIndex,
-    ToolSimilarities, VisibleTools, lean_schema, nearest_names, rank, tool_line, word_scores,
-    write_findings,
+    BestToolConfidence, CallerVisibleTools, FoundTool, RememberedToolQueries, ToolQueryResults,
+    ToolSearchIndex, ToolSearchQuery, ToolSimilarities, lean_schema, nearest_names, rank,
+    tool_line, word_scores, write_findings,
 };
 
 use super::ExplainedToolMatch;
@@ -32,7 +32,7 @@ pub(super) struct CallerToolSearch<'g> {
     caller: &'g Caller,
     session: Option<&'g Arc<str>>,
     catalog: Arc<Catalog>,
-    view: Arc<VisibleTools>,
+    view: Arc<CallerVisibleTools>,
 }
 
 impl<'g> CallerToolSearch<'g> {
@@ -81,15 +81,15 @@ impl<'g> CallerToolSearch<'g> {
         let mut places = nearest_names(self.index(), &self.view, name, count);
         if places.is_empty() {
             let words = name.replace(['_', '.', '-', ':'], " ");
-            places = self.rank(&Question::new(&words), None, None, count).0;
+            places = self.rank(&ToolSearchQuery::new(&words), None, None, count).0;
         }
         places.into_iter().map(|at| line_of(&self.catalog.entries()[at])).collect()
     }
 
     /// Returns up to `count` tools that match words of `question`, best first, with these words.
     pub(super) fn explain(&self, question: &str, count: usize) -> Vec<ExplainedToolMatch> {
-        let question = Question::new(question);
-        let memory = RememberedQuestions::default();
+        let question = ToolSearchQuery::new(question);
+        let memory = RememberedToolQueries::default();
         let (ranked, _) = rank(self.index(), &self.view, &question, &memory, None);
         let explained = ranked.into_iter().take(count).map(|tool| ExplainedToolMatch {
             name: fold_name(self.catalog.entries()[tool.at].spec().id.as_str()).into_owned(),
@@ -123,7 +123,7 @@ impl<'g> CallerToolSearch<'g> {
         let mut findings = Vec::new();
         let mut answered = HashSet::new();
         for (&query, meaning) in queries.iter().zip(meanings) {
-            let question = Question::new(query);
+            let question = ToolSearchQuery::new(query);
             let (places, coverage) = self.rank(&question, meaning.as_deref(), server, limit);
             let entries = || places.iter().map(|at| &self.catalog.entries()[*at]);
             let ids = entries().map(|entry| entry.spec().id.as_str().to_owned()).collect();
@@ -138,7 +138,7 @@ impl<'g> CallerToolSearch<'g> {
             });
             let tools = tools.collect();
             drop(shown);
-            findings.push(QueryResults { query, tools, coverage });
+            findings.push(ToolQueryResults { query, tools, coverage });
         }
         let scope = self.gate.tool_search.settings.memory;
         let is_known =
@@ -152,11 +152,11 @@ impl<'g> CallerToolSearch<'g> {
 
     fn rank(
         &self,
-        question: &Question,
+        question: &ToolSearchQuery,
         meaning: Option<&ToolSimilarities>,
         server: Option<&str>,
         limit: usize,
-    ) -> (Vec<usize>, BestToolFit) {
+    ) -> (Vec<usize>, BestToolConfidence) {
         let tool_search = &self.gate.tool_search;
         let scope = tool_search.settings.memory;
         let memory = tool_search.memory().learned(scope, self.caller, self.session);
@@ -197,7 +197,7 @@ impl<'g> CallerToolSearch<'g> {
         self.catalog.search_index(|| self.gate.server_descriptions())
     }
 
-    fn index(&self) -> &ToolIndex {
+    fn index(&self) -> &ToolSearchIndex {
         self.built_index().index()
     }
 

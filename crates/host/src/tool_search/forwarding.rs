@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    CallEnding, CallError, ToolCall, ToolId, ToolOutput, ToolSpec, ValidationProblem, fold_name,
+    CallError, ToolCall, ToolId, ToolOutput, ToolRunStatus, ToolSpec, ValidationProblem, fold_name,
 };
 use toolgate_tool_search::strip_prefix;
 
@@ -76,7 +76,7 @@ pub(crate) async fn run_forwarded(
     let outcome = pipeline::run_call(gate, call, None).await;
     match outcome {
         Ok(mut output) => {
-            if output.ending == CallEnding::Done {
+            if output.ending == ToolRunStatus::Done {
                 let scope = gate.tool_search.settings.memory;
                 let mut memory = gate.tool_search.memory();
                 memory.note_call(scope, &call.caller, session.as_ref(), &call.tool);

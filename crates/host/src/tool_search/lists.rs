@@ -11,7 +11,7 @@ use toolgate_contract::{
     AnyTool, CallMetadata, Caller, ClientProfile, Effects, ToolCall, ToolId, ToolPage, ToolSpec,
     fold_name, with_spec,
 };
-use toolgate_tool_search::{RememberedQuestions, search_description};
+use toolgate_tool_search::{RememberedToolQueries, search_description};
 
 use super::{CALL, READ, SEARCH, ToolListSelection, ToolSearch, ToolSearchMemoryScope};
 use crate::Gate;
@@ -46,7 +46,7 @@ pub(super) enum ToolListKey {
 pub(super) enum ToolListDecision {
     /// The list contains all tools, as they are now. Hints for clients with a search of their own
     /// come from the questions that were remembered when the client received the list.
-    Whole(Arc<RememberedQuestions>),
+    Whole(Arc<RememberedToolQueries>),
     /// The list contains only these tools, which include the tools that search and call all others.
     Folded(Arc<[Arc<dyn AnyTool>]>),
 }
@@ -58,11 +58,11 @@ pub(super) struct DecidedToolLists {
     count: u64,
     /// Callers whose newest tool list has tool search in place of most tools, each with the name of
     /// the client's profile.
-    folded: HashSet<ListOwner>,
+    folded: HashSet<ToolListOwner>,
 }
 
 /// A caller who receives tool lists, with the name of the client's profile.
-type ListOwner = (CallerToolVisibility, Option<&'static str>);
+type ToolListOwner = (CallerToolVisibility, Option<&'static str>);
 
 impl DecidedToolLists {
     fn find(&self, key: &ToolListKey) -> Option<ToolListDecision> {
@@ -81,7 +81,7 @@ impl DecidedToolLists {
     }
 
     /// Notes whether the newest tool list of `owner` has tool search in place of most tools.
-    fn note_form(&mut self, owner: ListOwner, is_folded: bool) {
+    fn note_form(&mut self, owner: ToolListOwner, is_folded: bool) {
         if !is_folded {
             self.folded.remove(&owner);
             return;
@@ -235,7 +235,7 @@ impl Gate {
 
     /// Asks the client to keep favourite tools in the context of its model, and adds the queries by
     /// which the caller has found tools before.
-    fn with_loading_hints(&self, page: ToolPage, remembered: &RememberedQuestions) -> ToolPage {
+    fn with_loading_hints(&self, page: ToolPage, remembered: &RememberedToolQueries) -> ToolPage {
         let tools = page.tools.into_iter().map(|tool| {
             let tool = match self.tool_search.is_favourite(&tool.spec().id) {
                 true => always_loaded(&tool, None),

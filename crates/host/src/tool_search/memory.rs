@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use toolgate_contract::{Caller, CallerKind};
-use toolgate_tool_search::{Question, RememberedQuestions};
+use toolgate_tool_search::{RememberedToolQueries, ToolSearchQuery};
 
 use super::ToolSearchMemoryScope;
 
@@ -22,7 +22,7 @@ const QUERIES_MAX: usize = 20;
 pub(super) struct ToolSearchMemory {
     known: HashMap<ToolSearchMemoryKey, RememberedSearches>,
     /// Queries of all callers, in the scope [`ToolSearchMemoryScope::Shared`].
-    shared: Arc<RememberedQuestions>,
+    shared: Arc<RememberedToolQueries>,
 }
 
 /// The session or the caller for which queries are remembered.
@@ -34,9 +34,9 @@ pub(super) enum ToolSearchMemoryKey {
 
 /// Remembered queries of one session or caller.
 struct RememberedSearches {
-    learned: Arc<RememberedQuestions>,
+    learned: Arc<RememberedToolQueries>,
     /// The last search: each query, and the ids of the tools that it found.
-    last: Vec<(Question, Vec<String>)>,
+    last: Vec<(ToolSearchQuery, Vec<String>)>,
     used: Instant,
 }
 
@@ -74,7 +74,7 @@ impl ToolSearchMemory {
         scope: ToolSearchMemoryScope,
         caller: &Caller,
         session: Option<&Arc<str>>,
-    ) -> Arc<RememberedQuestions> {
+    ) -> Arc<RememberedToolQueries> {
         if scope == ToolSearchMemoryScope::Shared {
             return self.shared.clone();
         }
@@ -89,7 +89,7 @@ impl ToolSearchMemory {
         scope: ToolSearchMemoryScope,
         caller: &Caller,
         session: Option<&Arc<str>>,
-        mut searched: Vec<(Question, Vec<String>)>,
+        mut searched: Vec<(ToolSearchQuery, Vec<String>)>,
         is_known: impl Fn(&str) -> bool,
     ) {
         let Some(key) = ToolSearchMemoryKey::new(scope, caller, session) else { return };

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, ContentBlock, ResultText, ToolCall, ToolOutput, fold_name,
+    CallError, ContentBlock, ResultText, ToolCall, ToolOutput, ToolRunStatus, fold_name,
 };
 use toolgate_tool_search::{lean_schema, signature, skeleton};
 
@@ -87,13 +87,13 @@ pub(crate) fn explain_gone(
 
 fn failed_output(text: String) -> ToolOutput {
     let content = vec![ContentBlock::text(text)];
-    let failed = ToolOutput::new(Value::Null, ResultText::default(), CallEnding::ToolFailed);
+    let failed = ToolOutput::new(Value::Null, ResultText::default(), ToolRunStatus::ToolFailed);
     ToolOutput { structured: false, content, ..failed }
 }
 
 /// Returns true if the called tool failed because it did not accept its arguments.
 pub(super) fn refuses_arguments(output: &ToolOutput) -> bool {
-    if output.ending != CallEnding::ToolFailed {
+    if output.ending != ToolRunStatus::ToolFailed {
         return false;
     }
     let texts = output.content.iter().map(ContentBlock::as_text);

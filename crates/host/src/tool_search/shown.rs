@@ -37,12 +37,12 @@ impl ShownToolNote {
 /// The tools that each session has received from searches.
 #[derive(Default)]
 pub(super) struct ShownTools {
-    sessions: HashMap<ToolSearchMemoryKey, SessionNotes>,
+    sessions: HashMap<ToolSearchMemoryKey, SessionSearchNotes>,
 }
 
 /// Tools and queries that a search has answered in one session.
 #[derive(Default)]
-struct SessionNotes {
+struct SessionSearchNotes {
     /// Tools described in one line to the session, by id, with the hash of their definitions.
     lines: HashMap<String, Hash>,
     /// Tools whose schemas the session has received, by id, with the hash of their definitions.
@@ -94,7 +94,11 @@ impl ShownTools {
     }
 
     /// Returns the received tools of the session, or `None` for a caller without a session.
-    fn notes(&mut self, caller: &Caller, session: Option<&Arc<str>>) -> Option<&mut SessionNotes> {
+    fn notes(
+        &mut self,
+        caller: &Caller,
+        session: Option<&Arc<str>>,
+    ) -> Option<&mut SessionSearchNotes> {
         let key = ToolSearchMemoryKey::new(ToolSearchMemoryScope::Session, caller, session)?;
         if self.sessions.len() >= SESSIONS_MAX && !self.sessions.contains_key(&key) {
             self.sessions.clear();

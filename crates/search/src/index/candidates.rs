@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tantivy::DocId;
 
 use super::allowed_documents::AllowedDocuments;
-use super::lexical::{self, BestChunks, WordWeightTable};
+use super::lexical::{self, BestWordMatches, WordWeightTable};
 use super::snapshot::{IndexSnapshot, NO_SLOT, VectorSource, candidate_key};
 use super::{IndexError, catch_panics};
 use crate::DocumentFilter;
@@ -15,7 +15,7 @@ use crate::vectors::{QuantizedQueryVector, VectorSnapshot};
 
 /// Vectors and limits of a search, in addition to its words.
 #[derive(Debug, Clone, Copy)]
-pub struct CandidateQuery<'s> {
+pub struct CandidateSearchQuery<'s> {
     /// Vector of the query by the built-in model.
     pub static_vector: Option<&'s [f32]>,
     /// Vector of the query by the configured model. Ignored if no model is configured.
@@ -46,7 +46,7 @@ impl IndexSnapshot {
     pub fn candidates(
         &self,
         question: Option<&WeightedQuery>,
-        sought: &CandidateQuery<'_>,
+        sought: &CandidateSearchQuery<'_>,
         wanted: &dyn Fn() -> bool,
     ) -> Result<FoundCandidates, IndexError> {
         catch_panics(|| self.find_candidates(question, sought, wanted))
@@ -55,14 +55,14 @@ impl IndexSnapshot {
     fn find_candidates(
         &self,
         question: Option<&WeightedQuery>,
-        sought: &CandidateQuery<'_>,
+        sought: &CandidateSearchQuery<'_>,
         wanted: &dyn Fn() -> bool,
     ) -> Result<FoundCandidates, IndexError> {
         let inner = &*self.inner;
         let allowed = |part| AllowedDocuments::for_filter(part, inner.fields, sought.filter);
         let allowed: Vec<AllowedDocuments> =
             inner.segments.iter().map(|it| allowed(it)).collect::<Result<_, _>>()?;
-        let mut best = BestChunks::new(sought.limit);
+        let mut best = BestWordMatches::new(sought.limit);
         let worths = WordWeightTable::new(&self.statistics());
         if let Some(question) = question {
             for (at, (part, allowed)) in inner.segments.iter().zip(&allowed).enumerate() {

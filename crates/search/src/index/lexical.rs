@@ -34,7 +34,7 @@ impl WordWeightTable {
 }
 
 /// The best chunks of a search by words.
-pub(super) struct BestChunks {
+pub(super) struct BestWordMatches {
     limit: usize,
     heap: BinaryHeap<Reverse<ScoredChunk>>,
     /// Number of all chunks that the search matched.
@@ -63,7 +63,7 @@ impl PartialOrd for ChunkScore {
     }
 }
 
-impl BestChunks {
+impl BestWordMatches {
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, heap: BinaryHeap::new(), total: 0 }
     }
@@ -91,7 +91,7 @@ impl BestChunks {
 /// Adds to `best` the chunks of the index segment `part` that contain a word of `question`, if they
 /// are good enough.
 pub(super) fn score_chunks(
-    best: &mut BestChunks,
+    best: &mut BestWordMatches,
     (at, part, fields): (usize, &IndexSegment, IndexSchemaFields),
     question: &WeightedQuery,
     worths: &WordWeightTable,

@@ -8,7 +8,7 @@ use tantivy::{DocId, DocSet, TERMINATED};
 
 use super::IndexError;
 use super::allowed_documents::AllowedDocuments;
-use super::lexical::{self, BestChunks, WordWeightTable};
+use super::lexical::{self, BestWordMatches, WordWeightTable};
 use super::segment::IndexSegment;
 use super::snapshot::IndexSnapshot;
 use crate::rank::{QueryLiterals, WeightedQuery};
@@ -36,7 +36,7 @@ impl IndexSnapshot {
         if literals.is_empty() {
             return Ok(());
         }
-        let mut best = BestChunks::new(FILE_CHUNKS_MAX);
+        let mut best = BestWordMatches::new(FILE_CHUNKS_MAX);
         for (at, (part, allowed)) in self.inner.segments.iter().zip(allowed).enumerate() {
             for symbol in literals.symbols() {
                 let term = Term::from_field_text(self.inner.fields.symbol, &symbol);

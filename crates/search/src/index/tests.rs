@@ -13,8 +13,8 @@ mod writing;
 use toolgate_chunks::{ChunkKind, TextChunk};
 
 use super::{
-    CandidateQuery, FoundCandidates, IndexError, IndexLocation, IndexOpenOutcome, IndexSnapshot,
-    SearchIndex, SearchIndexWriter, UnembeddedChunk, VectorSource,
+    CandidateSearchQuery, FoundCandidates, IndexError, IndexLocation, IndexOpenOutcome,
+    IndexSnapshot, SearchIndex, SearchIndexWriter, UnembeddedChunk, VectorSource,
 };
 use crate::document::borrow_texts;
 use crate::rank::{ChunkCandidate, WeightedQuery};
@@ -109,7 +109,7 @@ pub(super) fn ask(
     filter: &DocumentFilter,
     limit: usize,
 ) -> FoundCandidates {
-    let sought = CandidateQuery { static_vector: None, model_vector: None, filter, limit };
+    let sought = CandidateSearchQuery { static_vector: None, model_vector: None, filter, limit };
     snapshot.candidates(Some(question), &sought, &|| true).unwrap()
 }
 
@@ -225,7 +225,7 @@ fn vectors_are_set_by_hash_and_found_by_similarity() {
 
     let query = unit(0);
     let all = DocumentFilter::default();
-    let sought = |filter| CandidateQuery {
+    let sought = |filter| CandidateSearchQuery {
         static_vector: None,
         model_vector: Some(&query),
         filter,
@@ -259,7 +259,7 @@ fn a_cancelled_search_ends_early() {
     let question = now.weigh_question("alpha").unwrap();
     let filter = DocumentFilter::default();
     let sought =
-        CandidateQuery { static_vector: None, model_vector: None, filter: &filter, limit: 1 };
+        CandidateSearchQuery { static_vector: None, model_vector: None, filter: &filter, limit: 1 };
     let err = now.candidates(Some(&question), &sought, &|| false).unwrap_err();
     assert_eq!(err, IndexError::Canceled);
 }

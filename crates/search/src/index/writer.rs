@@ -14,7 +14,7 @@ use tantivy::schema::document::CompactDocValue;
 use tantivy::{FutureResult, IndexWriter, SegmentMeta, TantivyDocument, TantivyError, Term};
 
 use super::schema::PATH_BYTES_MAX;
-use super::{IndexError, SearchIndex, WriteLock, catch_panics};
+use super::{IndexError, IndexWriteLock, SearchIndex, catch_panics};
 use crate::document::borrow_texts;
 use crate::{ChunkHash, IndexDocument, static_model};
 
@@ -40,26 +40,26 @@ pub struct SearchIndexWriter {
     // Fields drop in order: the threads must end before the right does.
     active: Option<ActiveIndexWriter>,
     pub(super) index: SearchIndex,
-    queue: Arc<IndexQueue>,
+    queue: Arc<IndexBacklog>,
     /// Vectors by the built-in model that wait to be written.
     vectors: Vec<(ChunkHash, Vec<f32>)>,
     is_changed: bool,
     /// Error of a merge of index segments that failed after a successful commit.
     merge_error: Option<IndexError>,
-    _lock: WriteLock,
+    _lock: IndexWriteLock,
 }
 
 /// Writer of the word index with its background threads.
 struct ActiveIndexWriter {
     merging: Option<Pin<Box<SegmentMergeFuture>>>,
-    writer: IndexWriter<QueuedDocument>,
+    writer: IndexWriter<QueuedIndexDocument>,
 }
 
 /// Future of a merge of index segments.
 type SegmentMergeFuture = FutureResult<Option<SegmentMeta>>;
 
 impl SearchIndexWriter {
-    pub(super) fn new(index: SearchIndex, right: WriteLock) -> Result<Self, IndexError> {
+    pub(super) fn new(index: SearchIndex, right: IndexWriteLock) -> Result<Self, IndexError> {
         delete_leftovers(&index)?;
         let queue = Arc::default();
         let vectors = Vec::new();
@@ -161,7 +161,7 @@ impl SearchIndexWriter {
         let mut written = Vec::with_capacity(document.chunks.len() + 2);
         written.push(UserOperation::Delete(delete));
         let file = fields.file_document(document).map_err(unwritten)?;
-        written.push(UserOperation::Add(QueuedDocument { document: file, _room: None }));
+        written.push(UserOperation::Add(QueuedIndexDocument { document: file, _room: None }));
         let mut waiting = Vec::with_capacity(document.chunks.len());
         let mut number = 0;
         for chunk in document.chunks {
@@ -181,8 +181,8 @@ impl SearchIndexWriter {
         }
         self.queue.wait_for_room(waiting.iter().map(|(_, bytes)| bytes).sum())?;
         written.extend(waiting.into_iter().map(|(document, bytes)| {
-            let room = IndexQueue::reserve(&self.queue, bytes);
-            UserOperation::Add(QueuedDocument { document, _room: Some(room) })
+            let room = IndexBacklog::reserve(&self.queue, bytes);
+            UserOperation::Add(QueuedIndexDocument { document, _room: Some(room) })
         }));
         let sent = self.active_writer()?.writer.run(written);
         if sent.is_err() {
@@ -261,13 +261,13 @@ impl Drop for SearchIndexWriter {
 
 fn wait_for_merge(mut merging: Pin<Box<SegmentMergeFuture>>) -> Result<(), IndexError> {
     /// Waker that unparks the thread which waits for a future.
-    struct ThreadUnparker(std::thread::Thread);
-    impl std::task::Wake for ThreadUnparker {
+    struct ThreadWaker(std::thread::Thread);
+    impl std::task::Wake for ThreadWaker {
         fn wake(self: Arc<Self>) {
             self.0.unpark();
         }
     }
-    let waker = Waker::from(Arc::new(ThreadUnparker(std::thread::current())));
+    let waker = Waker::from(Arc::new(ThreadWaker(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
         match merging.as_mut().poll(&mut context) {
@@ -312,15 +312,15 @@ fn delete_leftovers(index: &SearchIndex) -> Result<(), IndexError> {
 
 /// Amount of text that waits to be indexed.
 #[derive(Default)]
-struct IndexQueue {
+struct IndexBacklog {
     bytes: Mutex<usize>,
     shrunk: Condvar,
 }
 
-impl IndexQueue {
-    fn reserve(queue: &Arc<Self>, bytes: usize) -> QueueReservation {
+impl IndexBacklog {
+    fn reserve(queue: &Arc<Self>, bytes: usize) -> IndexBacklogReservation {
         *queue.bytes.lock().unwrap_or_else(PoisonError::into_inner) += bytes;
-        QueueReservation { queue: Arc::clone(queue), bytes }
+        IndexBacklogReservation { queue: Arc::clone(queue), bytes }
     }
 
     /// Waits until `bytes` more bytes fit into the queue. A text that is larger than the queue
@@ -342,12 +342,12 @@ impl IndexQueue {
 }
 
 /// Space in the queue, reserved until the reservation is dropped.
-struct QueueReservation {
-    queue: Arc<IndexQueue>,
+struct IndexBacklogReservation {
+    queue: Arc<IndexBacklog>,
     bytes: usize,
 }
 
-impl Drop for QueueReservation {
+impl Drop for IndexBacklogReservation {
     fn drop(&mut self) {
         *self.queue.bytes.lock().unwrap_or_else(PoisonError::into_inner) -= self.bytes;
         self.queue.shrunk.notify_all();
@@ -355,12 +355,12 @@ impl Drop for QueueReservation {
 }
 
 /// A document in the queue.
-struct QueuedDocument {
+struct QueuedIndexDocument {
     document: TantivyDocument,
-    _room: Option<QueueReservation>,
+    _room: Option<IndexBacklogReservation>,
 }
 
-impl tantivy::Document for QueuedDocument {
+impl tantivy::Document for QueuedIndexDocument {
     type Value<'d> = CompactDocValue<'d>;
     type FieldsValuesIter<'d> = Box<dyn Iterator<Item = (Field, CompactDocValue<'d>)> + 'd>;
 

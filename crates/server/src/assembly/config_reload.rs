@@ -18,7 +18,7 @@ use toolgate_host::RejectedTool;
 use toolgate_world::folder_signal::FolderChangeSignal;
 use toolgate_world::root::EntryFingerprint;
 
-use crate::assembly::live_settings::{LiveSettings, SettingsChange, SettingsSourcePaths};
+use crate::assembly::live_settings::{LiveSettings, ReferencedSettingsPaths, SettingsChange};
 use crate::assembly::server_prep::create_folder;
 use crate::config::{LoadedConfig, trust};
 use crate::identity::Authenticator;
@@ -189,7 +189,7 @@ impl WatchedSettingsFiles {
         if let Ok(mark) = trust::mark_path(file) {
             files.add_file(&mark);
         }
-        let SettingsSourcePaths { files: others, packs, assets } = settings.sources();
+        let ReferencedSettingsPaths { files: others, packs, assets } = settings.sources();
         others.iter().for_each(|file| files.add_file(file));
         packs.iter().for_each(|pack| files.add_pack(pack));
         assets.iter().for_each(|folder| files.add_folder(folder));

@@ -14,8 +14,8 @@ use anyhow::{Context, anyhow, bail};
 use toolgate_contract::{ToolErrorKind, exact_json, strip_byte_order_mark_bytes};
 use toolgate_dialects::envelope::catalog_name;
 use toolgate_host::{
-    EnvelopeBuilder, EnvelopeLog, EnvelopeSettings, SchemaFile, SchemaFiles, SchemaRegistry,
-    SharedSchema, ToolSchemaSide,
+    EnvelopeBuilder, EnvelopeLog, EnvelopeSettings, MessageSchema, SchemaFile, SchemaFiles,
+    SchemaRegistry, ToolSchemaSide,
 };
 use toolgate_world::Root;
 
@@ -175,7 +175,7 @@ fn read_folder(
 /// tool IO, or an envelope. The name of the file decides the kind.
 enum SchemaFileTarget {
     Tool(String, ToolSchemaSide),
-    Shared(SharedSchema),
+    Shared(MessageSchema),
     /// An envelope: the one of requests or the one of answers. Both schemas have the same file
     /// name, so their content decides.
     Envelope,
@@ -192,8 +192,8 @@ impl SchemaFileTarget {
             (_, Some((tool, side))) => {
                 Some(Self::Tool(catalog_name(&tool.replace('_', ".")).to_owned(), side))
             }
-            ("tool_io", None) => Some(Self::Shared(SharedSchema::ToolIo)),
-            ("request_envelope", None) => Some(Self::Shared(SharedSchema::RequestEnvelope)),
+            ("tool_io", None) => Some(Self::Shared(MessageSchema::ToolIo)),
+            ("request_envelope", None) => Some(Self::Shared(MessageSchema::RequestEnvelope)),
             ("envelope", None) => Some(Self::Envelope),
             (_, None) => None,
         }
@@ -243,14 +243,14 @@ fn read_schema(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<(Schem
 
 /// Determines the envelope that `envelope.schema.json` describes: a request requires `method`, an
 /// answer `ok`.
-fn envelope_kind(file: &SchemaFile) -> anyhow::Result<SharedSchema> {
+fn envelope_kind(file: &SchemaFile) -> anyhow::Result<MessageSchema> {
     let needs = |name: &str| {
         let required = file.schema["required"].as_array();
         required.is_some_and(|required| required.iter().any(|field| field == name))
     };
     match (needs("method"), needs("ok")) {
-        (true, false) => Ok(SharedSchema::RequestEnvelope),
-        (false, true) => Ok(SharedSchema::Envelope),
+        (true, false) => Ok(MessageSchema::RequestEnvelope),
+        (false, true) => Ok(MessageSchema::Envelope),
         (true, true) | (false, false) => bail!(
             "the schema {} describes no envelope: the schema of answers requires `ok`, and that of \
              requests requires `method`",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_host::{
-    CallLimits, CallRate, CallerByteRate, FleetServerKind, JobSettings, JobStorePlace,
+    CallLimits, CallRate, CallerByteRate, FleetServerKind, JobSettings, JobStoreKind,
     RateOutagePolicy,
 };
 
@@ -131,7 +131,7 @@ pub(crate) fn job_settings_in(folder: PathBuf, config: &Config) -> JobSettings {
     let (running_max, _) = job_limits(config);
     JobSettings {
         folder,
-        place: JobStorePlace::Folder,
+        place: JobStoreKind::Folder,
         running_max,
         running_per_caller: running_max,
         queued_max: QUEUED_JOBS_MAX,

@@ -15,7 +15,7 @@ use crate::assembly::wiring::{WorkspaceOffer, WorkspaceServices, build_gate};
 use crate::assembly::{audit_setup, pins, protected_paths};
 use crate::config::restart::{applied_settings, changed_settings};
 use crate::config::{Config, LoadedConfig, environment};
-use crate::console::{ConsoleSources, SettingsPreview};
+use crate::console::{ConsoleWorkspaceAccess, SettingsPreview};
 use crate::identity::Authenticator;
 use crate::sync::lock_mutex;
 use crate::telemetry::{self, ReloadedLogLevel};
@@ -53,10 +53,10 @@ pub(crate) struct SettingsChange {
 impl LiveSettings {
     /// Returns the files and folders whose content is part of the settings in force, such as files
     /// of secrets.
-    pub(crate) fn sources(&self) -> SettingsSourcePaths {
+    pub(crate) fn sources(&self) -> ReferencedSettingsPaths {
         let current = lock_mutex(&self.current);
         let (config, parts) = &*current;
-        SettingsSourcePaths {
+        ReferencedSettingsPaths {
             files: config.secrets.files.iter().map(PathBuf::from).collect(),
             packs: commands::pack_paths(&config.commands, config.source.as_ref()).collect(),
             assets: parts.asset_folders(&config.assets),
@@ -64,14 +64,14 @@ impl LiveSettings {
     }
 
     /// Returns the data that the console shows.
-    pub(crate) fn console_sources(self: &Arc<Self>) -> ConsoleSources {
+    pub(crate) fn console_sources(self: &Arc<Self>) -> ConsoleWorkspaceAccess {
         let in_force = |settings: &Self| lock_mutex(&settings.current).0.clone();
         let log = audit_setup::audit_file(&in_force(self).audit).ok().flatten();
         let settings = self.clone();
         let reviewed = self.clone();
         let compared = self.clone();
         let previewed = self.clone();
-        ConsoleSources {
+        ConsoleWorkspaceAccess {
             host: self.host.clone(),
             upstreams: self.catalog.upstreams.clone(),
             settings: Arc::new(move || in_force(&settings)),
@@ -205,7 +205,7 @@ impl LiveSettings {
 }
 
 /// Files and folders whose content is part of the settings, apart from the settings file.
-pub(crate) struct SettingsSourcePaths {
+pub(crate) struct ReferencedSettingsPaths {
     /// Files that contain secrets, one per line.
     pub(crate) files: Vec<PathBuf>,
     /// Packs of declared commands: files, and folders of `*.toml` files.

@@ -8,14 +8,14 @@ use toolgate_contract::{
     AnyPrompt, AnyTool, ChangeFeed, Prompt, PromptSource, ResourceSource, SkillSource, Tool,
     ToolResultForm, erase_prompt, erase_tool,
 };
-use toolgate_dialects::{Dialect, Instructions, ServerInfo};
+use toolgate_dialects::{AgentInstructions, Dialect, ServerInfo};
 use toolgate_host::{
-    Catalog, ContentLibrary, Host, JobsHandle, SchemaRegistry, job_resources, job_tools,
+    Catalog, ContentLibrary, Host, JobsToolHandle, SchemaRegistry, job_resources, job_tools,
 };
 
 use crate::assembly::{audit_setup, envelope_setup, limits, wiring};
 use crate::config::{Config, ResourceKind};
-use crate::console::ConsoleSources;
+use crate::console::ConsoleWorkspaceAccess;
 use crate::telemetry::{self, TelemetrySinks};
 
 /// Clients whose name differs from their dialect, each with the name of the dialect.
@@ -42,7 +42,7 @@ pub struct PreparedServer {
     /// Metrics and traces of the server's calls.
     pub(crate) telemetry: TelemetrySinks,
     /// Sources of the console's pages, if the server may have a console.
-    pub(crate) console: Option<ConsoleSources>,
+    pub(crate) console: Option<ConsoleWorkspaceAccess>,
 }
 
 impl ServerBuilder {
@@ -54,7 +54,7 @@ impl ServerBuilder {
             name,
             version: version.into(),
             description: String::new(),
-            instructions: Instructions::default(),
+            instructions: AgentInstructions::default(),
             jobs: false,
             resources: false,
             prompts: false,
@@ -154,7 +154,7 @@ impl ServerBuilder {
         if !prompts.is_empty() {
             library.prompts.insert(0, Arc::new(prompts));
         }
-        let handle = JobsHandle::default();
+        let handle = JobsToolHandle::default();
         if jobs.is_some() {
             tools.extend(job_tools(&handle));
             if config.resources.offers(ResourceKind::Jobs) {
@@ -204,7 +204,7 @@ impl PreparedServer {
     }
 
     /// Lets the server have a console that shows the data of `sources`.
-    pub(crate) fn with_console(self, sources: ConsoleSources) -> Self {
+    pub(crate) fn with_console(self, sources: ConsoleWorkspaceAccess) -> Self {
         Self { console: Some(sources), ..self }
     }
 
@@ -261,9 +261,9 @@ mod tests {
     use crate::StaticResourceSource;
 
     /// Tool for tests that pours a cup.
-    struct PourTool;
+    struct PourTestTool;
 
-    impl Tool for PourTool {
+    impl Tool for PourTestTool {
         const NAME: &'static str = "pour";
         const TITLE: &'static str = "Pour";
         const DESCRIPTION: &'static str = "Pours a cup.";
@@ -281,9 +281,9 @@ mod tests {
     }
 
     /// Prompt for tests that brews a pot.
-    struct BrewPrompt;
+    struct BrewTestPrompt;
 
-    impl Prompt for BrewPrompt {
+    impl Prompt for BrewTestPrompt {
         const NAME: &'static str = "brew";
         const TITLE: &'static str = "Brew";
         const DESCRIPTION: &'static str = "Brews a pot.";
@@ -309,7 +309,8 @@ mod tests {
 
     #[test]
     fn a_server_describes_itself_by_what_it_was_given() {
-        let bare = ServerBuilder::new("tea", "1").tool(PourTool).open(&config()).expect("a server");
+        let bare =
+            ServerBuilder::new("tea", "1").tool(PourTestTool).open(&config()).expect("a server");
         let ServerInfo { name, title, jobs, resources, prompts, skills, .. } = &*bare.info;
         assert_eq!((name.as_str(), title.as_str()), ("tea", "tea"));
         assert!(!(*jobs || *resources || *prompts || *skills));
@@ -318,8 +319,8 @@ mod tests {
         let green = ResourceSpec::new("tea://green", "green");
         let whole = ServerBuilder::new("tea", "1")
             .title("Tea")
-            .tool(PourTool)
-            .prompt(BrewPrompt)
+            .tool(PourTestTool)
+            .prompt(BrewTestPrompt)
             .resources(StaticResourceSource::new("leaves").text(green, "two minutes"))
             .with_jobs_in(folder.path())
             .open(&config())
@@ -343,14 +344,17 @@ mod tests {
 
     #[test]
     fn two_tools_with_the_same_name_are_refused_at_start() {
-        let twice = ServerBuilder::new("tea", "1").tool(PourTool).tool(PourTool).open(&config());
+        let twice =
+            ServerBuilder::new("tea", "1").tool(PourTestTool).tool(PourTestTool).open(&config());
         assert!(twice.is_err_and(|why| why.to_string().contains("pour")));
     }
 
     #[test]
     fn a_server_without_tools_serves_its_prompts() {
-        let books =
-            ServerBuilder::new("tea", "1").prompt(BrewPrompt).open(&config()).expect("a server");
+        let books = ServerBuilder::new("tea", "1")
+            .prompt(BrewTestPrompt)
+            .open(&config())
+            .expect("a server");
         assert!(books.info.prompts && books.host.tools(&Caller::local()).tools.is_empty());
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use toolgate_budget::InputMemoryBudget;
 use toolgate_host::GateSettings;
-use toolgate_transports::http::{HttpServerLimits, OccupancyCounter};
+use toolgate_transports::http::{HttpServerLimits, OpenConnectionCounter};
 
 use crate::config::Config;
 use crate::serve::exchange::HttpSessionLimits;
@@ -89,7 +89,7 @@ pub(crate) fn http_bounds(config: &Config) -> HttpServerLimits {
         streams_each: streams_max.div_ceil(2),
         socket_waiting_messages: SOCKET_MESSAGES_MAX,
         socket_waiting_bytes: SOCKET_BYTES_MAX,
-        occupancy: OccupancyCounter::default(),
+        occupancy: OpenConnectionCounter::default(),
         keep_alive: KEEP_ALIVE,
         // Calls that are cancelled after the drain time still get an answer.
         drain: Duration::from_millis(config.server.drain_ms) + wrap_up_time(),

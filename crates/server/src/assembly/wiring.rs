@@ -10,8 +10,8 @@ use http::Uri;
 use toolgate_contract::{ActivityGuard, AnyTool, Caller, Effects, ToolId, ToolResultForm};
 use toolgate_dialects::{ServerCard, ServerInfo};
 use toolgate_host::{
-    AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobStorePlace,
-    JobsHandle, OutputSchemaCheck, OutputSchemaCheckRules, PatternCheckTools, PolicyRule,
+    AuditLog, Catalog, ContentLibrary, Gate, GateSettings, Host, JobSettings, JobStoreKind,
+    JobsToolHandle, OutputSchemaCheck, OutputSchemaCheckRules, PatternCheckTools, PolicyRule,
     TokenScope, ToolPolicy, ToolSearchHandle, ToolVectors, check_pattern, job_resources, job_tools,
     tool_search_tools,
 };
@@ -41,7 +41,7 @@ use crate::config::{
 };
 use crate::console;
 use crate::owned_files::{self, FileLinkPolicy};
-use crate::serve::exchange::{SESSION_KEY_BYTES, SessionSealer};
+use crate::serve::exchange::{SESSION_KEY_BYTES, SessionIdSealer};
 use crate::serve::listeners::ListenerSecurity;
 use crate::telemetry::{self, TelemetrySinks};
 use crate::upstreams::{self, UpstreamCatalog};
@@ -94,13 +94,13 @@ impl ServedWorkspace {
         grammars::parse_in_workers(&processes);
         let jobs = job_settings(&root, &processes, config)?;
         let digests = match jobs.as_ref().map(|jobs| &jobs.place) {
-            Some(JobStorePlace::Postgres(database)) => Some(database.profile.settings.clone()),
-            Some(JobStorePlace::Folder) | None => None,
+            Some(JobStoreKind::Postgres(database)) => Some(database.profile.settings.clone()),
+            Some(JobStoreKind::Folder) | None => None,
         };
         if let Some(digests) = &digests {
             digests.replace(settings_digests(config, &root));
         }
-        let handle = JobsHandle::default();
+        let handle = JobsToolHandle::default();
         let handle_of_jobs = jobs.is_some().then_some(&handle);
         let parts = WorkspaceServices::open(workspace, &processes, config, &files, handle_of_jobs)?;
         let WorkspaceOffer { tools, mut library, replaced } =
@@ -360,7 +360,7 @@ pub(crate) struct WorkspaceServices {
     search: Arc<search::SearchService>,
     assets: Option<Arc<assets::AssetSnapshot>>,
     /// Handle of the job tools, unless jobs are off.
-    jobs: Option<JobsHandle>,
+    jobs: Option<JobsToolHandle>,
     /// Handle of the tools that find and call other tools.
     tool_search: ToolSearchHandle,
     /// Vectors by which a search finds tools, if a sentence model is configured.
@@ -374,7 +374,7 @@ impl WorkspaceServices {
         processes: &ProcessRunner,
         config: &Config,
         files: &files::FileSettings,
-        jobs: Option<&JobsHandle>,
+        jobs: Option<&JobsToolHandle>,
     ) -> anyhow::Result<Self> {
         let programs = exec::WorkspacePrograms::new(&root, processes, &config.exec);
         let folders = search_folders(root.path(), &config.search.cache);
@@ -483,7 +483,7 @@ fn job_settings(
     let database = config.fleet.job_store(&resolve_links(root)).map_err(anyhow::Error::msg)?;
     Ok(Some(JobSettings {
         place: database
-            .map_or(JobStorePlace::Folder, |database| JobStorePlace::Postgres(Box::new(database))),
+            .map_or(JobStoreKind::Folder, |database| JobStoreKind::Postgres(Box::new(database))),
         running_per_caller,
         queued_per_caller: share(QUEUED_JOBS_MAX),
         mark: processes.mark().number(),
@@ -558,7 +558,7 @@ pub fn resolve_links(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// The key file cannot be read, other users could have written it, or it is shorter than 32 bytes.
-pub(crate) fn session_sealer(config: &Config, host: &Host) -> anyhow::Result<SessionSealer> {
+pub(crate) fn session_sealer(config: &Config, host: &Host) -> anyhow::Result<SessionIdSealer> {
     let mut key = [0; SESSION_KEY_BYTES];
     match &config.server.session_key {
         Some(path) => {
@@ -582,7 +582,7 @@ pub(crate) fn session_sealer(config: &Config, host: &Host) -> anyhow::Result<Ses
         }
         None => getrandom::fill(&mut key).context("the system provides no random numbers")?,
     }
-    Ok(SessionSealer::new(&key))
+    Ok(SessionIdSealer::new(&key))
 }
 
 fn convert_effects(effects: EffectLimit) -> Effects {

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{
-    CallEnding, CallError, CallEventSink, Caller, ContentBody, HostAnswer, HostRequest,
-    QuestionAsker, ResourceContents, ResourceData, ResultText, ToolOutput, exact_json, fold_name,
+    CallError, CallEventSink, Caller, ContentBody, HostAnswer, HostRequest, QuestionAsker,
+    ResourceContents, ResourceData, ResultText, ToolOutput, ToolRunStatus, exact_json, fold_name,
     strip_byte_order_mark,
 };
 use toolgate_host::IncomingRequest;
@@ -227,8 +227,8 @@ fn show(args: &CallArgs, output: &ToolOutput) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(match output.ending {
-        CallEnding::Done => ExitCode::SUCCESS,
-        CallEnding::ProgramFailed | CallEnding::ToolFailed => ExitCode::from(1),
+        ToolRunStatus::Done => ExitCode::SUCCESS,
+        ToolRunStatus::ProgramFailed | ToolRunStatus::ToolFailed => ExitCode::from(1),
     })
 }
 

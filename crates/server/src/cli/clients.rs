@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toolgate::config::environment;
 
 /// An MCP client that `toolgate connect` and `toolgate import` know.
-pub(super) struct McpClient {
+pub(super) struct KnownMcpClient {
     /// Name of the client on the command line.
     pub(super) name: &'static str,
     /// Name of the client's product.
@@ -56,7 +56,7 @@ pub(super) struct ClientSettingsFile {
 
 /// The projects for which a client's settings file is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum ClientScope {
+pub(super) enum ClientSettingsScope {
     /// All projects of this user
     User,
     /// One folder
@@ -83,8 +83,8 @@ const MOVED_PATHS: [(&str, &str, &str); 4] = [
 ];
 
 /// The MCP clients that toolgate knows.
-pub(super) static CLIENTS: [McpClient; 11] = [
-    McpClient {
+pub(super) static CLIENTS: [KnownMcpClient; 11] = [
+    KnownMcpClient {
         name: "claude",
         title: "Claude Code",
         home: "~/.claude",
@@ -102,7 +102,7 @@ pub(super) static CLIENTS: [McpClient; 11] = [
         next_step: "start Claude Code again; it asks you to approve the servers of a project, and \
                     `claude mcp list` shows whether they are connected",
     },
-    McpClient {
+    KnownMcpClient {
         name: "claude-desktop",
         title: "Claude Desktop",
         home: "~/.config/Claude",
@@ -116,7 +116,7 @@ pub(super) static CLIENTS: [McpClient; 11] = [
         variable: None,
         next_step: "quit and start Claude Desktop",
     },
-    McpClient {
+    KnownMcpClient {
         name: "cline",
         title: "Cline",
         home: "~/.cline",
@@ -135,7 +135,7 @@ pub(super) static CLIENTS: [McpClient; 11] = [
         variable: None,
         next_step: "open MCP Servers in Cline to see the server",
     },
-    McpClient {
+    KnownMcpClient {
         name: "codex",
         title: "Codex",
         home: "~/.codex",
@@ -147,7 +147,7 @@ pub(super) static CLIENTS: [McpClient; 11] = [
         next_step: "start Codex again; it reads the file of a project only after you trust the \
                     project, and `codex mcp list` shows the servers",
     },
-    McpClient {
+    KnownMcpClient {
         name: "cursor",
         title: "Cursor",
         home: "~/.cursor",
@@ -158,7 +158,7 @@ pub(super) static CLIENTS: [McpClient; 11] = [
         variable: Some(("${env:", "}")),
         next_step: "turn the server on in Cursor Settings, under MCP",
     },
-    McpClient {
+    KnownMcpClient {
         name: "gemini",
         title: "Gemini CLI",
         home: "~/.gemini",
@@ -170,7 +170,7 @@ pub(super) static CLIENTS: [McpClient; 11] = [
         next_step: "start Gemini CLI again, in a folder that it trusts; `gemini mcp list` shows the \
                     servers",
     },
-    McpClient {
+    KnownMcpClient {
         name: "jetbrains",
         title: "JetBrains Junie",
         home: "~/.junie",
@@ -189,7 +189,7 @@ pub(super) static CLIENTS: [McpClient; 11] = [
         next_step: "Junie reads the file when it starts. AI Assistant has no file: paste the output \
                     of `--print` into Settings > Tools > AI Assistant > Model Context Protocol (MCP)",
     },
-    McpClient {
+    KnownMcpClient {
         name: "roo",
         title: "Roo Code",
         home: "~/.config/Code/User/globalStorage/rooveterinaryinc.roo-cline",
@@ -208,7 +208,7 @@ pub(super) static CLIENTS: [McpClient; 11] = [
         variable: None,
         next_step: "open the MCP servers of Roo Code to see the server",
     },
-    McpClient {
+    KnownMcpClient {
         name: "vscode",
         title: "VS Code",
         home: "~/.config/Code",
@@ -223,7 +223,7 @@ pub(super) static CLIENTS: [McpClient; 11] = [
         variable: None,
         next_step: "open the file in VS Code and select Start above the entry",
     },
-    McpClient {
+    KnownMcpClient {
         name: "windsurf",
         title: "Windsurf",
         home: "~/.codeium",
@@ -237,7 +237,7 @@ pub(super) static CLIENTS: [McpClient; 11] = [
         variable: Some(("${env:", "}")),
         next_step: "refresh the MCP servers in Windsurf",
     },
-    McpClient {
+    KnownMcpClient {
         name: "zed",
         title: "Zed",
         home: "~/.config/zed",
@@ -250,7 +250,7 @@ pub(super) static CLIENTS: [McpClient; 11] = [
     },
 ];
 
-impl McpClient {
+impl KnownMcpClient {
     /// Returns the client with this command-line `name`.
     pub(super) fn find(name: &str) -> Option<&'static Self> {
         CLIENTS.iter().find(|client| client.name == name)
@@ -268,14 +268,14 @@ impl McpClient {
     }
 
     /// Returns true if the client has settings for `scope`.
-    pub(super) fn has_scope(&self, scope: ClientScope) -> bool {
+    pub(super) fn has_scope(&self, scope: ClientSettingsScope) -> bool {
         self.files.iter().any(|file| file.is_writable && file.scope() == scope)
     }
 
     /// Returns the settings file of the client for new servers of `scope`: the first that exists,
     /// or the first of all. `root` is the workspace. Returns `None` if the client has no such file,
     /// or if there is no home folder.
-    pub(super) fn settings_file(&self, scope: ClientScope, root: &Path) -> Option<PathBuf> {
+    pub(super) fn settings_file(&self, scope: ClientSettingsScope, root: &Path) -> Option<PathBuf> {
         let of_scope = |file: &&ClientSettingsFile| file.is_writable && file.scope() == scope;
         let files = self.files.iter().filter(of_scope);
         let paths: Vec<PathBuf> = files.filter_map(|file| file.resolve(root)).collect();
@@ -289,13 +289,17 @@ impl ClientSettingsFile {
     /// workspace.
     pub(super) fn resolve(&self, root: &Path) -> Option<PathBuf> {
         match self.scope() {
-            ClientScope::User => user_path(self.path),
-            ClientScope::Project => Some(root.join(self.path)),
+            ClientSettingsScope::User => user_path(self.path),
+            ClientSettingsScope::Project => Some(root.join(self.path)),
         }
     }
 
-    fn scope(&self) -> ClientScope {
-        if self.path.starts_with("~/") { ClientScope::User } else { ClientScope::Project }
+    fn scope(&self) -> ClientSettingsScope {
+        if self.path.starts_with("~/") {
+            ClientSettingsScope::User
+        } else {
+            ClientSettingsScope::Project
+        }
     }
 }
 

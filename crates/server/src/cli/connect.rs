@@ -19,7 +19,7 @@ use similar::TextDiff;
 use toolgate::config::environment;
 use toolgate_host::SecretSet;
 
-use super::clients::{ClientScope, McpClient};
+use super::clients::{ClientSettingsScope, KnownMcpClient};
 use super::terminal_questions::ask_yes_no;
 use super::{complain, print};
 use earlier_entry::keep_user_additions;
@@ -43,7 +43,7 @@ and line ends stay as they are. If the client already has an entry for toolgate,
 variables that you have added to it are kept. To drop them, use --remove first.")]
 pub(super) struct ConnectArgs {
     /// Client to connect; without it, list the clients on this machine
-    #[arg(value_parser = PossibleValuesParser::new(McpClient::names()))]
+    #[arg(value_parser = PossibleValuesParser::new(KnownMcpClient::names()))]
     client: Option<String>,
     /// Folder to serve, and the project of `--scope project`
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -64,7 +64,7 @@ pub(super) struct ConnectArgs {
     /// Projects in which the client uses the server; by default this project if the client has
     /// settings for it, and all projects with `--url`
     #[arg(long, value_enum, requires = "client")]
-    scope: Option<ClientScope>,
+    scope: Option<ClientSettingsScope>,
     /// Name of the server in the client
     #[arg(long, default_value = "toolgate", value_parser = parse_name)]
     name: String,
@@ -81,7 +81,7 @@ pub(super) struct ConnectArgs {
 }
 
 pub(super) fn run(args: &ConnectArgs) -> anyhow::Result<ExitCode> {
-    let Some(client) = args.client.as_deref().and_then(McpClient::find) else {
+    let Some(client) = args.client.as_deref().and_then(KnownMcpClient::find) else {
         return listing::list_clients(&args.folder);
     };
     let settings = ClientSettings::open(args, client)?;
@@ -113,8 +113,8 @@ pub(super) fn run(args: &ConnectArgs) -> anyhow::Result<ExitCode> {
 
 /// Settings file of the client to connect, with the place of the server's entry in it.
 struct ClientSettings {
-    client: &'static McpClient,
-    scope: ClientScope,
+    client: &'static KnownMcpClient,
+    scope: ClientSettingsScope,
     /// The served folder, which is also the project, without symbolic links in the path.
     folder: PathBuf,
     file: SettingsFile,
@@ -135,11 +135,11 @@ struct PlannedSettingsChange {
 }
 
 impl ClientSettings {
-    fn open(args: &ConnectArgs, client: &'static McpClient) -> anyhow::Result<Self> {
+    fn open(args: &ConnectArgs, client: &'static KnownMcpClient) -> anyhow::Result<Self> {
         let folder = resolve_folder(&args.folder)?;
-        let default = match args.url.is_none() && client.has_scope(ClientScope::Project) {
-            true => ClientScope::Project,
-            false => ClientScope::User,
+        let default = match args.url.is_none() && client.has_scope(ClientSettingsScope::Project) {
+            true => ClientSettingsScope::Project,
+            false => ClientSettingsScope::User,
         };
         let scope = args.scope.unwrap_or(default);
         ensure!(
@@ -150,7 +150,7 @@ impl ClientSettings {
         let path = client
             .settings_file(scope, &folder)
             .context("cannot find the user's settings, because HOME is not set")?;
-        let project = (scope == ClientScope::Project).then_some(&*folder);
+        let project = (scope == ClientSettingsScope::Project).then_some(&*folder);
         let file = SettingsFile::read(&path, project)?;
         Ok(Self { client, scope, folder, file })
     }
@@ -297,7 +297,7 @@ impl ClientSettings {
             return Ok(ServerToConnect::Program { program, folder, read_only: args.read_only });
         };
         ensure!(
-            args.key.is_none() || self.scope == ClientScope::User,
+            args.key.is_none() || self.scope == ClientSettingsScope::User,
             "--key would write your key into {}, which others get with the project; use --key-env or \
              --scope user",
             self.file.path.display()

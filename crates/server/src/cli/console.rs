@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use toolgate::config::ConsoleMode;
-use toolgate::console::{LinkSealingKey, SIGN_IN_PATH};
+use toolgate::console::{LinkSealKey, SIGN_IN_PATH};
 use toolgate_net::addresses::is_loopback_host;
 
 use super::remote::{RemoteKeyArgs, parse_server_url};
@@ -121,6 +121,6 @@ fn check_own_machine(origin: &str) -> anyhow::Result<()> {
 
 /// Returns a link that opens the console of the server `origin` and works once.
 pub(super) fn link(origin: &str) -> anyhow::Result<String> {
-    let token = LinkSealingKey::open_or_create()?.new_token()?;
+    let token = LinkSealKey::open_or_create()?.new_token()?;
     Ok(format!("{origin}{SIGN_IN_PATH}?token={token}"))
 }

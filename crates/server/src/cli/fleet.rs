@@ -91,13 +91,13 @@ struct FleetDrainArgs {
 }
 
 /// Database of a fleet, and the time that its servers have to drain.
-struct FleetPlace {
+struct FleetDatabaseOptions {
     database: PostgresStoreSettings,
     drain: Duration,
 }
 
 impl FleetFolderArgs {
-    fn open(&self) -> anyhow::Result<FleetPlace> {
+    fn open(&self) -> anyhow::Result<FleetDatabaseOptions> {
         let config = self.folder.load(&self.root)?.config;
         let root = Root::open(&self.root)
             .with_context(|| format!("cannot open the folder {}", self.root.display()))?;
@@ -105,7 +105,7 @@ impl FleetFolderArgs {
         let Some(database) = database else {
             bail!("fleet.url is not set: this workspace has no job database that servers share");
         };
-        Ok(FleetPlace { database, drain: Duration::from_millis(config.jobs.drain_ms) })
+        Ok(FleetDatabaseOptions { database, drain: Duration::from_millis(config.jobs.drain_ms) })
     }
 }
 
@@ -133,7 +133,7 @@ fn show_status(args: &FleetStatusArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn drain(args: &FleetDrainArgs) -> anyhow::Result<ExitCode> {
-    let FleetPlace { database, drain } = args.place.open()?;
+    let FleetDatabaseOptions { database, drain } = args.place.open()?;
     let at_most = drain.saturating_add(database.lease).saturating_add(STOP_TIME);
     let selected = args.name.as_deref();
     let left = run_to_end(super::small_runtime()?, async {

@@ -9,11 +9,13 @@ pub(super) mod terminal_text;
 
 use std::time::Duration;
 
-use toolgate_contract::{CallEvent, CallEventSink, JobEventKind, LogLevel, OutputStream, log_text};
+use toolgate_contract::{
+    CallEvent, CallEventSink, JobEventKind, LogLevel, OutputStreamKind, log_text,
+};
 
-use lines::LineDisplay;
-use live::LiveDisplay;
-pub(super) use live::ProgressView;
+use lines::ProgressLineDisplay;
+use live::ProgressBarDisplay;
+pub(super) use live::ProgressBarHandle;
 
 /// An update about a running call or job, for its display.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ pub(super) enum ProgressUpdate {
     /// Progress, with a fraction from 0 to 1 if the fraction is known.
     Progress { fraction: Option<f64>, message: Option<String> },
     /// A piece of a program's output.
-    Printed { stream: OutputStream, text: String },
+    Printed { stream: OutputStreamKind, text: String },
     /// A log line.
     Log { level: LogLevel, message: String },
     /// A file that the call or job produced.
@@ -81,17 +83,17 @@ impl ProgressUpdate {
 /// Display of the progress of a running call or job.
 pub(super) enum ProgressDisplay {
     /// Progress bar on a terminal.
-    Live(LiveDisplay),
+    Live(ProgressBarDisplay),
     /// Lines of text, for a pipe.
-    Lines(LineDisplay),
+    Lines(ProgressLineDisplay),
 }
 
 impl ProgressDisplay {
     /// Starts a display for the call or job `name`, which has been running for `running_for`.
     pub(super) fn begin(name: &str, running_for: Duration) -> Self {
-        match LiveDisplay::begin(name, running_for) {
+        match ProgressBarDisplay::begin(name, running_for) {
             Some(live) => Self::Live(live),
-            None => Self::Lines(LineDisplay::begin()),
+            None => Self::Lines(ProgressLineDisplay::begin()),
         }
     }
 
@@ -128,7 +130,7 @@ impl ProgressDisplay {
     }
 
     /// Returns the progress bar, if the display is one.
-    pub(super) fn bar(&self) -> Option<ProgressView> {
+    pub(super) fn bar(&self) -> Option<ProgressBarHandle> {
         match self {
             Self::Live(live) => Some(live.draw_bar()),
             Self::Lines(_) => None,

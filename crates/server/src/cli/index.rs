@@ -37,7 +37,7 @@ Examples:
 A server builds the index at the first search, which then waits for it. If another server is
 building the index, this command waits for that server. Progress goes to standard error. The exit
 code is 0 if the index is up to date, and 1 if it cannot be built.")]
-pub(super) struct IndexArgs {
+pub(super) struct IndexCommandArgs {
     /// Workspace to index
     #[arg(value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
@@ -54,7 +54,7 @@ pub(super) struct IndexArgs {
     folder: WorkspaceFolderArgs,
 }
 
-pub(super) fn run(args: &IndexArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &IndexCommandArgs) -> anyhow::Result<ExitCode> {
     let outcome = run_to_end(small_runtime()?, async {
         let stop = toolgate::serve::shutdown::on_signal()?;
         wait_indexed(args, stop).await
@@ -77,7 +77,7 @@ pub(super) fn run(args: &IndexArgs) -> anyhow::Result<ExitCode> {
 
 /// Waits until the search index is up to date and returns its state.
 async fn wait_indexed(
-    args: &IndexArgs,
+    args: &IndexCommandArgs,
     stop: CancellationToken,
 ) -> anyhow::Result<Result<ToolOutput, CallError>> {
     let loaded = args.folder.load_to_serve(&args.root)?;
@@ -132,7 +132,7 @@ fn is_reading_files(indexed: &Value) -> bool {
 /// Progress of another server that builds the same search index.
 #[derive(Default)]
 struct OtherServerIndexProgress {
-    files: TimedCount,
+    files: ProgressCount,
 }
 
 impl OtherServerIndexProgress {
@@ -158,7 +158,7 @@ impl OtherServerIndexProgress {
 /// Progress of the vectors from the configured model.
 #[derive(Default)]
 struct VectorIndexProgress {
-    vectors: TimedCount,
+    vectors: ProgressCount,
     wanted: u64,
 }
 
@@ -184,13 +184,13 @@ impl VectorIndexProgress {
 
 /// A growing number, such as of indexed files, and the time since its last change.
 #[derive(Default)]
-struct TimedCount {
+struct ProgressCount {
     count: u64,
     /// Time at which the count reached its current value.
     since: Option<Instant>,
 }
 
-impl TimedCount {
+impl ProgressCount {
     /// Sets the number. Returns the time since its last change.
     fn update(&mut self, count: u64) -> Duration {
         if count != self.count {

@@ -14,7 +14,7 @@ use serde_json::json;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::printable::escape_line;
 use toolgate_contract::{
-    CallError, ClientAnswer, ClientQuestion, ElicitationAnswer, EndedJobAnswer, HostAnswer,
+    CallError, ClientAnswer, ClientQuestion, ElicitationAnswer, EndedJobCancelReply, HostAnswer,
     HostRequest, JobSnapshot, JobState,
 };
 use toolgate_host::{Host, IncomingRequest, JobService};
@@ -165,7 +165,7 @@ async fn cancel(
             Err(message) => Err(CallError::Unavailable { message }),
         });
     }
-    let request = HostRequest::CancelJob { id: id.clone(), if_ended: EndedJobAnswer::Job };
+    let request = HostRequest::CancelJob { id: id.clone(), if_ended: EndedJobCancelReply::Job };
     Ok(match ask_host(host, job, request).await {
         Ok(HostAnswer::Job(job)) if job.state != JobState::Canceled => {
             let message = format!("job {id} has ended already: it {}", job.state.as_str());

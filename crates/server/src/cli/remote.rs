@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use toolgate::config;
 use toolgate_contract::{
-    CallEnding, ResultText, ToolId, ToolOutput, ToolResultForm, exact_json, fold_name,
+    ResultText, ToolId, ToolOutput, ToolResultForm, ToolRunStatus, exact_json, fold_name,
 };
 use toolgate_dialects::mcp::{META_RESULTS, McpRevision, SessionModel};
 use toolgate_net::{HttpRequestFailure, HttpUrl, HttpUrlError, SseParser};
@@ -375,6 +375,6 @@ fn parse_outcome(result: &Value) -> anyhow::Result<Result<ToolOutput, String>> {
         Some((body, notes)) => ResultText::from_body(*body).with_note(notes.join("\n")),
         None => ResultText::default(),
     };
-    let ending = if failed { CallEnding::ProgramFailed } else { CallEnding::Done };
+    let ending = if failed { ToolRunStatus::ProgramFailed } else { ToolRunStatus::Done };
     Ok(Ok(ToolOutput::new(structured.cloned().unwrap_or_default(), text, ending)))
 }

@@ -12,7 +12,7 @@ use toolgate_contract::{
 };
 use toolgate_toolsets::ci::OWN_REGISTRY_QUESTION;
 
-use super::follow::{ProgressDisplay, ProgressView};
+use super::follow::{ProgressBarHandle, ProgressDisplay};
 
 /// The tool that restores the dependencies of a project.
 const CI_RESTORE: &str = "ci_restore";
@@ -21,7 +21,7 @@ const CI_RESTORE: &str = "ci_restore";
 #[derive(Clone)]
 pub(super) struct TerminalUser {
     /// Progress bar, hidden while a question is open.
-    bar: Option<ProgressView>,
+    bar: Option<ProgressBarHandle>,
     has_declined: Arc<AtomicBool>,
     /// True if the person calls `ci.restore`.
     is_restore: bool,
@@ -53,7 +53,7 @@ impl QuestionSender for TerminalUser {
     fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         Box::pin(async move {
             // The bar would be drawn over the question.
-            let _aside = self.bar.as_ref().map(ProgressView::hide);
+            let _aside = self.bar.as_ref().map(ProgressBarHandle::hide);
             let line = UnansweredPrompt;
             let is_restore = self.is_restore;
             // A read from a terminal cannot be cancelled. Only the end of the program ends it.

@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use super::Cli;
+use super::ToolgateCli;
 
 /// Fewest command lines that the guides have.
 const COMMANDS_MIN: usize = 200;
@@ -24,7 +24,7 @@ fn the_command_lines_of_the_guides_have_known_commands_and_options() {
         let text = fs::read_to_string(&page).unwrap();
         for words in code_lines(&text).iter().flat_map(|line| toolgate_commands(line)) {
             checked += 1;
-            let Err(err) = Cli::try_parse_from(&words) else { continue };
+            let Err(err) = ToolgateCli::try_parse_from(&words) else { continue };
             // Prose shortens commands, so arguments may be missing.
             let is_unknown =
                 matches!(err.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);

@@ -70,7 +70,7 @@ pub(super) struct ToolsArgs {
 }
 
 /// A tool in the list of `toolgate tools`.
-struct ListedTool {
+struct ToolTableRow {
     /// Name of the tool, as MCP clients see it.
     name: String,
     description: String,
@@ -91,7 +91,7 @@ pub(super) fn run(args: &ToolsArgs) -> anyhow::Result<ExitCode> {
     }
     let remote = args.key.remote(url)?;
     let entries = run_to_end(small_runtime()?, remote::list_remote_tools(&remote))?;
-    let tools: Vec<_> = entries.iter().map(ListedTool::from_entry).collect();
+    let tools: Vec<_> = entries.iter().map(ToolTableRow::from_entry).collect();
     if tools.is_empty() {
         bail!("{url} offers no tool to this caller; its policy decides which tools you see");
     }
@@ -136,7 +136,8 @@ fn show_of_caller(args: &ToolsArgs, host: &Host) -> anyhow::Result<ExitCode> {
     if let Some(question) = &args.why {
         return show_search(host, &caller, question);
     }
-    let tools: Vec<_> = page.tools.iter().map(|tool| ListedTool::from_spec(tool.spec())).collect();
+    let tools: Vec<_> =
+        page.tools.iter().map(|tool| ToolTableRow::from_spec(tool.spec())).collect();
     let shown = show(args, &tools)?;
     if hidden > 0 && args.tool.is_none() {
         complain(&format!("the policy hides tools from the caller `{name}`: {hidden}"));
@@ -175,8 +176,8 @@ pub(super) fn hidden_reason(host: &Host, tool: &str) -> Option<String> {
 }
 
 /// Prints `tools`, or only the tool that the options name.
-fn show(args: &ToolsArgs, tools: &[ListedTool]) -> anyhow::Result<ExitCode> {
-    let is_wanted = |tool: &&ListedTool| match &args.tool {
+fn show(args: &ToolsArgs, tools: &[ToolTableRow]) -> anyhow::Result<ExitCode> {
+    let is_wanted = |tool: &&ToolTableRow| match &args.tool {
         Some(wanted) => fold_name(wanted) == fold_name(&tool.name),
         None => tool.listed || args.json,
     };
@@ -196,14 +197,14 @@ fn show(args: &ToolsArgs, tools: &[ListedTool]) -> anyhow::Result<ExitCode> {
         let all: Vec<_> = shown.iter().map(|tool| &tool.json).collect();
         print(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
     } else if args.tool.is_some() {
-        for ListedTool { name, description, input_schema, .. } in shown {
+        for ToolTableRow { name, description, input_schema, .. } in shown {
             let arguments = arguments(input_schema);
             print(&format!("{name}\n{description}\n\narguments:\n{arguments}\n"))?;
         }
     } else {
         let longest = shown.iter().map(|tool| tool.name.chars().count()).max();
         let width = longest.unwrap_or_default().clamp(NAME_WIDTH_MIN, NAME_WIDTH_MAX);
-        for ListedTool { name, description, effects, .. } in shown {
+        for ToolTableRow { name, description, effects, .. } in shown {
             let first = first_sentence(description);
             print(&format!("{name:<width$} {effects:<8} {first}\n"))?;
         }
@@ -217,7 +218,7 @@ fn first_sentence(description: &str) -> &str {
     line.split(". ").next().unwrap_or_default().trim_end_matches('.')
 }
 
-impl ListedTool {
+impl ToolTableRow {
     fn from_spec(spec: &ToolSpec) -> Self {
         Self {
             name: fold_name(spec.id.as_str()).into_owned(),
@@ -258,7 +259,7 @@ impl ListedTool {
 
 /// Returns a line for each tool with the estimated number of its tokens, the most expensive first,
 /// and the sum.
-fn token_table(tools: &[&ListedTool]) -> String {
+fn token_table(tools: &[&ToolTableRow]) -> String {
     let mut sizes: Vec<_> = tools.iter().map(|it| (it.model_chars, it.name.as_str())).collect();
     sizes.sort_by(|a, b| b.cmp(a));
     let line = |(size, name): &(usize, &str)| format!("{name:<24} {:>6}\n", estimate_tokens(*size));

@@ -6,23 +6,23 @@ use std::sync::Arc;
 use maud::html;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallError, Caller, ClientAnswer, ClientQuestion, ElicitationAnswer, EndedJobAnswer,
-    HostAnswer, HostRequest, Reply, ResultText, ToolError, ToolId, ToolOutput,
+    CallError, Caller, ClientAnswer, ClientQuestion, ElicitationAnswer, EndedJobCancelReply,
+    HostAnswer, HostRequest, Reply, ResultText, ToolError, ToolId, ToolOutput, ToolRunStatus,
 };
 use toolgate_host::IncomingRequest;
 
 use super::console_sessions::ConsoleSession;
 use super::forms::FormFields;
 use super::pages::{self, decode};
-use super::{Console, layout, problem};
-use crate::sessions::waiting_questions::AskingCall;
+use super::{WebConsole, layout, problem};
+use crate::sessions::waiting_questions::AskingCallDescription;
 
 /// Name of the console in audit records.
 const DIALECT: &str = "console";
 
 /// Answers a form that was submitted at the console path `path`.
 pub(crate) async fn answer(
-    console: &Console,
+    console: &WebConsole,
     session: &Arc<ConsoleSession>,
     path: &str,
     form: &FormFields,
@@ -34,7 +34,7 @@ pub(crate) async fn answer(
             let id = decode(id);
             let back = format!("/console/jobs/{id}");
             let done = change_job(console, session, "console.cancel_job", &id, |id| {
-                HostRequest::CancelJob { id, if_ended: EndedJobAnswer::Refusal }
+                HostRequest::CancelJob { id, if_ended: EndedJobCancelReply::Refusal }
             });
             after(session, done.await, &back)
         }
@@ -56,7 +56,7 @@ pub(crate) async fn answer(
 }
 
 /// Reconnects the upstream `name`, and redirects to the page that shows the outcome.
-async fn restart_upstream(console: &Console, session: &ConsoleSession, name: &str) -> Reply {
+async fn restart_upstream(console: &WebConsole, session: &ConsoleSession, name: &str) -> Reply {
     let upstreams = console.sources.upstreams.clone();
     let reconnections = console.reconnections.clone();
     let wanted = name.to_owned();
@@ -81,7 +81,7 @@ fn failed(why: &anyhow::Error) -> ToolError {
 /// Passes the console action `id` with `input` through the gate, which runs `work` if the action is
 /// allowed.
 async fn act(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     id: &str,
     input: Value,
@@ -90,7 +90,7 @@ async fn act(
     let id = ToolId::new(id).expect("an id");
     let work = Box::pin(async move {
         let text = ResultText::from_body(work.await?);
-        Ok::<_, ToolError>(ToolOutput::new(Value::Null, text, CallEnding::Done))
+        Ok::<_, ToolError>(ToolOutput::new(Value::Null, text, ToolRunStatus::Done))
     });
     let caller = session.caller.clone();
     console.sources.host.run_operator_action(caller, id, input, work).await.map(drop)
@@ -113,7 +113,7 @@ fn after(session: &ConsoleSession, done: Result<(), CallError>, back: &str) -> R
 /// Sends the request that `make` creates about the job `id` on behalf of the job's owner, as the
 /// console action `action`.
 async fn change_job(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     action: &str,
     id: &str,
@@ -134,7 +134,7 @@ async fn change_job(
 }
 
 async fn answer_question(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     id: &str,
     form: &FormFields,
@@ -173,7 +173,7 @@ async fn answer_question(
 /// Answers the confirmation with the number `number`, which a call of a connected client waits for,
 /// in place of the client.
 async fn answer_call(
-    console: &Console,
+    console: &WebConsole,
     session: &Arc<ConsoleSession>,
     number: &str,
     form: &FormFields,
@@ -190,7 +190,7 @@ async fn answer_call(
         Some("refuse") => ("refuse", ElicitationAnswer::Declined),
         _ => return problem(400, "Choose to allow or to refuse the call."),
     };
-    let AskingCall { caller, subject } = &waiting.call;
+    let AskingCallDescription { caller, subject } = &waiting.call;
     let input = json!({ "id": subject, "caller": &**caller, "choice": word });
     let number = waiting.number;
     let questions = console.questions.clone();
@@ -206,7 +206,7 @@ async fn answer_call(
 
 /// Calls `tool` as the signed-in person with the arguments in `form`, and shows the result.
 async fn call_tool(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     tool: &str,
     form: &FormFields,

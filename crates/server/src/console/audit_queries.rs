@@ -31,16 +31,16 @@ const NICE: i32 = 10;
 pub(crate) struct AuditIndexQueries {
     log: Option<PathBuf>,
     /// Queue of the thread that owns the audit index. The thread ends when this value is dropped.
-    thread: Mutex<Option<SyncSender<IndexQuery>>>,
+    thread: Mutex<Option<SyncSender<AuditIndexQueryFn>>>,
 }
 
 /// Query of the audit index, which the index thread runs.
-type IndexQuery = Box<dyn FnOnce(&mut IndexThread) + Send>;
+type AuditIndexQueryFn = Box<dyn FnOnce(&mut AuditIndexThread) + Send>;
 /// Result of a query of the audit index. The error is for people.
-type QueryResult<T> = Result<Arc<T>, String>;
+type AuditQueryResult<T> = Result<Arc<T>, String>;
 
 /// State of the thread that reads the audit index.
-struct IndexThread {
+struct AuditIndexThread {
     log: PathBuf,
     index: Option<AuditIndex>,
     /// Last results by the name of their audit query.
@@ -61,7 +61,7 @@ impl AuditIndexQueries {
         &self,
         name: String,
         query: impl FnOnce(&AuditIndex) -> Result<T, E> + Send + 'static,
-    ) -> QueryResult<T> {
+    ) -> AuditQueryResult<T> {
         let Some(log) = &self.log else {
             return Err(
                 "The audit log is not a file (setting audit.to), so there is no record of calls."
@@ -69,7 +69,7 @@ impl AuditIndexQueries {
             );
         };
         let (sender, receiver) = oneshot::channel();
-        let work: IndexQuery = Box::new(move |thread: &mut IndexThread| {
+        let work: AuditIndexQueryFn = Box::new(move |thread: &mut AuditIndexThread| {
             // The page no longer waits.
             if !sender.is_closed() {
                 let _ = sender.send(thread.answer(name, query));
@@ -90,13 +90,14 @@ impl AuditIndexQueries {
     }
 
     /// Returns the queue of the audit index thread for `log`, which is started if needed.
-    fn thread(&self, log: &Path) -> Result<SyncSender<IndexQuery>, String> {
+    fn thread(&self, log: &Path) -> Result<SyncSender<AuditIndexQueryFn>, String> {
         let mut running = lock_mutex(&self.thread);
         if let Some(sender) = &*running {
             return Ok(sender.clone());
         }
-        let (sender, receiver) = sync_channel::<IndexQuery>(WAITING_MAX);
-        let mut state = IndexThread { log: log.to_owned(), index: None, results: HashMap::new() };
+        let (sender, receiver) = sync_channel::<AuditIndexQueryFn>(WAITING_MAX);
+        let mut state =
+            AuditIndexThread { log: log.to_owned(), index: None, results: HashMap::new() };
         let started = thread::Builder::new().name("audit-index".to_owned()).spawn(move || {
             // If this fails, the thread continues at normal priority.
             let _ = rustix::process::nice(NICE);
@@ -110,13 +111,13 @@ impl AuditIndexQueries {
     }
 }
 
-impl IndexThread {
+impl AuditIndexThread {
     /// Returns the last result of the audit query `name` if it is recent, or runs `query`.
     fn answer<T: Send + Sync + 'static, E: Display>(
         &mut self,
         name: String,
         query: impl FnOnce(&AuditIndex) -> Result<T, E>,
-    ) -> QueryResult<T> {
+    ) -> AuditQueryResult<T> {
         self.results.retain(|_, (at, _)| at.elapsed() < LIFETIME);
         let known =
             self.results.get(&name).and_then(|(_, known)| known.clone().downcast::<T>().ok());

@@ -32,9 +32,9 @@ const NONCE_BYTES: usize = 16;
 const CONTEXT: &str = "toolgate console one-time link v1";
 
 /// Key that seals one-time links to the console.
-pub struct LinkSealingKey([u8; KEY_BYTES]);
+pub struct LinkSealKey([u8; KEY_BYTES]);
 
-impl LinkSealingKey {
+impl LinkSealKey {
     /// Reads the key of one-time links in the user's state folder, and creates it if it is missing.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ fn create_if_missing(folder: &Path, path: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let LinkSealingKey(key) = LinkSealingKey::random()?;
+    let LinkSealKey(key) = LinkSealKey::random()?;
     // Two servers may start at once: the complete file of one of them gets the name.
     let mut next = tempfile::Builder::new().prefix(".console.key").tempfile_in(folder)?;
     next.write_all(&key)?;
@@ -110,7 +110,7 @@ fn create_if_missing(folder: &Path, path: &Path) -> anyhow::Result<()> {
 
 /// One-time links that a server accepts, with the links that were used.
 pub(crate) struct OneTimeLinks {
-    key: LinkSealingKey,
+    key: LinkSealKey,
     /// Time at which the server started. An older link may have been used at an earlier run of the
     /// server.
     started: i64,
@@ -118,7 +118,7 @@ pub(crate) struct OneTimeLinks {
 }
 
 impl OneTimeLinks {
-    pub(crate) fn new(key: LinkSealingKey) -> Self {
+    pub(crate) fn new(key: LinkSealKey) -> Self {
         Self { key, started: Timestamp::now().as_second(), used: Mutex::default() }
     }
 
@@ -159,9 +159,9 @@ mod tests {
     #[test]
     fn a_link_is_valid_once() {
         let folder = tempfile::tempdir().expect("a folder");
-        let links = OneTimeLinks::new(LinkSealingKey::open_in(folder.path()).expect("a key"));
+        let links = OneTimeLinks::new(LinkSealKey::open_in(folder.path()).expect("a key"));
         let token =
-            LinkSealingKey::open_in(folder.path()).expect("the key").new_token().expect("a token");
+            LinkSealKey::open_in(folder.path()).expect("the key").new_token().expect("a token");
         assert!(links.take(&token));
         assert!(!links.take(&token));
         assert!(links.take(&links.key.new_token().expect("a token")));
@@ -169,18 +169,15 @@ mod tests {
 
     #[test]
     fn an_expired_forged_or_older_link_is_refused() {
-        let links = OneTimeLinks::new(LinkSealingKey([1; 32]));
+        let links = OneTimeLinks::new(LinkSealKey([1; 32]));
         let now = Timestamp::now().as_second();
-        assert!(!links.take(&LinkSealingKey([1; 32]).token(now - 1, [0; 16])), "expired");
+        assert!(!links.take(&LinkSealKey([1; 32]).token(now - 1, [0; 16])), "expired");
         assert!(
-            !links.take(&LinkSealingKey([1; 32]).token(now + 10, [0; 16])),
+            !links.take(&LinkSealKey([1; 32]).token(now + 10, [0; 16])),
             "made before the start"
         );
-        assert!(
-            !links.take(&LinkSealingKey([2; 32]).token(now + VALIDITY_S, [0; 16])),
-            "another key"
-        );
-        let valid = LinkSealingKey([1; 32]).token(now + VALIDITY_S, [0; 16]);
+        assert!(!links.take(&LinkSealKey([2; 32]).token(now + VALIDITY_S, [0; 16])), "another key");
+        let valid = LinkSealKey([1; 32]).token(now + VALIDITY_S, [0; 16]);
         for wrong in ["", "x", &valid[1..], &valid.to_uppercase(), &valid.replace('0', "ä")] {
             assert!(!links.take(wrong), "{wrong}");
         }

@@ -18,12 +18,12 @@ use toolgate_contract::Reply;
 use super::console_sessions::ConsoleSession;
 use super::forms::FormFields;
 use super::layout::{self, ConsolePage};
-use super::{Console, problem};
+use super::{WebConsole, problem};
 
 /// Answers a request for the console page at `path` below `/console/`, or for `/` if `path` is
 /// empty.
 pub(crate) async fn answer(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     path: &str,
     query: &FormFields,

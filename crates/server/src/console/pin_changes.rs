@@ -34,12 +34,12 @@ pub(crate) type PinCheckFn = Arc<dyn Fn() -> anyhow::Result<Vec<ChangedUpstream>
 pub(crate) type PinCheckResult = Result<Vec<ChangedUpstream>, String>;
 
 /// Comparison of the tools of upstreams with their pins, reused for a few seconds.
-pub(crate) struct PinChanges {
+pub(crate) struct PinComparisonCache {
     check: PinCheckFn,
     last: Mutex<Option<(Instant, Arc<PinCheckResult>)>>,
 }
 
-impl PinChanges {
+impl PinComparisonCache {
     pub(crate) fn new(check: PinCheckFn) -> Self {
         Self { check, last: Mutex::default() }
     }

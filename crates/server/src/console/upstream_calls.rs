@@ -7,17 +7,17 @@ use toolgate_contract::fold_name;
 use toolgate_host::{AuditIndex, AuditRecordFilter, CallGrouping, CallStatistics};
 use toolgate_upstream::{UpstreamHealth, UpstreamState};
 
-use super::Console;
+use super::WebConsole;
 
 /// State of one upstream, and numbers of its calls.
-pub(crate) struct UpstreamFigures {
+pub(crate) struct UpstreamCallFigures {
     pub(crate) name: String,
     pub(crate) state: UpstreamState,
     pub(crate) health: UpstreamHealth,
     pub(crate) calls: CallStatistics,
 }
 
-impl UpstreamFigures {
+impl UpstreamCallFigures {
     /// Returns true if the upstream cannot be reached.
     pub(crate) fn is_down(&self) -> bool {
         self.health.is_failing == Some(true) || self.state == UpstreamState::Failing
@@ -25,20 +25,20 @@ impl UpstreamFigures {
 }
 
 /// State and numbers of calls of all upstreams, for the console.
-pub(crate) struct UpstreamReport {
+pub(crate) struct UpstreamCallReport {
     /// Figures of each upstream: unavailable upstreams first, otherwise in the order of the
     /// settings.
-    pub(crate) upstreams: Vec<UpstreamFigures>,
+    pub(crate) upstreams: Vec<UpstreamCallFigures>,
     /// Time since which calls are counted. `None` if there is no index of calls.
     pub(crate) counted_from: Option<Timestamp>,
-    pub(crate) owners: ToolOwners,
+    pub(crate) owners: UpstreamToolPrefixes,
 }
 
 /// Names of upstreams by the prefixes of their tools.
-pub(crate) struct ToolOwners(HashMap<String, String>);
+pub(crate) struct UpstreamToolPrefixes(HashMap<String, String>);
 
-impl ToolOwners {
-    fn new(console: &Console, names: impl Iterator<Item = String>) -> Self {
+impl UpstreamToolPrefixes {
+    fn new(console: &WebConsole, names: impl Iterator<Item = String>) -> Self {
         let settings = (console.sources.settings)();
         let with_prefix = |name: String| {
             let prefix = settings.upstream.get(&name).and_then(|one| one.prefix.as_ref());
@@ -57,10 +57,10 @@ impl ToolOwners {
 }
 
 /// Returns the state of all upstreams, and the numbers of their calls since the last full hour.
-pub(crate) async fn report(console: &Console) -> UpstreamReport {
+pub(crate) async fn report(console: &WebConsole) -> UpstreamCallReport {
     let states = console.sources.upstreams.states();
     let mut health: HashMap<_, _> = console.sources.upstreams.health().into_iter().collect();
-    let owners = ToolOwners::new(console, states.iter().map(|(name, _)| name.clone()));
+    let owners = UpstreamToolPrefixes::new(console, states.iter().map(|(name, _)| name.clone()));
     // Statistics are counted by the hour.
     let hour = Timestamp::now().as_second().div_euclid(3600) - 1;
     let since = Timestamp::from_second(hour * 3600).ok();
@@ -81,10 +81,10 @@ pub(crate) async fn report(console: &Console) -> UpstreamReport {
         .map(|(name, state)| {
             let health = health.remove(&name).unwrap_or_default();
             let calls = sums.remove(&name).unwrap_or_default();
-            UpstreamFigures { name, state, health, calls }
+            UpstreamCallFigures { name, state, health, calls }
         })
         .collect();
     upstreams.sort_by_key(|one| !one.is_down());
     let counted_from = since.filter(|_| called.is_ok());
-    UpstreamReport { upstreams, counted_from, owners }
+    UpstreamCallReport { upstreams, counted_from, owners }
 }

@@ -23,11 +23,11 @@ use toolgate_contract::{
 };
 use toolgate_dialects::{
     AcceptedAnswerForm, Dialect, DisconnectEffect, DuplexRequestKind, FrameRefusal, ParsedFrame,
-    PendingRequest, WebSocketPurpose,
+    PendingHostRequest, WebSocketPurpose,
 };
 use toolgate_transports::http::{
     HttpApplication, OutgoingResponse, ReceivedRequest, RequestSenderIdentity, ServerSentEvent,
-    UnreadMessageReason,
+    UnreadableRequestReason,
 };
 
 use crate::identity::Authenticator;
@@ -37,7 +37,7 @@ use crate::serve::routes::DialectRoutes;
 use crate::serve::sockets::{ConversationWebSocket, JobWatchWebSocket, RejectionWebSocket};
 use crate::sessions::client::{ClientPresenceGuard, random_id};
 use crate::sessions::detachable::DetachableWork;
-use crate::sessions::frame_actions::{FrameAction, FrameCalls, RequestedFrameStream};
+use crate::sessions::frame_actions::{FrameAction, FrameToolCalls, RequestedMessageStream};
 use crate::sessions::server_state::ServerState;
 use crate::sessions::session::{
     AcceptedCall, CallAnswer, CallEventDestination, ClientSession, EventStreamItem,
@@ -46,7 +46,7 @@ use crate::sessions::streams::notification_event;
 use crate::sync::lock_mutex;
 use call_event_stream::{CallEventStream, CallWorkState};
 pub(crate) use server_pages::ServerPages;
-pub(crate) use session_ids::{SESSION_KEY_BYTES, SessionSealer};
+pub(crate) use session_ids::{SESSION_KEY_BYTES, SessionIdSealer};
 
 /// Maximum number of events of a call that wait for a slow client. Further events are dropped.
 const EVENTS_WAITING_MAX: usize = 64;
@@ -69,7 +69,7 @@ pub struct HttpEndpoints {
     identity: Arc<Authenticator>,
     sessions: Mutex<HashMap<String, SessionSlot>>,
     duplexes: DuplexConversations,
-    sealer: Arc<SessionSealer>,
+    sealer: Arc<SessionIdSealer>,
     bounds: HttpSessionLimits,
     pages: ServerPages,
 }
@@ -86,7 +86,7 @@ impl HttpEndpoints {
         server: Arc<ServerState>,
         dialects: Vec<Arc<dyn Dialect>>,
         identity: Arc<Authenticator>,
-        sealer: Arc<SessionSealer>,
+        sealer: Arc<SessionIdSealer>,
         bounds: HttpSessionLimits,
     ) -> Self {
         Self::with_routes(server, DialectRoutes::new(dialects), (identity, sealer), bounds)
@@ -97,7 +97,7 @@ impl HttpEndpoints {
         server: Arc<ServerState>,
         dialect: Arc<dyn Dialect>,
         identity: Arc<Authenticator>,
-        sealer: Arc<SessionSealer>,
+        sealer: Arc<SessionIdSealer>,
         bounds: HttpSessionLimits,
     ) -> Self {
         let routes = DialectRoutes::with_paths(vec![dialect], |dialect| dialect.own_paths());
@@ -107,7 +107,7 @@ impl HttpEndpoints {
     fn with_routes(
         server: Arc<ServerState>,
         routes: DialectRoutes,
-        (identity, sealer): (Arc<Authenticator>, Arc<SessionSealer>),
+        (identity, sealer): (Arc<Authenticator>, Arc<SessionIdSealer>),
         bounds: HttpSessionLimits,
     ) -> Self {
         let sessions = Mutex::default();
@@ -198,10 +198,10 @@ impl HttpEndpoints {
     fn refuse_unrecorded(
         &self,
         dialect: &Arc<dyn Dialect>,
-        request: PendingRequest,
+        request: PendingHostRequest,
         refusal: &FrameRefusal,
     ) -> Reply {
-        let PendingRequest { request, encoder, origin, .. } = request;
+        let PendingHostRequest { request, encoder, origin, .. } = request;
         let reply = match (request, origin) {
             (HostRequest::Refuse(why) | HostRequest::RefuseCall { why, .. }, Some(origin)) => {
                 let envelopes = self.server.host.envelopes();
@@ -243,7 +243,7 @@ impl HttpEndpoints {
                 session.release();
                 OutgoingResponse::Single(reply)
             }
-            FrameAction::Run(FrameCalls::Single(request)) => {
+            FrameAction::Run(FrameToolCalls::Single(request)) => {
                 self.run_call(&session, request, memory, caller).await
             }
             FrameAction::Run(batch) => {
@@ -252,19 +252,19 @@ impl HttpEndpoints {
                 let work = tokio::spawn(self.server.place_work(memory, work));
                 OutgoingResponse::Single(batch_reply(work.await))
             }
-            FrameAction::Stream(RequestedFrameStream::Job(job)) => {
+            FrameAction::Stream(RequestedMessageStream::Job(job)) => {
                 let (out, messages) = mpsc::channel(EVENTS_WAITING_MAX);
                 session.watch_job(job, out);
                 event_feed(messages, ServerSentEvent::plain)
             }
-            FrameAction::Stream(RequestedFrameStream::Changes(subscription)) => {
+            FrameAction::Stream(RequestedMessageStream::Changes(subscription)) => {
                 let (out, messages) = mpsc::channel(EVENTS_WAITING_MAX);
                 match session.listen(subscription, out, None, caller) {
                     Ok(()) => event_feed(messages, ServerSentEvent::message),
                     Err(refusal) => OutgoingResponse::Single(refusal),
                 }
             }
-            FrameAction::Stream(RequestedFrameStream::Notifications { after }) => {
+            FrameAction::Stream(RequestedMessageStream::Notifications { after }) => {
                 notification_response(&session, after.as_deref())
             }
         }
@@ -307,7 +307,7 @@ impl HttpEndpoints {
     async fn run_call(
         &self,
         session: &Arc<ClientSession>,
-        request: PendingRequest,
+        request: PendingHostRequest,
         memory: Option<Arc<InputMemoryReservation>>,
         caller: &Caller,
     ) -> OutgoingResponse {
@@ -437,21 +437,21 @@ impl HttpApplication for HttpEndpoints {
     fn answer_unread<'a>(
         &'a self,
         head: &'a FrameMetadata,
-        reason: &'a UnreadMessageReason,
+        reason: &'a UnreadableRequestReason,
     ) -> BoxFuture<'a, Option<Reply>> {
         Box::pin(async move {
             let dialect = self.routes.for_request(head)?;
             let reading = match reason {
-                UnreadMessageReason::TooLarge { limit } => {
+                UnreadableRequestReason::TooLarge { limit } => {
                     let frame = MessageFrame { head: head.clone(), body: Bytes::new() };
                     dialect.reject_frame(&frame, &FrameRefusal::TooLarge { limit: *limit })
                 }
-                UnreadMessageReason::TimedOut
-                | UnreadMessageReason::Incomplete
-                | UnreadMessageReason::Unsupported(_) => {
+                UnreadableRequestReason::TimedOut
+                | UnreadableRequestReason::Incomplete
+                | UnreadableRequestReason::Unsupported(_) => {
                     dialect.reject_unreadable(head, &reason.message())?
                 }
-                UnreadMessageReason::TooManyStreams | UnreadMessageReason::NoBodyRoom => {
+                UnreadableRequestReason::TooManyStreams | UnreadableRequestReason::NoBodyRoom => {
                     return Some(dialect.refuse(&FrameRefusal::Busy { message: reason.message() }));
                 }
             };

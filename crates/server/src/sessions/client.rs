@@ -14,12 +14,12 @@ use toolgate_contract::{
     CallError, Caller, HostRequest, MessageFrame, Reply, ReplyBody, ToolError, ToolErrorKind,
 };
 use toolgate_dialects::{
-    ChangeSubscription, DisconnectEffect, FrameRefusal, ParsedFrame, PendingRequest,
+    ChangeSubscription, DisconnectEffect, FrameRefusal, ParsedFrame, PendingHostRequest,
 };
-use toolgate_transports::http::websocket::MessageMemory;
+use toolgate_transports::http::websocket::WebSocketMessageMemory;
 
 use crate::sessions::detachable::{DetachableWorkState, run_or_spawn};
-use crate::sessions::frame_actions::{FrameAction, FrameCalls, RequestedFrameStream};
+use crate::sessions::frame_actions::{FrameAction, FrameToolCalls, RequestedMessageStream};
 use crate::sessions::session::{CallAnswer, CallEventDestination, ClientSession};
 use crate::sync::lock_mutex;
 
@@ -78,12 +78,16 @@ impl ConnectedClient {
     /// flight.
     pub(crate) async fn receive(self: Arc<Self>, message: Bytes) {
         let caller = self.session.caller.clone();
-        self.receive_from(&caller, message, MessageMemory::default()).await;
+        self.receive_from(&caller, message, WebSocketMessageMemory::default()).await;
     }
 
     /// Handles one message like [`Self::receive`], and holds `memory`, the memory reserved for it,
     /// until it is answered.
-    pub(crate) async fn receive_counted(self: Arc<Self>, message: Bytes, memory: MessageMemory) {
+    pub(crate) async fn receive_counted(
+        self: Arc<Self>,
+        message: Bytes,
+        memory: WebSocketMessageMemory,
+    ) {
         let caller = self.session.caller.clone();
         self.receive_from(&caller, message, memory).await;
     }
@@ -94,7 +98,7 @@ impl ConnectedClient {
         self: Arc<Self>,
         caller: &Caller,
         message: Bytes,
-        memory: MessageMemory,
+        memory: WebSocketMessageMemory,
     ) {
         let reading = self.session.read_frame(&MessageFrame::from_line(message)).await;
         self.act(reading, caller, memory).await;
@@ -106,12 +110,17 @@ impl ConnectedClient {
         let frame = MessageFrame::from_line(message);
         let reading = self.session.dialect.reject_frame(&frame, refusal);
         drop(frame);
-        self.clone().act(reading, &self.session.caller, MessageMemory::default()).await;
+        self.clone().act(reading, &self.session.caller, WebSocketMessageMemory::default()).await;
     }
 
     /// Takes the action that a client's message demands. `reading` is the message as its dialect
     /// parsed it. Calls hold the `memory` reserved for the message.
-    async fn act(self: Arc<Self>, reading: ParsedFrame, caller: &Caller, memory: MessageMemory) {
+    async fn act(
+        self: Arc<Self>,
+        reading: ParsedFrame,
+        caller: &Caller,
+        memory: WebSocketMessageMemory,
+    ) {
         match self.session.handle(reading) {
             FrameAction::Reply(reply) | FrameAction::CloseSession(reply) => self.send(reply).await,
             FrameAction::ReplyAll(replies) => {
@@ -130,23 +139,23 @@ impl ConnectedClient {
                 Ok(permit) => self.start_work(calls, permit, memory, caller).await,
                 Err(refusal) => self.send_if_any(refusal).await,
             },
-            FrameAction::Stream(RequestedFrameStream::Job(job)) => {
+            FrameAction::Stream(RequestedMessageStream::Job(job)) => {
                 self.session.watch_job(job, self.outbox.clone());
             }
-            FrameAction::Stream(RequestedFrameStream::Changes(subscription)) => {
+            FrameAction::Stream(RequestedMessageStream::Changes(subscription)) => {
                 self.listen(subscription, caller).await;
             }
             // A connected client gets notifications anyway.
-            FrameAction::Stream(RequestedFrameStream::Notifications { .. }) => {}
+            FrameAction::Stream(RequestedMessageStream::Notifications { .. }) => {}
         }
     }
 
     /// Starts the calls of a message at once. If they have to wait, a task finishes them.
     async fn start_work(
         self: Arc<Self>,
-        calls: FrameCalls,
+        calls: FrameToolCalls,
         permit: Arc<InFlightPermit>,
-        memory: MessageMemory,
+        memory: WebSocketMessageMemory,
         caller: &Caller,
     ) {
         let out = CallEventDestination::Connected(self.outbox.clone(), permit.clone());
@@ -197,12 +206,12 @@ impl ConnectedClient {
     /// Too many requests wait already. The error is the answer to send.
     async fn acquire_permit(
         &self,
-        calls: &FrameCalls,
+        calls: &FrameToolCalls,
     ) -> Result<Arc<InFlightPermit>, Option<Reply>> {
         let wanted = match calls {
             // Waiting for a job uses a separate permit, so that the message that ends the job can
             // still be read.
-            FrameCalls::Single(PendingRequest {
+            FrameToolCalls::Single(PendingHostRequest {
                 request: HostRequest::AwaitJob { .. },
                 encoder,
                 ..
@@ -214,8 +223,8 @@ impl ConnectedClient {
                     .map_err(|_| encoder.encode_reply(Err(self.too_many_waiting_error())))?;
                 return Ok(InFlightPermit::new(permit, waiting, waiting));
             }
-            FrameCalls::Single(_) => 1,
-            FrameCalls::Batch(readings) => readings.len().min(self.calls_max),
+            FrameToolCalls::Single(_) => 1,
+            FrameToolCalls::Batch(readings) => readings.len().min(self.calls_max),
         };
         // The size of the answer is unknown yet. It waits for its own room later, so some free room
         // is enough. The semaphores are never closed, so waiting cannot fail.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use toolgate_contract::{BoxFuture, Caller, Reply, ReplyBody};
-use toolgate_dialects::{ChangeSubscription, JobWatchRequest, ParsedFrame, PendingRequest};
+use toolgate_dialects::{ChangeSubscription, JobWatchRequest, ParsedFrame, PendingHostRequest};
 
 use crate::sessions::session::{CallAnswer, CallEventDestination, ClientSession};
 
@@ -22,22 +22,22 @@ pub(crate) enum FrameAction {
     /// Send the reply, which closes the client's session.
     CloseSession(Reply),
     /// Begin the calls of the frame, and send their answer.
-    Run(FrameCalls),
+    Run(FrameToolCalls),
     /// Send the stream of messages that the frame requests.
-    Stream(RequestedFrameStream),
+    Stream(RequestedMessageStream),
 }
 
 /// Calls that one frame of a client requests.
 #[allow(clippy::large_enum_variant, reason = "a call is the usual case and needs no allocation")]
-pub(crate) enum FrameCalls {
+pub(crate) enum FrameToolCalls {
     /// A single call.
-    Single(PendingRequest),
+    Single(PendingHostRequest),
     /// Several messages of a batch, whose replies are joined to one answer.
     Batch(Vec<ParsedFrame>),
 }
 
 /// A stream of messages that a client's message requests.
-pub(crate) enum RequestedFrameStream {
+pub(crate) enum RequestedMessageStream {
     /// A stream of the events of a job.
     Job(JobWatchRequest),
     /// A stream of the changes to which the frame subscribes.
@@ -70,14 +70,14 @@ impl ClientSession {
                 self.receive_answer(&id, &response);
                 FrameAction::Reply(reply)
             }
-            ParsedFrame::Request(request) => FrameAction::Run(FrameCalls::Single(request)),
-            ParsedFrame::Batch(readings) => FrameAction::Run(FrameCalls::Batch(readings)),
-            ParsedFrame::Watch(job) => FrameAction::Stream(RequestedFrameStream::Job(job)),
+            ParsedFrame::Request(request) => FrameAction::Run(FrameToolCalls::Single(request)),
+            ParsedFrame::Batch(readings) => FrameAction::Run(FrameToolCalls::Batch(readings)),
+            ParsedFrame::Watch(job) => FrameAction::Stream(RequestedMessageStream::Job(job)),
             ParsedFrame::Subscribe(subscription) => {
-                FrameAction::Stream(RequestedFrameStream::Changes(subscription))
+                FrameAction::Stream(RequestedMessageStream::Changes(subscription))
             }
             ParsedFrame::OpenNotifications { after } => {
-                FrameAction::Stream(RequestedFrameStream::Notifications { after })
+                FrameAction::Stream(RequestedMessageStream::Notifications { after })
             }
         }
     }
@@ -94,7 +94,7 @@ impl ClientSession {
     }
 }
 
-impl FrameCalls {
+impl FrameToolCalls {
     /// Begins the calls of the frame for `caller`. While they run, their events go to `out`.
     pub(crate) fn begin(
         self,

@@ -7,7 +7,7 @@ use toolgate_contract::{
     CallError, CallOrigin, HostAnswer, HostRequest, Reply, TraceContext, exact_json,
 };
 use toolgate_dialects::envelope::catalog_name;
-use toolgate_dialects::{AnswerEncoder, PendingRequest};
+use toolgate_dialects::{AnswerEncoder, PendingHostRequest};
 use toolgate_host::Host;
 
 /// Longest tool or prompt name in the envelope log, in characters.
@@ -29,7 +29,7 @@ impl PendingEnvelope {
     /// host refuses.
     pub(crate) fn for_request(
         host: &Host,
-        request: &mut PendingRequest,
+        request: &mut PendingHostRequest,
         dialect: &str,
         transport: &'static str,
     ) -> Option<Box<Self>> {

@@ -13,7 +13,9 @@ use toolgate_contract::{
 use toolgate_dialects::{AnswerEncoder, ClientResponse};
 
 use crate::sessions::session::CallEventDestination;
-use crate::sessions::waiting_questions::{AskingCall, WaitingEntry, WaitingQuestions};
+use crate::sessions::waiting_questions::{
+    AskingCallDescription, WaitingQuestionEntry, WaitingQuestions,
+};
 use crate::sync::lock_mutex;
 
 /// Open questions of running calls to one client.
@@ -89,7 +91,7 @@ pub(crate) struct SessionQuestionSender {
     pub(crate) questions: Arc<SessionQuestions>,
     /// Questions of all sessions that wait for an answer, for the console.
     pub(crate) waiting: Arc<WaitingQuestions>,
-    pub(crate) call: AskingCall,
+    pub(crate) call: AskingCallDescription,
     pub(crate) encoder: Arc<dyn AnswerEncoder>,
     pub(crate) out: CallEventDestination,
     /// A token that is cancelled when the asking call is cancelled.
@@ -163,7 +165,7 @@ impl SessionQuestionSender {
     }
 
     /// Shows `question`, which the client knows under the id `id`, at the console.
-    fn show_question(&self, id: &str, question: &ClientQuestion) -> WaitingEntry {
+    fn show_question(&self, id: &str, question: &ClientQuestion) -> WaitingQuestionEntry {
         let questions = self.questions.clone();
         let (id, out) = (id.to_owned(), self.out.clone());
         let answer = move |choice| questions.receive_choice(&id, choice, &out);
@@ -179,7 +181,7 @@ struct PendingQuestionGuard {
     out: CallEventDestination,
     answer: oneshot::Receiver<Result<ClientAnswer, String>>,
     /// Entry of the question in the list that the console shows.
-    _entry: WaitingEntry,
+    _entry: WaitingQuestionEntry,
 }
 
 impl Drop for PendingQuestionGuard {

@@ -13,9 +13,9 @@ use toolgate_contract::{
     MessageFrame, QuestionAsker, Reply, ToolError,
 };
 use toolgate_dialects::{
-    AcceptedAnswerForm, AnswerEncoder, ChangeSubscription, ClientResponse, Conversation, Dialect,
-    FrameRefusal, InFlightRequestKey, JobWatchRequest, JobWatchSchedule, ParsedFrame,
-    PendingRequest, QuestionChannel,
+    AcceptedAnswerForm, AnswerEncoder, ChangeSubscription, ClientConversation, ClientResponse,
+    Dialect, FrameRefusal, InFlightRequestKey, JobWatchRequest, JobWatchSchedule, ParsedFrame,
+    PendingHostRequest, QuestionChannel,
 };
 use toolgate_host::IncomingRequest;
 
@@ -27,7 +27,7 @@ use crate::sessions::pending_envelope::PendingEnvelope;
 use crate::sessions::questions::{SessionQuestionSender, SessionQuestions};
 use crate::sessions::server_state::ServerState;
 use crate::sessions::streams::SessionEventStreams;
-use crate::sessions::waiting_questions::AskingCall;
+use crate::sessions::waiting_questions::AskingCallDescription;
 use crate::sync::{lock_mutex, try_lock_mutex};
 
 /// Longest message that is parsed on a thread that serves calls, in bytes. Longer messages are
@@ -44,7 +44,7 @@ pub(crate) struct ClientSession {
     transport: &'static str,
     /// Name of the session in audit records, which is set once the session has an id.
     record_name: OnceLock<Arc<str>>,
-    conversation: Mutex<Box<dyn Conversation>>,
+    conversation: Mutex<Box<dyn ClientConversation>>,
     in_flight: Mutex<InFlightCalls>,
     serial: AtomicU64,
     /// Questions to the client that it has not answered.
@@ -239,7 +239,7 @@ impl ClientSession {
     /// send.
     pub(crate) fn begin_call(
         self: &Arc<Self>,
-        mut request: PendingRequest,
+        mut request: PendingHostRequest,
         out: CallEventDestination,
         caller: &Caller,
     ) -> Result<AcceptedCall, Reply> {
@@ -264,7 +264,7 @@ impl ClientSession {
         self.note_list_interest(&request.request);
         let encoder = request.encoder;
         let (events, event_gate) = open_event_gate(&encoder, request.answer_form, &out);
-        let asking = AskingCall::new(caller, &request.request);
+        let asking = AskingCallDescription::new(caller, &request.request);
         let (asker, state) = self.asker(request.question_mode, &encoder, &cancel, out, asking);
         let incoming = IncomingRequest {
             request: request.request,
@@ -325,7 +325,7 @@ impl ClientSession {
         encoder: &Arc<dyn AnswerEncoder>,
         cancel: &CancellationToken,
         out: CallEventDestination,
-        call: AskingCall,
+        call: AskingCallDescription,
     ) -> (QuestionAsker, Option<String>) {
         match (question_mode, out) {
             (QuestionChannel::Nobody, _)

@@ -12,13 +12,13 @@ use crate::sync::lock_mutex;
 
 /// Description of a call that may ask its client a question.
 #[derive(Debug, Clone)]
-pub(crate) struct AskingCall {
+pub(crate) struct AskingCallDescription {
     pub(crate) caller: Arc<str>,
     /// Tool, prompt or URI that the call asks for. For `tools.call`, the tool that it names.
     pub(crate) subject: String,
 }
 
-impl AskingCall {
+impl AskingCallDescription {
     /// Creates the description of the call `request` of `caller`.
     pub(crate) fn new(caller: &Caller, request: &HostRequest) -> Self {
         let subject = match request {
@@ -41,7 +41,7 @@ const FIRST_NUMBER_MAX: u32 = 1_000_000;
 pub(crate) struct WaitingQuestion {
     /// Number of the question, which this server process uses once. The first is random.
     pub(crate) number: u64,
-    pub(crate) call: AskingCall,
+    pub(crate) call: AskingCallDescription,
     pub(crate) question: ClientQuestion,
     /// Time at which the question was sent to the client.
     pub(crate) since: Timestamp,
@@ -49,11 +49,11 @@ pub(crate) struct WaitingQuestion {
 
 /// Function that passes a person's choice to the asking call. It returns false if the question was
 /// answered already.
-type AnswerQuestion = Arc<dyn Fn(ElicitationAnswer) -> bool + Send + Sync>;
+type AnswerQuestionFn = Arc<dyn Fn(ElicitationAnswer) -> bool + Send + Sync>;
 
 /// Questions of all sessions of a server that wait for an answer, oldest first.
 pub(crate) struct WaitingQuestions {
-    entries: Mutex<BTreeMap<u64, (WaitingQuestion, AnswerQuestion)>>,
+    entries: Mutex<BTreeMap<u64, (WaitingQuestion, AnswerQuestionFn)>>,
     serial: AtomicU64,
 }
 
@@ -73,12 +73,12 @@ impl Default for WaitingQuestions {
 
 /// Entry of a question in the list of questions that wait for an answer. Dropping this value
 /// removes the entry.
-pub(crate) struct WaitingEntry {
+pub(crate) struct WaitingQuestionEntry {
     questions: Arc<WaitingQuestions>,
     number: u64,
 }
 
-impl Drop for WaitingEntry {
+impl Drop for WaitingQuestionEntry {
     fn drop(&mut self) {
         lock_mutex(&self.questions.entries).remove(&self.number);
     }
@@ -89,14 +89,14 @@ impl WaitingQuestions {
     /// person's choice goes to `answer`.
     pub(crate) fn add(
         self: &Arc<Self>,
-        call: AskingCall,
+        call: AskingCallDescription,
         question: ClientQuestion,
-        answer: AnswerQuestion,
-    ) -> WaitingEntry {
+        answer: AnswerQuestionFn,
+    ) -> WaitingQuestionEntry {
         let number = self.serial.fetch_add(1, Ordering::Relaxed);
         let waiting = WaitingQuestion { number, call, question, since: Timestamp::now() };
         lock_mutex(&self.entries).insert(number, (waiting, answer));
-        WaitingEntry { questions: self.clone(), number }
+        WaitingQuestionEntry { questions: self.clone(), number }
     }
 
     /// Returns the oldest `count` questions that wait, and the number of all.
@@ -138,7 +138,8 @@ mod tests {
     #[test]
     fn only_a_confirmation_that_waits_is_answered() {
         let questions = Arc::<WaitingQuestions>::default();
-        let call = || AskingCall { caller: "ada".into(), subject: "files.write".to_owned() };
+        let call =
+            || AskingCallDescription { caller: "ada".into(), subject: "files.write".to_owned() };
         let form = |schema| ClientQuestion::Form { message: "Do it?".to_owned(), schema };
         let consent = questions.add(
             call(),

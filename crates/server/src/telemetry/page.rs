@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Method;
 use toolgate_contract::{FrameMetadata, Reply};
 use toolgate_host::Host;
-use toolgate_transports::http::{OccupancyCounter, RequestSenderIdentity};
+use toolgate_transports::http::{OpenConnectionCounter, RequestSenderIdentity};
 
 use super::metrics::{ConnectionCounts, MEDIA_TYPE};
 use super::sinks::TelemetrySinks;
@@ -17,7 +17,7 @@ const PATH: &str = "/metrics";
 pub(crate) struct MetricsPage {
     pub(crate) telemetry: TelemetrySinks,
     pub(crate) host: Arc<Host>,
-    pub(crate) occupancy: OccupancyCounter,
+    pub(crate) occupancy: OpenConnectionCounter,
     /// Limits of connections, streams and sessions, which the page shows with their numbers.
     pub(crate) bounds: ConnectionCounts,
 }

@@ -57,7 +57,7 @@ impl TelemetrySinks {
 }
 
 /// A running call that metrics or traces observe.
-struct TelemetryCall {
+struct ObservedTelemetryCall {
     sinks: TelemetrySinks,
     measurement: Option<CallMeasurement>,
     span: Option<RunningCallSpan>,
@@ -65,7 +65,7 @@ struct TelemetryCall {
 
 impl CallObserver for TelemetrySinks {
     fn begin_call(&self, call: &ObservedCallStart<'_>) -> Box<dyn CallSpan> {
-        Box::new(TelemetryCall {
+        Box::new(ObservedTelemetryCall {
             sinks: self.clone(),
             measurement: self.metrics.as_ref().map(|metrics| metrics.begin_call(call)),
             span: self.traces.as_ref().and_then(|traces| traces.begin_span(call)),
@@ -73,7 +73,7 @@ impl CallObserver for TelemetrySinks {
     }
 }
 
-impl CallSpan for TelemetryCall {
+impl CallSpan for ObservedTelemetryCall {
     fn trace(&self) -> Option<TraceContext> {
         self.span.as_ref().map(RunningCallSpan::trace_context)
     }

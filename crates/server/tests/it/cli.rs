@@ -23,20 +23,20 @@ use crate::support::{binary, path, trust_config};
 
 /// Exit code and output of a command that a test ran.
 #[derive(Debug)]
-struct CliResult {
+struct CliCommandResult {
     code: i32,
     out: String,
     err: String,
 }
 
 /// A command line to be run in `folder`.
-struct CommandLine {
+struct TestCommandLine {
     command: Command,
     input: Vec<u8>,
     _home: TempDir,
 }
 
-impl CommandLine {
+impl TestCommandLine {
     fn new(folder: &Path, args: &[&str]) -> Self {
         let home = TempDir::with_prefix("toolgate-home-").unwrap();
         let mut command = Command::new(binary());
@@ -56,13 +56,13 @@ impl CommandLine {
         self
     }
 
-    fn run(mut self) -> CliResult {
+    fn run(mut self) -> CliCommandResult {
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap();
         // The command may end without reading its input.
         let _ = child.stdin.take().unwrap().write_all(&self.input);
         let done = child.wait_with_output().unwrap();
-        CliResult {
+        CliCommandResult {
             code: done.status.code().expect("no signal ended it"),
             out: String::from_utf8(done.stdout).unwrap(),
             err: String::from_utf8(done.stderr).unwrap(),
@@ -71,6 +71,6 @@ impl CommandLine {
 }
 
 /// Runs `toolgate WORDS` in `folder`.
-fn run(folder: &Path, args: &[&str]) -> CliResult {
-    CommandLine::new(folder, args).run()
+fn run(folder: &Path, args: &[&str]) -> CliCommandResult {
+    TestCommandLine::new(folder, args).run()
 }

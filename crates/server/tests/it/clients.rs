@@ -9,12 +9,14 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{Launch, MODERN, REVISIONS, Workspace, at_once, binary, checkout, path};
+use crate::support::{
+    MODERN, REVISIONS, ServerLaunchOptions, TempWorkspace, at_once, binary, checkout, path,
+};
 use rig::ClientTestServers;
 
 /// Each driver with the interpreter it needs.
 #[derive(Clone, Copy)]
-pub(crate) enum ClientDriver {
+pub(crate) enum SdkClientDriver {
     Python,
     PythonTasks,
     PythonLibrary,
@@ -27,7 +29,7 @@ pub(crate) enum ClientDriver {
     Console,
 }
 
-impl ClientDriver {
+impl SdkClientDriver {
     pub(crate) fn command(self) -> Command {
         let (program, script) = match self {
             Self::Python => ("python/bin/python", "python_client.py"),
@@ -50,7 +52,7 @@ impl ClientDriver {
 /// Runs `driver` in `mode` over both transports against a server of `folder`; all its checks must
 /// pass.
 #[track_caller]
-fn check(driver: ClientDriver, folder: &Path, mode: [&str; 2]) {
+fn check(driver: SdkClientDriver, folder: &Path, mode: [&str; 2]) {
     let root = folder.to_str().unwrap();
     let begin = || {
         let mut command = driver.command();
@@ -61,7 +63,7 @@ fn check(driver: ClientDriver, folder: &Path, mode: [&str; 2]) {
     // The SDKs pass no variables on.
     over_stdio.args(["--stdio", "env", "TOOLGATE_SERVER_RESULTS=both"]);
     over_stdio.arg(binary()).args(["stdio", root]);
-    let served = Launch::at(folder).served();
+    let served = ServerLaunchOptions::at(folder).served();
     let mut over_http = begin();
     over_http.args(["--url", &served.url()]);
     // Both mostly wait.
@@ -70,7 +72,7 @@ fn check(driver: ClientDriver, folder: &Path, mode: [&str; 2]) {
 
 /// Runs `driver` once, with `args`, against both servers of a rig over both transports.
 #[track_caller]
-fn check_all(driver: ClientDriver, args: [&str; 2]) {
+fn check_all(driver: SdkClientDriver, args: [&str; 2]) {
     let rig = ClientTestServers::new();
     let mut command = driver.command();
     command.args(args).arg("--workspace").arg(rig.workspace.root());
@@ -103,11 +105,11 @@ pub(crate) fn check_passes(mut driver: Command) {
 }
 
 fn python(mode: [&str; 2]) {
-    check(ClientDriver::Python, Workspace::new().root(), mode);
+    check(SdkClientDriver::Python, TempWorkspace::new().root(), mode);
 }
 
 fn inspector(era: &str) {
-    check(ClientDriver::Inspector, Workspace::new().root(), ["--era", era]);
+    check(SdkClientDriver::Inspector, TempWorkspace::new().root(), ["--era", era]);
 }
 
 #[test]
@@ -133,37 +135,37 @@ fn the_python_sdk_works_in_each_revision_with_a_handshake() {
 
 #[test]
 fn the_python_sdk_works_on_this_repository() {
-    check(ClientDriver::Python, &checkout(), ["--mode", "auto"]);
+    check(SdkClientDriver::Python, &checkout(), ["--mode", "auto"]);
 }
 
 #[test]
 fn the_python_sdk_finishes_tasks_in_the_stateless_revision() {
-    check(ClientDriver::PythonTasks, Workspace::new().root(), ["--mode", "auto"]);
+    check(SdkClientDriver::PythonTasks, TempWorkspace::new().root(), ["--mode", "auto"]);
 }
 
 #[test]
 fn the_python_sdk_manages_tasks_in_2025_11_25() {
-    check(ClientDriver::PythonTasks, Workspace::new().root(), ["--revision", "2025-11-25"]);
+    check(SdkClientDriver::PythonTasks, TempWorkspace::new().root(), ["--revision", "2025-11-25"]);
 }
 
 #[test]
 fn the_python_sdk_can_use_everything_in_every_revision() {
-    check_all(ClientDriver::PythonLibrary, ["--client", "mcp"]);
+    check_all(SdkClientDriver::PythonLibrary, ["--client", "mcp"]);
 }
 
 #[test]
 fn fastmcp_can_use_everything_in_every_revision() {
-    check_all(ClientDriver::PythonLibrary, ["--client", "fastmcp"]);
+    check_all(SdkClientDriver::PythonLibrary, ["--client", "fastmcp"]);
 }
 
 #[test]
 fn the_typescript_sdk_can_use_everything_in_every_revision() {
-    check_all(ClientDriver::TypeScript, ["--sdk", "client"]);
+    check_all(SdkClientDriver::TypeScript, ["--sdk", "client"]);
 }
 
 #[test]
 fn the_typescript_sdk_v1_can_use_everything_in_every_revision() {
-    check_all(ClientDriver::TypeScript, ["--sdk", "v1"]);
+    check_all(SdkClientDriver::TypeScript, ["--sdk", "v1"]);
 }
 
 #[test]
@@ -188,7 +190,7 @@ fn the_inspector_works_after_a_handshake() {
 
 #[test]
 fn a_person_can_use_the_console_in_a_browser_with_the_keyboard_and_in_every_size() {
-    let mut driver = ClientDriver::Console.command();
+    let mut driver = SdkClientDriver::Console.command();
     driver.arg("--toolgate").arg(binary());
     check_passes(driver);
 }

@@ -29,12 +29,12 @@ fn pack_path() -> PathBuf {
 }
 
 /// Workspace in which the commands of a pack run.
-struct PackTestBench {
+struct CommandPackTestBench {
     tools: Vec<Arc<dyn AnyTool>>,
     workspace: TempDir,
 }
 
-impl PackTestBench {
+impl CommandPackTestBench {
     /// Creates the tools, with `program` as Zyra.
     fn with(program: &Path) -> Self {
         let settings = commands::CommandSettings {

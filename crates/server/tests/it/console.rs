@@ -7,28 +7,30 @@ mod signing_in;
 
 use std::process::Command;
 
-use crate::support::{HttpRequest, HttpServer, Response, binary, path, trust_config};
+use crate::support::{
+    HttpServerProcess, TestHttpRequest, TestHttpResponse, binary, path, trust_config,
+};
 
 /// Person who uses a server's console with a browser.
 pub(crate) struct ConsoleClient<'a> {
-    served: &'a HttpServer,
+    served: &'a HttpServerProcess,
     /// Session cookie, as `NAME=VALUE`.
     cookie: String,
 }
 
 impl<'a> ConsoleClient<'a> {
     /// Signs in with the link that `toolgate console` prints.
-    pub(crate) fn with_link(served: &'a HttpServer) -> Self {
+    pub(crate) fn with_link(served: &'a HttpServerProcess) -> Self {
         let token = one_time_token(served);
         Self::with_answer(served, &sign_in(served, &[("token", &token)]))
     }
 
     /// Signs in to the console with the API key `key`.
-    fn with_key(served: &'a HttpServer, key: &str) -> Self {
+    fn with_key(served: &'a HttpServerProcess, key: &str) -> Self {
         Self::with_answer(served, &sign_in(served, &[("key", key)]))
     }
 
-    fn with_answer(served: &'a HttpServer, answer: &Response) -> Self {
+    fn with_answer(served: &'a HttpServerProcess, answer: &TestHttpResponse) -> Self {
         assert_eq!(answer.status, 303, "{answer:?}");
         assert_eq!(answer.header("location"), Some("/"));
         let cookie = answer.header("set-cookie").unwrap();
@@ -38,8 +40,8 @@ impl<'a> ConsoleClient<'a> {
         Self { served, cookie: cookie.split(';').next().unwrap().to_owned() }
     }
 
-    fn get(&self, target: &str) -> Response {
-        self.served.send(&HttpRequest::bare("GET", target).with("cookie", &self.cookie))
+    fn get(&self, target: &str) -> TestHttpResponse {
+        self.served.send(&TestHttpRequest::bare("GET", target).with("cookie", &self.cookie))
     }
 
     /// Returns the text of the page at `target`.
@@ -51,7 +53,7 @@ impl<'a> ConsoleClient<'a> {
     }
 
     /// Sends a form to the console with the token of the session.
-    pub(crate) fn post(&self, target: &str, fields: &[(&str, &str)]) -> Response {
+    pub(crate) fn post(&self, target: &str, fields: &[(&str, &str)]) -> TestHttpResponse {
         let csrf = self.csrf();
         let fields: Vec<_> = [("csrf", csrf.as_str())].iter().chain(fields).copied().collect();
         self.served.send(&form(target, &fields).with("cookie", &self.cookie))
@@ -66,25 +68,25 @@ impl<'a> ConsoleClient<'a> {
 }
 
 /// Returns a form as a browser sends it.
-fn form(target: &str, fields: &[(&str, &str)]) -> HttpRequest {
+fn form(target: &str, fields: &[(&str, &str)]) -> TestHttpRequest {
     let encode = |text: &str| {
         let bytes = text.bytes().map(|byte| format!("%{byte:02X}"));
         bytes.collect::<String>()
     };
     let fields = fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value)));
     let body = fields.collect::<Vec<_>>().join("&");
-    HttpRequest::bytes(body.as_bytes())
+    TestHttpRequest::bytes(body.as_bytes())
         .to(target)
         .malformed()
         .with("content-type", "application/x-www-form-urlencoded")
 }
 
-fn sign_in(served: &HttpServer, fields: &[(&str, &str)]) -> Response {
+fn sign_in(served: &HttpServerProcess, fields: &[(&str, &str)]) -> TestHttpResponse {
     served.send(&form("/console/sign-in", fields))
 }
 
 /// Returns the token of the link that `toolgate console` prints for `served`.
-fn one_time_token(served: &HttpServer) -> String {
+fn one_time_token(served: &HttpServerProcess) -> String {
     let output = command_line(served, &["--no-browser"]).output().unwrap();
     let link = String::from_utf8(output.stdout).unwrap();
     let token = link.trim().strip_prefix(&format!("http://{}/console/sign-in?token=", served.addr));
@@ -92,7 +94,7 @@ fn one_time_token(served: &HttpServer) -> String {
 }
 
 /// Returns `toolgate console` with `args` for `served`, as its user runs it.
-fn command_line(served: &HttpServer, args: &[&str]) -> Command {
+fn command_line(served: &HttpServerProcess, args: &[&str]) -> Command {
     let url = format!("http://{}", served.addr);
     let mut command = Command::new(binary());
     command.args(["console", "--url", &url]).args(args).current_dir(served.root()).env_clear();

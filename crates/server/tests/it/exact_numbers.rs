@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{HttpRequest, Launch, Workspace, binary, checkout, path, trust_config};
+use crate::support::{
+    ServerLaunchOptions, TempWorkspace, TestHttpRequest, binary, checkout, path, trust_config,
+};
 
 /// Numbers that a conversion to floats or to 64-bit integers would change.
 const NUMBERS: [&str; 9] = [
@@ -21,7 +23,7 @@ const NUMBERS: [&str; 9] = [
 ];
 
 /// Returns the lines that a server of `dialect` answers to `lines`.
-fn answers(workspace: &Workspace, dialect: &str, lines: &[String]) -> String {
+fn answers(workspace: &TempWorkspace, dialect: &str, lines: &[String]) -> String {
     let home = TempDir::new().unwrap();
     let mut command = Command::new(binary());
     command.args(["stdio", "--dialect", dialect]).current_dir(workspace.root());
@@ -38,7 +40,7 @@ fn answers(workspace: &Workspace, dialect: &str, lines: &[String]) -> String {
 
 #[test]
 fn a_number_keeps_its_text_through_the_tools_for_assets() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for (at, number) in NUMBERS.iter().enumerate() {
         let schema = format!(r#"{{"type":"object","properties":{{"n":{{"const":{number}}}}}}}"#);
         workspace.put(&format!("libs/synesthetic-schemas/jsonschema/s{at}.schema.json"), schema);
@@ -76,7 +78,7 @@ fn is_valid(printed: &str, id: &str) -> bool {
 
 #[test]
 fn an_integer_beyond_the_maximum_by_one_is_invalid() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let folder = "libs/synesthetic-schemas/jsonschema";
     for (name, rule) in [
         ("maximum", r#""maximum":12345678901234567890123"#),
@@ -101,7 +103,7 @@ fn an_integer_beyond_the_maximum_by_one_is_invalid() {
 
 #[test]
 fn numbers_with_the_same_value_match_a_schema_however_they_are_written() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let schema = r#"{"type":"object","properties":{"n":{"enum":[100,0]}}}"#;
     workspace.put("libs/synesthetic-schemas/jsonschema/same.schema.json", schema);
     let (same, other) = (["100", "100.0", "1e2", "1E+2", "-0", "0.0"], ["101", "1e400"]);
@@ -117,7 +119,7 @@ fn numbers_with_the_same_value_match_a_schema_however_they_are_written() {
 
 #[test]
 fn an_id_keeps_its_text_in_every_dialect_with_numbers_as_ids() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for (dialect, method) in [
         ("workstation", "tools/list"),
         ("envelope", "mcp.discover"),
@@ -133,17 +135,17 @@ fn an_id_keeps_its_text_in_every_dialect_with_numbers_as_ids() {
             assert!(printed.contains(&expected), "{dialect}, {number}: {printed}");
         }
     }
-    let server = Launch::over(&workspace).served();
+    let server = ServerLaunchOptions::over(&workspace).served();
     for number in NUMBERS {
         let request = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"statusReport"}}"#);
-        let answer = server.send(&HttpRequest::bytes(request.as_bytes()).to("/v1/mcp")).text();
+        let answer = server.send(&TestHttpRequest::bytes(request.as_bytes()).to("/v1/mcp")).text();
         assert!(answer.contains(&format!(r#""id":{number},"#)), "{number}: {answer}");
     }
 }
 
 #[test]
 fn a_number_that_is_too_long_or_too_large_for_a_tool_is_refused() {
-    let workspace = Workspace::new().file("a.txt", "one\n");
+    let workspace = TempWorkspace::new().file("a.txt", "one\n");
     let call = |id: &str, limit: &str| {
         let params = format!(r#"{{"name":"filesystem/list","arguments":{{"maxItems":{limit}}}}}"#);
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#)
@@ -175,7 +177,7 @@ for line in sys.stdin:
 #[test]
 fn an_upstream_gets_and_returns_numbers_as_they_were_written() {
     let python = checkout().join(".tools/python/bin/python");
-    let workspace = Workspace::new().file("echo.py", ECHO);
+    let workspace = TempWorkspace::new().file("echo.py", ECHO);
     let script = workspace.path("echo.py");
     let revision = "revision = \"2025-06-18\"";
     let settings = format!("[upstream.up]\ncommand = [{python:?}, {script:?}]\n{revision}\n");

@@ -8,12 +8,12 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::search_engines::server::Server as Database;
+use crate::search_engines::server::PostgresServerProcess as Database;
 use crate::shared_jobs::{TAKEOVER, launch, wait_for_state};
 use crate::support::{
-    HttpServer, Launch, Marker, Workspace, binary, call, is_alive, let_continue, path, refusal,
-    started_commands, structured, trust_config, wait_for, wait_long_for, wait_until,
-    wait_until_began,
+    HttpServerProcess, ProcessMarker, ServerLaunchOptions, TempWorkspace, binary, call, is_alive,
+    let_continue, path, refusal, started_commands, structured, trust_config, wait_for,
+    wait_long_for, wait_until, wait_until_began,
 };
 
 /// Number of the jobs that outlive the deaths of their workers.
@@ -35,18 +35,18 @@ idempotent = true
 "#;
 
 /// Starts a server that accepts jobs and runs none.
-fn front(workspace: &Workspace, database: &Database) -> HttpServer {
+fn front(workspace: &TempWorkspace, database: &Database) -> HttpServerProcess {
     launch(workspace, database).arg("--no-jobs").served()
 }
 
 /// Returns the number of starts of the command `name`.
-fn starts_of(workspace: &Workspace, name: &str) -> usize {
+fn starts_of(workspace: &TempWorkspace, name: &str) -> usize {
     started_commands(workspace).iter().filter(|started| *started == name).count()
 }
 
 /// Waits until the command `name` has started `count` times.
 #[track_caller]
-fn wait_for_starts(workspace: &Workspace, name: &str, count: usize) {
+fn wait_for_starts(workspace: &TempWorkspace, name: &str, count: usize) {
     wait_long_for(TAKEOVER, "the command starts", || {
         (starts_of(workspace, name) >= count).then_some(())
     });
@@ -54,7 +54,7 @@ fn wait_for_starts(workspace: &Workspace, name: &str, count: usize) {
 
 /// Runs `toolgate fleet` with these arguments. Returns its exit code, and what it printed or its
 /// error.
-fn fleet(workspace: &Workspace, database: &Database, args: &[&str]) -> (Option<i32>, String) {
+fn fleet(workspace: &TempWorkspace, database: &Database, args: &[&str]) -> (Option<i32>, String) {
     let home = TempDir::new().unwrap();
     let mut command = Command::new(binary());
     command.arg("fleet").args(args).arg("--root").arg(workspace.root());
@@ -67,7 +67,7 @@ fn fleet(workspace: &Workspace, database: &Database, args: &[&str]) -> (Option<i
 }
 
 /// Returns the status of the fleet.
-fn status(workspace: &Workspace, database: &Database) -> Value {
+fn status(workspace: &TempWorkspace, database: &Database) -> Value {
     let (_, text) = fleet(workspace, database, &["status", "--json"]);
     serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {text}"))
 }
@@ -75,7 +75,7 @@ fn status(workspace: &Workspace, database: &Database) -> Value {
 #[test]
 fn a_worker_runs_the_jobs_of_a_server_that_runs_none() {
     let database = Database::start();
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let front = front(&workspace, &database);
     let id = front.start_job("work-quick", json!({ "name": "one" }));
     assert_eq!(front.job(&id)["status"], "queued");
@@ -102,9 +102,9 @@ fn a_worker_with_another_version_of_a_command_leaves_its_jobs_to_others() {
     };
     let database = Database::start();
     let [workspace, other] =
-        ["0.2", "0.3"].map(|pause| Workspace::new().file("toolgate.toml", commands(pause)));
+        ["0.2", "0.3"].map(|pause| TempWorkspace::new().file("toolgate.toml", commands(pause)));
     let launch_in =
-        |workspace: &Workspace| launch(workspace, &database).set("fleet_workspace", "both");
+        |workspace: &TempWorkspace| launch(workspace, &database).set("fleet_workspace", "both");
     let front = launch_in(&workspace).arg("--no-jobs").served();
     let changed = front.start_job("work-changed", json!({ "name": "changed" }));
     let same = front.start_job("work-same", json!({ "name": "same" }));
@@ -121,7 +121,7 @@ fn a_worker_with_another_version_of_a_command_leaves_its_jobs_to_others() {
 #[test]
 fn a_job_that_waits_at_a_busy_server_runs_at_a_server_with_a_free_place() {
     let database = Database::start();
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let start = || launch(&workspace, &database).set("limits_programs", 2).served();
     let [first, second] = [(); 2].map(|()| start());
     let ids = ["one", "two"].map(|name| first.start_job("work-wait", json!({ "name": name })));
@@ -145,7 +145,7 @@ fn a_job_that_waits_at_a_busy_server_runs_at_a_server_with_a_free_place() {
 #[test]
 fn a_stopped_worker_lets_its_running_job_end_and_leaves_the_next_one_to_others() {
     let database = Database::start();
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let front = front(&workspace, &database);
     let worker = || {
         let launch = launch(&workspace, &database).set("limits_programs", 2);
@@ -171,7 +171,7 @@ fn a_stopped_worker_lets_its_running_job_end_and_leaves_the_next_one_to_others()
 #[test]
 fn a_job_that_outlasts_the_drain_of_its_worker_runs_again_only_if_it_is_idempotent() {
     let database = Database::start();
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let front = front(&workspace, &database);
     let first = launch(&workspace, &database).set("jobs_drain_ms", 100).worker();
     let again = front.start_job("work-again", json!({ "name": "again" }));
@@ -193,10 +193,10 @@ fn a_job_that_outlasts_the_drain_of_its_worker_runs_again_only_if_it_is_idempote
 #[test]
 fn a_job_is_cancelled_at_the_server_that_accepted_it_while_a_worker_runs_it() {
     let database = Database::start();
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let front = front(&workspace, &database);
     let _worker = launch(&workspace, &database).worker();
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let id = front.start_job("work-again", json!({ "name": marker.0 }));
     wait_until_began(&workspace, &marker.0);
     let answer = front.delete(&format!("/jobs/{id}"));
@@ -208,9 +208,9 @@ fn a_job_is_cancelled_at_the_server_that_accepted_it_while_a_worker_runs_it() {
 #[test]
 fn the_programs_of_a_frozen_server_end_before_its_job_runs_again_elsewhere() {
     let database = Database::start();
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let first = launch(&workspace, &database).served();
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let id = first.start_job("work-again", json!({ "name": marker.0 }));
     wait_until_began(&workspace, &marker.0);
     let second = launch(&workspace, &database).served();
@@ -231,7 +231,7 @@ fn the_programs_of_a_frozen_server_end_before_its_job_runs_again_elsewhere() {
 #[test]
 fn no_job_is_lost_and_none_that_may_do_harm_runs_twice_while_workers_are_killed_and_frozen() {
     let database = Database::start();
-    let workspace = Workspace::new().file("toolgate.toml", BRIEF_COMMANDS);
+    let workspace = TempWorkspace::new().file("toolgate.toml", BRIEF_COMMANDS);
     let front = front(&workspace, &database);
     let start = || launch(&workspace, &database).set("limits_programs", 4).worker();
     let mut workers = VecDeque::from([start(), start(), start()]);
@@ -276,7 +276,7 @@ fn no_job_is_lost_and_none_that_may_do_harm_runs_twice_while_workers_are_killed_
 fn a_rate_counts_for_all_servers_together() {
     let database = Database::start();
     let rate = "[[limits.rate]]\ntools = \"files.read\"\ncalls = 6\nin_ms = 86400000\n";
-    let workspace = Workspace::new().file("toolgate.toml", rate).file("a.txt", "text");
+    let workspace = TempWorkspace::new().file("toolgate.toml", rate).file("a.txt", "text");
     let [first, second] = [(); 2].map(|()| launch(&workspace, &database).served());
     for server in [&first, &second] {
         // It waits until the server uses the database.
@@ -300,7 +300,7 @@ fn a_call_with_a_rate_is_refused_without_the_database_if_the_settings_say_so() {
     let mut database = Database::start();
     let limits = "[limits]\naway = \"refuse\"\n\n[[limits.rate]]\ntools = \"files.read\"\n\
                   calls = 600\nin_ms = 60000\n";
-    let workspace = Workspace::new().file("toolgate.toml", limits).file("a.txt", "text");
+    let workspace = TempWorkspace::new().file("toolgate.toml", limits).file("a.txt", "text");
     let server = launch(&workspace, &database).served();
     let read = || server.ask(&call(1, "files_read", json!({ "path": "a.txt" })));
     wait_until("the server uses the database", || read()["result"]["isError"] == false);
@@ -314,10 +314,14 @@ fn a_call_with_a_rate_is_refused_without_the_database_if_the_settings_say_so() {
 
 #[test]
 fn a_worker_and_a_server_without_jobs_are_refused_without_a_database() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let started = [
-        Launch::over(&workspace).worker(),
-        Launch::over(&workspace).serve_with_flags(&["--no-jobs", "--listen", "127.0.0.1:0"]),
+        ServerLaunchOptions::over(&workspace).worker(),
+        ServerLaunchOptions::over(&workspace).serve_with_flags(&[
+            "--no-jobs",
+            "--listen",
+            "127.0.0.1:0",
+        ]),
     ];
     for server in started {
         assert_eq!(server.wait_for_exit().code(), Some(2));
@@ -328,7 +332,7 @@ fn a_worker_and_a_server_without_jobs_are_refused_without_a_database() {
 #[test]
 fn the_status_of_a_fleet_lists_its_servers_jobs_and_different_settings() {
     let database = Database::start();
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let front = front(&workspace, &database);
     let start = || launch(&workspace, &database);
     let _workers = [start().worker(), start().set("tools_deny", "git.*").worker()];
@@ -356,7 +360,7 @@ fn the_status_of_a_fleet_lists_its_servers_jobs_and_different_settings() {
 #[test]
 fn a_drained_fleet_begins_no_jobs_and_lets_running_ones_end() {
     let database = Database::start();
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let server = launch(&workspace, &database).served();
     let running = server.start_job("work-wait", json!({ "name": "running" }));
     wait_for_starts(&workspace, "running", 1);
@@ -383,7 +387,7 @@ fn a_server_moves_to_the_standby_that_replaces_its_database_and_keeps_its_jobs()
     let standby = primary.start_standby();
     primary.wait_until_replicated();
     primary.wait_for_standby(true);
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     // The standby is tried first.
     let url = standby.url_with(&primary);
     let server = launch(&workspace, &primary).set("fleet_url", url).served();
@@ -405,7 +409,7 @@ fn a_server_moves_to_the_standby_that_replaces_its_database_and_keeps_its_jobs()
 #[test]
 fn the_tables_are_created_once_and_then_up_to_date() {
     let database = Database::start();
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let migrate = || fleet(&workspace, &database, &["migrate"]);
     let (code, text) = fleet(&workspace, &database, &["status"]);
     assert!(code == Some(2) && text.contains("has no tables of toolgate yet"), "{text}");

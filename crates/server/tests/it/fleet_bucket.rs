@@ -6,9 +6,11 @@ use std::process::Command;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::search_engines::server::Server as Database;
+use crate::search_engines::server::PostgresServerProcess as Database;
 use crate::shared_jobs::{launch, wait_for_state};
-use crate::support::{HttpRequest, HttpServer, Launch, Workspace, binary, path};
+use crate::support::{
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpRequest, binary, path,
+};
 
 #[path = "../../../../tests/seaweedfs/server.rs"]
 mod seaweedfs;
@@ -42,7 +44,7 @@ impl BucketSettings<'_> {
         ]
     }
 
-    fn launch(&self, workspace: &Workspace, database: &Database) -> Launch {
+    fn launch(&self, workspace: &TempWorkspace, database: &Database) -> ServerLaunchOptions {
         let launch = launch(workspace, database);
         self.variables().into_iter().fold(launch, |launch, (name, value)| launch.env(name, value))
     }
@@ -50,8 +52,8 @@ impl BucketSettings<'_> {
 
 /// A server that ran a job, and another server of its fleet, which runs no jobs.
 struct EndedLargeJob {
-    runner: HttpServer,
-    other: HttpServer,
+    runner: HttpServerProcess,
+    other: HttpServerProcess,
     id: String,
     /// Content of the file that the job left.
     content: Vec<u8>,
@@ -59,7 +61,7 @@ struct EndedLargeJob {
 
 impl EndedLargeJob {
     fn run(database: &Database, settings: &BucketSettings<'_>) -> Self {
-        let workspace = Workspace::new().file("toolgate.toml", DRAWING);
+        let workspace = TempWorkspace::new().file("toolgate.toml", DRAWING);
         let runner = settings.launch(&workspace, database).served();
         let other = settings.launch(&workspace, database).arg("--no-jobs").served();
         let id = runner.start_job("draw-large", json!({}));
@@ -70,7 +72,7 @@ impl EndedLargeJob {
     }
 
     /// Returns the status of a download at `server`, and whether it is the file of the job.
-    fn download(&self, server: &HttpServer) -> (u16, bool) {
+    fn download(&self, server: &HttpServerProcess) -> (u16, bool) {
         let file = server.get(&format!("/jobs/{}/download?file=large.txt", self.id));
         (file.status, file.body == self.content)
     }
@@ -78,7 +80,7 @@ impl EndedLargeJob {
     /// Returns the events of the job as another server streams them.
     fn events(&self) -> String {
         let mut connection = self.other.connect();
-        connection.post(&HttpRequest::bare("GET", &format!("/v1/jobs/{}/events", self.id)));
+        connection.post(&TestHttpRequest::bare("GET", &format!("/v1/jobs/{}/events", self.id)));
         assert_eq!(connection.head().status, 200);
         let mut events = Vec::new();
         while let Some(chunk) = connection.chunk() {
@@ -121,7 +123,7 @@ fn a_large_file_that_the_bucket_refuses_stays_at_the_server_that_ran_the_job() {
 #[test]
 fn the_doctor_checks_whether_the_bucket_can_be_written() {
     let (database, service) = (Database::start(), SeaweedServer::start());
-    let (workspace, home) = (Workspace::new(), TempDir::new().unwrap());
+    let (workspace, home) = (TempWorkspace::new(), TempDir::new().unwrap());
     for (bucket, secret, code, expected) in [
         (BUCKET, SECRET_ACCESS_KEY, 0, "ok      large files are stored in s3://files/fleet"),
         (BUCKET, "wrong", 1, "FAILED  large files cannot be stored in s3://files/fleet: "),

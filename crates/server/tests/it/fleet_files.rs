@@ -6,11 +6,11 @@ use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::search_engines::server::Server as Database;
+use crate::search_engines::server::PostgresServerProcess as Database;
 use crate::shared_jobs::{TAKEOVER, launch, wait_for_state};
 use crate::support::{
-    HttpServer, Launch, Server, Workspace, binary, let_continue, path, wait_long_for, wait_until,
-    wait_until_began,
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestServerProcess, binary, let_continue,
+    path, wait_long_for, wait_until, wait_until_began,
 };
 
 /// Length of a file that is too large for the database.
@@ -36,18 +36,18 @@ idempotent = true
 
 /// A server that accepts jobs, a worker that runs them, and a job that has ended there.
 struct EndedJob {
-    front: HttpServer,
-    worker: Server,
+    front: HttpServerProcess,
+    worker: TestServerProcess,
     id: String,
 }
 
 impl EndedJob {
     /// Runs the command `tool` at a worker. `adapt` adds settings of both servers.
     fn run_at_worker(
-        workspace: &Workspace,
+        workspace: &TempWorkspace,
         database: &Database,
         tool: &str,
-        adapt: impl Fn(Launch) -> Launch,
+        adapt: impl Fn(ServerLaunchOptions) -> ServerLaunchOptions,
     ) -> Self {
         let front = adapt(launch(workspace, database)).arg("--no-jobs").served();
         let worker = adapt(launch(workspace, database)).worker();
@@ -65,7 +65,7 @@ impl EndedJob {
 #[test]
 fn a_file_of_a_job_is_downloaded_at_a_server_that_did_not_run_the_job() {
     let database = Database::start();
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let job = EndedJob::run_at_worker(&workspace, &database, "draw-one", |launch| launch);
     assert_eq!(job.download(""), (200, b"drawn".to_vec()));
     job.worker.signal(Signal::KILL);
@@ -79,8 +79,8 @@ fn a_file_of_a_job_is_downloaded_at_a_server_that_did_not_run_the_job() {
 fn a_large_file_of_a_job_is_downloaded_from_the_folder_that_the_servers_share() {
     let database = Database::start();
     let shared = TempDir::new().unwrap();
-    let workspace = Workspace::new().file("toolgate.toml", DRAWING);
-    let files = |launch: Launch| launch.set("fleet_files", shared.path().display());
+    let workspace = TempWorkspace::new().file("toolgate.toml", DRAWING);
+    let files = |launch: ServerLaunchOptions| launch.set("fleet_files", shared.path().display());
     let job = EndedJob::run_at_worker(&workspace, &database, "draw-both", files);
     assert_eq!(job.download("?file=small.txt"), (200, b"small".to_vec()));
     let (status, large) = job.download("?file=large.bin");
@@ -92,7 +92,7 @@ fn a_large_file_of_a_job_is_downloaded_from_the_folder_that_the_servers_share() 
 #[test]
 fn without_a_shared_folder_only_the_worker_has_a_large_file() {
     let database = Database::start();
-    let workspace = Workspace::new().file("toolgate.toml", DRAWING);
+    let workspace = TempWorkspace::new().file("toolgate.toml", DRAWING);
     let job = EndedJob::run_at_worker(&workspace, &database, "draw-both", |launch| launch);
     assert_eq!(job.download("?file=small.txt"), (200, b"small".to_vec()));
     let (status, body) = job.download("?file=large.bin");
@@ -102,7 +102,7 @@ fn without_a_shared_folder_only_the_worker_has_a_large_file() {
 #[test]
 fn a_file_of_a_job_that_ends_without_the_database_is_shared_once_it_is_back() {
     let mut database = Database::start();
-    let workspace = Workspace::new().file("toolgate.toml", LATE_DRAWING);
+    let workspace = TempWorkspace::new().file("toolgate.toml", LATE_DRAWING);
     // The servers must not doubt their leases meanwhile.
     let start = || launch(&workspace, &database).set("fleet_lease_ms", 60_000).served();
     let [first, second] = [start(), start()];
@@ -124,7 +124,7 @@ fn a_file_of_a_job_that_ends_without_the_database_is_shared_once_it_is_back() {
 fn the_doctor_checks_whether_the_shared_folder_can_be_written() {
     let database = Database::start();
     let (workspace, home, shared) =
-        (Workspace::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
+        (TempWorkspace::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
     for (folder, code, expected) in [
         (shared.path().to_owned(), 0, "ok      large files are stored in "),
         (shared.path().join("missing"), 1, "FAILED  large files cannot be stored in "),

@@ -28,18 +28,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, ClientTransport, Launch, MODERN, Workspace, checkout, converse, is_alive, notification,
-    peak_memory_kib, wait_for, wait_until,
+    MODERN, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestMcpClient, checkout,
+    converse, is_alive, notification, peak_memory_kib, wait_for, wait_until,
 };
 
 /// Returns a workspace with the upstream `odd`, whose settings include `more`.
-fn with_odd(more: &str) -> Workspace {
+fn with_odd(more: &str) -> TempWorkspace {
     with_odds(&[("odd", "", more)])
 }
 
 /// Returns a workspace with upstreams, each given as name, environment variables and more settings.
-fn with_odds(all: &[(&str, &str, &str)]) -> Workspace {
-    let workspace = Workspace::new();
+fn with_odds(all: &[(&str, &str, &str)]) -> TempWorkspace {
+    let workspace = TempWorkspace::new();
     let python = checkout().join(".tools/python/bin/python");
     let script = checkout().join("tests/upstreams/odd.py");
     let settings = all.iter().map(|(name, env, more)| {
@@ -54,12 +54,12 @@ fn with_odds(all: &[(&str, &str, &str)]) -> Workspace {
     logs.fold(workspace, |workspace, log| workspace.file(&log, "")).file("toolgate.toml", settings)
 }
 
-fn stdio(workspace: &Workspace) -> Client {
-    Client::stdio(launch(workspace), MODERN)
+fn stdio(workspace: &TempWorkspace) -> TestMcpClient {
+    TestMcpClient::stdio(launch(workspace), MODERN)
 }
 
-fn launch(workspace: &Workspace) -> Launch {
-    Launch::over(workspace).env("XDG_CACHE_HOME", workspace.path(".cache"))
+fn launch(workspace: &TempWorkspace) -> ServerLaunchOptions {
+    ServerLaunchOptions::over(workspace).env("XDG_CACHE_HOME", workspace.path(".cache"))
 }
 
 /// Returns the first text of a result.
@@ -68,7 +68,7 @@ fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
-fn names(client: &mut Client) -> Vec<String> {
+fn names(client: &mut TestMcpClient) -> Vec<String> {
     let tools = client.tools();
     tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
@@ -79,8 +79,8 @@ fn tools_of_an_upstream_are_listed_and_called_next_to_our_own() {
     let server = checkout()
         .join(".tools/servers/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
     let settings = format!("[upstream.every]\ncommand = [{node:?}, {server:?}, \"stdio\"]\n");
-    let workspace = Workspace::new().file("toolgate.toml", settings);
-    for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
+    for mut client in [stdio(&workspace), TestMcpClient::http(launch(&workspace), "2025-06-18")] {
         let names = names(&mut client);
         assert!(names.contains(&"files_read".to_owned()), "{names:?}");
         assert!(names.contains(&"every_get-sum".to_owned()), "{names:?}");
@@ -118,7 +118,7 @@ fn stray_output_and_unusual_answers_of_an_upstream_are_tolerated() {
 fn an_upstream_that_asks_for_roots_gets_the_configured_ones_or_the_clients() {
     let workspace = with_odd("roots = [\"/srv/notes/\"]");
     let folders = json!({ "roots": [{ "uri": "file:///srv/notes", "name": "/srv/notes" }] });
-    for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
+    for mut client in [stdio(&workspace), TestMcpClient::http(launch(&workspace), "2025-06-18")] {
         let answer = client.call("odd_where", json!({}));
         assert_eq!(serde_json::from_str::<Value>(text(&answer)).unwrap(), folders);
     }
@@ -131,8 +131,8 @@ fn an_upstream_that_asks_for_roots_gets_the_configured_ones_or_the_clients() {
         [(&workspace, 0, &folders), (&with_odd(""), 1, &own_roots)]
     {
         let capabilities = json!({ "roots": {} });
-        let mut client = Client::open(
-            ClientTransport::Http(launch(workspace).served()),
+        let mut client = TestMcpClient::open(
+            TestClientTransport::Http(launch(workspace).served()),
             "2025-06-18",
             capabilities,
         );
@@ -147,10 +147,10 @@ fn an_upstream_that_asks_for_roots_gets_the_configured_ones_or_the_clients() {
 #[test]
 fn log_lines_of_an_upstream_reach_the_client_unchanged() {
     let workspace = with_odd("");
-    let mut client = Client::stdio(launch(&workspace), "2025-06-18");
+    let mut client = TestMcpClient::stdio(launch(&workspace), "2025-06-18");
     client.ask("logging/setLevel", json!({ "level": "info" }));
     let request = client.request("tools/call", json!({ "name": "odd_tell", "arguments": {} }));
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     // The first call may cause a notification of changed tools.
     let mut messages = std::iter::from_fn(|| Some(stdio.receive()));
@@ -166,7 +166,7 @@ fn log_lines_of_an_upstream_reach_the_client_unchanged() {
 #[test]
 fn the_log_level_of_an_upstream_is_only_ever_lowered() {
     let workspace = with_odd("");
-    let mut client = Client::stdio(launch(&workspace), "2025-06-18");
+    let mut client = TestMcpClient::stdio(launch(&workspace), "2025-06-18");
     for level in ["warning", "debug", "info", "debug"] {
         client.ask("logging/setLevel", json!({ "level": level }));
         client.call("odd_echo", json!({ "message": level }));
@@ -193,7 +193,7 @@ fn an_answer_of_a_gibibyte_takes_no_memory_and_fails_its_own_call_only() {
 fn tools_with_remote_schemas_or_ambiguous_names_are_left_out_and_logged() {
     let workspace = with_odd("");
     let served = launch(&workspace).served();
-    let mut client = Client::open(ClientTransport::Http(served), MODERN, json!({}));
+    let mut client = TestMcpClient::open(TestClientTransport::Http(served), MODERN, json!({}));
     let names = names(&mut client);
     assert!(!names.contains(&"odd_a-b".to_owned()), "{names:?}");
     assert!(!names.contains(&"odd_a_b".to_owned()), "{names:?}");
@@ -206,7 +206,7 @@ fn tools_with_remote_schemas_or_ambiguous_names_are_left_out_and_logged() {
 #[test]
 fn a_tool_with_an_unusual_name_can_be_listed_called_and_run_as_a_job() {
     let workspace = with_odd("");
-    let mut client = Client::http(launch(&workspace), "2025-11-25");
+    let mut client = TestMcpClient::http(launch(&workspace), "2025-11-25");
     let mut all = Vec::new();
     let mut params = json!({});
     loop {
@@ -265,7 +265,7 @@ fn a_schema_is_validated_by_its_own_draft() {
 fn a_structured_result_without_text_reaches_clients_of_every_revision_as_text() {
     let workspace = with_odd("");
     for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN] {
-        let mut client = Client::stdio(launch(&workspace), revision);
+        let mut client = TestMcpClient::stdio(launch(&workspace), revision);
         for value in [json!({ "rows": [] }), json!([{ "a": 1 }]), json!("words"), json!(7)] {
             for content in [json!([]), json!(null), json!([{ "type": "text", "text": "" }])] {
                 let result = json!({ "content": content, "structuredContent": value });
@@ -294,7 +294,7 @@ fn a_result_without_the_promised_structured_content_is_refused() {
 fn a_schema_that_is_too_expensive_is_left_out_and_a_recursive_one_is_not() {
     let workspace = with_odd("");
     let served = launch(&workspace).served();
-    let mut client = Client::open(ClientTransport::Http(served), MODERN, json!({}));
+    let mut client = TestMcpClient::open(TestClientTransport::Http(served), MODERN, json!({}));
     let names = names(&mut client);
     assert!(!names.contains(&"odd_doubling".to_owned()), "{names:?}");
     let log = client.server().log();
@@ -351,7 +351,7 @@ fn a_cancellation_by_the_client_reaches_the_upstream() {
     let mut client = stdio(&workspace);
     client.call("odd_echo", json!({ "message": "begin" }));
     let request = client.request("tools/call", json!({ "name": "odd_never", "arguments": {} }));
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     wait_until("it is called", || workspace.read("odd.log").contains("call never"));
     stdio.send(&notification("notifications/cancelled", json!({ "requestId": request["id"] })));
@@ -417,7 +417,7 @@ fn an_old_listing_is_used_and_refreshed_without_a_call() {
     fs::write(workspace.path("odd.log.says"), "Says it back anew.").unwrap();
     fs::write(workspace.path("odd.log"), "").unwrap();
     let mut client = stdio(&workspace);
-    let description = |client: &mut Client| {
+    let description = |client: &mut TestMcpClient| {
         let tools = client.tools();
         let echo = tools.iter().find(|tool| tool["name"] == "odd_echo").unwrap();
         echo["description"].as_str().unwrap().to_owned()
@@ -433,9 +433,9 @@ fn an_old_listing_is_used_and_refreshed_without_a_call() {
 fn an_unavailable_upstream_affects_only_its_own_tools() {
     let settings = "[upstream.gone]\ncommand = [\"no-such-program\"]\n\
                     [upstream.deaf]\nurl = \"http://127.0.0.1:1/mcp\"\n";
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let served = launch(&workspace).served();
-    let mut client = Client::open(ClientTransport::Http(served), MODERN, json!({}));
+    let mut client = TestMcpClient::open(TestClientTransport::Http(served), MODERN, json!({}));
     assert!(names(&mut client).contains(&"files_read".to_owned()));
     let log = client.server().log();
     assert!(log.contains("`gone`") && log.contains("no-such-program"), "{log}");
@@ -445,9 +445,9 @@ fn an_unavailable_upstream_affects_only_its_own_tools() {
 #[test]
 fn a_private_address_is_refused_unless_it_is_allowed() {
     let settings = "[upstream.inner]\nurl = \"http://169.254.169.254/latest\"\n";
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let served = launch(&workspace).served();
-    let mut client = Client::open(ClientTransport::Http(served), MODERN, json!({}));
+    let mut client = TestMcpClient::open(TestClientTransport::Http(served), MODERN, json!({}));
     names(&mut client);
     assert!(client.server().log().contains("private_network"), "{}", client.server().log());
 }
@@ -458,7 +458,7 @@ fn prompts_of_an_upstream_are_served_if_our_own_are_disabled() {
     let settings = format!(
         "[prompts]\nfolder = \"off\"\n[upstream.every]\ncommand = [{example:?}, \"stdio\"]\n"
     );
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let mut client = stdio(&workspace);
     let listed = client.ask("prompts/list", json!({}));
     let named = |one: &Value| one["name"] == "every_test_simple_prompt";
@@ -472,10 +472,10 @@ fn questions_of_an_upstream_reach_a_client_that_repeats_the_call() {
         let settings = format!(
             "[upstream.every]\ncommand = [{example:?}, \"stdio\"]\nrevision = {revision:?}\n"
         );
-        let workspace = Workspace::new().file("toolgate.toml", settings);
-        let wire = ClientTransport::Stdio(launch(&workspace).stdio());
+        let workspace = TempWorkspace::new().file("toolgate.toml", settings);
+        let wire = TestClientTransport::Stdio(launch(&workspace).stdio());
         let capabilities = json!({ "elicitation": { "form": {} } });
-        let mut client = Client::open(wire, MODERN, capabilities);
+        let mut client = TestMcpClient::open(wire, MODERN, capabilities);
         let (tool, arguments) = match revision {
             MODERN => ("every_test_input_required_result_elicitation", json!({})),
             _ => ("every_test_elicitation", json!({ "message": "who?" })),

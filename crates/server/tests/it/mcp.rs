@@ -36,7 +36,9 @@ mod everything;
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, HttpServer, Launch, MODERN, REVISIONS, Workspace};
+use crate::support::{
+    HttpServerProcess, MODERN, REVISIONS, ServerLaunchOptions, TempWorkspace, TestMcpClient,
+};
 
 /// Returns the revisions with sessions.
 fn sessions() -> impl Iterator<Item = &'static str> {
@@ -46,23 +48,23 @@ fn sessions() -> impl Iterator<Item = &'static str> {
 /// Runs `check` in each of `revisions` over both transports.
 fn in_each(
     revisions: impl IntoIterator<Item = &'static str>,
-    workspace: &Workspace,
-    check: impl Fn(&mut Client),
+    workspace: &TempWorkspace,
+    check: impl Fn(&mut TestMcpClient),
 ) {
     for revision in revisions {
         eprintln!("{revision} over stdio:");
-        check(&mut Client::stdio(Launch::over(workspace), revision));
+        check(&mut TestMcpClient::stdio(ServerLaunchOptions::over(workspace), revision));
         eprintln!("{revision} over HTTP:");
-        check(&mut Client::http(Launch::over(workspace), revision));
+        check(&mut TestMcpClient::http(ServerLaunchOptions::over(workspace), revision));
     }
 }
 
-fn served() -> HttpServer {
-    Launch::over(&Workspace::new()).served()
+fn served() -> HttpServerProcess {
+    ServerLaunchOptions::over(&TempWorkspace::new()).served()
 }
 
 /// Returns the URI of a file of `workspace`.
-fn uri(workspace: &Workspace, path: &str) -> String {
+fn uri(workspace: &TempWorkspace, path: &str) -> String {
     format!("file://{}/{path}", workspace.root().canonicalize().unwrap().display())
 }
 

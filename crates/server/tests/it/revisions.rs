@@ -3,20 +3,20 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, ClientTransport, Launch, MODERN, NOTHING, REVISIONS, Stdio, Workspace, at_once,
-    initialize, legacy, modern, refusal, text,
+    MODERN, NOTHING, REVISIONS, ServerLaunchOptions, StdioServerProcess, TempWorkspace,
+    TestClientTransport, TestMcpClient, at_once, initialize, legacy, modern, refusal, text,
 };
 
 /// Number of tools in a page of a list.
 const PAGE: usize = 200;
 
 /// Runs `check` in each revision over both transports.
-fn check(workspace: &Workspace, check: impl Fn(&mut Client)) {
+fn check(workspace: &TempWorkspace, check: impl Fn(&mut TestMcpClient)) {
     for revision in REVISIONS {
         eprintln!("{revision} over stdio:");
-        check(&mut Client::stdio(Launch::over(workspace), revision));
+        check(&mut TestMcpClient::stdio(ServerLaunchOptions::over(workspace), revision));
         eprintln!("{revision} over HTTP:");
-        check(&mut Client::http(Launch::over(workspace), revision));
+        check(&mut TestMcpClient::http(ServerLaunchOptions::over(workspace), revision));
     }
 }
 
@@ -27,11 +27,11 @@ fn is_at_least(revision: &str, first: &str) -> bool {
 
 #[test]
 fn tools_can_be_listed_and_called_in_every_revision() {
-    check(&Workspace::new(), |client| {
+    check(&TempWorkspace::new(), |client| {
         let tools = client.tools();
         assert!(tools.iter().any(|tool| tool["name"] == "files_read"), "{tools:?}");
         let read = client.call("files_read", json!({ "path": "README.md" }));
-        assert!(text(&read).starts_with(Workspace::README), "{read}");
+        assert!(text(&read).starts_with(TempWorkspace::README), "{read}");
         let run = client.call("exec_run", json!({ "command": "printf", "args": ["a%sc", "b"] }));
         assert!(text(&run).starts_with("abc"), "{run}");
         let missing = client.call("files_read", json!({ "path": "none" }));
@@ -45,12 +45,14 @@ fn a_paged_list_has_every_tool_once_in_the_same_order() {
     let names = |tools: &[Value]| -> Vec<String> {
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     };
-    let workspace = Workspace::with_many_tools(PAGE);
-    let full = names(&Client::stdio(Launch::over(&workspace), MODERN).tools());
+    let workspace = TempWorkspace::with_many_tools(PAGE);
+    let full = names(&TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN).tools());
     assert!(full.len() >= PAGE + 14 && full.is_sorted(), "{full:?}");
     for revision in REVISIONS {
-        let launch = || Launch::over(&workspace);
-        for mut client in [Client::stdio(launch(), revision), Client::http(launch(), revision)] {
+        let launch = || ServerLaunchOptions::over(&workspace);
+        for mut client in
+            [TestMcpClient::stdio(launch(), revision), TestMcpClient::http(launch(), revision)]
+        {
             let first = client.ask("tools/list", json!({}));
             assert_eq!(first["result"]["tools"].as_array().unwrap().len(), PAGE, "{first}");
             assert_eq!(names(&client.tools()), full);
@@ -63,11 +65,13 @@ fn a_paged_list_has_every_tool_once_in_the_same_order() {
 fn a_page_that_exactly_fits_the_rest_is_the_last() {
     // `files_exists` and `git_current_branch` are not listed, but have a place on their page.
     let unlisted = 2;
-    let listed = Client::stdio(Launch::over(&Workspace::new()), MODERN).tools().len();
+    let listed = TestMcpClient::stdio(ServerLaunchOptions::over(&TempWorkspace::new()), MODERN)
+        .tools()
+        .len();
     let own = listed + unlisted;
     for count in [PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, 2 * PAGE + 1] {
-        let workspace = Workspace::with_many_tools(count - own);
-        let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+        let workspace = TempWorkspace::with_many_tools(count - own);
+        let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
         assert_eq!(client.tools().len(), count - unlisted);
         let mut pages = 0;
         let mut params = json!({});
@@ -84,7 +88,8 @@ fn a_page_that_exactly_fits_the_rest_is_the_last() {
 #[test]
 fn a_handshake_is_answered_with_the_requested_revision() {
     for revision in &REVISIONS[1..] {
-        let client = Client::stdio(Launch::over(&Workspace::new()), revision);
+        let client =
+            TestMcpClient::stdio(ServerLaunchOptions::over(&TempWorkspace::new()), revision);
         let result = &client.opened["result"];
         assert_eq!(result["protocolVersion"], *revision, "{result}");
         assert_eq!(result["serverInfo"]["name"], "toolgate");
@@ -101,7 +106,7 @@ fn a_handshake_is_answered_with_the_requested_revision() {
 
 #[test]
 fn a_tool_is_listed_with_the_fields_of_the_revision() {
-    check(&Workspace::new(), |client| {
+    check(&TempWorkspace::new(), |client| {
         let revision = client.revision;
         let list = client.ask("tools/list", json!({}));
         for tool in list["result"]["tools"].as_array().unwrap() {
@@ -122,7 +127,7 @@ fn a_tool_is_listed_with_the_fields_of_the_revision() {
 
 #[test]
 fn only_results_of_the_stateless_revision_have_a_type() {
-    check(&Workspace::new(), |client| {
+    check(&TempWorkspace::new(), |client| {
         let stateless = client.revision == MODERN;
         let list = client.ask("tools/list", json!({}));
         let read = client.call("files_read", json!({ "path": "README.md" }));
@@ -148,17 +153,20 @@ fn only_results_of_the_stateless_revision_have_a_type() {
 
 #[test]
 fn structured_content_is_returned_in_revisions_that_have_it() {
-    check(&Workspace::new(), |client| {
+    check(&TempWorkspace::new(), |client| {
         let read = client.call("files_read", json!({ "path": "README.md" }));
         let content = read["result"].get("structuredContent");
         assert_eq!(content.is_some(), is_at_least(client.revision, "2025-06-18"), "{read}");
-        assert!(content.is_none_or(|content| content["content"] == Workspace::README), "{read}");
+        assert!(
+            content.is_none_or(|content| content["content"] == TempWorkspace::README),
+            "{read}"
+        );
     });
 }
 
 #[test]
 fn invalid_arguments_are_reported_as_the_revision_specifies() {
-    check(&Workspace::new(), |client| {
+    check(&TempWorkspace::new(), |client| {
         let answer = client.call("files_read", json!({ "path": 5 }));
         assert!(refusal(&answer).contains("/path"), "{answer}");
         if is_at_least(client.revision, "2025-11-25") {
@@ -171,7 +179,7 @@ fn invalid_arguments_are_reported_as_the_revision_specifies() {
 
 #[test]
 fn an_error_without_a_request_has_the_id_that_the_revision_specifies() {
-    check(&Workspace::new(), |client| {
+    check(&TempWorkspace::new(), |client| {
         let answer = client.raw(b"{");
         assert_eq!(answer["error"]["code"], -32700, "{answer}");
         let anonymous = is_at_least(client.revision, "2025-11-25");
@@ -181,7 +189,7 @@ fn an_error_without_a_request_has_the_id_that_the_revision_specifies() {
 
 #[test]
 fn ping_and_log_levels_exist_only_in_revisions_with_sessions() {
-    check(&Workspace::new(), |client| {
+    check(&TempWorkspace::new(), |client| {
         let level = json!({ "level": "debug" });
         for (method, params) in [("ping", json!({})), ("logging/setLevel", level)] {
             let answer = client.ask(method, params);
@@ -200,7 +208,7 @@ fn ping_and_log_levels_exist_only_in_revisions_with_sessions() {
 
 #[test]
 fn discovery_exists_only_in_the_stateless_revision() {
-    check(&Workspace::new(), |client| {
+    check(&TempWorkspace::new(), |client| {
         let answer = client.ask("server/discover", json!({}));
         if client.revision != MODERN {
             assert_eq!(answer["error"]["code"], -32601, "{answer}");
@@ -216,7 +224,7 @@ fn discovery_exists_only_in_the_stateless_revision() {
 
 #[test]
 fn a_batch_is_accepted_only_in_the_revision_that_has_batches() {
-    check(&Workspace::new(), |client| {
+    check(&TempWorkspace::new(), |client| {
         let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
         let batch = json!([
             legacy("a", "ping", json!({})),
@@ -235,24 +243,25 @@ fn a_batch_is_accepted_only_in_the_revision_that_has_batches() {
         assert_eq!(answers.len(), 5, "{answer}");
         let answer_to = |id: &str| answers.iter().find(|answer| answer["id"] == id).unwrap();
         assert_eq!(answer_to("a")["result"], json!({}));
-        assert!(text(answer_to("b")).starts_with(Workspace::README));
+        assert!(text(answer_to("b")).starts_with(TempWorkspace::README));
         assert_eq!(answer_to("c")["error"]["code"], -32601);
     });
 }
 
 #[test]
 fn a_batch_of_notifications_is_not_answered() {
-    let mut client = Client::stdio(Launch::over(&Workspace::new()), "2025-03-26");
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let mut client =
+        TestMcpClient::stdio(ServerLaunchOptions::over(&TempWorkspace::new()), "2025-03-26");
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let note = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     stdio.send(&json!([note, note]));
     assert_eq!(stdio.ask(&legacy(1, "ping", json!({})))["result"], json!({}));
-    let http = Client::http(Launch::over(&Workspace::new()), "2025-03-26");
+    let http = TestMcpClient::http(ServerLaunchOptions::over(&TempWorkspace::new()), "2025-03-26");
     assert_eq!(http.response(&json!([note, note])).status, 202);
 }
 
-fn start_fresh() -> Stdio {
-    Launch::over(&Workspace::new()).stdio()
+fn start_fresh() -> StdioServerProcess {
+    ServerLaunchOptions::over(&TempWorkspace::new()).stdio()
 }
 
 #[test]
@@ -293,7 +302,8 @@ fn a_stateless_request_without_required_meta_is_refused_over_stdio() {
 #[test]
 fn progress_over_stdio_increases_and_ends_before_the_answer() {
     at_once(REVISIONS, |revision| {
-        let mut client = Client::stdio(Launch::over(&Workspace::new()), revision);
+        let mut client =
+            TestMcpClient::stdio(ServerLaunchOptions::over(&TempWorkspace::new()), revision);
         let script = "for n in 1 2 3; do echo line $n; sleep 0.3; done";
         let params = json!({
             "name": "exec_run",
@@ -301,7 +311,7 @@ fn progress_over_stdio_increases_and_ends_before_the_answer() {
             "_meta": { "progressToken": "p" },
         });
         let message = client.request("tools/call", params);
-        let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+        let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
         stdio.send(&message);
         let mut notifications = Vec::new();
         let answer = loop {

@@ -16,43 +16,46 @@ mod reports;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Client, Launch, MODERN, Workspace, call, wait_until};
+use crate::support::{MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, call, wait_until};
 
 /// Creates a client whose programs run with the sandbox profile `profile`.
-fn confined_client(workspace: &Workspace, profile: &str) -> Client {
-    Client::stdio(Launch::over(workspace).set("sandbox_profile", profile), MODERN)
+fn confined_client(workspace: &TempWorkspace, profile: &str) -> TestMcpClient {
+    TestMcpClient::stdio(
+        ServerLaunchOptions::over(workspace).set("sandbox_profile", profile),
+        MODERN,
+    )
 }
 
 /// Result of a program that ran in the sandbox.
-struct ProgramResult {
+struct SandboxedProgramResult {
     code: i64,
     stdout: String,
     stderr: String,
     value: Value,
 }
 
-fn run(client: &mut Client, input: Value) -> ProgramResult {
+fn run(client: &mut TestMcpClient, input: Value) -> SandboxedProgramResult {
     let answer = client.call("exec_run", input);
     let value = answer["result"]["structuredContent"].clone();
     assert!(value.is_object(), "{answer}");
     let text = |name: &str| value[name].as_str().unwrap().to_owned();
     let code = value["exit_code"].as_i64().unwrap();
-    ProgramResult { code, stdout: text("stdout"), stderr: text("stderr"), value }
+    SandboxedProgramResult { code, stdout: text("stdout"), stderr: text("stderr"), value }
 }
 
-fn sh(client: &mut Client, script: &str) -> ProgramResult {
+fn sh(client: &mut TestMcpClient, script: &str) -> SandboxedProgramResult {
     run(client, json!({ "command": "sh", "args": ["-c", script] }))
 }
 
 /// Runs a Perl script, which can make system calls by number, and returns its output.
-fn perl(client: &mut Client, script: &str) -> String {
+fn perl(client: &mut TestMcpClient, script: &str) -> String {
     let result = run(client, json!({ "command": "/usr/bin/perl", "args": ["-e", script] }));
     assert!(result.stderr.is_empty(), "{}", result.stderr);
     result.stdout
 }
 
 /// Checks whether this system supports `layer`. If not, it prints that the test was skipped.
-fn has_layer(client: &mut Client, layer: &str) -> bool {
+fn has_layer(client: &mut TestMcpClient, layer: &str) -> bool {
     let result = run(client, json!({ "command": "true" }));
     let missing = result.value["sandbox"]["missing"].as_array().cloned().unwrap_or_default();
     let missing = missing.iter().find(|it| it["layer"] == layer);
@@ -63,11 +66,11 @@ fn has_layer(client: &mut Client, layer: &str) -> bool {
 }
 
 /// Returns `client` if this system supports `layer`. If not, it prints that the test was skipped.
-fn with_layer(mut client: Client, layer: &str) -> Option<Client> {
+fn with_layer(mut client: TestMcpClient, layer: &str) -> Option<TestMcpClient> {
     has_layer(&mut client, layer).then_some(client)
 }
 
 /// Returns a client with the sandbox profile `workspace` if this system supports `layer`.
-fn confined_with_layer(workspace: &Workspace, layer: &str) -> Option<Client> {
+fn confined_with_layer(workspace: &TempWorkspace, layer: &str) -> Option<TestMcpClient> {
     with_layer(confined_client(workspace, "workspace"), layer)
 }

@@ -6,24 +6,31 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Client, Launch, MODERN, Stdio, Workspace, refusal, wait_for, wait_until};
+use crate::support::{
+    MODERN, ServerLaunchOptions, StdioServerProcess, TempWorkspace, TestMcpClient, refusal,
+    wait_for, wait_until,
+};
 use crate::toolsets_search::{GOLD, corpus, paths, search};
 
 #[path = "../../../../tests/postgres/server.rs"]
 pub(crate) mod server;
 
-use server::Server;
+use server::PostgresServerProcess;
 
 /// Launches the binary for `workspace` with its index on `server`.
-fn launch(workspace: &Workspace, settings: &TempDir, server: &Server) -> Launch {
+fn launch(
+    workspace: &TempWorkspace,
+    settings: &TempDir,
+    server: &PostgresServerProcess,
+) -> ServerLaunchOptions {
     let file = settings.path().join("toolgate.toml");
     let url = server.url();
     fs::write(&file, format!("[search.engine.postgres]\nurl = \"{url}\"\n")).unwrap();
-    Launch::over(workspace).env("TOOLGATE_CONFIG", file)
+    ServerLaunchOptions::over(workspace).env("TOOLGATE_CONFIG", file)
 }
 
 /// Calls Mira's method `vector/search` and returns the answer.
-fn vector_search(mira: &mut Stdio, id: u64, query: &str) -> Value {
+fn vector_search(mira: &mut StdioServerProcess, id: u64, query: &str) -> Value {
     let params = json!({ "query": query });
     let request =
         json!({ "jsonrpc": "2.0", "method": "vector/search", "id": id, "params": params });
@@ -33,10 +40,10 @@ fn vector_search(mira: &mut Stdio, id: u64, query: &str) -> Value {
 
 #[test]
 fn the_queries_of_the_corpus_have_the_same_answers_as_without_a_server() {
-    let server = Server::start();
+    let server = PostgresServerProcess::start();
     let settings = TempDir::new().unwrap();
     let workspace = corpus();
-    let mut client = Client::stdio(launch(&workspace, &settings, &server), MODERN);
+    let mut client = TestMcpClient::stdio(launch(&workspace, &settings, &server), MODERN);
     wait_until("the index is complete", || {
         search(&mut client, json!({ "query": "x" }))["index"]["complete"] == true
     });
@@ -62,13 +69,13 @@ fn the_queries_of_the_corpus_have_the_same_answers_as_without_a_server() {
 
 #[test]
 fn a_stopped_server_is_unavailable_at_once_and_used_again_after_a_restart() {
-    let mut server = Server::start();
+    let mut server = PostgresServerProcess::start();
     let settings = TempDir::new().unwrap();
-    let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
+    let workspace = TempWorkspace::new().file("a.rs", "fn find_quagga() {}\n");
     let launch = launch(&workspace, &settings, &server);
     let mut mira = launch.arg("--dialect").arg("mira").stdio();
     let mut id = 0;
-    let mut next = |mira: &mut Stdio| {
+    let mut next = |mira: &mut StdioServerProcess| {
         id += 1;
         vector_search(mira, id, "find quagga")
     };
@@ -92,13 +99,13 @@ fn a_stopped_server_is_unavailable_at_once_and_used_again_after_a_restart() {
 
 #[test]
 fn two_servers_share_an_index_and_each_can_maintain_it() {
-    let server = Server::start();
+    let server = PostgresServerProcess::start();
     let settings = TempDir::new().unwrap();
-    let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
-    let start = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
+    let workspace = TempWorkspace::new().file("a.rs", "fn find_quagga() {}\n");
+    let start = || TestMcpClient::stdio(launch(&workspace, &settings, &server), MODERN);
     let mut one = start();
     let mut other = start();
-    let finds = |client: &mut Client, query: &str, path: &str| {
+    let finds = |client: &mut TestMcpClient, query: &str, path: &str| {
         wait_until(query, || {
             paths(&search(client, json!({ "query": query }))).first() == Some(&path)
         });
@@ -116,11 +123,11 @@ fn two_servers_share_an_index_and_each_can_maintain_it() {
 
 #[test]
 fn a_file_that_the_server_rejects_is_reported_until_it_changes() {
-    let server = Server::start();
+    let server = PostgresServerProcess::start();
     let settings = TempDir::new().unwrap();
-    let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
-    let start = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
-    let finds = |client: &mut Client, query: &str, path: &str| {
+    let workspace = TempWorkspace::new().file("a.rs", "fn find_quagga() {}\n");
+    let start = || TestMcpClient::stdio(launch(&workspace, &settings, &server), MODERN);
+    let finds = |client: &mut TestMcpClient, query: &str, path: &str| {
         wait_for(query, || {
             let all = search(client, json!({ "query": query }));
             let is_it = all["index"]["state"] == "ready" && paths(&all).first() == Some(&path);
@@ -147,10 +154,10 @@ fn a_file_that_the_server_rejects_is_reported_until_it_changes() {
 
 #[test]
 fn documents_on_the_server_are_found_by_a_later_process() {
-    let server = Server::start();
+    let server = PostgresServerProcess::start();
     let settings = TempDir::new().unwrap();
-    let workspace = Workspace::new();
-    let start = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
+    let workspace = TempWorkspace::new();
+    let start = || TestMcpClient::stdio(launch(&workspace, &settings, &server), MODERN);
     let documents = json!([{ "id": "note 1", "text": "An okapi is no quagga." }]);
     let put = json!({ "namespace": "notes", "documents": documents });
     let mut one = start();
@@ -165,12 +172,12 @@ fn documents_on_the_server_are_found_by_a_later_process() {
 
 #[test]
 fn a_wrong_password_is_an_error_that_does_not_contain_it() {
-    let server = Server::with_password("correct horse");
+    let server = PostgresServerProcess::with_password("correct horse");
     let settings = TempDir::new().unwrap();
-    let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
+    let workspace = TempWorkspace::new().file("a.rs", "fn find_quagga() {}\n");
     let with = |password: &str| {
         let launch = launch(&workspace, &settings, &server).env("PGPASSWORD", password);
-        Client::stdio(launch, MODERN)
+        TestMcpClient::stdio(launch, MODERN)
     };
     let mut wrong = with("wrong horse");
     let message = refusal(&wrong.call("search_semantic", json!({ "query": "quagga" })));
@@ -184,10 +191,10 @@ fn a_wrong_password_is_an_error_that_does_not_contain_it() {
 
 #[test]
 fn a_server_without_pgvector_is_an_error_with_the_reason() {
-    let server = Server::without_pgvector();
+    let server = PostgresServerProcess::without_pgvector();
     let settings = TempDir::new().unwrap();
-    let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
-    let mut client = Client::stdio(launch(&workspace, &settings, &server), MODERN);
+    let workspace = TempWorkspace::new().file("a.rs", "fn find_quagga() {}\n");
+    let mut client = TestMcpClient::stdio(launch(&workspace, &settings, &server), MODERN);
     let message = refusal(&client.call("search_semantic", json!({ "query": "quagga" })));
     assert!(message.contains("has no pgvector"), "{message}");
 }

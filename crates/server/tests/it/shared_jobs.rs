@@ -9,30 +9,38 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::mcp::asking::{agree_again, questions, with_confirmations};
-use crate::search_engines::server::Server;
+use crate::search_engines::server::PostgresServerProcess;
 use crate::support::{
-    Client, HttpServer, Launch, MODERN, Marker, Workspace, call, let_continue, refusal,
-    started_commands, structured, wait_long_for, wait_until, wait_until_began,
+    HttpServerProcess, MODERN, ProcessMarker, ServerLaunchOptions, TempWorkspace, TestMcpClient,
+    call, let_continue, refusal, started_commands, structured, wait_long_for, wait_until,
+    wait_until_began,
 };
 
 /// Longest wait until a server has noticed that another one is silent.
 pub(crate) const TAKEOVER: Duration = Duration::from_secs(40);
 
 /// Launches the binary for `workspace` with short times, and its jobs on `database`.
-pub(crate) fn launch(workspace: &Workspace, database: &Server) -> Launch {
-    Launch::over(workspace)
+pub(crate) fn launch(
+    workspace: &TempWorkspace,
+    database: &PostgresServerProcess,
+) -> ServerLaunchOptions {
+    ServerLaunchOptions::over(workspace)
         .set("fleet_url", database.url())
         .set("fleet_lease_ms", 3000)
         .set("fleet_lost_ms", 3000)
 }
 
-fn served(workspace: &Workspace, database: &Server) -> HttpServer {
+fn served(workspace: &TempWorkspace, database: &PostgresServerProcess) -> HttpServerProcess {
     launch(workspace, database).set("limits_programs", 4).served()
 }
 
 /// Waits until the job `id` is in `state` at `server`.
 #[track_caller]
-pub(crate) fn wait_for_state(server: &HttpServer, id: &str, state: &str) -> serde_json::Value {
+pub(crate) fn wait_for_state(
+    server: &HttpServerProcess,
+    id: &str,
+    state: &str,
+) -> serde_json::Value {
     wait_long_for(TAKEOVER, &format!("job {id} is {state}"), || {
         let job = server.job(id);
         (job["status"] == state).then_some(job)
@@ -41,11 +49,11 @@ pub(crate) fn wait_for_state(server: &HttpServer, id: &str, state: &str) -> serd
 
 #[test]
 fn jobs_of_a_killed_server_run_at_another_and_end_as_interrupted_if_they_may_not_run_twice() {
-    let database = Server::start();
-    let workspace = Workspace::with_commands();
+    let database = PostgresServerProcess::start();
+    let workspace = TempWorkspace::with_commands();
     let [first, second] = [(); 2].map(|()| served(&workspace, &database));
-    let once = Marker::new();
-    let again = Marker::new();
+    let once = ProcessMarker::new();
+    let again = ProcessMarker::new();
     let cut = first.start_job("work-wait", json!({ "name": once.0 }));
     let repeated = first.start_job("work-again", json!({ "name": again.0 }));
     wait_until_began(&workspace, &once.0);
@@ -75,11 +83,11 @@ fn jobs_of_a_killed_server_run_at_another_and_end_as_interrupted_if_they_may_not
 
 #[test]
 fn a_queued_and_a_running_job_are_cancelled_at_a_server_of_another_machine() {
-    let database = Server::start();
-    let workspace = Workspace::with_commands();
+    let database = PostgresServerProcess::start();
+    let workspace = TempWorkspace::with_commands();
     let start = || launch(&workspace, &database).set("limits_programs", 2).served();
     let [first, second] = [(); 2].map(|()| start());
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let running = first.start_job("work-wait", json!({ "name": marker.0 }));
     wait_until_began(&workspace, &marker.0);
     let queued = first.start_job("work-wait", json!({ "name": "queued" }));
@@ -96,8 +104,8 @@ fn a_queued_and_a_running_job_are_cancelled_at_a_server_of_another_machine() {
 
 #[test]
 fn a_job_that_the_database_does_not_let_begin_is_cancelled_without_a_start() {
-    let database = Server::start();
-    let workspace = Workspace::with_commands();
+    let database = PostgresServerProcess::start();
+    let workspace = TempWorkspace::with_commands();
     // The next renewal of the lease is a minute away.
     let server = launch(&workspace, &database).set("fleet_lease_ms", 240_000).served();
     let first = server.start_job("work-quick", json!({ "name": "first" }));
@@ -113,14 +121,14 @@ fn a_job_that_the_database_does_not_let_begin_is_cancelled_without_a_start() {
 
 #[test]
 fn a_confirmation_is_valid_once_at_servers_that_share_a_database() {
-    let database = Server::start();
-    let workspace = Workspace::new();
+    let database = PostgresServerProcess::start();
+    let workspace = TempWorkspace::new();
     let keys = TempDir::new().unwrap();
     let key = keys.path().join("session.key");
     fs::write(&key, [1_u8; 32]).unwrap();
     let start = || {
         let launch = with_confirmations(launch(&workspace, &database));
-        Client::http(launch.set("server_session_key", key.display()), MODERN)
+        TestMcpClient::http(launch.set("server_session_key", key.display()), MODERN)
     };
     let [mut one, mut other] = [(); 2].map(|()| start());
     let reply = questions(&mut one, "a");
@@ -138,10 +146,10 @@ fn a_confirmation_is_valid_once_at_servers_that_share_a_database() {
 #[test]
 fn without_the_database_plain_calls_go_on_and_jobs_are_unavailable() {
     let nowhere = TempDir::new().unwrap();
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     workspace.put("a.txt", "plain");
     let url = format!("postgresql://u@/db?host={}", nowhere.path().display());
-    let server = Launch::over(&workspace).set("fleet_url", url).served();
+    let server = ServerLaunchOptions::over(&workspace).set("fleet_url", url).served();
     let answer = server.ask(&call(1, "files_read", json!({ "path": "a.txt" })));
     assert_eq!(answer["result"]["isError"], false, "{answer}");
     let start = json!({ "tool": "work_quick", "arguments": { "name": "never" } });

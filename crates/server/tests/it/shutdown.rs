@@ -8,8 +8,9 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::{
-    HttpRequest, Launch, Marker, NOTHING, Workspace, call, descendants, is_alive, legacy, modern,
-    notification, refusal, sleeps, structured, wait_until, wait_until_closed, waits_for_go,
+    NOTHING, ProcessMarker, ServerLaunchOptions, TempWorkspace, TestHttpRequest, call, descendants,
+    is_alive, legacy, modern, notification, refusal, sleeps, structured, wait_until,
+    wait_until_closed, waits_for_go,
 };
 
 const SIGNALS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
@@ -17,11 +18,11 @@ const SIGNALS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
 #[test]
 fn a_signal_lets_the_call_in_flight_finish_over_http() {
     for signal in SIGNALS {
-        let workspace = Workspace::new();
-        let served = Launch::over(&workspace).served();
-        let marker = Marker::new();
+        let workspace = TempWorkspace::new();
+        let served = ServerLaunchOptions::over(&workspace).served();
+        let marker = ProcessMarker::new();
         let mut connection = served.connect();
-        connection.post(&HttpRequest::mcp(&call(1, "exec_run", waits_for_go(&marker))));
+        connection.post(&TestHttpRequest::mcp(&call(1, "exec_run", waits_for_go(&marker))));
         marker.wait_until_running();
         served.signal(signal);
         wait_until_closed(served.addr);
@@ -36,13 +37,14 @@ fn a_signal_lets_the_call_in_flight_finish_over_http() {
 
 #[test]
 fn a_signal_lets_a_stream_in_flight_finish() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let session = served.session("2025-11-25");
-    let params = json!({ "name": "exec_run", "arguments": waits_for_go(&Marker::new()) });
+    let params = json!({ "name": "exec_run", "arguments": waits_for_go(&ProcessMarker::new()) });
     let mut connection = served.connect();
-    connection
-        .post(&HttpRequest::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &session));
+    connection.post(
+        &TestHttpRequest::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &session),
+    );
     assert!(connection.head().is_stream());
     wait_until("the program runs", || workspace.path("began").exists());
     served.signal(Signal::TERM);
@@ -55,14 +57,15 @@ fn a_signal_lets_a_stream_in_flight_finish() {
 
 #[test]
 fn a_signal_lets_a_call_finish_whose_client_has_disconnected() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let session = served.session("2025-11-25");
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let params = json!({ "name": "exec_run", "arguments": waits_for_go(&marker) });
     let mut connection = served.connect();
-    connection
-        .post(&HttpRequest::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &session));
+    connection.post(
+        &TestHttpRequest::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &session),
+    );
     marker.wait_until_running();
     connection.close();
     served.signal(Signal::TERM);
@@ -76,9 +79,9 @@ fn a_signal_lets_a_call_finish_whose_client_has_disconnected() {
 #[test]
 fn a_signal_lets_the_call_in_flight_finish_over_stdio() {
     for signal in SIGNALS {
-        let workspace = Workspace::new();
-        let mut stdio = Launch::over(&workspace).stdio();
-        let marker = Marker::new();
+        let workspace = TempWorkspace::new();
+        let mut stdio = ServerLaunchOptions::over(&workspace).stdio();
+        let marker = ProcessMarker::new();
         stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
         marker.wait_until_running();
         stdio.signal(signal);
@@ -92,8 +95,9 @@ fn a_signal_lets_the_call_in_flight_finish_over_stdio() {
 
 #[test]
 fn a_call_that_does_not_finish_in_time_is_stopped_and_answered_over_stdio() {
-    let mut stdio = Launch::over(&Workspace::new()).set("server_drain_ms", 200).stdio();
-    let marker = Marker::new();
+    let mut stdio =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("server_drain_ms", 200).stdio();
+    let marker = ProcessMarker::new();
     stdio.send(&call(1, "exec_run", sleeps(&marker)));
     marker.wait_until_running();
     stdio.signal(Signal::TERM);
@@ -106,10 +110,11 @@ fn a_call_that_does_not_finish_in_time_is_stopped_and_answered_over_stdio() {
 
 #[test]
 fn a_call_that_does_not_finish_in_time_is_stopped_and_answered_over_http() {
-    let served = Launch::over(&Workspace::new()).set("server_drain_ms", 200).served();
-    let marker = Marker::new();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("server_drain_ms", 200).served();
+    let marker = ProcessMarker::new();
     let mut connection = served.connect();
-    connection.post(&HttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
+    connection.post(&TestHttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
     marker.wait_until_running();
     served.signal(Signal::TERM);
     let message = refusal(&connection.response().message());
@@ -121,9 +126,9 @@ fn a_call_that_does_not_finish_in_time_is_stopped_and_answered_over_http() {
 
 #[test]
 fn a_second_signal_ends_the_server_at_once() {
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let stdio = {
-        let mut stdio = Launch::over(&Workspace::new()).stdio();
+        let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
         stdio.send(&call(1, "exec_run", sleeps(&marker)));
         stdio
     };
@@ -134,9 +139,9 @@ fn a_second_signal_ends_the_server_at_once() {
     assert_eq!(stdio.wait_for_exit().code(), Some(130));
     marker.wait_until_gone();
 
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let mut connection = served.connect();
-    connection.post(&HttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
+    connection.post(&TestHttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
     marker.wait_until_running();
     served.signal(Signal::TERM);
     wait_until_closed(served.addr);
@@ -147,9 +152,9 @@ fn a_second_signal_ends_the_server_at_once() {
 
 #[test]
 fn idle_connections_do_not_delay_the_end() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let mut used = served.connect();
-    used.post(&HttpRequest::mcp(&modern(1, "tools/list", json!({}))));
+    used.post(&TestHttpRequest::mcp(&modern(1, "tools/list", json!({}))));
     assert_eq!(used.response().status, 200);
     let _used_and_fresh = (used, served.connect());
     let started = Instant::now();
@@ -161,12 +166,12 @@ fn idle_connections_do_not_delay_the_end() {
 #[test]
 fn a_request_over_a_connection_that_was_just_opened_is_answered_after_the_signal() {
     for _ in 0..20 {
-        let served = Launch::over(&Workspace::new()).served();
+        let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
         let opened = Instant::now();
         let mut connection = served.connect();
         served.signal(Signal::TERM);
         wait_until_closed(served.addr);
-        let request = HttpRequest::mcp(&modern(1, "tools/list", json!({})));
+        let request = TestHttpRequest::mcp(&modern(1, "tools/list", json!({})));
         connection.try_write(&request.to_bytes(served.addr));
         // A busy machine may send the request too late: then only another try shows it.
         if opened.elapsed() < Duration::from_millis(90) {
@@ -181,7 +186,7 @@ fn a_request_over_a_connection_that_was_just_opened_is_answered_after_the_signal
 
 #[test]
 fn requests_before_the_end_of_input_are_answered() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
     for id in 0..100 {
         stdio.send(&call(id, "files_read", json!({ "path": "README.md" })));
     }
@@ -196,8 +201,8 @@ fn requests_before_the_end_of_input_are_answered() {
 
 #[test]
 fn the_end_of_input_stops_long_calls_and_answers_them() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
-    let marker = Marker::new();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
+    let marker = ProcessMarker::new();
     stdio.send(&call(1, "exec_run", sleeps(&marker)));
     marker.wait_until_running();
     stdio.send(&call(2, "files_read", json!({ "path": "README.md" })));
@@ -215,21 +220,21 @@ fn the_end_of_input_stops_long_calls_and_answers_them() {
 
 #[test]
 fn a_killed_server_leaves_no_program_running() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for nth in 0..2 {
-        let marker = Marker::new();
+        let marker = ProcessMarker::new();
         let ask = call(1, "exec_run", sleeps(&marker));
         if nth == 0 {
-            let mut stdio = Launch::over(&workspace).stdio();
+            let mut stdio = ServerLaunchOptions::over(&workspace).stdio();
             stdio.send(&ask);
             let program = marker.wait_until_running();
             assert!(descendants(stdio.pid).contains(&program));
             stdio.signal(Signal::KILL);
             stdio.wait_for_exit();
         } else {
-            let served = Launch::over(&workspace).served();
+            let served = ServerLaunchOptions::over(&workspace).served();
             let mut connection = served.connect();
-            connection.post(&HttpRequest::mcp(&ask));
+            connection.post(&TestHttpRequest::mcp(&ask));
             let program = marker.wait_until_running();
             assert!(is_alive(program));
             served.signal(Signal::KILL);
@@ -241,8 +246,8 @@ fn a_killed_server_leaves_no_program_running() {
 
 #[test]
 fn a_client_that_closes_its_output_ends_the_server() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
-    let marker = Marker::new();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
+    let marker = ProcessMarker::new();
     stdio.send(&call(1, "exec_run", sleeps(&marker)));
     marker.wait_until_running();
     stdio.close_output();
@@ -253,8 +258,8 @@ fn a_client_that_closes_its_output_ends_the_server() {
 
 #[test]
 fn a_client_that_closes_input_and_output_ends_the_server() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
-    let marker = Marker::new();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
+    let marker = ProcessMarker::new();
     stdio.send(&call(1, "exec_run", sleeps(&marker)));
     marker.wait_until_running();
     stdio.close_output();
@@ -265,7 +270,8 @@ fn a_client_that_closes_input_and_output_ends_the_server() {
 
 #[test]
 fn standard_output_has_only_messages() {
-    let mut stdio = Launch::over(&Workspace::new()).set("log_level", "trace").stdio();
+    let mut stdio =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("log_level", "trace").stdio();
     // The client checks that each line is a message.
     stdio.send(&notification("notifications/unheard-of", json!({})));
     let printf = json!({ "command": "printf", "args": ["on stdout"] });
@@ -279,8 +285,8 @@ fn standard_output_has_only_messages() {
 #[test]
 fn a_client_that_does_not_read_does_not_keep_the_server_from_ending() {
     for how in ["input", "signal"] {
-        let workspace = Workspace::new().file("page.txt", "a line of text\n".repeat(4000));
-        let mut stdio = Launch::over(&workspace).stdio();
+        let workspace = TempWorkspace::new().file("page.txt", "a line of text\n".repeat(4000));
+        let mut stdio = ServerLaunchOptions::over(&workspace).stdio();
         for id in 0..40 {
             stdio.send(&call(id, "files_read", json!({ "path": "page.txt" })));
         }
@@ -300,9 +306,9 @@ fn a_client_that_does_not_read_does_not_keep_the_server_from_ending() {
 
 #[test]
 fn nohup_is_honoured() {
-    let served = Launch::over(&Workspace::new()).through(&["nohup"]).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).through(&["nohup"]).served();
     served.signal(Signal::HUP);
-    let list = HttpRequest::mcp(&modern(1, "tools/list", json!({})));
+    let list = TestHttpRequest::mcp(&modern(1, "tools/list", json!({})));
     assert_eq!(served.send(&list).status, 200);
     served.signal(Signal::TERM);
     assert_eq!(served.wait_for_exit().code(), Some(0));

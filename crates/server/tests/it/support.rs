@@ -19,23 +19,28 @@ use std::path::{Path, PathBuf};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-pub(crate) use client::{Client, ClientTransport, over_both, over_both_tuned, over_both_with};
+pub(crate) use client::{
+    TestClientTransport, TestMcpClient, over_both, over_both_tuned, over_both_with,
+};
 pub(crate) use commands::{COMMANDS, let_continue, started_commands, wait_until_began};
 pub(crate) use converse::converse;
 pub(crate) use judges::run_judge;
 pub(crate) use keys::keys_of;
-pub(crate) use launch::{Launch, Server, binary, path, trust_config};
+pub(crate) use launch::{ServerLaunchOptions, TestServerProcess, binary, path, trust_config};
 pub(crate) use message::{
     MODERN, NOTHING, REVISIONS, call, initialize, legacy, modern, notification, refusal, request,
     sleeps, structured, text, waits_for_go,
 };
-pub(crate) use processes::{Marker, descendants, held_memory_kib, is_alive, peak_memory_kib};
-pub(crate) use socket::{Socket, SocketEnd};
-pub(crate) use stdio::{Stdio, lines_of};
-pub(crate) use wire::{
-    Connection, HttpRequest, HttpServer, Response, ResponseHead, wait_until_closed,
+pub(crate) use processes::{
+    ProcessMarker, descendants, held_memory_kib, is_alive, peak_memory_kib,
 };
-pub(crate) use workspace::Workspace;
+pub(crate) use socket::{TestWebSocket, WebSocketEnd};
+pub(crate) use stdio::{StdioServerProcess, lines_of};
+pub(crate) use wire::{
+    HttpResponseHead, HttpServerProcess, TestHttpConnection, TestHttpRequest, TestHttpResponse,
+    wait_until_closed,
+};
+pub(crate) use workspace::TempWorkspace;
 pub(crate) use zyra::{check_command, job_params, zyra};
 
 /// The limit on waits for quick operations; long, because other tests run at the same time.

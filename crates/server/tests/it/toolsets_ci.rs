@@ -10,16 +10,20 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, ClientTransport, Launch, MODERN, Workspace, converse, path, refusal, structured, text,
+    MODERN, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestMcpClient, converse, path,
+    refusal, structured, text,
 };
 
 /// Creates a client of a server that finds the build tools of this machine.
-fn client(workspace: &Workspace, configure: impl Fn(Launch) -> Launch) -> Client {
-    Client::stdio(configure(launch_with_tools(workspace)), MODERN)
+fn client(
+    workspace: &TempWorkspace,
+    configure: impl Fn(ServerLaunchOptions) -> ServerLaunchOptions,
+) -> TestMcpClient {
+    TestMcpClient::stdio(configure(launch_with_tools(workspace)), MODERN)
 }
 
 /// Returns the launch of a server that finds the build tools of this machine.
-fn launch_with_tools(workspace: &Workspace) -> Launch {
+fn launch_with_tools(workspace: &TempWorkspace) -> ServerLaunchOptions {
     let judges = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/judges/bin");
     assert!(judges.join("pytest").exists(), "pytest is missing: run `cargo xtask setup`");
     let folders = [judges.into_os_string(), path()].join(&OsString::from(":"));
@@ -27,7 +31,7 @@ fn launch_with_tools(workspace: &Workspace) -> Launch {
         let set = std::env::var_os(name).map(PathBuf::from);
         set.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(folder))
     };
-    Launch::over(workspace)
+    ServerLaunchOptions::over(workspace)
         .env("PATH", folders)
         .env("CARGO_HOME", home("CARGO_HOME", ".cargo"))
         .env("RUSTUP_HOME", home("RUSTUP_HOME", ".rustup"))
@@ -47,7 +51,8 @@ const LIB: &str = "pub fn add(a: i32, b: i32) -> i32 {\n    a + b\n}\n\n#[test]\
 
 #[test]
 fn a_cargo_project_is_built_tested_and_fixed() {
-    let workspace = Workspace::new().file("tiny/Cargo.toml", MANIFEST).file("tiny/src/lib.rs", LIB);
+    let workspace =
+        TempWorkspace::new().file("tiny/Cargo.toml", MANIFEST).file("tiny/src/lib.rs", LIB);
     let mut client = client(&workspace, |launch| launch);
     let found = client.call("ci_detect", json!({}));
     let project = &structured(&found)["projects"][0];
@@ -91,7 +96,7 @@ fn an_npm_project_is_tested_by_its_own_script() {
                 test('adds', () => assert.strictEqual(1 + 2, 3));\n\
                 test('adds wrongly', () => assert.strictEqual(1 + 2, 4));\n";
     let workspace =
-        Workspace::new().file("package.json", package.to_string()).file("sum.test.js", test);
+        TempWorkspace::new().file("package.json", package.to_string()).file("sum.test.js", test);
     let mut client = client(&workspace, |launch| launch);
     let tested = client.call("ci_test", json!({}));
     let result = report(&tested);
@@ -138,10 +143,10 @@ fn serve_empty_registry() -> (u16, mpsc::Receiver<String>) {
 fn restore_from_local_registry(sandbox: &str, owner: &NpmSettingsOwner) -> (Vec<String>, Value) {
     let (port, requests) = serve_empty_registry();
     let package = json!({ "name": "tiny", "version": "1.0.0", "dependencies": { "leaf": "1" } });
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("package.json", package.to_string())
         .file("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
-    let home = Workspace::new();
+    let home = TempWorkspace::new();
     let (folder, host) = match owner {
         NpmSettingsOwner::User => (&home, "one.localhost"),
         // A name that no program resolves by itself, so it goes to the forwarder.
@@ -198,12 +203,12 @@ fn a_restore_does_not_reach_a_registry_that_only_the_project_names() {
 fn a_restore_of_cargo_reaches_the_registry_that_replaces_the_default_in_the_users_settings() {
     let (port, requests) = serve_empty_registry();
     let manifest = format!("{MANIFEST}[dependencies]\nleaf = \"1\"\n");
-    let workspace = Workspace::new().file("Cargo.toml", manifest).file("src/lib.rs", "");
+    let workspace = TempWorkspace::new().file("Cargo.toml", manifest).file("src/lib.rs", "");
     let config = format!(
         "[source.crates-io]\nreplace-with = \"mirror\"\n[source.mirror]\n\
          registry = \"sparse+http://one.localhost:{port}/index/\"\n"
     );
-    let home = Workspace::new().file(".cargo/config.toml", config);
+    let home = TempWorkspace::new().file(".cargo/config.toml", config);
     let mut client = client(&workspace, |launch| {
         launch.env("HOME", home.root()).env("CARGO_HOME", home.path(".cargo"))
     });
@@ -224,11 +229,11 @@ fn a_restore_of_cargo_reaches_the_registry_that_replaces_the_default_in_the_user
 #[test]
 fn all_programs_use_the_cache_of_a_successful_restore() {
     let package = json!({ "name": "tiny", "version": "1.0.0" });
-    let workspace = Workspace::new().file("package.json", package.to_string());
-    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let workspace = TempWorkspace::new().file("package.json", package.to_string());
+    let home = TempWorkspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
     let mut client = client(&workspace, |launch| launch.env("HOME", home.root()));
     let run = json!({ "command": "sh", "args": ["-c", "echo [$npm_config_cache]"] });
-    let cache = |client: &mut Client| {
+    let cache = |client: &mut TestMcpClient| {
         structured(&client.call("exec_run", run.clone()))["stdout"].as_str().unwrap().to_owned()
     };
     assert_eq!(cache(&mut client), "[]\n");
@@ -270,11 +275,12 @@ fn serve_package_with_archive_elsewhere() -> u16 {
 fn a_person_is_asked_once_about_the_second_host_of_a_registry() {
     let port = serve_package_with_archive_elsewhere();
     let package = json!({ "name": "tiny", "version": "1.0.0", "dependencies": { "leaf": "1" } });
-    let workspace = Workspace::new().file("package.json", package.to_string());
-    let home = Workspace::new().file(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
+    let workspace = TempWorkspace::new().file("package.json", package.to_string());
+    let home =
+        TempWorkspace::new().file(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
     let launch = launch_with_tools(&workspace).env("HOME", home.root());
-    let wire = ClientTransport::Stdio(launch.stdio());
-    let mut client = Client::open(wire, "2025-11-25", json!({ "elicitation": {} }));
+    let wire = TestClientTransport::Stdio(launch.stdio());
+    let mut client = TestMcpClient::open(wire, "2025-11-25", json!({ "elicitation": {} }));
     let accept = |_: &Value| json!({ "action": "accept", "content": {} });
     let arguments = json!({ "args": ["--no-audit", "--no-fund", "--fetch-retries=0"] });
     let restore = json!({ "name": "ci_restore", "arguments": arguments });
@@ -300,13 +306,14 @@ fn a_person_is_asked_once_about_the_second_host_of_a_registry() {
 fn a_person_is_asked_once_about_the_registry_if_the_project_and_the_registry_name_hosts() {
     let port = serve_package_with_archive_elsewhere();
     let package = json!({ "name": "tiny", "version": "1.0.0", "dependencies": { "leaf": "1" } });
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("package.json", package.to_string())
         .file(".npmrc", "@acme:registry=https://more.example/npm/\n");
-    let home = Workspace::new().file(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
+    let home =
+        TempWorkspace::new().file(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
     let launch = launch_with_tools(&workspace).env("HOME", home.root());
-    let wire = ClientTransport::Stdio(launch.stdio());
-    let mut client = Client::open(wire, MODERN, json!({ "elicitation": {} }));
+    let wire = TestClientTransport::Stdio(launch.stdio());
+    let mut client = TestMcpClient::open(wire, MODERN, json!({ "elicitation": {} }));
     let accept = |_: &Value| json!({ "action": "accept", "content": {} });
     let arguments = json!({ "args": ["--no-audit", "--no-fund", "--fetch-retries=0"] });
     let restore = json!({ "name": "ci_restore", "arguments": arguments });
@@ -322,8 +329,9 @@ fn a_person_is_asked_once_about_the_registry_if_the_project_and_the_registry_nam
 fn a_refused_second_host_stays_refused_and_the_report_says_how_to_allow_it() {
     let port = serve_package_with_archive_elsewhere();
     let package = json!({ "name": "tiny", "version": "1.0.0", "dependencies": { "leaf": "1" } });
-    let workspace = Workspace::new().file("package.json", package.to_string());
-    let home = Workspace::new().file(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
+    let workspace = TempWorkspace::new().file("package.json", package.to_string());
+    let home =
+        TempWorkspace::new().file(".npmrc", format!("registry=http://one.localhost:{port}/\n"));
     let mut client = client(&workspace, |launch| launch.env("HOME", home.root()));
     let arguments = json!({ "args": ["--no-audit", "--no-fund", "--fetch-retries=0"] });
     let answer = client.call("ci_restore", arguments);
@@ -338,13 +346,13 @@ fn a_refused_second_host_stays_refused_and_the_report_says_how_to_allow_it() {
 #[test]
 fn a_person_sees_the_registries_that_only_files_of_the_project_name() {
     let package = json!({ "name": "tiny", "version": "1.0.0" });
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("package.json", package.to_string())
         .file(".npmrc", "@acme:registry=https://ada:key@files.example/npm/\n");
-    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let home = TempWorkspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
     let launch = launch_with_tools(&workspace).env("HOME", home.root());
-    let wire = ClientTransport::Stdio(launch.stdio());
-    let mut client = Client::open(wire, "2025-11-25", json!({ "elicitation": {} }));
+    let wire = TestClientTransport::Stdio(launch.stdio());
+    let mut client = TestMcpClient::open(wire, "2025-11-25", json!({ "elicitation": {} }));
     let arguments = json!({ "args": ["--no-audit", "--no-fund"] });
     let restore = json!({ "name": "ci_restore", "arguments": arguments });
     let decline = |_: &Value| json!({ "action": "decline" });
@@ -366,13 +374,13 @@ fn a_person_sees_the_registries_that_only_files_of_the_project_name() {
 fn an_answer_about_hosts_of_a_project_is_not_used_for_hosts_that_it_names_later() {
     let registry = |host: &str| format!("@acme:registry=https://{host}/npm/\n");
     let package = json!({ "name": "tiny", "version": "1.0.0" });
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("package.json", package.to_string())
         .file(".npmrc", registry("files.example"));
-    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let home = TempWorkspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
     let launch = launch_with_tools(&workspace).env("HOME", home.root());
-    let wire = ClientTransport::Stdio(launch.stdio());
-    let mut client = Client::open(wire, MODERN, json!({ "elicitation": {} }));
+    let wire = TestClientTransport::Stdio(launch.stdio());
+    let mut client = TestMcpClient::open(wire, MODERN, json!({ "elicitation": {} }));
     let arguments = json!({ "args": ["--no-audit", "--no-fund"] });
     let restore = json!({ "name": "ci_restore", "arguments": arguments });
     let accept = |_: &Value| {
@@ -390,7 +398,7 @@ fn an_answer_about_hosts_of_a_project_is_not_used_for_hosts_that_it_names_later(
 #[test]
 fn a_build_without_a_network_says_how_to_fetch_dependencies() {
     let makefile = "all:\n\t@echo 'Could not resolve host: a.example' >&2; exit 1\n";
-    let workspace = Workspace::new().file("Makefile", makefile);
+    let workspace = TempWorkspace::new().file("Makefile", makefile);
     let mut client = client(&workspace, |launch| launch);
     let built = client.call("ci_build", json!({}));
     assert!(text(&built).contains("run ci_restore"), "{built}");
@@ -399,8 +407,9 @@ fn a_build_without_a_network_says_how_to_fetch_dependencies() {
 #[test]
 fn a_python_project_is_tested_by_pytest() {
     let test = "def test_adds():\n    assert 1 + 2 == 3\n\n\ndef test_adds_wrongly():\n    assert 1 + 2 == 4\n";
-    let workspace =
-        Workspace::new().file("sums/tests/test_sum.py", test).file("sums/pytest.ini", "[pytest]\n");
+    let workspace = TempWorkspace::new()
+        .file("sums/tests/test_sum.py", test)
+        .file("sums/pytest.ini", "[pytest]\n");
     let mut client = client(&workspace, |launch| launch);
     let tested = client.call("ci_test", json!({ "project": "sums" }));
     let result = report(&tested);
@@ -423,7 +432,7 @@ fn a_python_project_is_tested_by_pytest() {
 fn quiet_settings_of_pytest_hide_neither_counts_nor_ids() {
     let test = "def test_load():\n    assert 1 + 2 == 4\n";
     let config = "[pytest]\naddopts = -qq --tb=no -p no:terminal --import-mode=importlib\n";
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("pytest.ini", config)
         .file("a/test_load.py", test)
         .file("b/test_load.py", format!("{test}\n\ndef test_good():\n    pass\n"));
@@ -447,7 +456,7 @@ fn quiet_settings_of_pytest_hide_neither_counts_nor_ids() {
 #[test]
 fn a_make_project_is_built_and_tested_by_its_targets() {
     let makefile = "all: main.o\nmain.o: main.c\n\tcc -c main.c\ntest:\n\tseq 1 20000; exit 3\n";
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("Makefile", makefile)
         .file("main.c", "int main() {\n  return x;\n}\n");
     let mut client = client(&workspace, |launch| launch);
@@ -464,7 +473,7 @@ fn a_make_project_is_built_and_tested_by_its_targets() {
 
 #[test]
 fn command_lines_obey_the_settings_of_exec() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut unlimited = client(&workspace, |launch| launch);
     let result = unlimited.call("ci_run", json!({ "command": "printf '%s|' 'a b' c" }));
     assert_eq!(structured(&result)["stdout"], "a b|c|");
@@ -480,7 +489,7 @@ fn command_lines_obey_the_settings_of_exec() {
         refusal(&unlimited.call("ci_run", outside)).contains("leads out of the workspace"),
         "the folder is in the workspace"
     );
-    let set = |launch: Launch| launch.set("exec_allow", "echo");
+    let set = |launch: ServerLaunchOptions| launch.set("exec_allow", "echo");
     let mut limited = client(&workspace, set);
     assert_eq!(
         structured(&limited.call("ci_run", json!({ "command": "echo hi" })))["stdout"],
@@ -502,7 +511,7 @@ fn command_lines_obey_the_settings_of_exec() {
 
 #[test]
 fn diagnostics_describe_the_machine_in_lines() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = client(&workspace, |launch| launch);
     let answer = client.call("ci_diagnostics", json!({}));
     let result = structured(&answer);

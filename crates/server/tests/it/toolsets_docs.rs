@@ -2,14 +2,16 @@
 
 use serde_json::json;
 
-use crate::support::{Client, Launch, MODERN, Workspace, over_both, refusal, structured};
+use crate::support::{
+    MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, over_both, refusal, structured,
+};
 
-/// SHA-256 of `Workspace::README`, from `sha256sum`.
+/// SHA-256 of `TempWorkspace::README`, from `sha256sum`.
 const README_SHA256: &str = "d07c1ea9be6a9c56e030345c78292850171ac42a1e087e8794f47de7d811fe02";
 
 #[test]
 fn documents_are_loaded_rendered_and_found() {
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file(
             "docs/walk.md",
             "---\ntitle: A walk\nby: { name: Ada }\n---\n\n# Walk\n\nMoss and fern.\n",
@@ -17,9 +19,9 @@ fn documents_are_loaded_rendered_and_found() {
         .file("docs/walk.json", "{\"season\":\"spring\"}");
     over_both(&workspace, |client| {
         let loaded = client.call("docs_load_fetch", json!({ "path": "README.md" }));
-        let document = json!({ "path": "README.md", "content": Workspace::README,
+        let document = json!({ "path": "README.md", "content": TempWorkspace::README,
             "sha256": README_SHA256 });
-        let bytes = Workspace::README.len();
+        let bytes = TempWorkspace::README.len();
         let expected = json!({ "document": document, "metadata": {}, "stats": { "bytes": bytes } });
         assert_eq!(structured(&loaded), &expected);
 
@@ -60,7 +62,7 @@ fn documents_are_loaded_rendered_and_found() {
 
 #[test]
 fn invalid_input_is_rejected_with_its_pointer() {
-    let workspace = Workspace::new().file("docs/big.md", "x".repeat(2 << 20));
+    let workspace = TempWorkspace::new().file("docs/big.md", "x".repeat(2 << 20));
     over_both(&workspace, |client| {
         for (tool, input, why) in [
             ("docs_load_fetch", json!({}), "path"),
@@ -85,7 +87,7 @@ fn invalid_input_is_rejected_with_its_pointer() {
 
 #[test]
 fn every_tool_refuses_an_unknown_argument() {
-    let mut client = Client::stdio(Launch::over(&Workspace::new()), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&TempWorkspace::new()), MODERN);
     let tools = client.tools();
     let docs_tools = tools.iter().filter(|it| it["name"].as_str().unwrap().starts_with("docs_"));
     let mut count = 0;

@@ -5,12 +5,13 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, Workspace, over_both, over_both_with, path, refusal, structured, text,
+    ServerLaunchOptions, TempWorkspace, TestMcpClient, over_both, over_both_with, path, refusal,
+    structured, text,
 };
 
 /// Runs git itself in `workspace`, and returns its output.
 #[track_caller]
-pub(crate) fn git(workspace: &Workspace, args: &[&str]) -> String {
+pub(crate) fn git(workspace: &TempWorkspace, args: &[&str]) -> String {
     let mut git = Command::new("git");
     git.args(args).current_dir(workspace.root()).env_clear().env("PATH", path());
     git.env("HOME", "/nonexistent").env("LC_ALL", "C.UTF-8");
@@ -20,8 +21,8 @@ pub(crate) fn git(workspace: &Workspace, args: &[&str]) -> String {
 }
 
 /// Creates a workspace that is a repository with one commit on `main`.
-pub(crate) fn repository() -> Workspace {
-    let workspace = Workspace::new();
+pub(crate) fn repository() -> TempWorkspace {
+    let workspace = TempWorkspace::new();
     git(&workspace, &["init", "-q", "-b", "main", "."]);
     git(&workspace, &["config", "user.name", "Ada"]);
     git(&workspace, &["config", "user.email", "ada@example.org"]);
@@ -96,7 +97,7 @@ fn revisions_like_options_and_paths_outside_are_refused() {
 
 #[test]
 fn without_a_repository_the_error_names_the_fix() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both(&workspace, |client| {
         let message = refusal(&client.call("git_status", json!({})));
         assert!(message.contains("git init") && message.contains("`repo`"), "{message}");
@@ -123,8 +124,8 @@ fn hooks_run_only_if_the_settings_allow_them() {
 }
 
 /// Creates a folder with a repository on `main`, and a linked worktree of it as the workspace.
-fn linked_worktree() -> (Workspace, tempfile::TempDir) {
-    let (workspace, outside) = (Workspace::new(), tempfile::TempDir::new().unwrap());
+fn linked_worktree() -> (TempWorkspace, tempfile::TempDir) {
+    let (workspace, outside) = (TempWorkspace::new(), tempfile::TempDir::new().unwrap());
     let at = |args: &[&str]| {
         let repository = outside.path().display().to_string();
         git(&workspace, &[&["-C", repository.as_str()][..], args].concat());
@@ -143,7 +144,10 @@ fn a_served_worktree_is_committed_to_without_touching_the_other_worktrees() {
     let (workspace, outside) = linked_worktree();
     let tree = workspace.path("tree");
     std::fs::write(tree.join("a.txt"), "one\n").unwrap();
-    let mut client = Client::stdio(Launch::at(&tree).set("git_outside", "write"), "2025-06-18");
+    let mut client = TestMcpClient::stdio(
+        ServerLaunchOptions::at(&tree).set("git_outside", "write"),
+        "2025-06-18",
+    );
     let status = client.call("git_status", json!({}));
     assert_eq!(structured(&status)["entries"][0]["path"], "a.txt", "{status}");
     let repository = outside.path().canonicalize().unwrap().display().to_string();
@@ -163,11 +167,14 @@ fn a_served_worktree_is_committed_to_without_touching_the_other_worktrees() {
 fn a_served_worktree_is_refused_with_the_setting_that_allows_it() {
     let (workspace, _outside) = linked_worktree();
     let tree = workspace.path("tree");
-    let mut client = Client::stdio(Launch::at(&tree), "2025-06-18");
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::at(&tree), "2025-06-18");
     let refused = refusal(&client.call("git_status", json!({})));
     assert!(refused.contains("a linked worktree of the repository"), "{refused}");
     assert!(refused.contains("`git.outside`") && !refused.contains("git init"), "{refused}");
-    let mut client = Client::stdio(Launch::at(&tree).set("git_outside", "read"), "2025-06-18");
+    let mut client = TestMcpClient::stdio(
+        ServerLaunchOptions::at(&tree).set("git_outside", "read"),
+        "2025-06-18",
+    );
     let log = client.call("git_log", json!({}));
     assert_eq!(structured(&log)["commits"][0]["subject"], "first", "{log}");
     let commit = client.call("git_commit", json!({ "message": "x", "allow_empty": true }));
@@ -186,8 +193,8 @@ fn a_served_subfolder_shows_only_its_own_files() {
     workspace.put("packages/app/b.log", "ignored\n");
     workspace.put("secret.txt", "draft\n");
     let app = workspace.path("packages/app");
-    let launch = Launch::at(&app).set("git_outside", "read");
-    let mut client = Client::stdio(launch, "2025-06-18");
+    let launch = ServerLaunchOptions::at(&app).set("git_outside", "read");
+    let mut client = TestMcpClient::stdio(launch, "2025-06-18");
     let status = client.call("git_status", json!({}));
     assert_eq!(structured(&status)["porcelain"], " M a.txt\n", "{status}");
     let diff = client.call("git_diff", json!({}));

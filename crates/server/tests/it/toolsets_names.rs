@@ -2,15 +2,17 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Launch, MODERN, Workspace, over_both, refusal, structured};
+use crate::support::{
+    MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, over_both, refusal, structured,
+};
 
 const SESSION: &str = "//! Sessions.\n\nuse std::fmt;\n\nconst SESSION_MAX: usize = 4;\n\n/// One.\n\
     pub struct Session {\n    id: u32,\n}\n\nimpl Session {\n    /// Starts a session for whoever asks.\n\
     \x20   pub fn start_session(id: u32) -> Self {\n        let made = Self { id };\n        \
     made.check();\n        made\n    }\n}\n";
 
-fn code() -> Workspace {
-    Workspace::new()
+fn code() -> TempWorkspace {
+    TempWorkspace::new()
         .file("src/session.rs", SESSION)
         .file("src/other.py", "class Other:\n    def start(self):\n        return 1\n\n    def begin_other(self):\n        a = 1\n        b = 2\n        return a + b\n")
         .file("docs/guide.md", "# Guide\n\nText of it.\n\n## Sessions at work\n\nMore text.\n")
@@ -26,14 +28,14 @@ fn names(found: &Value) -> Vec<(String, String)> {
     found["definitions"].as_array().unwrap().iter().map(name_and_likeness).collect()
 }
 
-fn search(client: &mut Client, input: Value) -> Value {
+fn search(client: &mut TestMcpClient, input: Value) -> Value {
     structured(&client.call("search_names", input)).clone()
 }
 
 #[test]
 fn a_definition_is_found_by_its_name_its_beginning_its_words_or_a_misspelling() {
     over_both(&code(), |client| {
-        let found_as = |client: &mut Client, name: &str| {
+        let found_as = |client: &mut TestMcpClient, name: &str| {
             let found = search(client, json!({ "name": name }));
             names(&found).into_iter().next()
         };
@@ -66,7 +68,7 @@ fn a_definition_is_found_by_its_name_its_beginning_its_words_or_a_misspelling() 
 
 #[test]
 fn names_are_filtered_and_paged_and_invalid_input_is_rejected() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for file in 0..30 {
         let text = format!("def handle_{file:02}(x):\n    a = x\n    b = a\n    return b\n");
         workspace.put(&format!("src/h{file:02}.py"), text.into_bytes());
@@ -108,13 +110,13 @@ fn names_are_filtered_and_paged_and_invalid_input_is_rejected() {
 
 #[test]
 fn a_page_continues_after_the_last_definition_when_earlier_ones_were_added() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let define = |file: &str| {
         let text = format!("def handle_{file}(x):\n    a = x\n    b = a\n    return b\n");
         workspace.put(&format!("src/{file}.py"), text);
     };
     ["b", "c", "d", "e", "f", "g"].into_iter().for_each(define);
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     let input = |cursor: &Value| json!({ "name": "handle_", "limit": 3, "cursor": cursor });
     let first = search(&mut client, input(&Value::Null));
     define("a");
@@ -128,7 +130,7 @@ fn a_page_continues_after_the_last_definition_when_earlier_ones_were_added() {
 fn equal_names_have_different_containers_and_filters_apply_before_the_limit() {
     let two = "class A:\n    def go(self):\n        a = 1\n        b = 2\n        return a + b\n\n\n\
         class B:\n    def go(self):\n        c = 1\n        d = 2\n        return c + d\n";
-    let mut workspace = Workspace::new().file("src/two.py", two);
+    let mut workspace = TempWorkspace::new().file("src/two.py", two);
     for file in 0..9 {
         workspace =
             workspace.file(&format!("src/go{file}.py"), format!("def go{file}():\n    pass\n"));
@@ -160,7 +162,7 @@ fn equal_names_have_different_containers_and_filters_apply_before_the_limit() {
 #[test]
 fn a_definition_is_found_once_written_and_at_its_current_line() {
     let workspace = code();
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     assert_eq!(names(&search(&mut client, json!({ "name": "quagga" }))), []);
     let text = "def quagga(x):\n    y = x\n    z = y\n    return z\n";
     let write = json!({ "path": "src/q.py", "content": text });

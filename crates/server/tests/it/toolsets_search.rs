@@ -17,16 +17,16 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    Client, Launch, MODERN, Workspace, over_both, over_both_tuned, over_both_with, refusal,
-    structured,
+    MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, over_both, over_both_tuned,
+    over_both_with, refusal, structured,
 };
 use crate::toolsets_git::{git, repository};
 pub(crate) use building::large;
 pub(crate) use gold::GOLD;
 
 /// Returns the corpus, in a workspace of its own.
-pub(crate) fn corpus() -> Workspace {
-    fn copy(workspace: &Workspace, folder: &Path, root: &Path) {
+pub(crate) fn corpus() -> TempWorkspace {
+    fn copy(workspace: &TempWorkspace, folder: &Path, root: &Path) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
@@ -37,7 +37,7 @@ pub(crate) fn corpus() -> Workspace {
             }
         }
     }
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
     copy(&workspace, &root, &root);
     workspace
@@ -50,13 +50,13 @@ pub(crate) fn paths(found: &Value) -> Vec<&str> {
 
 /// Returns the result of a search with `input`.
 #[track_caller]
-pub(crate) fn search(client: &mut Client, input: Value) -> Value {
+pub(crate) fn search(client: &mut TestMcpClient, input: Value) -> Value {
     structured(&client.call("search_semantic", input)).clone()
 }
 
 /// Returns the status of the index of a namespace. This starts no indexing.
 #[track_caller]
-pub(crate) fn status(client: &mut Client, namespace: &str) -> Value {
+pub(crate) fn status(client: &mut TestMcpClient, namespace: &str) -> Value {
     let answer = client.call("search_index_status", json!({ "namespace": namespace }));
     structured(&answer)["namespaces"][namespace].clone()
 }
@@ -65,7 +65,7 @@ pub(crate) fn status(client: &mut Client, namespace: &str) -> Value {
 fn a_file_is_one_match_with_its_other_places_unless_passages_are_requested() {
     // Longer functions are passages of their own.
     let function = |name: &str| format!("fn {name}() {{\n{}}}\n\n", "    give(hay);\n".repeat(30));
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     workspace.put("zoo.rs", function("feed_okapi") + &function("wash_okapi"));
     workspace.put("keeper.rs", function("call_okapi"));
     over_both(&workspace, |client| {
@@ -83,7 +83,7 @@ fn a_file_is_one_match_with_its_other_places_unless_passages_are_requested() {
 
 #[test]
 fn a_misspelled_name_finds_its_definition_and_a_hint_says_so() {
-    let workspace = Workspace::new().file("io.rs", "pub struct JsonReader;\n");
+    let workspace = TempWorkspace::new().file("io.rs", "pub struct JsonReader;\n");
     over_both(&workspace, |client| {
         let found = search(client, json!({ "query": "JsonRaeder" }));
         assert_eq!(paths(&found), ["io.rs"], "{found}");
@@ -137,7 +137,7 @@ fn a_query_in_words_finds_the_code_with_its_current_lines_and_etag() {
 #[test]
 fn a_file_is_found_once_written_and_not_after_its_deletion() {
     over_both_tuned(
-        &Workspace::new(),
+        &TempWorkspace::new(),
         |launch| launch,
         |client| {
             let input = json!({ "query": "quagga" });
@@ -155,7 +155,7 @@ fn a_file_is_found_once_written_and_not_after_its_deletion() {
 #[test]
 fn files_with_keys_and_passwords_are_not_found() {
     let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n";
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file(".env", "OKAPI_TOKEN=canary\n")
         .file("deploy/server.pem", key)
         .file("keys/id_ed25519", key)
@@ -216,9 +216,9 @@ fn a_folder_elsewhere_is_searched_by_its_name_but_not_read_by_other_tools() {
     let other = TempDir::new().unwrap();
     let put = |name: &str, text: &str| fs::write(other.path().join(name), text).unwrap();
     put("lib.rs", "/// Feeds an okapi.\npub fn feed_okapi() {}\n");
-    let workspace = Workspace::new().file("own.rs", "fn feed_gnu() {}\n");
+    let workspace = TempWorkspace::new().file("own.rs", "fn feed_gnu() {}\n");
     let folders = format!("std={}, gone=/no/such/folder", other.path().display());
-    let tune = |launch: Launch| launch.set("search_namespaces", &folders);
+    let tune = |launch: ServerLaunchOptions| launch.set("search_namespaces", &folders);
     over_both_tuned(&workspace, tune, |client| {
         let feed = |more: Value| {
             let mut input = json!({ "query": "feed okapi" });
@@ -264,7 +264,7 @@ fn a_match_has_the_commit_if_its_file_is_unchanged_in_git() {
     git(&workspace, &["commit", "-qm", "okapi"]);
     let commit = git(&workspace, &["rev-parse", "HEAD"]).trim().to_owned();
     over_both(&workspace, |client| {
-        let commit_of = |client: &mut Client, query: &str| {
+        let commit_of = |client: &mut TestMcpClient, query: &str| {
             let all = search(client, json!({ "query": query, "top_k": 1 }));
             all["matches"][0]["commit"].clone()
         };
@@ -316,8 +316,8 @@ fn the_vector_of_a_match_finds_it_again_and_invalid_vectors_are_rejected() {
 #[test]
 fn instructions_recommend_search_only_if_it_is_available() {
     for (deny, recommended) in [("", "search_semantic"), ("search.*", "files_search")] {
-        let launch = Launch::over(&Workspace::new()).set("tools_deny", deny);
-        let mut client = Client::stdio(launch, MODERN);
+        let launch = ServerLaunchOptions::over(&TempWorkspace::new()).set("tools_deny", deny);
+        let mut client = TestMcpClient::stdio(launch, MODERN);
         let has_search = client.tools().iter().any(|tool| tool["name"] == "search_semantic");
         assert_eq!(has_search, deny.is_empty());
         let discovered = client.ask("server/discover", json!({}));
@@ -330,7 +330,7 @@ fn instructions_recommend_search_only_if_it_is_available() {
 #[test]
 fn a_deleted_workspace_makes_search_unavailable() {
     let workspace = corpus();
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     let input = json!({ "query": "token" });
     structured(&client.call("search_semantic", input.clone()));
     fs::remove_dir_all(workspace.root()).unwrap();

@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, Workspace, over_both, over_both_with, refusal, structured,
+    MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, over_both, over_both_with, refusal,
+    structured,
 };
 
 const STORE: &str = "//! Keeps things.\n\nuse std::fs;\n\n/// Keeps.\npub struct Store {\n    at: u32,\n}\n\n\
@@ -13,8 +14,8 @@ const STORE: &str = "//! Keeps things.\n\nuse std::fs;\n\n/// Keeps.\npub struct
 const MAIN: &str = "fn main() {\n    let a = Store::open_store(\"a\");\n    let b = Store::open_store(\"b\");\n\
     \x20   OPEN_STORE(a, b);\n}\n";
 
-fn code() -> Workspace {
-    Workspace::new()
+fn code() -> TempWorkspace {
+    TempWorkspace::new()
         .file("src/zz/store.rs", STORE)
         .file("src/main.rs", MAIN)
         .file("src/once.rs", "fn once() {\n    open_store();\n}\n")
@@ -33,7 +34,7 @@ fn code() -> Workspace {
 
 #[test]
 fn the_ignore_rules_above_a_served_folder_apply_and_are_not_shown() {
-    let repository = Workspace::new()
+    let repository = TempWorkspace::new()
         .file(".git/HEAD", "ref: refs/heads/main\n")
         .file(".gitignore", "target/\n*.min.js\n")
         .file("crates/one/src/lib.rs", "fn wombat() {}\n")
@@ -41,8 +42,8 @@ fn the_ignore_rules_above_a_served_folder_apply_and_are_not_shown() {
         .file("crates/one/target/debug/out.rs", "fn wombat() {}\n")
         .file("crates/.gitignore", "!two.min.js\n")
         .file("crates/one/two.min.js", "wombat\n");
-    let launch = Launch::at(&repository.path("crates/one"));
-    let mut client = Client::stdio(launch, MODERN);
+    let launch = ServerLaunchOptions::at(&repository.path("crates/one"));
+    let mut client = TestMcpClient::stdio(launch, MODERN);
     let found = search(&mut client, json!({ "text": "wombat" }));
     assert_eq!(paths(&found), ["src/lib.rs", "two.min.js"]);
     let outside = client.call("files_read", json!({ "path": "../.gitignore" }));
@@ -53,7 +54,7 @@ fn paths(found: &Value) -> Vec<&str> {
     found["files"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect()
 }
 
-fn search(client: &mut Client, input: Value) -> Value {
+fn search(client: &mut TestMcpClient, input: Value) -> Value {
     structured(&client.call("search_text", input)).clone()
 }
 
@@ -104,7 +105,7 @@ fn definitions_come_first_and_tests_documents_and_vendored_files_last() {
 #[test]
 fn a_match_after_a_definition_is_not_shown_under_its_heading() {
     let text = "def first():\n    okapi()\n\ndef okapi():\n    okapi()\n\nokapi()\n";
-    let workspace = Workspace::new().file("a.py", text);
+    let workspace = TempWorkspace::new().file("a.py", text);
     over_both(&workspace, |client| {
         let answer = client.call("search_text", json!({ "text": "okapi", "path": "a.py" }));
         let shown = answer["result"]["content"][0]["text"].as_str().unwrap();
@@ -176,7 +177,7 @@ fn filters_restrict_a_text_search() {
 
 #[test]
 fn pages_continue_after_the_previous_one_and_counts_have_no_lines() {
-    let mut workspace = Workspace::new();
+    let mut workspace = TempWorkspace::new();
     for file in 0..7 {
         workspace = workspace.file(&format!("f{file}.txt"), "needle\n".repeat(file + 1));
     }
@@ -224,8 +225,8 @@ fn pages_continue_after_the_previous_one_and_counts_have_no_lines() {
 
 #[test]
 fn the_number_of_matches_that_are_not_shown_is_reported() {
-    let workspace = Workspace::new().file("many.txt", "zap\n".repeat(120));
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let workspace = TempWorkspace::new().file("many.txt", "zap\n".repeat(120));
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     let input = |limit: u64| json!({ "text": "zap", "path": "many.txt", "limit": limit });
     let answer = client.call("search_text", input(50));
     assert_eq!(structured(&answer)["truncated"], true, "{answer}");
@@ -237,7 +238,7 @@ fn the_number_of_matches_that_are_not_shown_is_reported() {
 #[test]
 fn a_multiline_match_works_with_any_line_ending() {
     let text = "foo(\r\n  1);\r\nend\r\n";
-    over_both(&Workspace::new().file("a.js", text), |client| {
+    over_both(&TempWorkspace::new().file("a.js", text), |client| {
         for (text, literal) in [
             ("foo\\(\\n  1", false),
             ("foo\\($", false),
@@ -278,7 +279,7 @@ fn an_unknown_language_or_tag_is_rejected_and_rs_means_rust() {
 #[test]
 fn a_multiline_match_is_shown_with_its_context() {
     let text = "one!();\nfn open(\n    a: u8,\n) {\n    two();\n    three();\n}\n";
-    over_both(&Workspace::new().file("a.rs", text), |client| {
+    over_both(&TempWorkspace::new().file("a.rs", text), |client| {
         let multiline = search(
             client,
             json!({ "text": "fn open\\([^)]*\\)", "multiline": true, "context": 1 }),
@@ -309,7 +310,7 @@ fn a_multiline_match_is_shown_with_its_context() {
 
 #[test]
 fn a_text_search_finds_the_same_lines_as_files_search() {
-    let workspace = Workspace::new().file("wide.txt", b"\xff\xfen\0e\0e\0d\0l\0e\0\n\0");
+    let workspace = TempWorkspace::new().file("wide.txt", b"\xff\xfen\0e\0e\0d\0l\0e\0\n\0");
     for file in 0..600 {
         let text: String = (0..40)
             .map(|line| if (line * 7 + file) % 31 == 0 { "a needle here\r\n" } else { "hay\n" })
@@ -319,7 +320,7 @@ fn a_text_search_finds_the_same_lines_as_files_search() {
     for file in 0..700 {
         workspace.put(&format!("many/n{file:03}.txt"), b"needle");
     }
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     let mut expected = Vec::new();
     let mut cursor = Value::Null;
     loop {
@@ -367,7 +368,7 @@ fn a_text_search_finds_the_same_lines_as_files_search() {
 fn few_matches_of_a_file_are_shown_and_definitions_are_preferred() {
     let uses = "    needle();\n".repeat(7);
     let long: String = (0..30).map(|line| format!("  long {line}\n")).collect();
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("many.rs", format!("fn main() {{\n{uses}}}\nfn needle() {{}}\n"))
         .file("long.txt", format!("begin\n{long}end\n"))
         // Code in a document defines nothing.
@@ -391,7 +392,7 @@ fn few_matches_of_a_file_are_shown_and_definitions_are_preferred() {
 
 #[test]
 fn an_answer_is_limited_in_size_and_the_next_page_continues() {
-    let mut workspace = Workspace::new();
+    let mut workspace = TempWorkspace::new();
     for file in 0..9 {
         let line = format!("needle {}\n", "x".repeat(300));
         workspace = workspace.file(&format!("f{file}.txt"), line.repeat((9 - file) * 25));
@@ -450,7 +451,8 @@ fn invalid_input_is_rejected_with_its_pointer() {
 
 #[test]
 fn long_lines_large_files_and_binary_files_do_not_hide_other_matches() {
-    let workspace = Workspace::new().file("good.txt", "needle\n").link("out.txt", "/etc/passwd");
+    let workspace =
+        TempWorkspace::new().file("good.txt", "needle\n").link("out.txt", "/etc/passwd");
     let mut long = vec![b'x'; 20 << 20];
     long.extend_from_slice(b" needle\n");
     workspace.put("long.txt", long);

@@ -6,14 +6,14 @@ use toolgate_contract::{ToolContext, ToolError, exact_json, strip_byte_order_mar
 use super::AssetSettings;
 use toolgate_net::{HttpUrl, HttpUrlError};
 use toolgate_world::HttpFetcher;
-use toolgate_world::fetch::HttpResponse;
+use toolgate_world::fetch::FetchedHttpResponse;
 
 /// The status and detail reported if the backend for assets is unreachable or does not answer in
 /// time.
 const UNREACHABLE_RESPONSE: (u16, &str) = (503, "network_unreachable");
 
 /// A server, named in the settings, that stores assets.
-pub struct AssetBackend {
+pub struct AssetServer {
     /// The backend's URL, as the settings give it.
     url: String,
     /// The URL to which assets are posted, or the reason why the URL from the settings is unusable.
@@ -29,7 +29,7 @@ pub(super) enum AssetBackendAnswer {
     Refused { status: u16, detail: String },
 }
 
-impl AssetBackend {
+impl AssetServer {
     /// Creates a client of the backend in `settings`. Returns `None` if none is configured.
     pub fn new(settings: &AssetSettings, fetch: &HttpFetcher) -> Option<Self> {
         let url = settings.backend()?.to_owned();
@@ -60,10 +60,10 @@ impl AssetBackend {
             .map_err(|err| ToolError::with_cause("the asset cannot be written as JSON", err))?;
         let response = ctx.unless_canceled(self.fetch.post(target, json)).await?;
         Ok(match response {
-            Ok(HttpResponse { status: 200..=299, body }) => {
+            Ok(FetchedHttpResponse { status: 200..=299, body }) => {
                 AssetBackendAnswer::Stored { id: response_id(&body) }
             }
-            Ok(HttpResponse { status, body }) => AssetBackendAnswer::Refused {
+            Ok(FetchedHttpResponse { status, body }) => AssetBackendAnswer::Refused {
                 status,
                 detail: String::from_utf8_lossy(&body).into_owned(),
             },

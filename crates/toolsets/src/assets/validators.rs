@@ -250,7 +250,7 @@ impl AssetSchemaDocuments {
         let options = jsonschema::options()
             .with_draft(Draft::Draft202012)
             .with_base_uri(base)
-            .with_retriever(SchemaRetriever(self.clone()))
+            .with_retriever(AssetSchemaRetriever(self.clone()))
             .should_validate_formats(false);
         BoundedSchemaValidator::compile(&schema, &size, options, &self.memory)
     }
@@ -263,9 +263,9 @@ impl AssetSchemaDocuments {
 }
 
 /// A resolver of schema references that knows only the schemas that were read.
-struct SchemaRetriever(Arc<AssetSchemaDocuments>);
+struct AssetSchemaRetriever(Arc<AssetSchemaDocuments>);
 
-impl Retrieve for SchemaRetriever {
+impl Retrieve for AssetSchemaRetriever {
     fn retrieve(&self, uri: &Uri<String>) -> Result<Value, Box<dyn Error + Send + Sync>> {
         let found = self.0.part(uri.as_str(), "").ok_or("no schema of this folder has that URI")?;
         Ok(without_draft(found))

@@ -8,8 +8,8 @@ use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
 use super::CiContext;
 use super::build_tool::{BuildTool, ProjectAction};
 use super::output_parsers::OutputParserState;
-use super::project_input::ProjectInput;
-use super::projects::{Project, find_nearest, join};
+use super::project_input::CiProjectInput;
+use super::projects::{WorkspaceProject, find_nearest, join};
 use super::registry::{PackageRegistryAccess, host_sources};
 use super::report::{CiFailure, CiReport, CiTestCounts, FailureSeverity, fit_failures};
 use crate::exec::{self, OFFLINE_VARIABLES, ProgramInputFields, StartFailureCause, TIMEOUT_MS_MAX};
@@ -64,7 +64,7 @@ const QUIET_VARIABLES: [(&str, &str); 6] = [
 #[derive(Clone, Copy)]
 struct ProjectCommand<'p> {
     verb: ProjectAction,
-    project: &'p Project,
+    project: &'p WorkspaceProject,
     argv: &'p [String],
     timeout_ms: u64,
     output_bytes: usize,
@@ -77,10 +77,10 @@ impl CiContext {
         &self,
         ctx: &ToolContext,
         verb: ProjectAction,
-        input: ProjectInput,
+        input: CiProjectInput,
         filter: Option<String>,
     ) -> Result<CiReport, ToolError> {
-        let ProjectInput { path, kind, args, timeout_ms, max_output_bytes } = input;
+        let CiProjectInput { path, kind, args, timeout_ms, max_output_bytes } = input;
         if let Some(filter) = filter.as_ref().filter(|it| it.starts_with('-') || it.is_empty()) {
             let message = format!(
                 "{} is not a test name: it is empty or begins with `-`",
@@ -101,7 +101,7 @@ impl CiContext {
         let (project, argv) = choose_project(found.collect(), kind, verb, is_named)?;
         let command = project.kind.with_call_args(argv, args, filter.clone(), &project.facts);
         let command = command.map_err(|reason| ToolError::invalid("/filter", reason))?;
-        let Project { kind, folder, .. } = &project;
+        let WorkspaceProject { kind, folder, .. } = &project;
         let run = ProjectCommand {
             verb,
             project: &project,
@@ -317,11 +317,11 @@ fn is_filter_unmatched(
 
 /// Chooses the project and its command for the action `verb`.
 fn choose_project(
-    found: Vec<Project>,
+    found: Vec<WorkspaceProject>,
     kind: Option<BuildTool>,
     verb: ProjectAction,
     is_named: bool,
-) -> Result<(Project, Vec<String>), ToolError> {
+) -> Result<(WorkspaceProject, Vec<String>), ToolError> {
     let list: Vec<String> = found
         .iter()
         .map(|project| format!("`{}` ({})", project.folder, project.kind.name()))

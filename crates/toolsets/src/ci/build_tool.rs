@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::pytest_options;
-use super::runner::ScriptRunner;
+use super::runner::JavaScriptTestRunner;
 
 /// Build tool of a project.
 #[derive(
@@ -182,7 +182,7 @@ impl BuildTool {
             }
             (Self::Pytest, Some(filter)) => vec!["-k".into(), filter],
             (Self::Npm | Self::Pnpm | Self::Yarn, Some(filter)) => {
-                ScriptRunner::from_script(&facts.test_script)?.filter_args(filter)
+                JavaScriptTestRunner::from_script(&facts.test_script)?.filter_args(filter)
             }
             (Self::Make, Some(_)) => {
                 return Err(

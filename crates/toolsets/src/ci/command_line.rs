@@ -2,7 +2,7 @@
 
 /// Command line of a `ci` call, as words or as a script.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum CommandLine {
+pub(super) enum CiCommandLine {
     /// Program and its arguments, without a shell.
     Words(Vec<String>),
     /// Command line that only a shell can interpret.
@@ -10,7 +10,7 @@ pub(super) enum CommandLine {
 }
 
 /// Splits `line` at blanks. Quotes and backslashes protect blanks as in a shell.
-pub(super) fn split_words(line: &str) -> CommandLine {
+pub(super) fn split_words(line: &str) -> CiCommandLine {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = line.trim().chars().peekable();
@@ -23,7 +23,7 @@ pub(super) fn split_words(line: &str) -> CommandLine {
                     match chars.next() {
                         Some('\'') => break,
                         Some(c) => word.push(c),
-                        None => return CommandLine::Script,
+                        None => return CiCommandLine::Script,
                     }
                 }
             }
@@ -35,26 +35,26 @@ pub(super) fn split_words(line: &str) -> CommandLine {
                         Some('\\') => match chars.next() {
                             Some(c @ ('"' | '\\' | '$' | '`')) => word.push(c),
                             Some(c) => word.extend(['\\', c]),
-                            None => return CommandLine::Script,
+                            None => return CiCommandLine::Script,
                         },
-                        Some('$' | '`') | None => return CommandLine::Script,
+                        Some('$' | '`') | None => return CiCommandLine::Script,
                         Some(c) => word.push(c),
                     }
                 }
             }
             '\\' => match chars.next() {
                 Some(c) if c != '\n' => word.get_or_insert_default().push(c),
-                Some(_) | None => return CommandLine::Script,
+                Some(_) | None => return CiCommandLine::Script,
             },
             '|' | '&' | ';' | '<' | '>' | '(' | ')' | '$' | '`' | '*' | '?' | '[' | '#' | '~'
-            | '{' | '}' | '!' | '\n' => return CommandLine::Script,
+            | '{' | '}' | '!' | '\n' => return CiCommandLine::Script,
             // A variable assignment before the program.
-            '=' if words.is_empty() => return CommandLine::Script,
+            '=' if words.is_empty() => return CiCommandLine::Script,
             c => word.get_or_insert_default().push(c),
         }
     }
     words.extend(word);
-    CommandLine::Words(words)
+    CiCommandLine::Words(words)
 }
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
     fn quotes_and_backslashes_protect_blanks() {
         let check = |line: &str, words: &[&str]| {
             let words = words.iter().map(|&word| word.to_owned()).collect();
-            assert_eq!(split_words(line), CommandLine::Words(words), "{line}");
+            assert_eq!(split_words(line), CiCommandLine::Words(words), "{line}");
         };
         check("  cargo  test --lib ", &["cargo", "test", "--lib"]);
         check(r#"echo 'a  b' "c \"d\"" e\ f ''"#, &["echo", "a  b", "c \"d\"", "e f", ""]);
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_line_with_shell_syntax_is_a_script() {
         for line in ["a | b", "a && b", "a > b", "ls *.rs", "echo $HOME", "A=1 b", "a 'b", "a;b"] {
-            assert_eq!(split_words(line), CommandLine::Script, "{line}");
+            assert_eq!(split_words(line), CiCommandLine::Script, "{line}");
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use toolgate_contract::{
-    CallEnding, Effects, JobSupport, ResultText, Tool, ToolContext, ToolError,
+    Effects, JobSupport, ResultText, Tool, ToolContext, ToolError, ToolRunStatus,
 };
 
 use super::CiContext;
 use super::build_tool::ProjectAction;
-use super::project_input::ProjectInput;
+use super::project_input::CiProjectInput;
 use super::report::CiReport;
 
 /// The `ci.lint` tool.
@@ -26,10 +26,10 @@ impl Tool for LintProject {
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
     const JOB: JobSupport = JobSupport::Preferred;
-    type Input = ProjectInput;
+    type Input = CiProjectInput;
     type Output = CiReport;
 
-    async fn run(&self, ctx: &ToolContext, input: ProjectInput) -> Result<CiReport, ToolError> {
+    async fn run(&self, ctx: &ToolContext, input: CiProjectInput) -> Result<CiReport, ToolError> {
         self.0.run_action(ctx, ProjectAction::Lint, input, None).await
     }
 
@@ -37,7 +37,7 @@ impl Tool for LintProject {
         output.text()
     }
 
-    fn ending(output: &CiReport) -> CallEnding {
+    fn ending(output: &CiReport) -> ToolRunStatus {
         output.ending()
     }
 }

@@ -16,13 +16,13 @@ mod compilers;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use toolgate_contract::OutputStream;
+use toolgate_contract::OutputStreamKind;
 
 use super::build_tool::{BuildTool, ProjectAction};
 use super::report::{CiFailure, CiTestCounts};
 use crate::exec::strip_escapes;
 
-use findings::ParserFindings;
+use findings::OutputParserFindings;
 
 /// Characters with a special meaning in the regular expressions of Go and JavaScript.
 const PATTERN_CHARACTERS: &str = r"\.+*?()|[]{}^$";
@@ -35,20 +35,20 @@ trait OutputLineParser: Send {
     /// Reads a line of `stream`, without its line break. Returns the text to show for it, if any.
     fn read_line<'l>(
         &mut self,
-        stream: OutputStream,
+        stream: OutputStreamKind,
         line: &'l str,
-        found: &mut ParserFindings,
+        found: &mut OutputParserFindings,
     ) -> Option<Cow<'l, str>>;
 
     /// Processes the end of a program's output, and adds the failures and counts that are still
     /// pending to `found`.
-    fn finish(&mut self, found: &mut ParserFindings);
+    fn finish(&mut self, found: &mut OutputParserFindings);
 }
 
 /// State of parsing the output of a build tool.
 pub(super) struct OutputParserState {
     reader: Box<dyn OutputLineParser>,
-    found: ParserFindings,
+    found: OutputParserFindings,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     /// Last bytes of the output, which the result shows.
@@ -70,7 +70,7 @@ impl OutputParserState {
             BuildTool::Go => Box::new(go::GoParser::default()),
             BuildTool::Pytest => Box::new(pytest::PytestParser::default()),
             BuildTool::Npm | BuildTool::Pnpm | BuildTool::Yarn => {
-                Box::new(scripts::ScriptParser::default())
+                Box::new(scripts::JavaScriptOutputParser::default())
             }
             BuildTool::Dotnet | BuildTool::Gradle | BuildTool::Maven | BuildTool::Make => {
                 Box::new(compilers::CompilerParser::default())
@@ -78,7 +78,7 @@ impl OutputParserState {
         };
         Self {
             reader,
-            found: ParserFindings::new(failures_max),
+            found: OutputParserFindings::new(failures_max),
             stdout: Vec::new(),
             stderr: Vec::new(),
             tail: VecDeque::new(),
@@ -88,10 +88,10 @@ impl OutputParserState {
     }
 
     /// Reads a piece of the output `stream`. Returns the text to show.
-    pub(super) fn read(&mut self, stream: OutputStream, bytes: &[u8]) -> Vec<u8> {
+    pub(super) fn read(&mut self, stream: OutputStreamKind, bytes: &[u8]) -> Vec<u8> {
         let buffer = match stream {
-            OutputStream::Stdout => &mut self.stdout,
-            OutputStream::Stderr => &mut self.stderr,
+            OutputStreamKind::Stdout => &mut self.stdout,
+            OutputStreamKind::Stderr => &mut self.stderr,
         };
         buffer.extend_from_slice(bytes);
         let end = match buffer.iter().rposition(|byte| *byte == b'\n') {
@@ -106,10 +106,10 @@ impl OutputParserState {
     /// Processes the end of the output. Returns the counts, the failures, the number of dropped
     /// failures, the end of the shown text, and `true` if that text is complete.
     pub(super) fn finish(mut self) -> (CiTestCounts, Vec<CiFailure>, usize, String, bool) {
-        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+        for stream in [OutputStreamKind::Stdout, OutputStreamKind::Stderr] {
             let rest = match stream {
-                OutputStream::Stdout => std::mem::take(&mut self.stdout),
-                OutputStream::Stderr => std::mem::take(&mut self.stderr),
+                OutputStreamKind::Stdout => std::mem::take(&mut self.stdout),
+                OutputStreamKind::Stderr => std::mem::take(&mut self.stderr),
             };
             if !rest.is_empty() {
                 self.read_lines(stream, &rest);
@@ -123,11 +123,11 @@ impl OutputParserState {
             let begin = tail.find('\n').map_or(0, |at| at + 1);
             tail.drain(..begin);
         }
-        let ParserFindings { failures, dropped, summary, .. } = self.found;
+        let OutputParserFindings { failures, dropped, summary, .. } = self.found;
         (summary, failures, dropped, tail, !self.is_cut)
     }
 
-    fn read_lines(&mut self, stream: OutputStream, lines: &[u8]) -> Vec<u8> {
+    fn read_lines(&mut self, stream: OutputStreamKind, lines: &[u8]) -> Vec<u8> {
         let mut shown = Vec::new();
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -192,7 +192,7 @@ mod tests {
     ) -> (CiTestCounts, Vec<CiFailure>, String) {
         let mut reader = OutputParserState::new(kind, verb, 50, 1 << 20);
         for piece in printed.as_bytes().chunks(size.min(printed.len().max(1))) {
-            reader.read(OutputStream::Stdout, piece);
+            reader.read(OutputStreamKind::Stdout, piece);
         }
         let (summary, failures, _, output, _) = reader.finish();
         (summary, failures, output)
@@ -201,8 +201,8 @@ mod tests {
     #[test]
     fn cut_output_begins_with_a_whole_line() {
         let mut reader = OutputParserState::new(BuildTool::Make, ProjectAction::Build, 50, 10);
-        reader.read(OutputStream::Stdout, b"one\ntwo\nthr");
-        reader.read(OutputStream::Stderr, b"\x1b[31mred\x1b[0m\n");
+        reader.read(OutputStreamKind::Stdout, b"one\ntwo\nthr");
+        reader.read(OutputStreamKind::Stderr, b"\x1b[31mred\x1b[0m\n");
         let (.., output, is_all) = reader.finish();
         assert_eq!((output.as_str(), is_all), ("red\nthr\n", false));
     }
@@ -212,7 +212,7 @@ mod tests {
         let mut reader = OutputParserState::new(BuildTool::Make, ProjectAction::Build, 2, 1000);
         for line in 1..=5 {
             let text = format!("a.c:{line}:1: error: no\n");
-            reader.read(OutputStream::Stderr, text.as_bytes());
+            reader.read(OutputStreamKind::Stderr, text.as_bytes());
         }
         let (summary, failures, dropped, ..) = reader.finish();
         assert_eq!((failures.len(), dropped, summary.errors), (2, 3, Some(5)));

@@ -30,16 +30,16 @@ pub(super) struct ProjectHost {
 
 /// A project file that may name hosts of registries. Only lines that contain one of its `markers`
 /// are searched.
-struct HostFile {
+struct RegistryHostFile {
     name: &'static str,
     markers: &'static [&'static str],
 }
 
-const fn file(name: &'static str, markers: &'static [&'static str]) -> HostFile {
-    HostFile { name, markers }
+const fn file(name: &'static str, markers: &'static [&'static str]) -> RegistryHostFile {
+    RegistryHostFile { name, markers }
 }
 
-static JAVASCRIPT: [HostFile; 8] = [
+static JAVASCRIPT: [RegistryHostFile; 8] = [
     file(".npmrc", &["registry"]),
     file(".yarnrc", &["registry"]),
     file(".yarnrc.yml", &["npmRegistryServer"]),
@@ -50,14 +50,14 @@ static JAVASCRIPT: [HostFile; 8] = [
     file("pnpm-lock.yaml", &["tarball:"]),
 ];
 
-static RUST: [HostFile; 4] = [
+static RUST: [RegistryHostFile; 4] = [
     file(".cargo/config.toml", &["registry", "index"]),
     file(".cargo/config", &["registry", "index"]),
     file("Cargo.toml", &["git = ", "registry-index = "]),
     file("Cargo.lock", &["source = "]),
 ];
 
-static PYTHON: [HostFile; 8] = [
+static PYTHON: [RegistryHostFile; 8] = [
     file(".venv/pip.conf", &["index-url", "find-links"]),
     file("venv/pip.conf", &["index-url", "find-links"]),
     file("requirements.txt", &["://"]),
@@ -68,7 +68,7 @@ static PYTHON: [HostFile; 8] = [
     file("Pipfile.lock", &["\"url\""]),
 ];
 
-static DOTNET: [HostFile; 3] = [
+static DOTNET: [RegistryHostFile; 3] = [
     file("nuget.config", &["value="]),
     file("NuGet.Config", &["value="]),
     file("NuGet.config", &["value="]),
@@ -81,7 +81,7 @@ pub(super) fn find_hosts(
     folder: &str,
     watch: &DiskWorkMonitor,
 ) -> Vec<ProjectHost> {
-    let files: &[HostFile] = match kind {
+    let files: &[RegistryHostFile] = match kind {
         BuildTool::Npm | BuildTool::Pnpm | BuildTool::Yarn => &JAVASCRIPT,
         BuildTool::Cargo => &RUST,
         BuildTool::Pytest => &PYTHON,
@@ -101,7 +101,7 @@ pub(super) fn find_hosts(
 }
 
 /// Adds the hosts in `text`, the content of `file`, to `found`.
-fn add_hosts(found: &mut Vec<ProjectHost>, file: &HostFile, text: &str) {
+fn add_hosts(found: &mut Vec<ProjectHost>, file: &RegistryHostFile, text: &str) {
     for line in text.lines().map(str::trim_start) {
         let is_comment = line.starts_with(['#', ';']);
         let is_marked = file.markers.iter().any(|marker| line.contains(*marker));
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(files: &[HostFile], name: &str, text: &str, rules: &[&str]) {
+    fn check(files: &[RegistryHostFile], name: &str, text: &str, rules: &[&str]) {
         let file = files.iter().find(|file| file.name == name).expect("a known file");
         let mut found = Vec::new();
         add_hosts(&mut found, file, text);

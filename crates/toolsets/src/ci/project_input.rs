@@ -11,7 +11,7 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Input of a `ci` tool: the project and its options.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ProjectInput {
+pub(super) struct CiProjectInput {
     /// Project folder.
     #[serde(default)]
     pub(super) path: Option<String>,

@@ -25,7 +25,7 @@ const GENERATED_FOLDERS: [&str; 8] =
 
 /// Project that was found in the workspace, with its build tool.
 #[derive(Debug)]
-pub(super) struct Project {
+pub(super) struct WorkspaceProject {
     pub(super) kind: BuildTool,
     /// The folder of the project, relative to the workspace.
     pub(super) folder: String,
@@ -40,7 +40,7 @@ pub(super) fn find_nearest(
     root: &Root,
     folder: &str,
     watch: &DiskWorkMonitor,
-) -> Result<Vec<Project>, ToolError> {
+) -> Result<Vec<WorkspaceProject>, ToolError> {
     let folder = &relative_folder(root, folder)?;
     let here = projects_in(root, folder, watch)?;
     if !here.is_empty() {
@@ -69,11 +69,11 @@ pub(super) fn find_all(
     root: &Root,
     folder: &str,
     watch: &DiskWorkMonitor,
-) -> Result<Vec<Project>, ToolError> {
+) -> Result<Vec<WorkspaceProject>, ToolError> {
     let mut found = find_nearest(root, folder, watch)?;
     let folder = relative_folder(root, folder)?;
     let inner = find_below(root, &folder, NestedProjectHandling::Included, watch)?;
-    let is_known = |known: &[Project], project: &Project| {
+    let is_known = |known: &[WorkspaceProject], project: &WorkspaceProject| {
         known.iter().any(|it| it.folder == project.folder && it.kind == project.kind)
     };
     for project in inner {
@@ -120,7 +120,7 @@ fn find_below(
     folder: &str,
     nested: NestedProjectHandling,
     watch: &DiskWorkMonitor,
-) -> Result<Vec<Project>, ToolError> {
+) -> Result<Vec<WorkspaceProject>, ToolError> {
     let mut found = Vec::new();
     let mut level = vec![folder.to_owned()];
     let mut visited = 0;
@@ -171,7 +171,7 @@ fn projects_in(
     root: &Root,
     folder: &str,
     watch: &DiskWorkMonitor,
-) -> Result<Vec<Project>, ToolError> {
+) -> Result<Vec<WorkspaceProject>, ToolError> {
     let page = root.list_page(folder, None, NAMES_MAX, watch)?;
     let entries = page.entries.into_iter();
     let names: Vec<String> = entries.filter_map(|(name, _)| name.into_string().ok()).collect();
@@ -182,7 +182,7 @@ fn projects_in(
     let mut found = Vec::new();
     let mut add = |kind: BuildTool, file: String, facts: ProjectProperties| {
         let facts = ProjectProperties { names: names.clone(), ..facts };
-        found.push(Project { kind, folder: folder.to_owned(), file, facts });
+        found.push(WorkspaceProject { kind, folder: folder.to_owned(), file, facts });
     };
     if let Some(file) = first(&["Cargo.toml"]) {
         add(BuildTool::Cargo, file, ProjectProperties::default());
@@ -304,7 +304,7 @@ mod tests {
         }
         let root = Root::open(folder.path()).unwrap();
         let watch = DiskWorkMonitor::default();
-        let summary = |found: Vec<Project>| -> Vec<(String, BuildTool)> {
+        let summary = |found: Vec<WorkspaceProject>| -> Vec<(String, BuildTool)> {
             found.into_iter().map(|project| (project.folder, project.kind)).collect()
         };
         assert_eq!(

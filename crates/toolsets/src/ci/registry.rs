@@ -6,14 +6,14 @@ use std::sync::Arc;
 use toolgate_contract::{Tool, ToolContext, ToolError};
 use toolgate_net::addresses::{is_own_host, is_public};
 use toolgate_net::{HostRules, normalize_host};
-use toolgate_world::forwarder::{HostAccess, HostSource, RefusedHost};
+use toolgate_world::forwarder::{PackageHostSource, ProgramHostAccess, RefusedHost};
 use toolgate_world::root::quoted_path;
 use toolgate_world::sandbox::RegistryRestoreAccess;
 
 use super::CiContext;
 use super::build_tool::BuildTool;
 use super::project_hosts::{ProjectHost, find_hosts};
-use super::projects::Project;
+use super::projects::WorkspaceProject;
 use super::restore::RestoreProject;
 use crate::confirmation::{
     ConfirmationRequest, PersonConsent, ask_if_possible, confirm_if_possible,
@@ -40,31 +40,31 @@ const HASH_CHARS: usize = 16;
 /// The access that a restore of dependencies has to package registries.
 pub(super) struct PackageRegistryAccess {
     /// The hosts that the package manager may reach.
-    pub(super) hosts: Arc<HostAccess>,
+    pub(super) hosts: Arc<ProgramHostAccess>,
     /// The hosts that the user's settings name, as questions show them.
     named: String,
 }
 
 /// Returns the package managers whose settings name the hosts of a restore with `command`. There
 /// are none if the package manager cannot be asked, or is told to work offline.
-pub(super) fn host_sources(kind: BuildTool, command: &[String]) -> &'static [HostSource] {
+pub(super) fn host_sources(kind: BuildTool, command: &[String]) -> &'static [PackageHostSource] {
     let has = |wanted: &str| command.iter().any(|word| word == wanted);
     let program = command.first().map_or("", String::as_str);
     if OFFLINE_OPTIONS.into_iter().any(has) {
         return &[];
     }
     match kind {
-        BuildTool::Npm => &[HostSource::Npm],
-        BuildTool::Pnpm => &[HostSource::Pnpm],
+        BuildTool::Npm => &[PackageHostSource::Npm],
+        BuildTool::Pnpm => &[PackageHostSource::Pnpm],
         // Only one of them answers.
-        BuildTool::Yarn => &[HostSource::Yarn, HostSource::ModernYarn],
-        BuildTool::Cargo => &[HostSource::Cargo],
-        BuildTool::Go => &[HostSource::Go],
-        BuildTool::Maven => &[HostSource::Maven],
-        BuildTool::Dotnet => &[HostSource::Nuget],
-        BuildTool::Pytest if program == "uv" => &[HostSource::Uv],
+        BuildTool::Yarn => &[PackageHostSource::Yarn, PackageHostSource::ModernYarn],
+        BuildTool::Cargo => &[PackageHostSource::Cargo],
+        BuildTool::Go => &[PackageHostSource::Go],
+        BuildTool::Maven => &[PackageHostSource::Maven],
+        BuildTool::Dotnet => &[PackageHostSource::Nuget],
+        BuildTool::Pytest if program == "uv" => &[PackageHostSource::Uv],
         // Poetry has no settings of the user about its index, so it shares that of pip.
-        BuildTool::Pytest if has("pip") || program == "poetry" => &[HostSource::Pip],
+        BuildTool::Pytest if has("pip") || program == "poetry" => &[PackageHostSource::Pip],
         BuildTool::Pytest | BuildTool::Gradle | BuildTool::Make => &[],
     }
 }
@@ -78,7 +78,7 @@ impl CiContext {
     pub(super) async fn registry_access(
         &self,
         ctx: &ToolContext,
-        project: &Project,
+        project: &WorkspaceProject,
         command: &[String],
     ) -> Result<Option<PackageRegistryAccess>, ToolError> {
         let processes = &self.programs.processes;
@@ -106,7 +106,8 @@ impl CiContext {
         // A host that is in no setting of the user never leads to a private network.
         let allowed = HostRules::parse(&allowed).unwrap_or_default().only_public();
         let known = self.programs.confinement().and_then(|confinement| confinement.hosts);
-        let mut hosts = HostAccess { rules: allowed, sources, setting: HOSTS_SETTING.to_owned() };
+        let mut hosts =
+            ProgramHostAccess { rules: allowed, sources, setting: HOSTS_SETTING.to_owned() };
         if let Some(known) = known {
             hosts = known.merge(&hosts);
         }
@@ -151,7 +152,7 @@ impl CiContext {
     pub(super) async fn allow_refused_hosts(
         &self,
         ctx: &ToolContext,
-        project: &Project,
+        project: &WorkspaceProject,
         access: &PackageRegistryAccess,
         refused: &[RefusedHost],
     ) -> Result<Option<PackageRegistryAccess>, ToolError> {
@@ -181,10 +182,10 @@ impl CiContext {
     async fn allow_hosts(
         &self,
         ctx: &ToolContext,
-        project: &Project,
-        access: &HostAccess,
+        project: &WorkspaceProject,
+        access: &ProgramHostAccess,
         rules: Vec<String>,
-    ) -> Result<HostAccess, ToolError> {
+    ) -> Result<ProgramHostAccess, ToolError> {
         let added = HostRules::parse(&rules).unwrap_or_default().only_public();
         let processes = self.programs.processes.clone();
         let subject = subject(project);
@@ -195,7 +196,7 @@ impl CiContext {
             Ok(())
         };
         self.programs.root.run_blocking(ctx, remember).await?;
-        let added = HostAccess { rules: added, sources: Vec::new(), setting: String::new() };
+        let added = ProgramHostAccess { rules: added, sources: Vec::new(), setting: String::new() };
         Ok(access.merge(&added))
     }
 
@@ -203,7 +204,7 @@ impl CiContext {
     async fn allowed_hosts(
         &self,
         ctx: &ToolContext,
-        project: &Project,
+        project: &WorkspaceProject,
     ) -> Result<Vec<String>, ToolError> {
         let processes = self.programs.processes.clone();
         let subject = subject(project);
@@ -213,13 +214,17 @@ impl CiContext {
 }
 
 /// Returns the name under which the allowed hosts of `project` are remembered.
-fn subject(project: &Project) -> String {
+fn subject(project: &WorkspaceProject) -> String {
     format!("{} in {}", project.kind.name(), project.folder)
 }
 
 /// Returns the question whether a restore of `project` may reach the hosts that the user's settings
 /// name, and those that only files of the project name.
-fn registry_question(project: &Project, named: &str, of_project: &[ProjectHost]) -> String {
+fn registry_question(
+    project: &WorkspaceProject,
+    named: &str,
+    of_project: &[ProjectHost],
+) -> String {
     let kind = project.kind.name();
     let folder = quoted_path(&project.folder);
     let mut question = format!(
@@ -287,13 +292,13 @@ mod tests {
             let command: Vec<_> = line.split(' ').map(str::to_owned).collect();
             host_sources(kind, &command)
         };
-        assert_eq!(sources(BuildTool::Npm, "npm ci"), [HostSource::Npm]);
+        assert_eq!(sources(BuildTool::Npm, "npm ci"), [PackageHostSource::Npm]);
         assert!(sources(BuildTool::Npm, "npm ci --offline").is_empty());
         let pip = ".venv/bin/python -m pip install -r requirements.txt";
-        assert_eq!(sources(BuildTool::Pytest, pip), [HostSource::Pip]);
-        assert_eq!(sources(BuildTool::Pytest, "uv sync"), [HostSource::Uv]);
-        assert_eq!(sources(BuildTool::Pytest, "poetry install"), [HostSource::Pip]);
-        assert_eq!(sources(BuildTool::Cargo, "cargo fetch"), [HostSource::Cargo]);
+        assert_eq!(sources(BuildTool::Pytest, pip), [PackageHostSource::Pip]);
+        assert_eq!(sources(BuildTool::Pytest, "uv sync"), [PackageHostSource::Uv]);
+        assert_eq!(sources(BuildTool::Pytest, "poetry install"), [PackageHostSource::Pip]);
+        assert_eq!(sources(BuildTool::Cargo, "cargo fetch"), [PackageHostSource::Cargo]);
         assert!(sources(BuildTool::Gradle, "gradle dependencies").is_empty());
     }
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use toolgate_contract::printable::escape_line;
-use toolgate_contract::{CallEnding, ResultText};
+use toolgate_contract::{ResultText, ToolRunStatus};
 
 use super::build_tool::BuildTool;
 use crate::exec::{MORE_OUTPUT, SandboxStatus, refusal_note};
@@ -88,7 +88,7 @@ pub(super) struct CiTestCounts {
 pub(super) struct CiFailure {
     /// File, relative to the workspace if it is inside.
     pub(super) file: Option<String>,
-    /// Line, from 1.
+    /// Line of the failure in `file`, from 1.
     pub(super) line: Option<u32>,
     /// Column, from 1.
     pub(super) column: Option<u32>,
@@ -302,8 +302,8 @@ impl CiReport {
         }
     }
 
-    pub(super) fn ending(&self) -> CallEnding {
-        if self.ok { CallEnding::Done } else { CallEnding::ProgramFailed }
+    pub(super) fn ending(&self) -> ToolRunStatus {
+        if self.ok { ToolRunStatus::Done } else { ToolRunStatus::ProgramFailed }
     }
 }
 

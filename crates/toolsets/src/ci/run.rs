@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toolgate_contract::{CallEnding, Effects, ResultText, Tool, ToolContext, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolRunStatus};
 
 use super::CiContext;
-use super::command_line::{CommandLine, split_words};
+use super::command_line::{CiCommandLine, split_words};
 use crate::exec::{
     self, MORE_OUTPUT, ProgramInputFields, ProgramRunResult, StartFailureCause, TIMEOUT_MS_MAX,
 };
@@ -86,7 +86,7 @@ impl Tool for RunCommandLine {
         output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"), MORE_OUTPUT)
     }
 
-    fn ending(output: &ProgramRunResult) -> CallEnding {
+    fn ending(output: &ProgramRunResult) -> ToolRunStatus {
         output.ending(&[0])
     }
 }
@@ -98,12 +98,12 @@ impl RunCommandLine {
         let (command, args, shell) = match args {
             Some(args) => (command, args, false),
             None => match split_words(&command) {
-                CommandLine::Words(mut words) if !words.is_empty() => {
+                CiCommandLine::Words(mut words) if !words.is_empty() => {
                     let program = words.remove(0);
                     (program, words, false)
                 }
-                CommandLine::Words(_) => (command, Vec::new(), false),
-                CommandLine::Script => (command, Vec::new(), true),
+                CiCommandLine::Words(_) => (command, Vec::new(), false),
+                CiCommandLine::Script => (command, Vec::new(), true),
             },
         };
         exec::RunProgramInput {

@@ -2,7 +2,7 @@
 
 /// A JavaScript test runner that can run single tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ScriptRunner {
+pub(super) enum JavaScriptTestRunner {
     /// Test runner that is built into Node.
     Node,
     /// Test runner Jest or Vitest.
@@ -29,7 +29,7 @@ const VALUE_OPTIONS: [&str; 12] = [
 /// The advice if the program of a test script is not a known test runner.
 const ARGS_ADVICE: &str = "pass its own options in `args`";
 
-impl ScriptRunner {
+impl JavaScriptTestRunner {
     /// Recognizes the runner that receives arguments appended to `script`. If the runner cannot
     /// select tests by name, the error gives advice.
     pub(super) fn from_script(script: &str) -> Result<Self, String> {
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn the_last_program_of_a_script_gets_the_filter() {
         let check = |script, args: &[&str]| {
-            let filter = ScriptRunner::from_script(script)
+            let filter = JavaScriptTestRunner::from_script(script)
                 .map(|runner| runner.filter_args("adds".to_owned()));
             assert_eq!(filter.unwrap(), args, "{script}");
         };
@@ -120,7 +120,7 @@ mod tests {
     fn a_filter_that_the_script_would_misread_is_refused() {
         let refused = ["", "jest && eslint .", "node test.js", "node --test test/a.js", "ava"];
         for script in refused {
-            let refusal = ScriptRunner::from_script(script).unwrap_err();
+            let refusal = JavaScriptTestRunner::from_script(script).unwrap_err();
             assert!(refusal.contains("leave `filter` out and"), "{script}: {refusal}");
         }
     }

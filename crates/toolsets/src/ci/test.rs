@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toolgate_contract::{
-    CallEnding, Effects, JobSupport, ResultText, Tool, ToolContext, ToolError,
+    Effects, JobSupport, ResultText, Tool, ToolContext, ToolError, ToolRunStatus,
 };
 
 use super::CiContext;
@@ -17,11 +17,11 @@ use crate::exec::TIMEOUT_MS_MAX;
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// The `ci.test` tool.
-pub(super) struct TestProject(pub(super) CiContext);
+pub(super) struct RunProjectTests(pub(super) CiContext);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TestProjectInput {
+pub(super) struct RunProjectTestsInput {
     /// Project folder.
     #[serde(default)]
     path: Option<String>,
@@ -44,7 +44,7 @@ pub(super) struct TestProjectInput {
     max_output_bytes: Option<usize>,
 }
 
-impl Tool for TestProject {
+impl Tool for RunProjectTests {
     const NAME: &'static str = "ci.test";
     const TITLE: &'static str = "Test project";
     const DESCRIPTION: &'static str = "Run a project's tests with its own test tool. Returns \
@@ -56,12 +56,17 @@ impl Tool for TestProject {
     const RULED_AS: Option<&'static str> = super::RULED_AS;
     const DEADLINE: Option<Duration> = super::DEADLINE;
     const JOB: JobSupport = JobSupport::Preferred;
-    type Input = TestProjectInput;
+    type Input = RunProjectTestsInput;
     type Output = CiReport;
 
-    async fn run(&self, ctx: &ToolContext, input: TestProjectInput) -> Result<CiReport, ToolError> {
-        let TestProjectInput { path, kind, filter, args, timeout_ms, max_output_bytes } = input;
-        let input = project_input::ProjectInput { path, kind, args, timeout_ms, max_output_bytes };
+    async fn run(
+        &self,
+        ctx: &ToolContext,
+        input: RunProjectTestsInput,
+    ) -> Result<CiReport, ToolError> {
+        let RunProjectTestsInput { path, kind, filter, args, timeout_ms, max_output_bytes } = input;
+        let input =
+            project_input::CiProjectInput { path, kind, args, timeout_ms, max_output_bytes };
         self.0.run_action(ctx, ProjectAction::Test, input, filter).await
     }
 
@@ -69,7 +74,7 @@ impl Tool for TestProject {
         output.text()
     }
 
-    fn ending(output: &CiReport) -> CallEnding {
+    fn ending(output: &CiReport) -> ToolRunStatus {
         output.ending()
     }
 }

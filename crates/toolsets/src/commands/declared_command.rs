@@ -7,7 +7,7 @@ use std::time::Duration;
 use grep_regex::RegexMatcher;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{Effects, ToolId};
-use toolgate_world::forwarder::HostAccess;
+use toolgate_world::forwarder::ProgramHostAccess;
 
 use super::argument::CommandArgument;
 use super::artefacts::ArtefactPattern;
@@ -32,7 +32,7 @@ pub struct DeclaredCommand {
     pub(super) env: Vec<(String, String)>,
     pub(super) env_keep: Vec<String>,
     /// The hosts that the program may reach. `None` if the sandbox profile decides.
-    pub(super) hosts: Option<Arc<HostAccess>>,
+    pub(super) hosts: Option<Arc<ProgramHostAccess>>,
     pub(super) deadline: Option<Duration>,
     pub(super) success: Vec<i32>,
     pub(super) artefacts: Vec<ArtefactPattern>,

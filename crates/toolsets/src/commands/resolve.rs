@@ -10,7 +10,7 @@ use serde_json::Value;
 use toml::Spanned;
 use toolgate_contract::printable::{check_visible, json_texts};
 use toolgate_contract::{Effects, ToolId};
-use toolgate_world::forwarder::HostAccess;
+use toolgate_world::forwarder::ProgramHostAccess;
 
 use super::argument::CommandArgument;
 use super::artefacts::ArtefactPattern;
@@ -201,9 +201,9 @@ pub(super) fn resolve_command(
 fn read_hosts(
     id: &str,
     hosts: &Spanned<Vec<String>>,
-) -> Result<Option<Arc<HostAccess>>, CommandDeclarationError> {
+) -> Result<Option<Arc<ProgramHostAccess>>, CommandDeclarationError> {
     let setting = format!("`hosts` of the command `{id}`");
-    HostAccess::parse(hosts.get_ref(), &setting)
+    ProgramHostAccess::parse(hosts.get_ref(), &setting)
         .map_err(|why| CommandDeclarationError::at(hosts, why))
 }
 

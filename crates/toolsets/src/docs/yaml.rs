@@ -8,18 +8,18 @@ use serde_json::{Map, Value};
 ///
 /// Deep values take far more room than in JSON, because each of their lines is indented.
 pub(super) fn yaml_block(fields: &Map<String, Value>, bytes_max: usize) -> Option<String> {
-    let mut block = YamlBlock { text: String::new(), bytes_max };
+    let mut block = YamlBlockWriter { text: String::new(), bytes_max };
     block.write_fields(fields, 0)?;
     Some(block.text)
 }
 
 /// A YAML block under construction. Its methods return `None` as soon as it is too long.
-struct YamlBlock {
+struct YamlBlockWriter {
     text: String,
     bytes_max: usize,
 }
 
-impl YamlBlock {
+impl YamlBlockWriter {
     fn write_fields(&mut self, fields: &Map<String, Value>, depth: usize) -> Option<()> {
         for (key, value) in sorted_fields(fields) {
             self.write_indent(depth);

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// Encoding of bytes in a string: base64 if they are not UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) enum OutputEncoding {
+pub(super) enum OutputTextEncoding {
     #[serde(rename = "utf-8")]
     Utf8,
     #[serde(rename = "base64")]
@@ -17,18 +17,18 @@ pub(super) enum OutputEncoding {
 }
 
 /// Encodes `bytes` as a string.
-pub(super) fn encode(bytes: Vec<u8>) -> (String, OutputEncoding) {
+pub(super) fn encode(bytes: Vec<u8>) -> (String, OutputTextEncoding) {
     match String::from_utf8(bytes) {
-        Ok(text) => (text, OutputEncoding::Utf8),
-        Err(err) => (STANDARD.encode(err.as_bytes()), OutputEncoding::Base64),
+        Ok(text) => (text, OutputTextEncoding::Utf8),
+        Err(err) => (STANDARD.encode(err.as_bytes()), OutputTextEncoding::Base64),
     }
 }
 
 /// Decodes `text` to bytes. Invalid base64 gives no bytes.
-pub(super) fn decode(text: &str, encoding: OutputEncoding) -> Cow<'_, [u8]> {
+pub(super) fn decode(text: &str, encoding: OutputTextEncoding) -> Cow<'_, [u8]> {
     match encoding {
-        OutputEncoding::Utf8 => text.as_bytes().into(),
-        OutputEncoding::Base64 => STANDARD.decode(text).unwrap_or_default().into(),
+        OutputTextEncoding::Utf8 => text.as_bytes().into(),
+        OutputTextEncoding::Base64 => STANDARD.decode(text).unwrap_or_default().into(),
     }
 }
 

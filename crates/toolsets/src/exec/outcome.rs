@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use toolgate_contract::{CallEnding, ResultText};
+use toolgate_contract::{ResultText, ToolRunStatus};
 
 use super::output_extent::OutputStreamExtent;
 use toolgate_world::forwarder::RefusedHost;
@@ -171,12 +171,12 @@ impl ProgramRunResult {
 
     /// Classifies the exit: it is a success if the program ended by itself with an exit code in
     /// `success`.
-    pub(crate) fn ending(&self, success: &[i32]) -> CallEnding {
+    pub(crate) fn ending(&self, success: &[i32]) -> ToolRunStatus {
         let is_own = self.signal.is_none() && !self.timed_out;
         if is_own && success.contains(&self.exit_code) {
-            CallEnding::Done
+            ToolRunStatus::Done
         } else {
-            CallEnding::ProgramFailed
+            ToolRunStatus::ProgramFailed
         }
     }
 }

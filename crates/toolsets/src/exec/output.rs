@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
-use super::encoding::{OutputEncoding, encode, whole_chars_len};
+use super::encoding::{OutputTextEncoding, encode, whole_chars_len};
 use super::output_store::ProgramOutputStore;
 
 const BYTES_MAX: u32 = 1 << 20;
@@ -50,7 +50,7 @@ pub(super) struct ReadProgramOutputResult {
     /// The requested part of the output.
     text: String,
     /// Encoding of `text`.
-    encoding: OutputEncoding,
+    encoding: OutputTextEncoding,
     /// Offset of this part: as requested, or after lost bytes.
     offset: u64,
     /// Bytes in this part.
@@ -115,8 +115,8 @@ impl Tool for ReadProgramOutput {
         let end = offset + bytes;
         let mut note = format!("bytes {offset} to {end} of {total_bytes}");
         match encoding {
-            OutputEncoding::Utf8 => {}
-            OutputEncoding::Base64 => note.push_str(", in base64 because they are not UTF-8"),
+            OutputTextEncoding::Utf8 => {}
+            OutputTextEncoding::Base64 => note.push_str(", in base64 because they are not UTF-8"),
         }
         match next {
             Some(next) if *next > end => {

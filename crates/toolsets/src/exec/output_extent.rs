@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::encoding::{OutputEncoding, continuation_len, decode, encode, whole_chars_len};
+use super::encoding::{OutputTextEncoding, continuation_len, decode, encode, whole_chars_len};
 use crate::counted::counted;
 use toolgate_world::processes::CapturedOutput;
 
@@ -15,7 +15,7 @@ pub(super) struct OutputStreamExtent {
     /// Bytes printed.
     pub(super) total_bytes: u64,
     /// Encoding.
-    pub(super) encoding: OutputEncoding,
+    pub(super) encoding: OutputTextEncoding,
     /// Bytes left out in the middle; null if the output is complete.
     pub(super) cut: Option<OmittedOutput>,
     /// True if the output was read to its end; false if another process still held it open.
@@ -54,7 +54,9 @@ pub(super) fn shown_part(captured: &CapturedOutput) -> (String, OutputStreamExte
         let texts = (str::from_utf8(head), str::from_utf8(tail));
         let (text, encoding) = match (&cut, texts) {
             // Separate the parts, so that the tail does not look like the continuation of the head.
-            (Some(cut), (Ok(head), Ok(tail))) => (cut.join_parts(head, tail), OutputEncoding::Utf8),
+            (Some(cut), (Ok(head), Ok(tail))) => {
+                (cut.join_parts(head, tail), OutputTextEncoding::Utf8)
+            }
             _ => encode([head, tail].concat()),
         };
         (text, OutputStreamExtent { total_bytes: *total_bytes, encoding, cut, ended: *ended })
@@ -74,7 +76,7 @@ impl OutputStreamExtent {
     /// Formats `shown` as text for a reader, even if it is not UTF-8. A line counts the bytes left
     /// out.
     pub(super) fn show<'s>(&self, shown: &'s str) -> Cow<'s, str> {
-        if self.encoding == OutputEncoding::Utf8 {
+        if self.encoding == OutputTextEncoding::Utf8 {
             return Cow::Borrowed(shown);
         }
         let bytes = decode(shown, self.encoding);
@@ -89,8 +91,8 @@ impl OutputStreamExtent {
     pub(super) fn note(&self, name: &str, id: Option<&str>) -> Option<String> {
         let mut note = String::new();
         match self.encoding {
-            OutputEncoding::Utf8 => {}
-            OutputEncoding::Base64 => note.push_str(&format!(
+            OutputTextEncoding::Utf8 => {}
+            OutputTextEncoding::Base64 => note.push_str(&format!(
                 "; {name} is not all UTF-8: \u{fffd} replaces invalid bytes, and the structured \
                  result has all bytes in base64"
             )),

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use toolgate_contract::{OutputStream, ToolContext};
+use toolgate_contract::{OutputStreamKind, ToolContext};
 
 use super::encoding::whole_chars_len;
 use super::meter::OutputProgressParser;
@@ -32,14 +32,14 @@ pub(super) struct ProgramOutputForwarder<'c> {
     /// The time at which the last progress event was sent.
     last_progress: Instant,
     /// The last stream with output since the last progress event.
-    updated_stream: Option<OutputStream>,
+    updated_stream: Option<OutputStreamKind>,
     stdout: OutputStreamBuffer,
     stderr: OutputStreamBuffer,
 }
 
 /// Buffered output of one stream of a program.
 struct OutputStreamBuffer {
-    stream: OutputStream,
+    stream: OutputStreamKind,
     bytes: Vec<u8>,
     /// End of the output that was already sent.
     tail: String,
@@ -57,16 +57,16 @@ impl<'c> ProgramOutputForwarder<'c> {
             started: now,
             last_progress: now,
             updated_stream: None,
-            stdout: buffer(OutputStream::Stdout),
-            stderr: buffer(OutputStream::Stderr),
+            stdout: buffer(OutputStreamKind::Stdout),
+            stderr: buffer(OutputStreamKind::Stderr),
         }
     }
 
     /// Buffers a piece of the program's output, and sends the buffer if it fills an event.
-    pub(super) fn buffer(&mut self, stream: OutputStream, bytes: &[u8]) {
+    pub(super) fn buffer(&mut self, stream: OutputStreamKind, bytes: &[u8]) {
         let buffer = match stream {
-            OutputStream::Stdout => &mut self.stdout,
-            OutputStream::Stderr => &mut self.stderr,
+            OutputStreamKind::Stdout => &mut self.stdout,
+            OutputStreamKind::Stderr => &mut self.stderr,
         };
         buffer.bytes.extend_from_slice(bytes);
         if buffer.send_events(self.ctx, EVENT_BYTES_MAX) {
@@ -105,8 +105,8 @@ impl<'c> ProgramOutputForwarder<'c> {
         let stdout = self.stdout.tail.as_str();
         let stderr = self.stderr.tail.as_str();
         let tails = self.updated_stream.take().map(|stream| match stream {
-            OutputStream::Stdout => [stdout, stderr],
-            OutputStream::Stderr => [stderr, stdout],
+            OutputStreamKind::Stdout => [stdout, stderr],
+            OutputStreamKind::Stderr => [stderr, stdout],
         });
         let message = tails.and_then(|[tail, _]| last_line(tail));
         let Some(meter) = &mut self.meter else {
@@ -147,7 +147,7 @@ impl OutputStreamBuffer {
 }
 
 /// Sends `bytes` as text, and keeps the end of the text in `tail`.
-fn send_chunks(ctx: &ToolContext, stream: OutputStream, bytes: &[u8], tail: &mut String) {
+fn send_chunks(ctx: &ToolContext, stream: OutputStreamKind, bytes: &[u8], tail: &mut String) {
     let text = String::from_utf8_lossy(bytes);
     let mut rest: &str = &text;
     // The replacement character is longer than an invalid byte, so the text may exceed one event.
@@ -207,7 +207,7 @@ mod tests {
         let ctx = ToolContext { events, ..ToolContext::detached(Caller::local(), Instant::now()) };
         let mut forwarder = ProgramOutputForwarder::new(&ctx, None);
         for read in reads {
-            forwarder.buffer(OutputStream::Stdout, read);
+            forwarder.buffer(OutputStreamKind::Stdout, read);
             assert!(forwarder.stdout.bytes.len() < EVENT_BYTES_MAX, "less than one event");
             if ticks {
                 forwarder.send_buffered();

@@ -101,7 +101,7 @@ impl ProgramInputFields {
 }
 
 /// The rules by which the program for a command name is chosen.
-pub(super) struct ProgramSelectionRules<'c> {
+pub(super) struct ProgramLookupRules<'c> {
     /// The directory in which the program starts.
     pub(super) cwd: BorrowedFd<'c>,
     /// The folders in which names are looked up, as in `PATH`.
@@ -112,7 +112,7 @@ pub(super) struct ProgramSelectionRules<'c> {
     pub(super) is_visible: &'c dyn Fn(&Path) -> bool,
 }
 
-impl ProgramSelectionRules<'_> {
+impl ProgramLookupRules<'_> {
     /// Finds the program that `command` names, if `allow` permits it. An empty list permits any.
     ///
     /// With a list, the file and the name to run come from the list. The spelling in the call only

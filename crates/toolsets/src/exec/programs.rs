@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
-use toolgate_contract::{OutputStream, ToolContext, ToolError, ToolErrorKind};
+use toolgate_contract::{OutputStreamKind, ToolContext, ToolError, ToolErrorKind};
 
 use super::ExecSettings;
 use super::meter::OutputProgressParser;
@@ -37,7 +37,7 @@ pub struct WorkspacePrograms {
 }
 
 /// A function that returns the text to show for a piece of output.
-type ProgramOutputFilter<'s> = &'s (dyn Fn(OutputStream, &[u8]) -> Vec<u8> + Send + Sync);
+type ProgramOutputFilter<'s> = &'s (dyn Fn(OutputStreamKind, &[u8]) -> Vec<u8> + Send + Sync);
 
 /// The part of a call that caused a start failure, although the program was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
-use toolgate_contract::{CallEnding, Effects, ResultText, Tool, ToolContext, ToolError};
+use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError, ToolRunStatus};
 
 use super::confirm::confirm;
 use super::outcome::ProgramRunResult;
@@ -99,7 +99,7 @@ impl Tool for RunProgram {
         output.text(&format!("set `timeout_ms` for more time, up to {TIMEOUT_MS_MAX}"), MORE_OUTPUT)
     }
 
-    fn ending(output: &ProgramRunResult) -> CallEnding {
+    fn ending(output: &ProgramRunResult) -> ToolRunStatus {
         output.ending(&[0])
     }
 }

@@ -10,7 +10,7 @@ use toolgate_contract::{ToolError, TraceContext};
 
 use super::ExecSettings;
 use super::offline_variables::offline_variables;
-use super::program::{ProgramInputFields, ProgramSelectionRules, ShellScriptPermission};
+use super::program::{ProgramInputFields, ProgramLookupRules, ShellScriptPermission};
 use super::programs::WorkspacePrograms;
 use super::run::{RunProgramInput, TIMEOUT_MS, TIMEOUT_MS_MAX};
 use super::trace_variables::set_trace_variables;
@@ -69,7 +69,7 @@ pub(super) fn prepare_start(
         // If no sandbox is available, the start itself fails and reports that.
         Some(confinement) => processes.shows_file(confinement, program).unwrap_or(true),
     };
-    let chooser = ProgramSelectionRules {
+    let chooser = ProgramLookupRules {
         cwd: cwd.as_fd(),
         path: &search_path,
         scripts,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_contract::{
-    AnyTool, CallEnding, Caller, ResultText, ToolContext, ToolError, ToolErrorKind,
+    AnyTool, Caller, ResultText, ToolContext, ToolError, ToolErrorKind, ToolRunStatus,
 };
 
 use super::{ExecSettings, tools};
@@ -37,7 +37,7 @@ struct ExecTestBench {
 struct ToolCallResult {
     value: Value,
     text: ResultText,
-    ending: CallEnding,
+    ending: ToolRunStatus,
 }
 
 impl ExecTestBench {

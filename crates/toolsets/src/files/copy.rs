@@ -10,8 +10,8 @@ use super::FileSettings;
 use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::root::{
-    DestinationConflict, DirectoryOperationScope, EntryCopyOptions, EntryCopyTotals, ParentPolicy,
-    quoted_path,
+    DestinationConflict, DirectoryOperationScope, EntryCopyOptions, EntryCopyTotals,
+    MissingParentPolicy, quoted_path,
 };
 
 /// The `files.copy` tool.
@@ -75,7 +75,11 @@ impl Tool for CopyEntry {
             } else {
                 DestinationConflict::Refuse
             },
-            parents: if input.mkdirs { ParentPolicy::Make } else { ParentPolicy::Require },
+            parents: if input.mkdirs {
+                MissingParentPolicy::Make
+            } else {
+                MissingParentPolicy::Require
+            },
             bytes_max: self.settings.limits.copy_bytes_max,
         };
         // The size is known only after the copy, so this only checks that some budget is left.

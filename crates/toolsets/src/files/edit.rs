@@ -25,7 +25,7 @@ use encoded::EncodedFileText;
 use toolgate_world::Root;
 use toolgate_world::root::{
     DiskWorkMonitor, EntryMeta, Etag, ExistingFilePolicy, FileWriteConditions, MissingFilePolicy,
-    ParentPolicy, quoted_path,
+    MissingParentPolicy, quoted_path,
 };
 
 /// Maximum number of attempts at an edit by text, if the file keeps changing meanwhile.
@@ -287,7 +287,7 @@ impl FileEditor<'_> {
                 let terms = FileWriteConditions {
                     existing: ExistingFilePolicy::Match(etag.as_str().to_owned()),
                     missing: MissingFilePolicy::Refuse,
-                    parents: ParentPolicy::Require,
+                    parents: MissingParentPolicy::Require,
                     mode: None,
                 };
                 let written = self.root.write(&path, &new, &terms, self.watch)?;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use toolgate_world::Root;
-use toolgate_world::root::{ParentPolicy, quoted_path};
+use toolgate_world::root::{MissingParentPolicy, quoted_path};
 
 /// The `files.mkdir` tool.
 pub struct MakeDirectory {
@@ -43,7 +43,8 @@ impl Tool for MakeDirectory {
     type Output = MakeDirectoryOutput;
 
     async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
-        let parents = if input.parents { ParentPolicy::Make } else { ParentPolicy::Require };
+        let parents =
+            if input.parents { MissingParentPolicy::Make } else { MissingParentPolicy::Require };
         self.root
             .run_blocking(ctx, move |root, _| {
                 let created = root.make_dir(&input.path, parents)?;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use toolgate_world::Root;
-use toolgate_world::root::{DestinationConflict, EntryKind, ParentPolicy, quoted_path};
+use toolgate_world::root::{DestinationConflict, EntryKind, MissingParentPolicy, quoted_path};
 
 /// The `files.move` tool.
 pub struct MoveEntry {
@@ -54,7 +54,8 @@ impl Tool for MoveEntry {
         } else {
             DestinationConflict::Refuse
         };
-        let parents = if input.mkdirs { ParentPolicy::Make } else { ParentPolicy::Require };
+        let parents =
+            if input.mkdirs { MissingParentPolicy::Make } else { MissingParentPolicy::Require };
         self.root
             .run_blocking(ctx, move |root, watch| {
                 let MoveEntryInput { source, destination, .. } = input;

@@ -14,7 +14,7 @@ use crate::counted::counted;
 use toolgate_world::Root;
 use toolgate_world::root::{
     Etag, ExistingFilePolicy, FileWriteConditions, FileWriteOutcome, MissingFilePolicy,
-    ParentPolicy, quoted_path,
+    MissingParentPolicy, quoted_path,
 };
 
 /// The `files.write` tool.
@@ -156,9 +156,9 @@ fn write_conditions(input: &WriteFileInput) -> Result<FileWriteConditions, ToolE
         },
         missing: if input.create { MissingFilePolicy::Create } else { MissingFilePolicy::Refuse },
         parents: if input.mkdirs && input.create {
-            ParentPolicy::Make
+            MissingParentPolicy::Make
         } else {
-            ParentPolicy::Require
+            MissingParentPolicy::Require
         },
         mode,
     })

@@ -7,7 +7,7 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 use super::GitContext;
 use super::command::{GitCommand, GitOutput};
 use super::discovery::RepositoryFolder;
-use super::revision::RevisionRange;
+use super::revision::GitRevisionRange;
 use super::submodules::SubmoduleStates;
 use toolgate_world::root::quoted_path;
 
@@ -106,7 +106,7 @@ impl Tool for GitDiff {
             Some(name) => Some(repository.resolve_range(ctx, name, "/ref").await?),
             None => None,
         };
-        if let (true, Some(RevisionRange::Between(..) | RevisionRange::SinceMergeBase(..))) =
+        if let (true, Some(GitRevisionRange::Between(..) | GitRevisionRange::SinceMergeBase(..))) =
             (staged, &range)
         {
             let message = "`staged` compares with one commit, and `ref` names two; leave one out";
@@ -118,7 +118,7 @@ impl Tool for GitDiff {
                 .args(options)
                 .arg("--ignore-submodules=dirty")
                 .arg_if(staged, "--cached")
-                .args(range.as_ref().map(RevisionRange::to_argument))
+                .args(range.as_ref().map(GitRevisionRange::to_argument))
                 .arg("--")
                 .args(&paths)
         };
@@ -133,7 +133,7 @@ impl Tool for GitDiff {
         if printed.total_bytes == 0 {
             repository.refuse_unknown_paths(ctx, &paths).await?;
         }
-        let includes_work_tree = matches!(range, None | Some(RevisionRange::One(_)));
+        let includes_work_tree = matches!(range, None | Some(GitRevisionRange::One(_)));
         let submodules = if includes_work_tree && !staged {
             let SubmoduleStates { changed, unchecked } =
                 repository.check_submodules(ctx, true).await?;
@@ -211,7 +211,7 @@ impl GitChangedFile {
     }
 }
 
-/// Disables programs that a configuration names for diffs in `command`.
+/// Adds options to `command` so that git runs no external diff or textconv programs.
 pub(super) fn without_programs(command: GitCommand<'_>) -> GitCommand<'_> {
     command.args(["--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short"])
 }

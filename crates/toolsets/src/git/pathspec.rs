@@ -140,7 +140,7 @@ impl GitRepository<'_> {
         &self,
         ctx: &ToolContext,
         paths: &[String],
-    ) -> Result<Vec<InnerPath>, ToolError> {
+    ) -> Result<Vec<NestedRepositoryPath>, ToolError> {
         let (top, named) = (self.top_below_root(), paths.to_vec());
         let root = &self.git.programs.root;
         let inner =
@@ -171,7 +171,7 @@ impl GitRepository<'_> {
 }
 
 /// A path in a repository that is inside the one that the caller names.
-struct InnerPath {
+struct NestedRepositoryPath {
     /// The path from the top folder of the repository that the caller names.
     path: String,
     /// The folder of the inner repository, from the workspace.
@@ -180,7 +180,7 @@ struct InnerPath {
     rest: String,
 }
 
-impl InnerPath {
+impl NestedRepositoryPath {
     fn to_error(&self) -> ToolError {
         ToolError::not_found(format!(
             "{} is in another repository; name {} in `repo`, and the path {}",
@@ -193,7 +193,7 @@ impl InnerPath {
 
 /// Returns those of `paths` that are in a repository below the folder `top` of the workspace, at
 /// most 20.
-fn find_inner_paths(root: &Root, top: &str, paths: &[String]) -> Vec<InnerPath> {
+fn find_inner_paths(root: &Root, top: &str, paths: &[String]) -> Vec<NestedRepositoryPath> {
     let mut known: BTreeMap<&Path, bool> = BTreeMap::new();
     let mut found = Vec::new();
     for path in paths {
@@ -206,7 +206,7 @@ fn find_inner_paths(root: &Root, top: &str, paths: &[String]) -> Vec<InnerPath> 
         });
         let Some(folder) = repository else { continue };
         let rest = Path::new(path).strip_prefix(folder).unwrap_or(Path::new(""));
-        found.push(InnerPath {
+        found.push(NestedRepositoryPath {
             path: path.clone(),
             repository: Path::new(top).join(folder).to_string_lossy().into_owned(),
             rest: rest.to_string_lossy().into_owned(),

@@ -15,7 +15,7 @@ pub(super) struct CommitHash(String);
 
 /// One git commit, or a range between two commits.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum RevisionRange {
+pub(super) enum GitRevisionRange {
     /// Range of the single commit `a`.
     One(CommitHash),
     /// Range `a..b`: commits of `b` that `a` lacks.
@@ -36,7 +36,7 @@ impl From<CommitHash> for OsString {
     }
 }
 
-impl RevisionRange {
+impl GitRevisionRange {
     /// Returns the range as one argument for git.
     pub(super) fn to_argument(&self) -> String {
         match self {
@@ -97,17 +97,17 @@ impl GitRepository<'_> {
         ctx: &ToolContext,
         name: &str,
         pointer: &str,
-    ) -> Result<RevisionRange, ToolError> {
+    ) -> Result<GitRevisionRange, ToolError> {
         check_name(name, pointer)?;
         let or_head =
             |name: &str| if name.is_empty() { "HEAD".to_owned() } else { name.to_owned() };
-        let (from, to, make): (_, _, fn(CommitHash, CommitHash) -> RevisionRange) =
+        let (from, to, make): (_, _, fn(CommitHash, CommitHash) -> GitRevisionRange) =
             if let Some((from, to)) = name.split_once("...") {
-                (from, to, RevisionRange::SinceMergeBase)
+                (from, to, GitRevisionRange::SinceMergeBase)
             } else if let Some((from, to)) = name.split_once("..") {
-                (from, to, RevisionRange::Between)
+                (from, to, GitRevisionRange::Between)
             } else {
-                return self.resolve_commit(ctx, name, pointer).await.map(RevisionRange::One);
+                return self.resolve_commit(ctx, name, pointer).await.map(GitRevisionRange::One);
             };
         let from = self.resolve_commit(ctx, &or_head(from), pointer).await?;
         let to = self.resolve_commit(ctx, &or_head(to), pointer).await?;

@@ -27,7 +27,7 @@ pub(super) struct GitStashInput {
     repo: RepositoryFolder,
     /// Action to take.
     #[serde(default)]
-    action: StashAction,
+    action: GitStashAction,
     /// Stash; 0 is the newest.
     #[serde(default)]
     index: u32,
@@ -42,7 +42,7 @@ pub(super) struct GitStashInput {
 /// Stash action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum StashAction {
+enum GitStashAction {
     /// Stash the changes.
     #[default]
     Push,
@@ -61,7 +61,7 @@ enum StashAction {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct GitStashOutput {
     /// Action taken.
-    action: StashAction,
+    action: GitStashAction,
     /// Output of git; for `show`, the patch.
     message: String,
     /// Stashes, newest first, at most 100.
@@ -104,7 +104,7 @@ impl Tool for GitStash {
             repository.change_command("stash").arg(verb).env("GIT_LITERAL_PATHSPECS", "0")
         };
         let done = match action {
-            StashAction::Push => {
+            GitStashAction::Push => {
                 repository.refuse_filtered(ctx, &[".".to_owned()]).await?;
                 stash("push")
                     .arg_if(include_untracked, "--include-untracked")
@@ -112,16 +112,16 @@ impl Tool for GitStash {
                     .run_unchecked(ctx)
                     .await?
             }
-            StashAction::List => {
+            GitStashAction::List => {
                 GitOutput { code: 0, stdout: Vec::new(), total_bytes: 0, stderr: String::new() }
             }
-            StashAction::Show => {
+            GitStashAction::Show => {
                 let show = without_programs(stash("show").arg("--patch"));
                 show.arg(entry).bytes_max(PATCH_BYTES).run_unchecked(ctx).await?
             }
-            StashAction::Apply => stash("apply").arg(entry).run_unchecked(ctx).await?,
-            StashAction::Pop => stash("pop").arg(entry).run_unchecked(ctx).await?,
-            StashAction::Drop => stash("drop").arg(entry).run_unchecked(ctx).await?,
+            GitStashAction::Apply => stash("apply").arg(entry).run_unchecked(ctx).await?,
+            GitStashAction::Pop => stash("pop").arg(entry).run_unchecked(ctx).await?,
+            GitStashAction::Drop => stash("drop").arg(entry).run_unchecked(ctx).await?,
         };
         if done.code != 0 {
             let error = done.error_text();
@@ -147,17 +147,17 @@ impl Tool for GitStash {
         }
         let stashes = list_stashes(ctx, &repository).await?;
         let message = match action {
-            StashAction::List => {
+            GitStashAction::List => {
                 let line = |entry: &GitStashEntry| {
                     format!("stash@{{{}}}: {}\n", entry.index, entry.subject)
                 };
                 stashes.iter().map(line).collect()
             }
-            StashAction::Push
-            | StashAction::Show
-            | StashAction::Apply
-            | StashAction::Pop
-            | StashAction::Drop => done.text(),
+            GitStashAction::Push
+            | GitStashAction::Show
+            | GitStashAction::Apply
+            | GitStashAction::Pop
+            | GitStashAction::Drop => done.text(),
         };
         Ok(GitStashOutput { action, message, stashes })
     }

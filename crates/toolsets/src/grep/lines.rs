@@ -6,7 +6,7 @@ use grep_regex::RegexMatcher;
 use grep_searcher::{Searcher, Sink, SinkContext, SinkContextKind, SinkMatch};
 
 use super::find_span;
-use super::scan::{FileScanOutcome, FileScanner};
+use super::scan::{FileMatchOutcome, FileScanner};
 use toolgate_world::root::{DiskWorkMonitor, WorkspaceFile};
 
 /// The longest matching line that is shown whole, in bytes.
@@ -23,7 +23,7 @@ pub(crate) enum SearchedFileLines {
     /// Matching lines of the file, up to the limit.
     Lines(Vec<MatchedLine>),
     /// Reason why the file has no lines to show.
-    Skipped(FileScanOutcome),
+    Skipped(FileMatchOutcome),
 }
 
 /// Line that matches a search, without the path of its file.
@@ -81,10 +81,10 @@ pub(crate) fn collect_lines(
     let mut collector =
         MatchedLineCollector { matcher, path_bytes, after, room, before, lines, bytes: 0 };
     match scanner.scan(matcher, file, watch, &mut collector) {
-        FileScanOutcome::Searched => SearchedFileLines::Lines(collector.lines),
-        reason @ (FileScanOutcome::Binary
-        | FileScanOutcome::Unreadable
-        | FileScanOutcome::TooLong) => SearchedFileLines::Skipped(reason),
+        FileMatchOutcome::Searched => SearchedFileLines::Lines(collector.lines),
+        reason @ (FileMatchOutcome::Binary
+        | FileMatchOutcome::Unreadable
+        | FileMatchOutcome::TooLong) => SearchedFileLines::Skipped(reason),
     }
 }
 

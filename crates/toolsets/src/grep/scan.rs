@@ -29,7 +29,7 @@ pub(crate) struct FileScanner {
 
 /// The outcome of searching one file for a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileScanOutcome {
+pub(crate) enum FileMatchOutcome {
     /// Outcome of a file that was searched, fully or until the limit.
     Searched,
     /// Outcome of a file that is not text.
@@ -74,13 +74,13 @@ impl FileScanner {
         file: WorkspaceFile,
         watch: &DiskWorkMonitor,
         sink: &mut S,
-    ) -> FileScanOutcome {
+    ) -> FileMatchOutcome {
         let bytes = file.meta().size();
         let mut flagged = BinaryFlagSink { sink, binary: false };
         let searched = if bytes <= WHOLE_BYTES_MAX {
             self.text_len = 0;
             let Ok(read) = file.read_whole(&mut self.text) else {
-                return FileScanOutcome::Unreadable;
+                return FileMatchOutcome::Unreadable;
             };
             drop(file);
             self.text_len = read;
@@ -92,7 +92,7 @@ impl FileScanner {
                     self.text = decoded.into_bytes();
                 }
             } else if memchr::memchr(0, text).is_some() {
-                return FileScanOutcome::Binary;
+                return FileMatchOutcome::Binary;
             }
             self.searcher.search_slice(matcher, &self.text[..self.text_len], &mut flagged)
         } else {
@@ -101,16 +101,16 @@ impl FileScanner {
             self.searcher.search_reader(matcher, CancelableReader { file, watch }, &mut flagged)
         };
         match searched {
-            Ok(()) if flagged.binary => FileScanOutcome::Binary,
-            Ok(()) => FileScanOutcome::Searched,
+            Ok(()) if flagged.binary => FileMatchOutcome::Binary,
+            Ok(()) => FileMatchOutcome::Searched,
             Err(err)
                 if err
                     .get_ref()
                     .is_some_and(|err| err.to_string().contains("allocation limit")) =>
             {
-                FileScanOutcome::TooLong
+                FileMatchOutcome::TooLong
             }
-            Err(_) => FileScanOutcome::Unreadable,
+            Err(_) => FileMatchOutcome::Unreadable,
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use toolgate_search::Embedder;
 
-pub use settings::{EmbedderSettings, EndpointApiKey, MoneyAmount};
+pub use settings::{DecimalMoneyAmount, EmbedderSettings, EndpointApiKey};
 
 use endpoint::EmbeddingEndpoint;
 use folder::FolderEmbeddingModel;

@@ -24,14 +24,15 @@ pub use toolgate_search::index::{IndexLeaderStatus, IndexOpenOutcome, NamedDefin
 
 /// The future of an engine operation. Dropping it cancels the operation without leaving it half
 /// done.
-pub type EngineFuture<'e, T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send + 'e>>;
+pub type SearchEngineFuture<'e, T> =
+    Pin<Box<dyn Future<Output = Result<T, SearchEngineError>> + Send + 'e>>;
 
 /// The reason why an engine operation failed.
 ///
 /// The message is for the caller: lower-case, with the cause and a way to fix it, and without
 /// passwords.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EngineError {
+pub enum SearchEngineError {
     /// The engine is unavailable now, but may be available later.
     #[error("{0}")]
     Unavailable(String),
@@ -49,22 +50,22 @@ pub trait SearchEngine: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Makes the engine ready: opens, connects, creates, migrates. Callers call this first, and
-    /// again after [`EngineError::Unavailable`]. The call is cheap if there is nothing to do.
-    fn open_index(&self) -> EngineFuture<'_, IndexOpenOutcome>;
+    /// again after [`SearchEngineError::Unavailable`]. The call is cheap if there is nothing to do.
+    fn open_index(&self) -> SearchEngineFuture<'_, IndexOpenOutcome>;
 
     /// Acquires the right to write, which is released on drop. Returns `None` while another process
     /// has it. After a process dies, its right is released soon.
-    fn acquire_writer(&self) -> EngineFuture<'_, Option<Box<dyn EngineWriter>>>;
+    fn acquire_writer(&self) -> SearchEngineFuture<'_, Option<Box<dyn SearchEngineWriter>>>;
 
     /// Returns the committed documents by path.
-    fn documents(&self) -> EngineFuture<'_, BTreeMap<String, StoredVersion>>;
+    fn documents(&self) -> SearchEngineFuture<'_, BTreeMap<String, StoredDocumentVersion>>;
 
     /// Returns the size of the committed index.
-    fn status(&self) -> EngineFuture<'_, EngineStatus>;
+    fn status(&self) -> SearchEngineFuture<'_, SearchEngineStatus>;
 
     /// Returns the best candidates among the committed chunks: by words, by static vectors and by
     /// model vectors.
-    fn candidates(&self, query: EngineQuery) -> EngineFuture<'_, EngineMatches>;
+    fn candidates(&self, query: SearchEngineQuery) -> SearchEngineFuture<'_, SearchEngineMatches>;
 
     /// Returns definitions named like `name`, best match first: exact, other capitals, prefix, same
     /// words, misspelt. Functions and types come before others.
@@ -73,31 +74,31 @@ pub trait SearchEngine: Send + Sync {
         name: String,
         filter: DocumentFilter,
         limit: usize,
-    ) -> EngineFuture<'_, Vec<NamedDefinition>>;
+    ) -> SearchEngineFuture<'_, Vec<NamedDefinition>>;
 
     /// Returns up to `limit` chunks without a model vector. The newest documents come first if
     /// their order is known.
-    fn pending_chunks(&self, limit: usize) -> EngineFuture<'_, Vec<PendingChunk>>;
+    fn pending_chunks(&self, limit: usize) -> SearchEngineFuture<'_, Vec<UnembeddedEngineChunk>>;
 
     /// Returns the document at `path` as it was put, or `None` if there is none. Only namespaces of
-    /// [`DocumentSource::Documents`] keep documents.
-    fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>>;
+    /// [`NamespaceDocumentSource::Documents`] keep documents.
+    fn kept_document(&self, path: String) -> SearchEngineFuture<'_, Option<StoredDocument>>;
 
     /// Returns the process that has the right to write, if this engine knows it.
-    fn leader(&self) -> EngineFuture<'_, Option<IndexLeaderStatus>> {
+    fn leader(&self) -> SearchEngineFuture<'_, Option<IndexLeaderStatus>> {
         Box::pin(async { Ok(None) })
     }
 
     /// Deletes everything in this namespace that can be built again from files. Puts the documents
     /// of [`SearchEngine::kept_document`] again.
-    fn reset(&self) -> EngineFuture<'_, ()>;
+    fn reset(&self) -> SearchEngineFuture<'_, ()>;
 }
 
-/// The right to write into an engine. Searches see changes after [`EngineWriter::commit`].
-pub trait EngineWriter: Send {
+/// The right to write into an engine. Searches see changes after [`SearchEngineWriter::commit`].
+pub trait SearchEngineWriter: Send {
     /// Puts `documents`, each in place of the one at its path. Documents that the engine rejects do
-    /// not stop the others: see [`EngineWriter::take_rejected`].
-    fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()>;
+    /// not stop the others: see [`SearchEngineWriter::take_rejected`].
+    fn put(&mut self, documents: Vec<StoredDocument>) -> SearchEngineFuture<'_, ()>;
 
     /// Returns the documents that were rejected since the last call, with the reasons.
     fn take_rejected(&mut self) -> Vec<(StoredDocument, String)> {
@@ -105,35 +106,35 @@ pub trait EngineWriter: Send {
     }
 
     /// Removes the documents at `paths`. Ignores missing ones.
-    fn remove(&mut self, paths: Vec<String>) -> EngineFuture<'_, ()>;
+    fn remove(&mut self, paths: Vec<String>) -> SearchEngineFuture<'_, ()>;
 
     /// Makes all changes since the last commit durable and visible, or none of them if it fails.
-    fn commit(&mut self) -> EngineFuture<'_, ()>;
+    fn commit(&mut self) -> SearchEngineFuture<'_, ()>;
 
     /// Stores model vectors for all chunks with these hashes. Vectors have length 1 and the space
     /// that the engine was opened with.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Failed`] if a vector has another size or a number that is not finite.
-    fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> EngineFuture<'_, ()>;
+    /// [`SearchEngineError::Failed`] if a vector has another size or a number that is not finite.
+    fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> SearchEngineFuture<'_, ()>;
 
     /// Publishes to other servers whether the index is complete, and from then on that this server
     /// lives.
-    fn publish_complete(&mut self, complete: bool) -> EngineFuture<'_, ()> {
+    fn publish_complete(&mut self, complete: bool) -> SearchEngineFuture<'_, ()> {
         let _ = complete;
         Box::pin(async { Ok(()) })
     }
 
     /// Releases resources that only make writing quick, because no write is expected for a while.
-    fn release_resources(&mut self) -> EngineFuture<'_, ()> {
+    fn release_resources(&mut self) -> SearchEngineFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 }
 
 /// Origin of the documents in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DocumentSource {
+pub enum NamespaceDocumentSource {
     /// Origin of documents that are files of a folder. Texts are read from there.
     Files,
     /// Documents that callers put. The engine keeps their texts.
@@ -142,14 +143,14 @@ pub enum DocumentSource {
 
 /// Identity of the namespace that an engine stores.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct NamespaceIdentity {
+pub struct SearchNamespaceIdentity {
     /// The folder of the files. For documents, the workspace that they belong to. All symlinks are
     /// resolved.
     pub root: PathBuf,
     /// The name of the namespace.
     pub namespace: String,
     /// The origin of the namespace's documents.
-    pub source: DocumentSource,
+    pub source: NamespaceDocumentSource,
 }
 
 /// Owned copy of an [`IndexDocument`].
@@ -194,7 +195,7 @@ impl StoredDocument {
 
 /// Version of a stored document: its fingerprint and etag.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredVersion {
+pub struct StoredDocumentVersion {
     /// Fingerprint that was stored with the document.
     pub stamp: Vec<u8>,
     /// Etag that was stored with the document.
@@ -203,7 +204,7 @@ pub struct StoredVersion {
 
 /// Size of a search index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct EngineStatus {
+pub struct SearchEngineStatus {
     /// The number of documents, including those without chunks.
     pub documents: u64,
     /// Number of chunks in the index.
@@ -216,7 +217,7 @@ pub struct EngineStatus {
 
 /// Search for candidates in an engine: words, vectors and limits.
 #[derive(Debug, Clone, Default)]
-pub struct EngineQuery {
+pub struct SearchEngineQuery {
     /// Words of the query, if it has any.
     pub query: Option<String>,
     /// Vector of the query by the built-in static model.
@@ -230,7 +231,7 @@ pub struct EngineQuery {
 }
 
 /// The candidates of a search, from one consistent state of the index.
-pub struct EngineMatches {
+pub struct SearchEngineMatches {
     /// The analyzed and weighted query, if there was one.
     pub question: Option<WeightedQuery>,
     /// Statistics of the whole index, from which word weights are computed.
@@ -247,7 +248,11 @@ pub struct EngineMatches {
 /// Access to the vectors of the candidates of a search.
 pub trait VectorLookup: Send + Sync {
     /// Returns the vectors of the candidates with these keys, in order.
-    fn load(&self, keys: Vec<u64>, by: VectorOrigin) -> EngineFuture<'_, Vec<Option<Vec<f32>>>>;
+    fn load(
+        &self,
+        keys: Vec<u64>,
+        by: VectorOrigin,
+    ) -> SearchEngineFuture<'_, Vec<Option<Vec<f32>>>>;
 }
 
 /// Model that made a vector.
@@ -261,7 +266,7 @@ pub enum VectorOrigin {
 
 /// Chunk that has no vector of the configured model yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PendingChunk {
+pub struct UnembeddedEngineChunk {
     /// The hash of the chunk's text.
     pub hash: ChunkHash,
     /// The path of the chunk's document.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_chunks::{ChunkKind, Symbol};
+use toolgate_chunks::{ChunkKind, CodeSymbol};
 use toolgate_contract::printable::escape_line;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 use toolgate_search::index::{NameMatchKind, NamedDefinition};
@@ -73,7 +73,7 @@ enum DefinitionKind {
 /// Similarity of a name to the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum NameSimilarity {
+enum NameMatchMode {
     /// The same name.
     Exact,
     /// Equal except for upper and lower case.
@@ -110,7 +110,7 @@ struct FoundDefinition {
     /// The name of the definition.
     name: String,
     /// Similarity to the query.
-    likeness: NameSimilarity,
+    likeness: NameMatchMode,
     /// The kind of the definition.
     kind: DefinitionKind,
     /// The enclosing definitions, outermost first.
@@ -216,7 +216,7 @@ impl Tool for SearchNames {
             0 => "no definition found".to_owned(),
             count => counted(count, "definition", "definitions"),
         };
-        if definitions.first().is_some_and(|it| it.likeness == NameSimilarity::Misspelt) {
+        if definitions.first().is_some_and(|it| it.likeness == NameMatchMode::Misspelt) {
             note += "; no exact match, only similar names";
         }
         note += &format!("; {} searched", counted(index.files, "file", "files"));
@@ -329,7 +329,7 @@ impl FoundDefinition {
         let is_main = names.first() == Some(&name);
         Self {
             name,
-            likeness: NameSimilarity::from_match_kind(match_kind),
+            likeness: NameMatchMode::from_match_kind(match_kind),
             kind: DefinitionKind::from_chunk_kind(kind),
             container: within,
             path,
@@ -344,7 +344,7 @@ impl FoundDefinition {
     }
 
     /// Replaces the place and kind of the definition by those of `symbol`, as the file has it now.
-    fn move_to(self, symbol: &Symbol) -> Self {
+    fn move_to(self, symbol: &CodeSymbol) -> Self {
         Self {
             kind: DefinitionKind::from_chunk_kind(symbol.kind),
             container: symbol.within.clone(),
@@ -370,7 +370,7 @@ impl DefinitionKind {
     }
 }
 
-impl NameSimilarity {
+impl NameMatchMode {
     fn from_match_kind(kind: NameMatchKind) -> Self {
         match kind {
             NameMatchKind::Exact => Self::Exact,

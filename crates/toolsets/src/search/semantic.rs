@@ -16,14 +16,14 @@ use super::{
 use crate::counted::counted;
 
 /// The tool `search.semantic`.
-pub struct SearchSemantic {
+pub struct SearchByMeaning {
     service: Arc<SearchService>,
 }
 
 /// Input of `search.semantic`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SearchSemanticInput {
+pub struct SearchByMeaningInput {
     /// A question, or a name.
     query: Option<String>,
     /// A vector to find similar passages, e.g. the `vector` of a match. With a query, both count
@@ -54,7 +54,7 @@ pub struct SearchSemanticInput {
 
 /// Output of `search.semantic`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct SearchSemanticOutput {
+pub struct SearchByMeaningOutput {
     /// Best match first.
     matches: Vec<PassageMatch>,
     /// Models that were used.
@@ -103,12 +103,12 @@ struct PassageMatch {
     vector: Option<Vec<f64>>,
     /// Up to three more places in the file, best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    more: Vec<FurtherPlace>,
+    more: Vec<FurtherMatchPlace>,
 }
 
 /// A further matching place in the file of a match.
 #[derive(Debug, Serialize, JsonSchema)]
-struct FurtherPlace {
+struct FurtherMatchPlace {
     /// The first line, from 1.
     line_start: u32,
     /// The last line.
@@ -131,7 +131,7 @@ struct SearchModelUsage {
     note: Option<String>,
 }
 
-impl SearchSemantic {
+impl SearchByMeaning {
     /// Creates the tool for `service`.
     pub fn new(service: &Arc<SearchService>) -> Self {
         Self { service: service.clone() }
@@ -149,7 +149,7 @@ impl SearchSemantic {
     }
 }
 
-impl Tool for SearchSemantic {
+impl Tool for SearchByMeaning {
     const NAME: &'static str = "search.semantic";
     const TITLE: &'static str = "Search by meaning";
     const DESCRIPTION: &'static str = "Find the passages of code and documents that answer a \
@@ -159,8 +159,8 @@ impl Tool for SearchSemantic {
     const RARE_ARGUMENTS: &'static [&'static str] =
         &["embedding", "include_vectors", "rerank", "by_file"];
     const IDEMPOTENT: bool = true;
-    type Input = SearchSemanticInput;
-    type Output = SearchSemanticOutput;
+    type Input = SearchByMeaningInput;
+    type Output = SearchByMeaningOutput;
 
     async fn run(&self, ctx: &ToolContext, input: Self::Input) -> Result<Self::Output, ToolError> {
         let namespace = input.namespace.filter(|it| it != WORKSPACE);
@@ -194,7 +194,7 @@ impl Tool for SearchSemantic {
         };
         let rerank_model = rerank_model.map(str::to_owned);
         let usage = SearchModelUsage { embedding_model, embed_time_ms, rerank_model, note };
-        Ok(SearchSemanticOutput {
+        Ok(SearchByMeaningOutput {
             matches: hits.into_iter().map(PassageMatch::from_hit).collect(),
             usage,
             hint,
@@ -202,14 +202,14 @@ impl Tool for SearchSemantic {
         })
     }
 
-    fn result_text(output: &SearchSemanticOutput) -> ResultText {
-        let SearchSemanticOutput { matches, index, .. } = output;
+    fn result_text(output: &SearchByMeaningOutput) -> ResultText {
+        let SearchByMeaningOutput { matches, index, .. } = output;
         let mut body = partial_line(index);
         for it in matches {
             let path = escape_line(&it.path);
             body += &format!("{path}:{}-{}\n{}\n", it.line_start, it.line_end, it.snippet);
             if !it.more.is_empty() {
-                let places: Vec<String> = it.more.iter().map(FurtherPlace::line).collect();
+                let places: Vec<String> = it.more.iter().map(FurtherMatchPlace::line).collect();
                 body += &format!("also {}\n", places.join(", "));
             }
             body.push('\n');
@@ -253,12 +253,12 @@ impl PassageMatch {
             snippet,
             metadata: Some(metadata).filter(|it| !it.is_empty()),
             vector,
-            more: more.into_iter().map(FurtherPlace::from_place).collect(),
+            more: more.into_iter().map(FurtherMatchPlace::from_place).collect(),
         }
     }
 }
 
-impl FurtherPlace {
+impl FurtherMatchPlace {
     fn from_place(place: SearchHitPlace) -> Self {
         let SearchHitPlace { first, last, symbol } = place;
         Self { line_start: first, line_end: last, symbol }

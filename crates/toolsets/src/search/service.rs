@@ -27,9 +27,10 @@ use toolgate_search::embedder::EmbeddingRole;
 use toolgate_search::{DocumentFilter, Embedder, VectorSpace};
 
 use super::engines::embedded::EmbeddedSearchEngine;
-use super::engines::settings::EngineSettings;
+use super::engines::settings::SearchEngineSettings;
 use super::engines::{
-    DocumentSource, EngineError, NamedDefinition, NamespaceIdentity, SearchEngine, postgres,
+    NamedDefinition, NamespaceDocumentSource, SearchEngine, SearchEngineError,
+    SearchNamespaceIdentity, postgres,
 };
 use super::{SearchSettings, WORKSPACE, embedders};
 use crate::files as files_toolset;
@@ -73,7 +74,7 @@ pub struct SearchService {
     files_settings: files_toolset::FileSettings,
     folders: IndexFolders,
     /// The PostgreSQL server that keeps the indexes, or `None` if this process keeps them.
-    server: Option<postgres::PostgresServer>,
+    server: Option<postgres::PostgresSearchServer>,
     embedder: Option<Arc<dyn Embedder>>,
     /// The space of the embedder's vectors, resolved on first use.
     space: OnceCell<Option<VectorSpace>>,
@@ -282,7 +283,7 @@ impl SearchService {
         let collection = self.open_collection(&place.key, namespace).await?;
         let report = collection.catch_up(ctx, namespace, until).await?;
         match collection.write_error() {
-            Some(why) => Err(unavailable_error(namespace, &EngineError::Unavailable(why))),
+            Some(why) => Err(unavailable_error(namespace, &SearchEngineError::Unavailable(why))),
             None => Ok(report),
         }
     }
@@ -347,9 +348,9 @@ impl SearchService {
         let new = || {
             let source = match key {
                 SearchableIndexKey::Workspace | SearchableIndexKey::Root(_) => {
-                    DocumentSource::Files
+                    NamespaceDocumentSource::Files
                 }
-                SearchableIndexKey::Documents(_) => DocumentSource::Documents,
+                SearchableIndexKey::Documents(_) => NamespaceDocumentSource::Documents,
             };
             let namespace = match key {
                 SearchableIndexKey::Workspace => WORKSPACE.to_owned(),
@@ -357,13 +358,14 @@ impl SearchService {
                     name.clone()
                 }
             };
-            let identity = NamespaceIdentity { root: root.path().to_owned(), namespace, source };
+            let identity =
+                SearchNamespaceIdentity { root: root.path().to_owned(), namespace, source };
             let engine = self.create_engine(identity, space);
             match source {
-                DocumentSource::Files => {
+                NamespaceDocumentSource::Files => {
                     SearchableIndex::for_files(root, engine, &self.storage_folders(), self)
                 }
-                DocumentSource::Documents => {
+                NamespaceDocumentSource::Documents => {
                     SearchableIndex::for_documents(engine, self.embedder.clone())
                 }
             }
@@ -378,25 +380,25 @@ impl SearchService {
 
     fn create_engine(
         &self,
-        identity: NamespaceIdentity,
+        identity: SearchNamespaceIdentity,
         space: Option<VectorSpace>,
     ) -> Arc<dyn SearchEngine> {
         if let Some(server) = &self.server {
             return server.engine(identity, space);
         }
         let hash = blake3::hash(identity.root.as_os_str().as_encoded_bytes()).to_hex();
-        let NamespaceIdentity { root, namespace, source } = identity;
+        let SearchNamespaceIdentity { root, namespace, source } = identity;
         let label = root.file_name().unwrap_or_default().to_string_lossy();
         let label = label.replace(|c: char| !c.is_alphanumeric(), "_");
         let kind = match source {
-            DocumentSource::Files => "files",
-            DocumentSource::Documents => "documents",
+            NamespaceDocumentSource::Files => "files",
+            NamespaceDocumentSource::Documents => "documents",
         };
         // A namespace may have any characters in the settings, so its folder is named by a hash.
         let namespace_hash = blake3::hash(format!("{kind} {namespace}").as_bytes()).to_hex();
         let name = match (source, namespace.as_str()) {
-            (DocumentSource::Files, WORKSPACE) => format!("{label}-{}", &hash[..16]),
-            (DocumentSource::Files | DocumentSource::Documents, _) => {
+            (NamespaceDocumentSource::Files, WORKSPACE) => format!("{label}-{}", &hash[..16]),
+            (NamespaceDocumentSource::Files | NamespaceDocumentSource::Documents, _) => {
                 format!("{label}-{}-{}", &hash[..16], &namespace_hash[..8])
             }
         };
@@ -440,10 +442,12 @@ impl SearchService {
 
 /// Returns the PostgreSQL server that `settings` name, or `None` if this process keeps the index.
 /// Does not connect yet.
-fn open_server(settings: &EngineSettings) -> Result<Option<postgres::PostgresServer>, String> {
+fn open_server(
+    settings: &SearchEngineSettings,
+) -> Result<Option<postgres::PostgresSearchServer>, String> {
     match settings {
-        EngineSettings::Embedded => Ok(None),
-        EngineSettings::Postgres(settings) => postgres::PostgresServer::new(settings)
+        SearchEngineSettings::Embedded => Ok(None),
+        SearchEngineSettings::Postgres(settings) => postgres::PostgresSearchServer::new(settings)
             .map(Some)
             .map_err(|why| format!("`search.engine.postgres.url` {why}")),
     }
@@ -453,12 +457,12 @@ fn not_current_message(name: &str) -> String {
     format!("the index of `{name}` cannot be brought up to date")
 }
 
-fn unavailable_error(name: &str, err: &EngineError) -> ToolError {
+fn unavailable_error(name: &str, err: &SearchEngineError) -> ToolError {
     match err {
-        EngineError::Unavailable(why) | EngineError::Damaged(why) => ToolError::new(
+        SearchEngineError::Unavailable(why) | SearchEngineError::Damaged(why) => ToolError::new(
             ToolErrorKind::Unavailable,
             format!("{}: {why}", not_current_message(name)),
         ),
-        EngineError::Failed(why) => ToolError::failed(why),
+        SearchEngineError::Failed(why) => ToolError::failed(why),
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::WORKSPACE;
 use super::embedders::EmbedderSettings;
-use super::engines::settings::EngineSettings;
+use super::engines::settings::SearchEngineSettings;
 use crate::uri_paths;
 
 /// Highest value of `search.wait_ms`.
@@ -34,7 +34,7 @@ pub struct SearchSettings {
     pub wait_ms: u64,
     /// Location of the search index: `embedded` for this process, or a table `engine.postgres` for
     /// a PostgreSQL server.
-    pub engine: EngineSettings,
+    pub engine: SearchEngineSettings,
     /// Embedding model to use in addition to the built-in model.
     pub embedder: EmbedderSettings,
     /// Limits of the indexes, which a settings file cannot change.
@@ -69,7 +69,7 @@ impl Default for SearchSettings {
             namespaces: BTreeMap::new(),
             cache: "user".to_owned(),
             wait_ms: 5_000,
-            engine: EngineSettings::default(),
+            engine: SearchEngineSettings::default(),
             embedder: EmbedderSettings::default(),
             limits: IndexLimits::default(),
         }

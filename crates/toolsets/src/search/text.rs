@@ -88,7 +88,7 @@ pub struct SearchTextInput {
 pub struct SearchTextOutput {
     /// Files with matches: definitions first, then most matches; then tests and examples,
     /// documents, and vendored or generated files.
-    files: Vec<FileMatches>,
+    files: Vec<MatchedTextFile>,
     /// The number of matching lines, or of matches with `multiline`.
     matches_total: u64,
     /// The number of files with matches.
@@ -106,7 +106,7 @@ pub struct SearchTextOutput {
 
 /// A file with matches.
 #[derive(Debug, Serialize, JsonSchema)]
-struct FileMatches {
+struct MatchedTextFile {
     /// The path, relative to the workspace or to the root of its namespace.
     path: String,
     /// The language, if known.
@@ -226,7 +226,7 @@ impl Tool for SearchText {
         for (count, why) in reasons.into_iter().filter(|(count, _)| *count > 0) {
             note += &format!("; {count} skipped ({why})");
         }
-        let left: u64 = files.iter().map(FileMatches::unshown_count).sum();
+        let left: u64 = files.iter().map(MatchedTextFile::unshown_count).sum();
         if left > 0 {
             note += &format!("; {left} more in these files: raise `per_file` or `limit`");
         }
@@ -237,7 +237,7 @@ impl Tool for SearchText {
     }
 }
 
-impl FileMatches {
+impl MatchedTextFile {
     /// Returns the number of matches that are not shown, if any match is.
     fn unshown_count(&self) -> u64 {
         let shown = self.matches.len() as u64;

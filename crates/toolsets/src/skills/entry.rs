@@ -7,7 +7,7 @@ use data_encoding::HEXLOWER;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use toolgate_contract::printable::json_texts;
-use toolgate_contract::{ResourceContents, ResourceSpec, Skill, SkillFile, SkillFiles};
+use toolgate_contract::{ResourceContents, ResourceSpec, Skill, SkillFile, SkillFileList};
 
 use super::{BYTES_MAX, FILES_MAX, SCHEME, SKILL_FILE};
 use crate::front_matter::{self, FileProblem};
@@ -140,7 +140,7 @@ impl OfferedSkill {
         Skill {
             uri: self.uri(),
             front_matter: self.front_matter.clone(),
-            files: SkillFiles::All(self.files.iter().map(file).collect()),
+            files: SkillFileList::All(self.files.iter().map(file).collect()),
         }
     }
 

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use toolgate_contract::{
     Caller, ChangeFeed, CompletionRequest, CompletionTarget, ResourceContents, ResourceData,
-    ResourceSource, ResourceSpec, ServerChange, Skill, SkillFile, SkillFiles, SkillSource,
+    ResourceSource, ResourceSpec, ServerChange, Skill, SkillFile, SkillFileList, SkillSource,
     ToolContext, ToolErrorKind,
 };
 
@@ -104,8 +104,8 @@ fn ctx() -> ToolContext {
 
 fn files(skill: &Skill) -> &[SkillFile] {
     match &skill.files {
-        SkillFiles::All(files) => files,
-        SkillFiles::Dynamic => panic!("{skill:?}"),
+        SkillFileList::All(files) => files,
+        SkillFileList::Dynamic => panic!("{skill:?}"),
     }
 }
 

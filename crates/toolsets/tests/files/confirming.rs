@@ -13,12 +13,12 @@ use toolgate_toolsets::files::{FileSettings, FolderDeleteConfirmation};
 use crate::space::TestWorkspace;
 
 /// A person who always gives the same answer.
-struct ScriptedPerson {
+struct ConfirmationAnswerSender {
     choice: ElicitationAnswer,
     messages: Mutex<Vec<String>>,
 }
 
-impl QuestionSender for ScriptedPerson {
+impl QuestionSender for ConfirmationAnswerSender {
     fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         let answers = questions.into_iter().map(|(key, question)| {
             let ClientQuestion::Form { message, .. } = question else {
@@ -51,7 +51,7 @@ async fn check(
     space.symlink("folder", "link");
     let support = QuestionSupport { form: choice.is_some(), ..QuestionSupport::default() };
     let choice = choice.unwrap_or(ElicitationAnswer::Declined);
-    let person = Arc::new(ScriptedPerson { choice, messages: Mutex::default() });
+    let person = Arc::new(ConfirmationAnswerSender { choice, messages: Mutex::default() });
     let ctx = ToolContext {
         asker: QuestionAsker::during_call(support, person.clone()),
         ..context_without_person()

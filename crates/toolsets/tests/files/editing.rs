@@ -527,9 +527,9 @@ async fn edits_of_several_files_are_all_made_or_none() {
 
 /// A write budget that changes a file when bytes are reserved: after the check of all edits, before
 /// the first write.
-struct MeddlingBudget(PathBuf);
+struct FileChangingWriteBudget(PathBuf);
 
-impl WriteRateBudget for MeddlingBudget {
+impl WriteRateBudget for FileChangingWriteBudget {
     fn reserve(&self, _bytes: u64) -> Result<(), ToolError> {
         fs::write(&self.0, "three\n").map_err(|err| ToolError::with_cause("no file", err))
     }
@@ -544,7 +544,7 @@ async fn a_write_that_fails_names_the_files_that_were_written_and_those_that_wer
     for path in paths {
         space.put(path, "one\n");
     }
-    let write_budget = WriteBudget::new(Arc::new(MeddlingBudget(space.ws.join("b"))));
+    let write_budget = WriteBudget::new(Arc::new(FileChangingWriteBudget(space.ws.join("b"))));
     let deadline = Instant::now() + Duration::from_secs(60);
     let ctx = ToolContext { write_budget, ..ToolContext::detached(Caller::local(), deadline) };
     let edits = paths.map(|path| json!({ "path": path, "old": "one", "new": "1" }));

@@ -22,7 +22,7 @@ pub(crate) struct TestWorkspace {
 
 /// The failure of a call: the contract's reason and the message.
 #[derive(Debug)]
-pub(crate) struct CallFailure {
+pub(crate) struct ToolCallFailure {
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     pub(crate) error: ToolError,
@@ -82,7 +82,11 @@ impl TestWorkspace {
         std::os::unix::fs::symlink(target, self.ws.join(path)).unwrap();
     }
 
-    pub(crate) async fn run(&self, tool: &str, input: Value) -> Result<ToolOutput, CallFailure> {
+    pub(crate) async fn run(
+        &self,
+        tool: &str,
+        input: Value,
+    ) -> Result<ToolOutput, ToolCallFailure> {
         self.run_until(tool, input, CancellationToken::new()).await
     }
 
@@ -91,7 +95,7 @@ impl TestWorkspace {
         tool: &str,
         input: Value,
         cancel: CancellationToken,
-    ) -> Result<ToolOutput, CallFailure> {
+    ) -> Result<ToolOutput, ToolCallFailure> {
         let deadline = Instant::now() + Duration::from_secs(60);
         let ctx = ToolContext { cancel, ..ToolContext::detached(Caller::local(), deadline) };
         self.run_as(&ctx, tool, input).await
@@ -102,9 +106,9 @@ impl TestWorkspace {
         ctx: &ToolContext,
         tool: &str,
         input: Value,
-    ) -> Result<ToolOutput, CallFailure> {
+    ) -> Result<ToolOutput, ToolCallFailure> {
         let tool = self.tools.iter().find(|each| each.spec().id.as_str() == tool).unwrap();
-        tool.run(ctx, input).await.map_err(|error| CallFailure {
+        tool.run(ctx, input).await.map_err(|error| ToolCallFailure {
             reason: toolgate_contract::CallError::from(error.clone()).reason(),
             message: error.message.clone(),
             error,
@@ -138,7 +142,7 @@ impl TestWorkspace {
 
     /// Returns the failure of a call, which must fail. Checks that the message does not reveal the
     /// workspace's location.
-    pub(crate) async fn fails(&self, tool: &str, input: Value) -> CallFailure {
+    pub(crate) async fn fails(&self, tool: &str, input: Value) -> ToolCallFailure {
         match self.run(tool, input.clone()).await {
             Ok(output) => panic!("{tool} {input} succeeded: {}", output.value),
             Err(failed) => {
@@ -161,7 +165,7 @@ impl TestWorkspace {
     }
 }
 
-impl CallFailure {
+impl ToolCallFailure {
     pub(crate) fn details(&self) -> &Value {
         match &self.error.fault {
             ToolErrorKind::Conflict(details) => details,

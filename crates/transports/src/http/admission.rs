@@ -16,7 +16,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// accepted names. The request of an embedded image (`<img>`) has no `Origin`, but its
 /// `Sec-Fetch-Site` shows that the page is on another site.
 #[derive(Debug, Clone)]
-pub struct RequestAdmissionRules {
+pub struct RequestOriginRules {
     hosts: HashSet<String>,
     origins: HashSet<String>,
     /// Scheme (`http` or `https`) of the server's own origin.
@@ -24,12 +24,12 @@ pub struct RequestAdmissionRules {
 }
 
 /// Reason why the rules reject a request, with the response.
-pub(crate) struct RequestAdmissionRefusal {
+pub(crate) struct RequestOriginRefusal {
     pub(crate) status: StatusCode,
     pub(crate) why: String,
 }
 
-impl RequestAdmissionRules {
+impl RequestOriginRules {
     /// Creates rules that accept requests to the loopback names at the port of `addr`, to `hosts`,
     /// and from `origins`.
     pub fn new(addr: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
@@ -52,11 +52,11 @@ impl RequestAdmissionRules {
         Self { scheme: "https://", ..self }
     }
 
-    pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), RequestAdmissionRefusal> {
+    pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), RequestOriginRefusal> {
         let mut hosts = request.headers().get_all(HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
             let why = "a request needs exactly one `Host` header\n".to_owned();
-            return Err(RequestAdmissionRefusal { status: StatusCode::BAD_REQUEST, why });
+            return Err(RequestOriginRefusal { status: StatusCode::BAD_REQUEST, why });
         };
         let host = String::from_utf8_lossy(host.as_bytes());
         let target = request.uri().authority().map(|authority| authority.as_str());
@@ -78,7 +78,7 @@ impl RequestAdmissionRules {
         if !has_origin && !sites.iter().all(is_own) {
             let why = "the request comes from a page of another site that sends no `Origin`; open \
                        the address directly, or let the page send its `Origin`\n";
-            return Err(RequestAdmissionRefusal {
+            return Err(RequestOriginRefusal {
                 status: StatusCode::FORBIDDEN,
                 why: why.to_owned(),
             });
@@ -87,10 +87,10 @@ impl RequestAdmissionRules {
     }
 }
 
-fn forbid(header: &str, value: &str, setting: &str) -> RequestAdmissionRefusal {
+fn forbid(header: &str, value: &str, setting: &str) -> RequestOriginRefusal {
     let why =
         format!("the {header} `{value}` is not allowed; to allow it, add it to `{setting}`\n");
-    RequestAdmissionRefusal { status: StatusCode::FORBIDDEN, why }
+    RequestOriginRefusal { status: StatusCode::FORBIDDEN, why }
 }
 
 /// Returns the names that a server at `addr` always accepts.
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     fn check(headers: &[(&str, &str)]) -> u16 {
-        let admission = RequestAdmissionRules::new(
+        let admission = RequestOriginRules::new(
             ([127, 0, 0, 1], 8000).into(),
             &[],
             &["https://a.example".into()],
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn own_pages_must_use_https_if_the_server_uses_tls() {
-        let admission = RequestAdmissionRules::new(([127, 0, 0, 1], 443).into(), &[], &[]);
+        let admission = RequestOriginRules::new(([127, 0, 0, 1], 443).into(), &[], &[]);
         let admission = admission.with_tls(([127, 0, 0, 1], 443).into());
         for (host, origin, admitted) in [
             ("localhost", "https://localhost", true),

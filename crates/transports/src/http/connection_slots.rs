@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::Caller;
 
-use super::occupancy::{OccupancyCounter, OccupancyGuard};
+use super::occupancy::{OpenConnectionCounter, OpenConnectionGuard};
 
 /// Slots of a listener: at most so many connections and streams are open at once.
 pub(super) struct ConnectionSlots {
@@ -39,7 +39,7 @@ pub(super) struct ConnectionSlotLimits {
     /// Maximum number of long-lived streams and WebSockets per authenticated caller.
     pub(super) streams_each: usize,
     /// Counter of current connections and streams.
-    pub(super) occupancy: OccupancyCounter,
+    pub(super) occupancy: OpenConnectionCounter,
 }
 
 /// Table of the slots of all connections of a listener.
@@ -60,7 +60,7 @@ const UNAUTHENTICATED_DIVISOR: usize = 8;
 
 /// Activity of a connection, which decides whether it keeps its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ConnectionActivity {
+enum ConnectionActivityKind {
     /// Activity of a connection on which no complete request has arrived yet.
     Silent,
     /// The connection's current or last request was not authenticated.
@@ -73,7 +73,7 @@ enum ConnectionActivity {
     Busy,
 }
 
-impl ConnectionActivity {
+impl ConnectionActivityKind {
     /// Returns a connection's rank for losing its slot: the connection with the lowest rank loses
     /// its slot first. Returns `None` if the connection keeps its slot.
     fn eviction_rank(self, since: Duration, now: Duration) -> Option<(u8, Duration)> {
@@ -101,19 +101,19 @@ impl PackedConnectionActivity {
     /// Packed activity of a connection that has lost its slot.
     const GONE: Self = Self(u64::MAX);
 
-    fn pack(activity: ConnectionActivity, since: Duration) -> Self {
+    fn pack(activity: ConnectionActivityKind, since: Duration) -> Self {
         let since = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
         Self((since << ACTIVITY_BITS) | activity as u64)
     }
 
     /// Unpacks the activity and its start time. Returns `None` if the connection has lost its slot.
-    fn unpack(self) -> Option<(ConnectionActivity, Duration)> {
+    fn unpack(self) -> Option<(ConnectionActivityKind, Duration)> {
         let activity = match self.0 & ((1 << ACTIVITY_BITS) - 1) {
-            0 => ConnectionActivity::Silent,
-            1 => ConnectionActivity::Unauthenticated,
-            2 => ConnectionActivity::Idle,
-            3 => ConnectionActivity::Sending,
-            4 => ConnectionActivity::Busy,
+            0 => ConnectionActivityKind::Silent,
+            1 => ConnectionActivityKind::Unauthenticated,
+            2 => ConnectionActivityKind::Idle,
+            3 => ConnectionActivityKind::Sending,
+            4 => ConnectionActivityKind::Busy,
             _ => return None,
         };
         Some((activity, Duration::from_micros(self.0 >> ACTIVITY_BITS)))
@@ -158,7 +158,7 @@ pub(super) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
     number: u64,
     entry: Arc<ConnectionSlotEntry>,
-    _counted: OccupancyGuard,
+    _counted: OpenConnectionGuard,
 }
 
 impl ConnectionSlots {
@@ -209,7 +209,7 @@ impl ConnectionSlots {
         let number = taken.next_number;
         taken.next_number += 1;
         let place = ConnectionSlotEntry::new(PackedConnectionActivity::pack(
-            ConnectionActivity::Silent,
+            ConnectionActivityKind::Silent,
             self.opened.elapsed(),
         ));
         taken.slots.insert(number, place.clone());
@@ -255,14 +255,15 @@ impl ConnectionSlot {
 
     /// Notes the start of a request on the connection. The request ends when its answer is sent.
     pub(super) fn begin_turn(self: &Arc<Self>) -> OpenHttpRequest {
-        self.set_activity(ConnectionActivity::Unauthenticated);
+        self.set_activity(ConnectionActivityKind::Unauthenticated);
         OpenHttpRequest { slot: self.clone(), is_authenticated: AtomicBool::new(false) }
     }
 
-    fn set_activity(&self, activity: ConnectionActivity) {
+    fn set_activity(&self, activity: ConnectionActivityKind) {
         self.entry
             .set_activity(PackedConnectionActivity::pack(activity, self.slots.opened.elapsed()));
-        if activity != ConnectionActivity::Busy && self.slots.waiting.load(Ordering::SeqCst) > 0 {
+        if activity != ConnectionActivityKind::Busy && self.slots.waiting.load(Ordering::SeqCst) > 0
+        {
             self.slots.changed.notify_one();
         }
     }
@@ -301,7 +302,7 @@ impl OpenHttpRequest {
     /// Marks the request as authenticated, so that its connection keeps its slot.
     pub(super) fn mark_authenticated(&self) {
         self.is_authenticated.store(true, Ordering::Relaxed);
-        self.slot.set_activity(ConnectionActivity::Busy);
+        self.slot.set_activity(ConnectionActivityKind::Busy);
     }
 
     /// Runs `reading`, which waits for data of the client. Meanwhile, the connection's activity is
@@ -310,7 +311,7 @@ impl OpenHttpRequest {
         self.note_data();
         let read = reading.await;
         if self.is_authenticated() {
-            self.slot.set_activity(ConnectionActivity::Busy);
+            self.slot.set_activity(ConnectionActivityKind::Busy);
         }
         read
     }
@@ -319,7 +320,7 @@ impl OpenHttpRequest {
     /// while.
     pub(super) fn note_data(&self) {
         if self.is_authenticated() {
-            self.slot.set_activity(ConnectionActivity::Sending);
+            self.slot.set_activity(ConnectionActivityKind::Sending);
         }
     }
 
@@ -331,9 +332,9 @@ impl OpenHttpRequest {
 impl Drop for OpenHttpRequest {
     fn drop(&mut self) {
         self.slot.set_activity(if self.is_authenticated() {
-            ConnectionActivity::Idle
+            ConnectionActivityKind::Idle
         } else {
-            ConnectionActivity::Unauthenticated
+            ConnectionActivityKind::Unauthenticated
         });
     }
 }
@@ -342,7 +343,7 @@ impl Drop for OpenHttpRequest {
 pub(super) struct LongStreamSlot {
     slots: Arc<ConnectionSlots>,
     caller: Option<Caller>,
-    _counted: OccupancyGuard,
+    _counted: OpenConnectionGuard,
 }
 
 impl LongStreamSlot {
@@ -370,7 +371,7 @@ mod tests {
     use super::*;
 
     fn slots(connections: usize) -> Arc<ConnectionSlots> {
-        let occupancy = OccupancyCounter::default();
+        let occupancy = OpenConnectionCounter::default();
         ConnectionSlots::new(ConnectionSlotLimits {
             connections,
             streams: 2,

@@ -38,7 +38,7 @@ impl<S> RequestHeadCheckedStream<S> {
 /// Checker of the request heads on a connection, with its position in the stream of requests.
 #[derive(Debug, Default)]
 struct RequestHeadChecker {
-    position: RequestStreamPosition,
+    position: HttpFramingState,
     /// Received part of the current line of a request head.
     line: Vec<u8>,
     head: RequestHeadFields,
@@ -46,7 +46,7 @@ struct RequestHeadChecker {
 
 /// Position in the stream of requests: in a head or in a body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum RequestStreamPosition {
+enum HttpFramingState {
     /// Position inside a request head or before it.
     #[default]
     Head,
@@ -74,16 +74,16 @@ impl RequestHeadChecker {
     fn check_bytes(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             match &mut self.position {
-                RequestStreamPosition::Last => return Ok(()),
-                RequestStreamPosition::Body(left) => {
+                HttpFramingState::Last => return Ok(()),
+                HttpFramingState::Body(left) => {
                     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                     *left -= taken as u64;
                     bytes = &bytes[taken..];
                     if *left == 0 {
-                        self.position = RequestStreamPosition::Head;
+                        self.position = HttpFramingState::Head;
                     }
                 }
-                RequestStreamPosition::Head => {
+                HttpFramingState::Head => {
                     let (end, is_whole) = match memchr(b'\n', bytes) {
                         Some(at) => (at + 1, true),
                         None => (bytes.len(), false),
@@ -129,7 +129,7 @@ impl RequestHeadChecker {
 
     /// Stops checking request heads on this connection.
     fn stop(&mut self) {
-        *self = Self { position: RequestStreamPosition::Last, ..Self::default() };
+        *self = Self { position: HttpFramingState::Last, ..Self::default() };
     }
 }
 
@@ -170,14 +170,14 @@ impl RequestHeadFields {
     }
 
     /// Returns what follows the request head on the connection, such as a body of a known length.
-    fn finish(self) -> Result<RequestStreamPosition, &'static str> {
+    fn finish(self) -> Result<HttpFramingState, &'static str> {
         match (self.length, self.is_chunked, self.requests_websocket) {
             (Some(_), true, _) => {
                 Err("the request has both a Content-Length and a Transfer-Encoding")
             }
-            (_, true, _) | (_, _, true) => Ok(RequestStreamPosition::Last),
-            (Some(length @ 1..), false, false) => Ok(RequestStreamPosition::Body(length)),
-            (Some(0) | None, false, false) => Ok(RequestStreamPosition::Head),
+            (_, true, _) | (_, _, true) => Ok(HttpFramingState::Last),
+            (Some(length @ 1..), false, false) => Ok(HttpFramingState::Body(length)),
+            (Some(0) | None, false, false) => Ok(HttpFramingState::Head),
         }
     }
 }
@@ -282,7 +282,7 @@ mod tests {
 
     /// Checks `text`, which arrives in pieces of `size` bytes. Returns the position after it, or
     /// the problem.
-    fn position_after(text: &str, size: usize) -> Result<RequestStreamPosition, &'static str> {
+    fn position_after(text: &str, size: usize) -> Result<HttpFramingState, &'static str> {
         let mut checker = RequestHeadChecker::default();
         text.as_bytes().chunks(size).try_for_each(|piece| checker.check_bytes(piece))?;
         Ok(checker.position)
@@ -293,18 +293,15 @@ mod tests {
     #[test]
     fn the_start_of_the_next_request_is_found() {
         for (text, place) in [
-            (GET, RequestStreamPosition::Head),
-            ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", RequestStreamPosition::Head),
+            (GET, HttpFramingState::Head),
+            ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", HttpFramingState::Head),
             (
                 "POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n\n\n\n\nGET / HTTP",
-                RequestStreamPosition::Head,
+                HttpFramingState::Head,
             ),
-            ("POST / HTTP/1.1\r\ncontent-length:4 \r\n\r\n\n\n", RequestStreamPosition::Body(2)),
-            (
-                "POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n1\nx",
-                RequestStreamPosition::Last,
-            ),
-            ("GET / HTTP/1.1\r\nupgrade: websocket\r\n\r\n\n\n", RequestStreamPosition::Last),
+            ("POST / HTTP/1.1\r\ncontent-length:4 \r\n\r\n\n\n", HttpFramingState::Body(2)),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n1\nx", HttpFramingState::Last),
+            ("GET / HTTP/1.1\r\nupgrade: websocket\r\n\r\n\n\n", HttpFramingState::Last),
         ] {
             for size in [1, 3, text.len()] {
                 assert_eq!(position_after(text, size), Ok(place), "{text:?} by {size}");
@@ -345,7 +342,7 @@ mod tests {
         for _ in 0..1000 {
             checker.check_bytes(&[b'a'; 1 << 10]).unwrap();
         }
-        assert_eq!(checker.position, RequestStreamPosition::Last);
+        assert_eq!(checker.position, HttpFramingState::Last);
         assert_eq!(checker.line.capacity(), 0);
     }
 

@@ -146,9 +146,9 @@ mod tests {
 
     /// Certificate resolver for handshakes that never complete. It therefore has no certificate.
     #[derive(Debug)]
-    struct NoCertificate;
+    struct NoCertificateResolver;
 
-    impl ResolvesServerCert for NoCertificate {
+    impl ResolvesServerCert for NoCertificateResolver {
         fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
             None
         }
@@ -160,7 +160,7 @@ mod tests {
             .with_safe_default_protocol_versions()
             .expect("versions")
             .with_no_client_auth()
-            .with_cert_resolver(Arc::new(NoCertificate));
+            .with_cert_resolver(Arc::new(NoCertificateResolver));
         let secure = TlsHandshaker(TlsAcceptor::from(Arc::new(config)));
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let addr = listener.local_addr().expect("an address");

@@ -3,15 +3,15 @@
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderValue, ORIGIN};
 use http::{HeaderMap, Method, Request, StatusCode};
 
-use super::UnreadMessageReason;
-use super::admission::RequestAdmissionRules;
+use super::UnreadableRequestReason;
+use super::admission::RequestOriginRules;
 use super::head_checks::head_problem;
 use super::request_handler::{JSON, unknown_path_text, unsupported_body};
-use super::upgrade::HandshakeError;
+use super::upgrade::WebSocketHandshakeError;
 
 /// Error response of the HTTP transport itself, which no dialect encodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusalExample {
+pub struct RefusalResponseExample {
     /// HTTP status of the response.
     pub status: u16,
     /// Text of the error response.
@@ -31,19 +31,19 @@ const REFUSED_HEADS: [&str; 8] = [
 ];
 
 /// Returns one example of each error response of the HTTP transport itself, ordered by status.
-pub fn refusal_examples() -> Vec<RefusalExample> {
+pub fn refusal_examples() -> Vec<RefusalResponseExample> {
     let heads = REFUSED_HEADS.into_iter().filter_map(|head| head_problem(head.as_bytes()));
     let heads = heads.map(|why| (StatusCode::BAD_REQUEST, why.to_owned()));
     let unread = [
-        UnreadMessageReason::TooLarge { limit: 1 << 20 },
-        UnreadMessageReason::TimedOut,
-        UnreadMessageReason::Incomplete,
-        UnreadMessageReason::TooManyStreams,
-        UnreadMessageReason::NoBodyRoom,
+        UnreadableRequestReason::TooLarge { limit: 1 << 20 },
+        UnreadableRequestReason::TimedOut,
+        UnreadableRequestReason::Incomplete,
+        UnreadableRequestReason::TooManyStreams,
+        UnreadableRequestReason::NoBodyRoom,
     ];
     let unread = unread.into_iter().chain(unsupported_bodies());
     let unread = unread.map(|reason| (reason.status(), reason.message()));
-    let sockets = [HandshakeError::Version, HandshakeError::Key];
+    let sockets = [WebSocketHandshakeError::Version, WebSocketHandshakeError::Key];
     let sockets = sockets.map(|error| {
         let (status, text) = error.status_and_text();
         (status, text.to_owned())
@@ -51,7 +51,7 @@ pub fn refusal_examples() -> Vec<RefusalExample> {
     let unknown_path = (StatusCode::NOT_FOUND, unknown_path_text("/x", None, &["/mcp"]));
     let all = heads.chain(unread).chain(sockets).chain(admission_refusals()).chain([unknown_path]);
     let mut all: Vec<_> = all
-        .map(|(status, text)| RefusalExample {
+        .map(|(status, text)| RefusalResponseExample {
             status: status.as_u16(),
             text: text.trim_end().to_owned(),
         })
@@ -60,7 +60,7 @@ pub fn refusal_examples() -> Vec<RefusalExample> {
     all
 }
 
-fn unsupported_bodies() -> impl Iterator<Item = UnreadMessageReason> {
+fn unsupported_bodies() -> impl Iterator<Item = UnreadableRequestReason> {
     let xml = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/xml"))]);
     let compressed = HeaderMap::from_iter([
         (CONTENT_TYPE, HeaderValue::from_static("application/json")),
@@ -72,7 +72,7 @@ fn unsupported_bodies() -> impl Iterator<Item = UnreadMessageReason> {
 }
 
 fn admission_refusals() -> impl Iterator<Item = (StatusCode, String)> {
-    let rules = RequestAdmissionRules::new(([127, 0, 0, 1], 8000).into(), &[], &[]);
+    let rules = RequestOriginRules::new(([127, 0, 0, 1], 8000).into(), &[], &[]);
     let request = || Request::builder().uri("/mcp");
     let own = || request().header(HOST, "localhost:8000");
     let requests = [

@@ -30,7 +30,7 @@ use super::unsent::{UnsentByteCounter, UnsentBytesAccount};
 use super::upgrade::{WebSocketRequest, switching_response};
 use super::{
     HttpApplication, HttpServerLimits, OutgoingResponse, PendingWebSocket, ReceivedRequest,
-    RequestAdmissionRules, RequestSenderIdentity, UnreadMessageReason,
+    RequestOriginRules, RequestSenderIdentity, UnreadableRequestReason,
 };
 
 /// Largest request body whose JSON values are not counted: they take little memory, whatever they
@@ -40,7 +40,7 @@ const SMALL_BODY_BYTES_MAX: usize = 4 << 10;
 /// State that all connections of a listener share.
 pub(super) struct RequestHandler {
     application: Arc<dyn HttpApplication>,
-    admission: RequestAdmissionRules,
+    admission: RequestOriginRules,
     pub(super) slots: Arc<ConnectionSlots>,
     /// Memory of request bodies. Each body keeps its share until the request is answered.
     input_memory: InputMemoryBudget,
@@ -62,7 +62,7 @@ pub(super) struct ClientConnection {
 impl RequestHandler {
     pub(super) fn new(
         application: Arc<dyn HttpApplication>,
-        admission: RequestAdmissionRules,
+        admission: RequestOriginRules,
         bounds: HttpServerLimits,
     ) -> Self {
         let input_memory = bounds.input_memory.clone();
@@ -206,7 +206,7 @@ impl RequestHandler {
                         let slot = Some(stream_slot);
                         event_stream_response(events, self.bounds.keep_alive, slot, None)
                     }
-                    None => self.refuse(head, &UnreadMessageReason::TooManyStreams).await,
+                    None => self.refuse(head, &UnreadableRequestReason::TooManyStreams).await,
                 }
             }
             (OutgoingResponse::Socket(talk), Some(websocket)) => {
@@ -218,7 +218,7 @@ impl RequestHandler {
                         *pending = Some(PendingWebSocket { talk, upgrade, stream_slot, owner });
                         switching_response(&websocket)
                     }
-                    None => self.refuse(head, &UnreadMessageReason::TooManyStreams).await,
+                    None => self.refuse(head, &UnreadableRequestReason::TooManyStreams).await,
                 }
             }
             (OutgoingResponse::Socket(_), None) => {
@@ -239,7 +239,7 @@ impl RequestHandler {
     async fn refuse(
         &self,
         head: &FrameMetadata,
-        unread: &UnreadMessageReason,
+        unread: &UnreadableRequestReason,
     ) -> Response<ResponseBody> {
         match self.application.answer_unread(head, unread).await {
             Some(reply) => reply_response(reply),
@@ -262,14 +262,14 @@ impl RequestHandler {
         max: usize,
         turn: &OpenHttpRequest,
         holder: impl Fn() -> InputMemoryOwner,
-    ) -> Result<(Bytes, Option<InputMemoryReservation>), UnreadMessageReason> {
+    ) -> Result<(Bytes, Option<InputMemoryReservation>), UnreadableRequestReason> {
         if body.size_hint().lower() > max as u64 {
-            return Err(UnreadMessageReason::TooLarge { limit: max });
+            return Err(UnreadableRequestReason::TooLarge { limit: max });
         }
         let whole = self.read_pieces(body, max, turn, holder);
         timeout(self.bounds.body_time_max, whole)
             .await
-            .unwrap_or(Err(UnreadMessageReason::TimedOut))
+            .unwrap_or(Err(UnreadableRequestReason::TimedOut))
     }
 
     async fn read_pieces(
@@ -278,7 +278,7 @@ impl RequestHandler {
         max: usize,
         turn: &OpenHttpRequest,
         holder: impl Fn() -> InputMemoryOwner,
-    ) -> Result<(Bytes, Option<InputMemoryReservation>), UnreadMessageReason> {
+    ) -> Result<(Bytes, Option<InputMemoryReservation>), UnreadableRequestReason> {
         let Some(first) = next_piece(&mut body).await? else { return Ok((Bytes::new(), None)) };
         if body.is_end_stream() && first.len() <= UNCOUNTED_BYTES.min(max) {
             let parsed = self.parsed_bytes(&first);
@@ -297,7 +297,7 @@ impl RequestHandler {
         let mut piece = first;
         loop {
             if whole.len() + piece.len() > max {
-                return Err(UnreadMessageReason::TooLarge { limit: max });
+                return Err(UnreadableRequestReason::TooLarge { limit: max });
             }
             let beyond =
                 (whole.len() + piece.len()).saturating_sub(UNCOUNTED_BYTES).min(piece.len());
@@ -310,7 +310,7 @@ impl RequestHandler {
                 None => next_piece(&mut body).await,
                 Some(share) => tokio::select! {
                     biased;
-                    () = share.wait_evicted() => Err(UnreadMessageReason::NoBodyRoom),
+                    () = share.wait_evicted() => Err(UnreadableRequestReason::NoBodyRoom),
                     next = next_piece(&mut body) => next,
                 },
             };
@@ -365,7 +365,7 @@ fn needs_body(head: &FrameMetadata, sender: &RequestSenderIdentity) -> bool {
 }
 
 /// Returns the next piece of the request `body`, or `None` at its end.
-async fn next_piece(body: &mut IncomingBody) -> Result<Option<Bytes>, UnreadMessageReason> {
+async fn next_piece(body: &mut IncomingBody) -> Result<Option<Bytes>, UnreadableRequestReason> {
     loop {
         match body.frame().await {
             // Trailers are ignored.
@@ -374,13 +374,13 @@ async fn next_piece(body: &mut IncomingBody) -> Result<Option<Bytes>, UnreadMess
                     return Ok(Some(piece));
                 }
             }
-            Some(Err(_)) => return Err(UnreadMessageReason::Incomplete),
+            Some(Err(_)) => return Err(UnreadableRequestReason::Incomplete),
             None => return Ok(None),
         }
     }
 }
 
-impl From<InputMemoryFull> for UnreadMessageReason {
+impl From<InputMemoryFull> for UnreadableRequestReason {
     fn from(_: InputMemoryFull) -> Self {
         Self::NoBodyRoom
     }
@@ -411,7 +411,7 @@ pub(super) fn unsupported_body(
     method: &Method,
     headers: &HeaderMap,
     media_type: &str,
-) -> Option<UnreadMessageReason> {
+) -> Option<UnreadableRequestReason> {
     if method != Method::POST {
         return None;
     }
@@ -420,11 +420,11 @@ pub(super) fn unsupported_body(
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case(media_type) {
         let why = format!("the content type is `{kind}`; send {media_type}");
-        return Some(UnreadMessageReason::Unsupported(why));
+        return Some(UnreadableRequestReason::Unsupported(why));
     }
     let encoding = text(CONTENT_ENCODING).unwrap_or("identity");
     (!encoding.eq_ignore_ascii_case("identity")).then(|| {
-        UnreadMessageReason::Unsupported(format!(
+        UnreadableRequestReason::Unsupported(format!(
             "the content encoding is `{encoding}`; send the body without encoding"
         ))
     })

@@ -18,7 +18,7 @@ pub(super) struct WebSocketRequest {
 
 /// Error in an invalid WebSocket request.
 #[derive(Debug)]
-pub(super) enum HandshakeError {
+pub(super) enum WebSocketHandshakeError {
     /// Unsupported version of the WebSocket protocol.
     Version,
     /// Missing or malformed `Sec-WebSocket-Key`.
@@ -27,7 +27,9 @@ pub(super) enum HandshakeError {
 
 impl WebSocketRequest {
     /// Parses the WebSocket handshake of `request`. Returns `None` if it requests no WebSocket.
-    pub(super) fn from_request<B>(request: &Request<B>) -> Result<Option<Self>, HandshakeError> {
+    pub(super) fn from_request<B>(
+        request: &Request<B>,
+    ) -> Result<Option<Self>, WebSocketHandshakeError> {
         let headers = request.headers();
         let is_upgrade = request.method() == Method::GET
             && request.version() == Version::HTTP_11
@@ -37,15 +39,15 @@ impl WebSocketRequest {
             return Ok(None);
         }
         if single_header(headers, SEC_WEBSOCKET_VERSION) != Some(b"13") {
-            return Err(HandshakeError::Version);
+            return Err(WebSocketHandshakeError::Version);
         }
         let key = single_header(headers, SEC_WEBSOCKET_KEY).filter(|key| is_key(key));
         let accept = key.and_then(|key| HeaderValue::from_str(&derive_accept_key(key)).ok());
-        accept.map(|accept| Some(Self { accept })).ok_or(HandshakeError::Key)
+        accept.map(|accept| Some(Self { accept })).ok_or(WebSocketHandshakeError::Key)
     }
 }
 
-impl HandshakeError {
+impl WebSocketHandshakeError {
     /// Returns the HTTP status and the text of the error response.
     pub(super) fn status_and_text(&self) -> (StatusCode, &'static str) {
         match self {

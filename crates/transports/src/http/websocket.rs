@@ -24,7 +24,7 @@ use toolgate_contract::BoxFuture;
 use crate::http::{HttpServerLimits, WriteTimeoutStream};
 use client_socket::ClientWebSocket;
 use incoming::IncomingMessageMemory;
-use queue::{MessageQueue, QueuePushRefusal};
+use queue::{QueuePushRefusal, WebSocketMessageQueue};
 
 /// Size in bytes up to which the memory of a parsed message does not count towards the limit,
 /// because many such messages may be in flight on one connection.
@@ -57,7 +57,7 @@ pub struct WebSocketHandle {
 /// pings.
 #[derive(Debug)]
 pub struct WebSocketInbox {
-    queue: Arc<MessageQueue>,
+    queue: Arc<WebSocketMessageQueue>,
     /// Memory of the messages that the client has sent.
     memory: Arc<IncomingMessageMemory>,
     message_bytes_max: usize,
@@ -65,11 +65,11 @@ pub struct WebSocketInbox {
 
 /// Memory of one message of a client. The memory is free again when this value is dropped.
 #[derive(Debug, Default)]
-pub struct MessageMemory(
+pub struct WebSocketMessageMemory(
     #[expect(dead_code, reason = "held until it is dropped")] Option<Arc<InputMemoryReservation>>,
 );
 
-impl From<Option<Arc<InputMemoryReservation>>> for MessageMemory {
+impl From<Option<Arc<InputMemoryReservation>>> for WebSocketMessageMemory {
     fn from(memory: Option<Arc<InputMemoryReservation>>) -> Self {
         Self(memory)
     }
@@ -97,12 +97,15 @@ impl WebSocketInbox {
     ///
     /// # Errors
     /// There is no memory for the values.
-    pub fn take_memory(&mut self, message: &[u8]) -> Result<MessageMemory, InputMemoryFull> {
+    pub fn take_memory(
+        &mut self,
+        message: &[u8],
+    ) -> Result<WebSocketMessageMemory, InputMemoryFull> {
         // The rest of the text was counted when it arrived.
         let text = message.len().min(UNCOUNTED_BYTES);
         let bytes = text + parsed_json_bytes(message, self.message_bytes_max);
         let counted = if bytes > SMALL_MESSAGE_BYTES_MAX { bytes } else { 0 };
-        self.memory.take_counted(counted).map(|memory| MessageMemory(memory.map(Arc::new)))
+        self.memory.take_counted(counted).map(|memory| WebSocketMessageMemory(memory.map(Arc::new)))
     }
 }
 
@@ -167,7 +170,7 @@ impl WebSocketOutbox {
 /// State that all senders of messages to one client share.
 #[derive(Debug)]
 struct SharedWebSocketOutbox {
-    queue: MessageQueue,
+    queue: WebSocketMessageQueue,
     /// Lock that lets one sender at a time wait for room in the queue.
     send_lock: Turnstile<()>,
     gone: CancellationToken,
@@ -248,9 +251,12 @@ pub(crate) async fn run_conversation(
     bounds: &HttpServerLimits,
     stopping: CancellationToken,
 ) {
-    let inbound = Arc::new(MessageQueue::new(INBOX_MESSAGES_MAX, INBOX_BYTES_MAX));
+    let inbound = Arc::new(WebSocketMessageQueue::new(INBOX_MESSAGES_MAX, INBOX_BYTES_MAX));
     let outbound = Arc::new(SharedWebSocketOutbox {
-        queue: MessageQueue::new(bounds.socket_waiting_messages, bounds.socket_waiting_bytes),
+        queue: WebSocketMessageQueue::new(
+            bounds.socket_waiting_messages,
+            bounds.socket_waiting_bytes,
+        ),
         send_lock: Turnstile::default(),
         gone: CancellationToken::new(),
         send_timeout: bounds.write_time_max,

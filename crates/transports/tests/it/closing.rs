@@ -12,20 +12,21 @@ use toolgate_transports::http::HttpServerLimits;
 use toolgate_transports::http::websocket::{ClientGoneError, WebSocketCloseReason};
 
 use crate::served::{
-    ReceivedClose, Server, UPGRADE_HEADERS, bounds, close, echo, is_pending, read_head,
-    within_timeout,
+    ReceivedCloseFrame, TestTransportServer, UPGRADE_HEADERS, bounds, close, echo, is_pending,
+    read_head, within_timeout,
 };
 
 /// Returns the close frame that a client receives if the conversation ends with `close`.
-async fn close_received(close: WebSocketCloseReason) -> ReceivedClose {
-    let server = Server::talking(bounds(), move |_| std::future::ready(close.clone())).await;
+async fn close_received(close: WebSocketCloseReason) -> ReceivedCloseFrame {
+    let server =
+        TestTransportServer::talking(bounds(), move |_| std::future::ready(close.clone())).await;
     server.connect().await.receive_all().await.1
 }
 
 /// Returns a server whose conversations report each message, and that their client is gone.
-async fn start_reporting() -> (Server, mpsc::Receiver<&'static str>) {
+async fn start_reporting() -> (TestTransportServer, mpsc::Receiver<&'static str>) {
     let (report, reports) = mpsc::channel(8);
-    let server = Server::talking(bounds(), move |mut socket| {
+    let server = TestTransportServer::talking(bounds(), move |mut socket| {
         let report = report.clone();
         async move {
             while let Some(message) = socket.inbox.next().await {
@@ -104,7 +105,7 @@ async fn a_conversation_that_outlasts_its_client_is_dropped() {
     let dropped = CancellationToken::new();
     let on_drop = dropped.clone();
     let brief = HttpServerLimits { drain: Duration::from_millis(50), ..bounds() };
-    let server = Server::talking(brief, move |_socket| {
+    let server = TestTransportServer::talking(brief, move |_socket| {
         let guard = on_drop.clone().drop_guard();
         async move {
             let _guard = guard;
@@ -120,7 +121,7 @@ async fn a_conversation_that_outlasts_its_client_is_dropped() {
 
 #[tokio::test]
 async fn a_panic_closes_only_its_own_conversation() {
-    let server = Server::talking(bounds(), |mut socket| async move {
+    let server = TestTransportServer::talking(bounds(), |mut socket| async move {
         match socket.inbox.next().await {
             Some(message) if message == "panic" => panic!("the test requests a panic"),
             Some(message) => socket.outbox.try_send(message).expect("the client is connected"),
@@ -139,7 +140,7 @@ async fn a_panic_closes_only_its_own_conversation() {
 
 #[tokio::test]
 async fn a_stopping_server_sends_a_close() {
-    let server = Server::talking(bounds(), echo).await;
+    let server = TestTransportServer::talking(bounds(), echo).await;
     let mut client = server.connect().await;
     client.send("hello").await;
     assert_eq!(client.receive().await, "hello");
@@ -151,7 +152,7 @@ async fn a_stopping_server_sends_a_close() {
 #[tokio::test]
 async fn a_conversation_that_ignores_the_shutdown_is_cut() {
     let brief = HttpServerLimits { drain: Duration::from_millis(50), ..bounds() };
-    let server = Server::talking(brief, |_socket| std::future::pending()).await;
+    let server = TestTransportServer::talking(brief, |_socket| std::future::pending()).await;
     let mut client = server.connect().await;
     server.stop().await;
     let last = within_timeout(client.0.next()).await.expect("an end");
@@ -160,7 +161,7 @@ async fn a_conversation_that_ignores_the_shutdown_is_cut() {
 
 #[tokio::test]
 async fn a_client_that_sends_no_close_delays_the_shutdown_only_briefly() {
-    let server = Server::talking(bounds(), echo).await;
+    let server = TestTransportServer::talking(bounds(), echo).await;
     let mut client = server.connect_raw().await;
     let started = std::time::Instant::now();
     server.shutdown.cancel();
@@ -173,7 +174,9 @@ async fn a_client_that_sends_no_close_delays_the_shutdown_only_briefly() {
 
 #[tokio::test]
 async fn a_websocket_occupies_a_connection_slot() {
-    let server = Server::talking(HttpServerLimits { connections_max: 1, ..bounds() }, echo).await;
+    let server =
+        TestTransportServer::talking(HttpServerLimits { connections_max: 1, ..bounds() }, echo)
+            .await;
     let mut client = server.connect().await;
     let mut second = server.send_head("GET /talk", UPGRADE_HEADERS).await;
     assert!(is_pending(second.readable()).await, "there is only one slot");
@@ -184,7 +187,7 @@ async fn a_websocket_occupies_a_connection_slot() {
 
 #[tokio::test]
 async fn a_message_sent_with_the_request_is_delivered() {
-    let server = Server::talking(bounds(), echo).await;
+    let server = TestTransportServer::talking(bounds(), echo).await;
     let head = format!("GET /talk HTTP/1.1\r\nhost: {}\r\n{UPGRADE_HEADERS}\r\n", server.addr);
     let packet = [head.as_bytes(), b"\x81\x82\0\0\0\0hi"].concat();
     let mut client = TcpStream::connect(server.addr).await.expect("a connection");
@@ -197,7 +200,7 @@ async fn a_message_sent_with_the_request_is_delivered() {
 
 #[tokio::test]
 async fn a_close_is_received_although_the_client_still_sends() {
-    let server = Server::talking(bounds(), |_| {
+    let server = TestTransportServer::talking(bounds(), |_| {
         std::future::ready(WebSocketCloseReason::policy_violation("enough"))
     })
     .await;

@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use toolgate_budget::InputMemoryBudget;
 use toolgate_transports::http::HttpServerLimits;
 
-use crate::served::{ReceivedClose, Server, bounds, echo, within_timeout};
+use crate::served::{ReceivedCloseFrame, TestTransportServer, bounds, echo, within_timeout};
 
 const TEXT: u8 = 0x1;
 const BINARY: u8 = 0x2;
@@ -38,8 +38,8 @@ fn header_of(first: u8, length: usize) -> Vec<u8> {
 }
 
 /// Returns the close frame for a client that sends `bytes`. Another client stays connected.
-async fn close_received(bytes: &[u8]) -> ReceivedClose {
-    let server = Server::talking(bounds(), echo).await;
+async fn close_received(bytes: &[u8]) -> ReceivedCloseFrame {
+    let server = TestTransportServer::talking(bounds(), echo).await;
     let mut other = server.connect().await;
     let mut client = server.connect_raw().await;
     client.write_all(bytes).await.expect("sent");
@@ -49,7 +49,7 @@ async fn close_received(bytes: &[u8]) -> ReceivedClose {
     assert_eq!(other.receive().await, "hello");
     match last.as_slice() {
         [0x88, length, high, low, reason @ ..] if *length as usize == reason.len() + 2 => {
-            ReceivedClose {
+            ReceivedCloseFrame {
                 code: u16::from_be_bytes([*high, *low]),
                 reason: String::from_utf8(reason.to_vec()).expect("text"),
             }
@@ -130,7 +130,7 @@ async fn unfinished_messages_of_all_sockets_share_one_memory() {
     // There is room for two messages, and for one and a half of one client.
     let input_memory = InputMemoryBudget::new(message_bytes / 4);
     let bounds = HttpServerLimits { body_bytes_max: message_bytes, input_memory, ..bounds() };
-    let server = Server::talking(bounds, echo).await;
+    let server = TestTransportServer::talking(bounds, echo).await;
     let mut frame = header_of(LAST | TEXT, message_bytes);
     frame.resize(frame.len() + message_bytes - 1, b'a');
     let mut first = server.connect_raw().await;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use toolgate_contract::{OutgoingFile, Reply, ReplyBody};
 use toolgate_transports::http::{HttpServerLimits, OutgoingResponse, ServerSentEvent};
 
-use crate::served::{Server, bounds, read_head, within_timeout};
+use crate::served::{TestTransportServer, bounds, read_head, within_timeout};
 
 /// Returns a reply with a file of `length` letters and a declared length of `bytes`.
 fn file(length: usize, bytes: u64) -> Reply {
@@ -32,7 +32,9 @@ fn letters(length: usize) -> Vec<u8> {
 
 /// Returns the head and the body of a response to `line` with `reply`.
 async fn ask(line: &str, reply: Reply) -> (String, String) {
-    let server = Server::start(bounds(), move |_| OutgoingResponse::Single(reply.clone())).await;
+    let server =
+        TestTransportServer::start(bounds(), move |_| OutgoingResponse::Single(reply.clone()))
+            .await;
     let answer = server.ask(line, "").await;
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     (head.to_owned(), body.to_owned())
@@ -40,7 +42,7 @@ async fn ask(line: &str, reply: Reply) -> (String, String) {
 
 /// Returns the bytes of a response with two events.
 async fn events(new_event: fn(Bytes) -> ServerSentEvent) -> String {
-    let server = Server::start(bounds(), move |_| {
+    let server = TestTransportServer::start(bounds(), move |_| {
         OutgoingResponse::AnswerStream(
             stream::iter(["{}", "[1]"]).map(Bytes::from).map(new_event).boxed(),
         )
@@ -71,8 +73,10 @@ async fn a_file_that_grew_is_sent_up_to_the_declared_length() {
 #[tokio::test]
 async fn a_file_that_shrank_aborts_the_connection() {
     for length in [0, 10, 100_000] {
-        let server =
-            Server::start(bounds(), move |_| OutgoingResponse::Single(file(length, 200_000))).await;
+        let server = TestTransportServer::start(bounds(), move |_| {
+            OutgoingResponse::Single(file(length, 200_000))
+        })
+        .await;
         let answer = server.ask("GET /file", "").await;
         // The head may be cut off with the rest.
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
@@ -114,8 +118,10 @@ async fn plain_events_contain_only_data() {
 #[tokio::test]
 async fn a_quiet_event_stream_sends_keep_alive_comments() {
     let brief = HttpServerLimits { keep_alive: Duration::from_millis(20), ..bounds() };
-    let server =
-        Server::start(brief, |_| OutgoingResponse::AnswerStream(stream::pending().boxed())).await;
+    let server = TestTransportServer::start(brief, |_| {
+        OutgoingResponse::AnswerStream(stream::pending().boxed())
+    })
+    .await;
     let mut answer = server.send_head("GET /talk", "").await;
     read_head(&mut answer).await;
     let mut comments = [0; 16];
@@ -136,7 +142,8 @@ async fn an_event_can_have_an_id_and_a_retry_delay() {
 
 #[tokio::test]
 async fn waiting_requests_without_a_body_use_no_body_budget() {
-    let server = Server::start(bounds(), |_| OutgoingResponse::Single(Reply::json("{}"))).await;
+    let server =
+        TestTransportServer::start(bounds(), |_| OutgoingResponse::Single(Reply::json("{}"))).await;
     let mut waiting = Vec::new();
     for _ in 0..20 {
         waiting.push(server.send_head("GET /never", "").await);

@@ -19,14 +19,14 @@ use toolgate_transports::http::websocket::{
     WebSocketApplication, WebSocketCloseReason, WebSocketHandle,
 };
 use toolgate_transports::http::{
-    HttpApplication, HttpServerLimits, OutgoingResponse, ReceivedRequest, RequestAdmissionRules,
-    UnreadMessageReason, serve,
+    HttpApplication, HttpServerLimits, OutgoingResponse, ReceivedRequest, RequestOriginRules,
+    UnreadableRequestReason, serve,
 };
 
 /// Returns HTTP limits that no test reaches by accident.
 pub(crate) fn bounds() -> HttpServerLimits {
     HttpServerLimits {
-        occupancy: toolgate_transports::http::OccupancyCounter::default(),
+        occupancy: toolgate_transports::http::OpenConnectionCounter::default(),
         body_bytes_max: 64 << 10,
         input_memory: InputMemoryBudget::new(64 << 10),
         body_time_max: Duration::from_secs(10),
@@ -54,13 +54,13 @@ pub(crate) async fn is_pending(future: impl Future) -> bool {
 }
 
 /// A server on loopback. It does not serve `/nowhere`, and never answers `/never`.
-pub(crate) struct Server {
+pub(crate) struct TestTransportServer {
     pub(crate) addr: SocketAddr,
     pub(crate) shutdown: CancellationToken,
     pub(crate) task: JoinHandle<()>,
 }
 
-impl Server {
+impl TestTransportServer {
     /// Starts a server that answers every message with `answer`.
     pub(crate) async fn start(
         bounds: HttpServerLimits,
@@ -70,7 +70,7 @@ impl Server {
         let addr = listener.local_addr().expect("an address");
         let shutdown = CancellationToken::new();
         let room = Arc::new(TestApplication(Box::new(answer)));
-        let admission = RequestAdmissionRules::new(addr, &[], &[]);
+        let admission = RequestOriginRules::new(addr, &[], &[]);
         let serving = serve(listener, room, admission, bounds, shutdown.clone());
         let task = tokio::spawn(async move { serving.await.expect("served") });
         Self { addr, shutdown, task }
@@ -87,10 +87,10 @@ impl Server {
         Self::start(bounds, move |_| socket(talk.clone())).await
     }
 
-    pub(crate) async fn connect(&self) -> Client {
+    pub(crate) async fn connect(&self) -> TestWebSocketClient {
         let stream = TcpStream::connect(self.addr).await.expect("a connection");
         let url = format!("ws://{}/talk", self.addr);
-        Client(client_async(url, stream).await.expect("a WebSocket").0)
+        TestWebSocketClient(client_async(url, stream).await.expect("a WebSocket").0)
     }
 
     /// Opens a connection and sends `line`, the `Host` header and `headers`.
@@ -173,10 +173,10 @@ impl<F: FnOnce(WebSocketHandle) -> BoxFuture<'static, WebSocketCloseReason> + Se
 }
 
 /// Function that answers a request of a test.
-type AnswerFn = Box<dyn Fn(&ReceivedRequest) -> OutgoingResponse + Send + Sync>;
+type TestAnswerFn = Box<dyn Fn(&ReceivedRequest) -> OutgoingResponse + Send + Sync>;
 
 /// HTTP application that answers by a test function.
-struct TestApplication(AnswerFn);
+struct TestApplication(TestAnswerFn);
 
 impl HttpApplication for TestApplication {
     fn serves(&self, path: &str) -> bool {
@@ -201,27 +201,27 @@ impl HttpApplication for TestApplication {
     fn answer_unread<'a>(
         &'a self,
         _head: &'a FrameMetadata,
-        _why: &'a UnreadMessageReason,
+        _why: &'a UnreadableRequestReason,
     ) -> BoxFuture<'a, Option<Reply>> {
         Box::pin(async { None })
     }
 }
 
 /// WebSocket client that follows the protocol.
-pub(crate) struct Client(pub(crate) WebSocketStream<TcpStream>);
+pub(crate) struct TestWebSocketClient(pub(crate) WebSocketStream<TcpStream>);
 
 /// The close frame that a client received.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ReceivedClose {
+pub(crate) struct ReceivedCloseFrame {
     pub(crate) code: u16,
     pub(crate) reason: String,
 }
 
-pub(crate) fn close(code: u16, reason: &str) -> ReceivedClose {
-    ReceivedClose { code, reason: reason.to_owned() }
+pub(crate) fn close(code: u16, reason: &str) -> ReceivedCloseFrame {
+    ReceivedCloseFrame { code, reason: reason.to_owned() }
 }
 
-impl Client {
+impl TestWebSocketClient {
     pub(crate) async fn send(&mut self, text: &str) {
         within_timeout(self.0.send(Message::text(text))).await.expect("sent");
     }
@@ -235,7 +235,7 @@ impl Client {
     }
 
     /// Receives texts until the close. Returns both.
-    pub(crate) async fn receive_all(&mut self) -> (Vec<String>, ReceivedClose) {
+    pub(crate) async fn receive_all(&mut self) -> (Vec<String>, ReceivedCloseFrame) {
         let mut texts = Vec::new();
         loop {
             match self.next().await {
@@ -245,13 +245,14 @@ impl Client {
         }
     }
 
-    async fn next(&mut self) -> Result<String, ReceivedClose> {
+    async fn next(&mut self) -> Result<String, ReceivedCloseFrame> {
         loop {
             match within_timeout(self.0.next()).await.expect("a close frame").expect("a message") {
                 Message::Text(text) => return Ok(text.to_string()),
                 Message::Close(Some(frame)) => {
                     let code = CloseCode::into(frame.code);
-                    let received_close = ReceivedClose { code, reason: frame.reason.to_string() };
+                    let received_close =
+                        ReceivedCloseFrame { code, reason: frame.reason.to_string() };
                     // The connection also ends properly.
                     while let Some(rest) = within_timeout(self.0.next()).await {
                         assert!(rest.is_ok(), "{rest:?}");

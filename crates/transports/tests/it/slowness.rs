@@ -13,11 +13,13 @@ use toolgate_transports::http::websocket::{
 };
 use toolgate_transports::http::{HttpServerLimits, OutgoingResponse};
 
-use crate::served::{Client, ReceivedClose, Server, bounds, close, within_timeout};
+use crate::served::{
+    ReceivedCloseFrame, TestTransportServer, TestWebSocketClient, bounds, close, within_timeout,
+};
 
 /// A server that hands each client's outbox to the test.
 struct BroadcastServer {
-    server: Server,
+    server: TestTransportServer,
     outboxes: Arc<Mutex<Vec<WebSocketOutbox>>>,
 }
 
@@ -34,11 +36,11 @@ impl BroadcastServer {
                 WebSocketCloseReason::normal()
             }
         };
-        Self { server: Server::talking(bounds, listen).await, outboxes }
+        Self { server: TestTransportServer::talking(bounds, listen).await, outboxes }
     }
 
     /// Connects a client and returns it with its outbox.
-    async fn connect_client(&self) -> (Client, WebSocketOutbox) {
+    async fn connect_client(&self) -> (TestWebSocketClient, WebSocketOutbox) {
         let mut client = self.server.connect().await;
         assert_eq!(client.receive().await, "welcome");
         (client, self.outboxes.lock().expect("the lock").pop().expect("an outbox"))
@@ -46,7 +48,7 @@ impl BroadcastServer {
 }
 
 /// Returns the close frame for a client that reads nothing, while another one receives everything.
-async fn check(socket_waiting_messages: usize, socket_waiting_bytes: usize) -> ReceivedClose {
+async fn check(socket_waiting_messages: usize, socket_waiting_bytes: usize) -> ReceivedCloseFrame {
     let bounds = HttpServerLimits { socket_waiting_messages, socket_waiting_bytes, ..bounds() };
     let broadcast = BroadcastServer::start(bounds).await;
     let (mut slow, to_slow) = broadcast.connect_client().await;
@@ -97,7 +99,7 @@ async fn sending_waits_for_a_slow_client() {
     let narrow =
         HttpServerLimits { socket_waiting_messages: 2, socket_waiting_bytes: 1000, ..bounds() };
     let text = |n: usize| format!("{n:050000}");
-    let server = Server::talking(narrow, move |socket| async move {
+    let server = TestTransportServer::talking(narrow, move |socket| async move {
         let sends = |n: usize| {
             let outbox = socket.outbox.clone();
             async move { outbox.send(Bytes::from(text(n))).await }
@@ -115,7 +117,7 @@ async fn sending_waits_for_a_slow_client() {
 #[tokio::test]
 async fn messages_of_many_waiting_senders_all_arrive() {
     let narrow = HttpServerLimits { socket_waiting_messages: 1, ..bounds() };
-    let server = Server::talking(narrow, move |socket| async move {
+    let server = TestTransportServer::talking(narrow, move |socket| async move {
         let sends = (0..100).map(|n: usize| {
             let outbox = socket.outbox.clone();
             tokio::spawn(async move { outbox.send(n.to_string().into()).await })
@@ -136,7 +138,7 @@ async fn messages_of_many_waiting_senders_all_arrive() {
 async fn a_client_that_reads_nothing_is_disconnected() {
     let impatient = HttpServerLimits { write_time_max: Duration::from_millis(200), ..bounds() };
     let (ended, mut over) = mpsc::channel(1);
-    let server = Server::talking(impatient, move |mut socket| {
+    let server = TestTransportServer::talking(impatient, move |mut socket| {
         let ended = ended.clone();
         async move {
             let text = Bytes::from("x".repeat(100_000));
@@ -155,7 +157,7 @@ async fn a_client_that_reads_nothing_is_disconnected() {
 async fn a_client_that_stops_within_a_message_is_disconnected() {
     let impatient = HttpServerLimits { write_time_max: Duration::from_millis(200), ..bounds() };
     let (ended, mut over) = mpsc::channel(1);
-    let server = Server::talking(impatient, move |mut socket| {
+    let server = TestTransportServer::talking(impatient, move |mut socket| {
         let ended = ended.clone();
         async move {
             // More than sockets hold, and nothing after it.
@@ -174,8 +176,10 @@ async fn a_client_that_stops_within_a_message_is_disconnected() {
 async fn clients_that_do_not_read_are_disconnected_if_others_need_the_room() {
     const ANSWER: usize = 16 << 20;
     let full = Bytes::from(vec![b' '; ANSWER]);
-    let server =
-        Server::start(bounds(), move |_| OutgoingResponse::Single(Reply::json(full.clone()))).await;
+    let server = TestTransportServer::start(bounds(), move |_| {
+        OutgoingResponse::Single(Reply::json(full.clone()))
+    })
+    .await;
     let ask = async || server.send_head("GET /talk", "connection: close\r\n").await;
     let mut crowd = Vec::new();
     for _ in 0..8 {

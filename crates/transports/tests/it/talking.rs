@@ -12,11 +12,11 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use toolgate_transports::http::HttpServerLimits;
 use toolgate_transports::http::websocket::WebSocketCloseReason;
 
-use crate::served::{Server, bounds, close, echo, is_pending, within_timeout};
+use crate::served::{TestTransportServer, bounds, close, echo, is_pending, within_timeout};
 
 #[tokio::test]
 async fn messages_are_echoed() {
-    let server = Server::talking(bounds(), echo).await;
+    let server = TestTransportServer::talking(bounds(), echo).await;
     let mut client = server.connect().await;
     for text in ["one", "", "zwölf", &"x".repeat(64 << 10)] {
         client.send(text).await;
@@ -30,7 +30,7 @@ async fn messages_are_echoed() {
 async fn a_large_message_arrives_complete_and_in_order() {
     let large = "x".repeat(3 << 20);
     let text = large.clone();
-    let server = Server::talking(bounds(), move |socket| {
+    let server = TestTransportServer::talking(bounds(), move |socket| {
         let large = text.clone();
         async move {
             socket.outbox.try_send("before".into()).expect("the client is connected");
@@ -45,7 +45,7 @@ async fn a_large_message_arrives_complete_and_in_order() {
 
 #[tokio::test]
 async fn a_fragmented_message_is_joined_even_with_a_ping_between() {
-    let server = Server::talking(bounds(), echo).await;
+    let server = TestTransportServer::talking(bounds(), echo).await;
     let mut client = server.connect().await;
     let piece = |bytes: &'static [u8], code, last| {
         Message::Frame(Frame::message(bytes, OpCode::Data(code), last))
@@ -64,7 +64,7 @@ async fn a_fragmented_message_is_joined_even_with_a_ping_between() {
 async fn a_ping_is_answered_while_the_conversation_is_busy() {
     let done = Arc::new(Notify::new());
     let work = done.clone();
-    let server = Server::talking(bounds(), move |socket| {
+    let server = TestTransportServer::talking(bounds(), move |socket| {
         let work = work.clone();
         async move {
             let _inbox = socket.inbox;
@@ -84,7 +84,7 @@ async fn a_ping_is_answered_while_the_conversation_is_busy() {
 
 #[tokio::test]
 async fn no_message_is_lost_if_waiting_for_it_is_cancelled() {
-    let server = Server::talking(bounds(), |mut socket| async move {
+    let server = TestTransportServer::talking(bounds(), |mut socket| async move {
         loop {
             tokio::select! {
                 biased;
@@ -108,7 +108,7 @@ async fn no_message_is_lost_if_waiting_for_it_is_cancelled() {
 async fn reading_stops_while_the_inbox_is_full() {
     let go = Arc::new(Notify::new());
     let notify = go.clone();
-    let server = Server::talking(bounds(), move |socket| {
+    let server = TestTransportServer::talking(bounds(), move |socket| {
         let go = notify.clone();
         async move {
             go.notified().await;
@@ -139,7 +139,8 @@ async fn reading_stops_while_the_inbox_is_full() {
 #[tokio::test]
 async fn a_quiet_client_that_answers_pings_stays() {
     let keep_alive = Duration::from_millis(300);
-    let server = Server::talking(HttpServerLimits { keep_alive, ..bounds() }, echo).await;
+    let server =
+        TestTransportServer::talking(HttpServerLimits { keep_alive, ..bounds() }, echo).await;
     let mut client = server.connect().await;
     for _ in 0..5 {
         let message = within_timeout(client.0.next()).await.expect("a ping").expect("a ping");
@@ -153,15 +154,18 @@ async fn a_quiet_client_that_answers_pings_stays() {
 async fn a_client_that_answers_no_pings_is_dropped() {
     let keep_alive = Duration::from_millis(60);
     let (ended, mut over) = mpsc::channel(1);
-    let server = Server::talking(HttpServerLimits { keep_alive, ..bounds() }, move |mut socket| {
-        let ended = ended.clone();
-        async move {
-            assert_eq!(socket.inbox.next().await, None);
-            socket.outbox.wait_closed().await;
-            ended.send(()).await.expect("the test listens");
-            WebSocketCloseReason::normal()
-        }
-    })
+    let server = TestTransportServer::talking(
+        HttpServerLimits { keep_alive, ..bounds() },
+        move |mut socket| {
+            let ended = ended.clone();
+            async move {
+                assert_eq!(socket.inbox.next().await, None);
+                socket.outbox.wait_closed().await;
+                ended.send(()).await.expect("the test listens");
+                WebSocketCloseReason::normal()
+            }
+        },
+    )
     .await;
     let started = std::time::Instant::now();
     let _silent = server.connect_raw().await;
@@ -174,14 +178,15 @@ async fn a_client_that_is_not_read_does_not_count_as_silent() {
     let keep_alive = Duration::from_millis(300);
     let go = Arc::new(Notify::new());
     let notify = go.clone();
-    let server = Server::talking(HttpServerLimits { keep_alive, ..bounds() }, move |socket| {
-        let go = notify.clone();
-        async move {
-            go.notified().await;
-            echo(socket).await
-        }
-    })
-    .await;
+    let server =
+        TestTransportServer::talking(HttpServerLimits { keep_alive, ..bounds() }, move |socket| {
+            let go = notify.clone();
+            async move {
+                go.notified().await;
+                echo(socket).await
+            }
+        })
+        .await;
     let mut client = server.connect().await;
     for n in 0..20 {
         client.send(&n.to_string()).await;

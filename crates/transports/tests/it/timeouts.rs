@@ -10,23 +10,23 @@ use tokio::time::sleep;
 use toolgate_contract::Reply;
 use toolgate_transports::http::{HttpServerLimits, OutgoingResponse, ServerSentEvent};
 
-use crate::served::{Server, bounds, read_head, within_timeout};
+use crate::served::{TestTransportServer, bounds, read_head, within_timeout};
 
 const JSON: &str = "content-type: application/json\r\n";
 
 /// Starts a server that waits for a head and a body for these times, and answers with `{}`.
-async fn start(head_time_max: Duration, body_time_max: Duration) -> Server {
+async fn start(head_time_max: Duration, body_time_max: Duration) -> TestTransportServer {
     let bounds = HttpServerLimits { head_time_max, body_time_max, ..bounds() };
-    Server::start(bounds, |_| OutgoingResponse::Single(Reply::json("{}"))).await
+    TestTransportServer::start(bounds, |_| OutgoingResponse::Single(Reply::json("{}"))).await
 }
 
 /// Checks that `server` still answers.
-async fn check_answers(server: &Server) {
+async fn check_answers(server: &TestTransportServer) {
     let answer = server.ask("POST /talk", &format!("{JSON}content-length: 0\r\n")).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
-async fn connect(server: &Server) -> TcpStream {
+async fn connect(server: &TestTransportServer) -> TcpStream {
     TcpStream::connect(server.addr).await.expect("a connection")
 }
 
@@ -83,7 +83,7 @@ async fn a_body_that_does_not_arrive_in_time_is_a_timeout() {
 async fn an_answer_may_take_longer_than_the_head_and_body_times() {
     let short = Duration::from_millis(100);
     let bounds = HttpServerLimits { head_time_max: short, body_time_max: short, ..bounds() };
-    let server = Server::start(bounds, |_| {
+    let server = TestTransportServer::start(bounds, |_| {
         let late = async {
             sleep(Duration::from_millis(600)).await;
             ServerSentEvent::plain(Bytes::from("late"))
@@ -103,8 +103,10 @@ async fn a_client_that_does_not_read_its_answers_is_disconnected() {
         ..bounds()
     };
     let page = Bytes::from(vec![b' '; 1 << 20]);
-    let server =
-        Server::start(bounds, move |_| OutgoingResponse::Single(Reply::json(page.clone()))).await;
+    let server = TestTransportServer::start(bounds, move |_| {
+        OutgoingResponse::Single(Reply::json(page.clone()))
+    })
+    .await;
     let mut greedy = connect(&server).await;
     let request = format!("GET /talk HTTP/1.1\r\nhost: {}\r\n\r\n", server.addr);
     // The answers exceed the socket buffers, so the server waits for the client to read.

@@ -3,11 +3,11 @@
 use toolgate_contract::{FrameMetadata, Reply};
 use toolgate_transports::http::OutgoingResponse;
 
-use crate::served::{Server, UPGRADE_HEADERS, bounds, echo, read_head, socket};
+use crate::served::{TestTransportServer, UPGRADE_HEADERS, bounds, echo, read_head, socket};
 
 /// Returns the response head to `line` with `headers` from a server that accepts WebSockets.
 async fn check(line: &str, headers: &str) -> String {
-    let server = Server::start(bounds(), |incoming| match incoming.upgrade {
+    let server = TestTransportServer::start(bounds(), |incoming| match incoming.upgrade {
         true => socket(echo),
         false => OutgoingResponse::Single(Reply::json("{}")),
     })
@@ -86,7 +86,7 @@ async fn an_unknown_path_gets_no_websocket() {
 #[tokio::test]
 async fn the_application_may_refuse_with_its_own_status() {
     for refused in [401, 404] {
-        let server = Server::start(bounds(), move |incoming| {
+        let server = TestTransportServer::start(bounds(), move |incoming| {
             assert!(incoming.upgrade);
             OutgoingResponse::Single(
                 Reply::empty(refused).with_header("www-authenticate", "Bearer"),
@@ -102,14 +102,14 @@ async fn the_application_may_refuse_with_its_own_status() {
 
 #[tokio::test]
 async fn a_websocket_that_was_not_requested_is_an_internal_error() {
-    let server = Server::talking(bounds(), echo).await;
+    let server = TestTransportServer::talking(bounds(), echo).await;
     let answer = server.ask("GET /talk", "").await;
     assert_eq!(status(&answer), "500");
 }
 
 #[tokio::test]
 async fn the_application_gets_the_path_and_query_unchanged() {
-    let server = Server::start(bounds(), |incoming| {
+    let server = TestTransportServer::start(bounds(), |incoming| {
         let FrameMetadata::Http { method, path, query, .. } = &incoming.frame.head else {
             panic!("this is HTTP")
         };

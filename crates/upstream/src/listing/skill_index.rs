@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
-use toolgate_contract::{Skill, SkillFile, SkillFiles};
+use toolgate_contract::{Skill, SkillFile, SkillFileList};
 use toolgate_dialects::mcp::upstream::parse_skill;
 
 use super::UpstreamListing;
@@ -43,7 +43,7 @@ impl SkillIndex {
         let mut files = HashMap::new();
         for (at, skill) in all.iter().enumerate() {
             files.insert(skill.uri.clone(), at);
-            if let SkillFiles::All(list) = &skill.files {
+            if let SkillFileList::All(list) = &skill.files {
                 files.extend(list.iter().map(|file| (file.uri.clone(), at)));
             }
         }
@@ -123,7 +123,7 @@ pub(crate) fn accept_skill(entry: &Value) -> Result<Skill, String> {
     if name.is_empty() || skill.front_matter.get("name").and_then(Value::as_str) != Some(name) {
         return Err(format!("its name is not `{name}`, the name of its folder"));
     }
-    if let SkillFiles::All(files) = &skill.files {
+    if let SkillFileList::All(files) = &skill.files {
         let mut seen = HashSet::new();
         for SkillFile { uri, digest, .. } in files {
             if !is_in_folder(&skill, uri) || !is_normal_form(uri) || !seen.insert(uri) {

@@ -11,27 +11,27 @@ use rustls_pki_types::PrivatePkcs8KeyDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
-use super::discovery::AuthorizationServer;
+use super::discovery::AuthorizationServerMetadata;
 use super::sign_in::random_token;
 
 /// Lifetime of a client assertion, in seconds.
 const LIFETIME_SECS: u64 = 60;
 
 /// A client's private key for signed assertions, with its optional key id.
-pub(crate) struct SigningKey {
-    pair: SigningKeyPair,
+pub(crate) struct AssertionSigningKey {
+    pair: AssertionKeyPair,
     id: Option<String>,
 }
 
 /// A private key of a client, with one variant for each algorithm.
-enum SigningKeyPair {
+enum AssertionKeyPair {
     P256(EcdsaKeyPair),
     P384(EcdsaKeyPair),
     Rsa(RsaKeyPair),
     Ed25519(Ed25519KeyPair),
 }
 
-impl SigningKey {
+impl AssertionSigningKey {
     /// Reads the private key in `pem`, with the key id `id`.
     ///
     /// # Errors
@@ -50,11 +50,11 @@ impl SigningKey {
         let random = SystemRandom::new();
         let curve = |of| EcdsaKeyPair::from_pkcs8(of, der, &random).ok();
         let pair = None
-            .or_else(|| curve(&ECDSA_P256_SHA256_FIXED_SIGNING).map(SigningKeyPair::P256))
-            .or_else(|| curve(&ECDSA_P384_SHA384_FIXED_SIGNING).map(SigningKeyPair::P384))
-            .or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(SigningKeyPair::Rsa))
+            .or_else(|| curve(&ECDSA_P256_SHA256_FIXED_SIGNING).map(AssertionKeyPair::P256))
+            .or_else(|| curve(&ECDSA_P384_SHA384_FIXED_SIGNING).map(AssertionKeyPair::P384))
+            .or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(AssertionKeyPair::Rsa))
             .or_else(|| {
-                Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(SigningKeyPair::Ed25519)
+                Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(AssertionKeyPair::Ed25519)
             });
         let pair = pair.ok_or(
             "`oauth.client_key` is of an unsupported kind; use P-256 or P-384 with its public key, \
@@ -72,7 +72,7 @@ impl SigningKey {
     pub(crate) fn sign_assertion(
         &self,
         client: &str,
-        server: &AuthorizationServer,
+        server: &AuthorizationServerMetadata,
         now: u64,
     ) -> Result<String, String> {
         let mut header = json!({ "alg": self.algorithm(server), "typ": "JWT" });
@@ -95,12 +95,12 @@ impl SigningKey {
     }
 
     /// Returns the JWS name of the key's signature algorithm.
-    fn algorithm(&self, server: &AuthorizationServer) -> &'static str {
+    fn algorithm(&self, server: &AuthorizationServerMetadata) -> &'static str {
         match self.pair {
-            SigningKeyPair::P256(_) => "ES256",
-            SigningKeyPair::P384(_) => "ES384",
-            SigningKeyPair::Ed25519(_) => "EdDSA",
-            SigningKeyPair::Rsa(_) => {
+            AssertionKeyPair::P256(_) => "ES256",
+            AssertionKeyPair::P384(_) => "ES384",
+            AssertionKeyPair::Ed25519(_) => "EdDSA",
+            AssertionKeyPair::Rsa(_) => {
                 let listed = server.token_endpoint_auth_signing_alg_values_supported.as_deref();
                 let listed = listed.unwrap_or_default();
                 let supports = |wanted: &str| listed.iter().any(|one| one == wanted);
@@ -112,15 +112,15 @@ impl SigningKey {
     fn signature(
         &self,
         signed: &[u8],
-        server: &AuthorizationServer,
+        server: &AuthorizationServerMetadata,
     ) -> Result<Vec<u8>, ring::error::Unspecified> {
         let random = SystemRandom::new();
         match &self.pair {
-            SigningKeyPair::P256(pair) | SigningKeyPair::P384(pair) => {
+            AssertionKeyPair::P256(pair) | AssertionKeyPair::P384(pair) => {
                 Ok(pair.sign(&random, signed)?.as_ref().into())
             }
-            SigningKeyPair::Ed25519(pair) => Ok(pair.sign(signed).as_ref().into()),
-            SigningKeyPair::Rsa(pair) => {
+            AssertionKeyPair::Ed25519(pair) => Ok(pair.sign(signed).as_ref().into()),
+            AssertionKeyPair::Rsa(pair) => {
                 let mut signature = vec![0; pair.public().modulus_len()];
                 match self.algorithm(server) {
                     "PS256" => pair.sign(&RSA_PSS_SHA256, &random, signed, &mut signature)?,
@@ -143,10 +143,10 @@ mod tests {
         format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n")
     }
 
-    fn server() -> AuthorizationServer {
-        AuthorizationServer {
+    fn server() -> AuthorizationServerMetadata {
+        AuthorizationServerMetadata {
             issuer: "https://login.example".to_owned(),
-            ..AuthorizationServer::default()
+            ..AuthorizationServerMetadata::default()
         }
     }
 
@@ -156,7 +156,8 @@ mod tests {
         let random = SystemRandom::new();
         let der = EcdsaKeyPair::generate_pkcs8(curve, &random).expect("a key");
         let in_one_line = pem(der.as_ref()).replace('\n', "\\n");
-        let key = SigningKey::read(&in_one_line, Some("first".to_owned())).expect("a valid key");
+        let key =
+            AssertionSigningKey::read(&in_one_line, Some("first".to_owned())).expect("a valid key");
         let assertion = key.sign_assertion("it", &server(), 100).expect("it signs");
         let (signed, signature) = assertion.rsplit_once('.').expect("three parts");
         let signature = URL_SAFE_NO_PAD.decode(signature).expect("base 64");
@@ -186,13 +187,13 @@ mod tests {
         let p384 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, &random);
         let edwards = Ed25519KeyPair::generate_pkcs8(&random);
         for (der, algorithm) in [(p384, "ES384"), (edwards, "EdDSA")] {
-            let key =
-                SigningKey::read(&pem(der.expect("a key").as_ref()), None).expect("a valid key");
+            let key = AssertionSigningKey::read(&pem(der.expect("a key").as_ref()), None)
+                .expect("a valid key");
             assert_eq!(key.algorithm(&server()), algorithm);
             assert!(key.sign_assertion("it", &server(), 0).is_ok());
         }
         for invalid in ["hunter2", &pem(b"hunter2")] {
-            let why = SigningKey::read(invalid, None).err().expect("it is invalid");
+            let why = AssertionSigningKey::read(invalid, None).err().expect("it is invalid");
             assert!(why.contains("`oauth.client_key`") && !why.contains("hunter2"), "{why}");
         }
     }

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 use toolgate_net::HttpUrl;
 
 use super::challenge::BearerChallenge;
-use super::fetch::OAuthFetcher;
+use super::fetch::OAuthRequestClient;
 use super::steps::AuthorizationStepReporter;
 use crate::address::parse_url;
 use crate::settings::{OAuthGrant, OAuthSettings};
 
 /// Protected resource metadata of an upstream (RFC 9728).
 #[derive(Debug, Deserialize)]
-struct ResourceMetadata {
+struct UpstreamResourceMetadata {
     resource: String,
     #[serde(default)]
     authorization_servers: Vec<String>,
@@ -22,7 +22,7 @@ struct ResourceMetadata {
 
 /// Metadata of an OAuth authorization server (RFC 8414).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AuthorizationServer {
+pub(crate) struct AuthorizationServerMetadata {
     pub(crate) issuer: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) authorization_endpoint: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) struct DiscoveredAuthorizationServer {
     pub(crate) resource: String,
     /// Scopes that a token needs, according to the upstream or the settings.
     pub(crate) scopes: Vec<String>,
-    pub(crate) server: AuthorizationServer,
+    pub(crate) server: AuthorizationServerMetadata,
 }
 
 /// Discovers the authorization server of the upstream at `url`, which answered with `challenge`.
@@ -60,7 +60,7 @@ pub(crate) struct DiscoveredAuthorizationServer {
 ///
 /// Returns the reason if a document is missing or invalid.
 pub(crate) async fn discover(
-    fetcher: &OAuthFetcher,
+    fetcher: &OAuthRequestClient,
     url: &str,
     challenge: &BearerChallenge,
     settings: &OAuthSettings,
@@ -72,7 +72,8 @@ pub(crate) async fn discover(
         () if !challenge.scopes.is_empty() => challenge.scopes.clone(),
         () => supported,
     };
-    let Some(ResourceMetadata { resource, authorization_servers, scopes_supported }) = described
+    let Some(UpstreamResourceMetadata { resource, authorization_servers, scopes_supported }) =
+        described
     else {
         // Before 2025-06-18 an MCP server was its own authorization server.
         let origin = parse_url(url)?.origin();
@@ -111,11 +112,11 @@ fn no_metadata(issuer: &str) -> String {
 
 /// Returns the protected resource metadata of the upstream at `url`, if the upstream publishes any.
 async fn fetch_resource_metadata(
-    fetcher: &OAuthFetcher,
+    fetcher: &OAuthRequestClient,
     url: &str,
     challenge: &BearerChallenge,
     steps: &mut AuthorizationStepReporter<'_>,
-) -> Result<Option<ResourceMetadata>, String> {
+) -> Result<Option<UpstreamResourceMetadata>, String> {
     let places = match &challenge.resource_metadata {
         Some(named) => vec![named.clone()],
         None => well_known(url, "oauth-protected-resource")?,
@@ -129,7 +130,7 @@ async fn fetch_resource_metadata(
             if !response.status.is_success() {
                 return Err(format!("`{place}` answered {}", response.status));
             }
-            let read: ResourceMetadata =
+            let read: UpstreamResourceMetadata =
                 response.json().map_err(|why| format!("`{place}`: {why}"))?;
             if !covers(&read.resource, url) {
                 return Err(format!("`{place}` describes `{}` instead of `{url}`", read.resource));
@@ -156,10 +157,10 @@ async fn fetch_resource_metadata(
 
 /// Fetches the metadata of the authorization server `issuer`, if it publishes any.
 async fn fetch_server_metadata(
-    fetcher: &OAuthFetcher,
+    fetcher: &OAuthRequestClient,
     issuer: &str,
     steps: &mut AuthorizationStepReporter<'_>,
-) -> Result<Option<AuthorizationServer>, String> {
+) -> Result<Option<AuthorizationServerMetadata>, String> {
     let mut places = well_known(issuer, "oauth-authorization-server")?;
     places.truncate(1);
     places.extend(well_known(issuer, "openid-configuration")?.into_iter().take(1));
@@ -172,7 +173,7 @@ async fn fetch_server_metadata(
         let read = response.and_then(|response| match response.status.is_success() {
             false => Ok(None),
             true => {
-                let read: AuthorizationServer =
+                let read: AuthorizationServerMetadata =
                     response.json().map_err(|why| format!("`{place}`: {why}"))?;
                 check_metadata(fetcher, &read, issuer)
                     .map_err(|why| format!("`{place}`: {why}"))?;
@@ -194,8 +195,8 @@ async fn fetch_server_metadata(
 
 /// Checks the issuer and the endpoints in an authorization server's metadata.
 fn check_metadata(
-    fetcher: &OAuthFetcher,
-    server: &AuthorizationServer,
+    fetcher: &OAuthRequestClient,
+    server: &AuthorizationServerMetadata,
     issuer: &str,
 ) -> Result<(), String> {
     if !is_same_issuer(&server.issuer, issuer) {
@@ -209,7 +210,7 @@ fn check_metadata(
     endpoints.map(String::as_str).try_for_each(|url| fetcher.check(url))
 }
 
-impl AuthorizationServer {
+impl AuthorizationServerMetadata {
     /// Checks that the authorization server supports PKCE with S256, so that an intercepted code is
     /// useless. The `settings` of `upstream` may assume this support.
     pub(crate) fn check_pkce(
@@ -245,15 +246,15 @@ impl AuthorizationServer {
 
 /// Returns the default endpoints of an authorization server that publishes no metadata, as protocol
 /// revision 2025-03-26 defines them.
-fn default_endpoints(origin: &str) -> AuthorizationServer {
-    AuthorizationServer {
+fn default_endpoints(origin: &str) -> AuthorizationServerMetadata {
+    AuthorizationServerMetadata {
         issuer: origin.to_owned(),
         authorization_endpoint: Some(format!("{origin}/authorize")),
         token_endpoint: format!("{origin}/token"),
         registration_endpoint: Some(format!("{origin}/register")),
         // The revision 2025-03-26 requires PKCE of every server.
         code_challenge_methods_supported: Some(vec!["S256".to_owned()]),
-        ..AuthorizationServer::default()
+        ..AuthorizationServerMetadata::default()
     }
 }
 
@@ -317,7 +318,8 @@ mod tests {
             let metadata = format!(
                 r#"{{"issuer":"https://login.example","authorization_endpoint":"https://login.example/a"{methods}}}"#
             );
-            let server: AuthorizationServer = serde_json::from_str(&metadata).expect("metadata");
+            let server: AuthorizationServerMetadata =
+                serde_json::from_str(&metadata).expect("metadata");
             let settings = OAuthSettings { assume_pkce, ..OAuthSettings::default() };
             server.check_pkce("crm", &settings)
         };

@@ -26,7 +26,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 const BYTES_MAX: usize = 256 << 10;
 
 /// HTTP client for requests to authorization servers. It follows no redirects.
-pub(crate) struct OAuthFetcher {
+pub(crate) struct OAuthRequestClient {
     client: HttpClient,
     /// True if the upstream is on this machine. Only then may its authorization server be on this
     /// machine, too.
@@ -47,7 +47,7 @@ impl OAuthServerResponse {
     }
 }
 
-impl OAuthFetcher {
+impl OAuthRequestClient {
     /// Creates an HTTP client for authorization at the upstream at `url`, with the authorization
     /// server `issuer` if that is set.
     ///
@@ -206,16 +206,16 @@ mod tests {
     use toolgate_net::ByteStream;
 
     use super::*;
-    use crate::world::{ProgramToStart, RunningProgram};
+    use crate::world::{RunningUpstreamProgram, UpstreamProgramStart};
 
     /// A network in which every connection fails. The error shows if a local address was allowed.
-    struct UnreachableNetwork;
+    struct UnreachableTestNetwork;
 
-    impl UpstreamSystemAccess for UnreachableNetwork {
+    impl UpstreamSystemAccess for UnreachableTestNetwork {
         fn start<'a>(
             &'a self,
-            _: &'a ProgramToStart,
-        ) -> BoxFuture<'a, Result<RunningProgram, String>> {
+            _: &'a UpstreamProgramStart,
+        ) -> BoxFuture<'a, Result<RunningUpstreamProgram, String>> {
             Box::pin(async { Err("nothing".to_owned()) })
         }
 
@@ -258,8 +258,8 @@ mod tests {
             ("https://a.example/mcp", "https://c.example/token", true),
             ("http://127.0.0.1:1/mcp", "https://b.example/token", true),
         ] {
-            let fetcher = OAuthFetcher::new(
-                Arc::new(UnreachableNetwork),
+            let fetcher = OAuthRequestClient::new(
+                Arc::new(UnreachableTestNetwork),
                 upstream,
                 Some("https://c.example"),
                 true,
@@ -272,8 +272,10 @@ mod tests {
 
     #[test]
     fn urls_of_a_remote_upstream_must_be_encrypted_and_not_local() {
-        let fetcher =
-            |url| OAuthFetcher::new(Arc::new(UnreachableNetwork), url, None, true).expect("a URL");
+        let fetcher = |url| {
+            OAuthRequestClient::new(Arc::new(UnreachableTestNetwork), url, None, true)
+                .expect("a URL")
+        };
         let remote = fetcher("https://a.example/mcp");
         let local = fetcher("http://127.0.0.1:1/mcp");
         assert!(remote.check("https://b.example/token").is_ok());

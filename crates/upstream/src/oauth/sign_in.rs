@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
 use super::discovery::DiscoveredAuthorizationServer;
-use super::fetch::OAuthFetcher;
+use super::fetch::OAuthRequestClient;
 use super::tokens::{self, OAuthClient, OAuthTokens};
 
 /// A person's sign-in to an upstream, in progress.
@@ -61,7 +61,7 @@ impl SignInAttempt {
     /// Exchanges the authorization code in `query` for tokens.
     pub(crate) async fn exchange_code(
         self,
-        fetcher: &OAuthFetcher,
+        fetcher: &OAuthRequestClient,
         query: &str,
     ) -> Result<(DiscoveredAuthorizationServer, OAuthClient, OAuthTokens), String> {
         let code = self.code_in(query)?;
@@ -129,16 +129,16 @@ pub(super) fn random_token() -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::discovery::AuthorizationServer;
+    use super::super::discovery::AuthorizationServerMetadata;
     use super::super::tokens::OAuthClientCredential;
     use super::*;
 
     fn attempt(sends_issuer: bool) -> SignInAttempt {
-        let server = AuthorizationServer {
+        let server = AuthorizationServerMetadata {
             issuer: "https://a.example".to_owned(),
             authorization_endpoint: Some("https://a.example/authorize?x=1".to_owned()),
             authorization_response_iss_parameter_supported: sends_issuer,
-            ..AuthorizationServer::default()
+            ..AuthorizationServerMetadata::default()
         };
         let client =
             OAuthClient::with_id(&server, "it".to_owned(), &OAuthClientCredential::Nothing);

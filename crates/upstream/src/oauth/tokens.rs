@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_contract::strip_byte_order_mark_bytes;
 
-use super::assertion::SigningKey;
-use super::discovery::AuthorizationServer;
-use super::fetch::OAuthFetcher;
+use super::assertion::AssertionSigningKey;
+use super::discovery::AuthorizationServerMetadata;
+use super::fetch::OAuthRequestClient;
 use toolgate_contract::printable::escape_hidden;
 
 /// Time before the expiry of a token from which the token is no longer used, in seconds.
@@ -30,7 +30,7 @@ pub(crate) struct OAuthClient {
     shows: OAuthClientAuthMethod,
     /// Signing key of the client. It is never stored.
     #[serde(skip)]
-    key: Option<Arc<SigningKey>>,
+    key: Option<Arc<AssertionSigningKey>>,
 }
 
 /// Credential that proves the identity of a client.
@@ -38,7 +38,7 @@ pub(crate) struct OAuthClient {
 pub(crate) enum OAuthClientCredential {
     Nothing,
     Secret(String),
-    Key(Arc<SigningKey>),
+    Key(Arc<AssertionSigningKey>),
 }
 
 /// Method by which a client authenticates at the token endpoint.
@@ -65,7 +65,7 @@ struct ClientRegistrationResponse {
 impl OAuthClient {
     /// Creates the OAuth client with the known id `id`.
     pub(crate) fn with_id(
-        server: &AuthorizationServer,
+        server: &AuthorizationServerMetadata,
         id: String,
         proof: &OAuthClientCredential,
     ) -> Self {
@@ -89,8 +89,8 @@ impl OAuthClient {
 
     /// Registers a client with `server` for the redirect URL `redirect` (RFC 7591).
     pub(crate) async fn register(
-        fetcher: &OAuthFetcher,
-        server: &AuthorizationServer,
+        fetcher: &OAuthRequestClient,
+        server: &AuthorizationServerMetadata,
         redirect: &str,
         scopes: &[String],
     ) -> Result<Self, String> {
@@ -148,7 +148,7 @@ impl OAuthClient {
 }
 
 impl OAuthClientAuthMethod {
-    fn for_server(server: &AuthorizationServer, has_secret: bool) -> Self {
+    fn for_server(server: &AuthorizationServerMetadata, has_secret: bool) -> Self {
         let listed = server.token_endpoint_auth_methods_supported.as_deref();
         let has = |method: &str| listed.is_none_or(|all| all.iter().any(|it| it == method));
         match has_secret {
@@ -226,8 +226,8 @@ struct OAuthErrorBody {
 /// Requests tokens from `server` as `client` with the `fields` of a grant and the requested
 /// `scopes`.
 pub(crate) async fn request_tokens(
-    fetcher: &OAuthFetcher,
-    server: &AuthorizationServer,
+    fetcher: &OAuthRequestClient,
+    server: &AuthorizationServerMetadata,
     client: &OAuthClient,
     fields: &[(&str, &str)],
     scopes: &[String],
@@ -313,11 +313,11 @@ fn error_in_body(body: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn server(methods: Option<&[&str]>) -> AuthorizationServer {
+    fn server(methods: Option<&[&str]>) -> AuthorizationServerMetadata {
         let methods = methods.map(|all| all.iter().map(|it| (*it).to_owned()).collect());
-        AuthorizationServer {
+        AuthorizationServerMetadata {
             token_endpoint_auth_methods_supported: methods,
-            ..AuthorizationServer::default()
+            ..AuthorizationServerMetadata::default()
         }
     }
 

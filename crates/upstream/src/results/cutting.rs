@@ -10,7 +10,7 @@ use toolgate_contract::{
     ToolContext, ToolError, ToolId, ToolOutput, exact_json, fold_name, json_len,
 };
 
-use super::{ResultStore, StoredData, id_in_uri, piece};
+use super::{StoredData, UpstreamResultStore, id_in_uri, piece};
 
 /// Number of bytes at the beginning of a text that a cut keeps.
 const HEAD_BYTES: usize = 4 << 10;
@@ -52,7 +52,7 @@ impl ResultSizeBudget {
     }
 }
 
-impl ResultStore {
+impl UpstreamResultStore {
     /// Cuts the result `output` of `tool` to the budget and stores the rest.
     pub(crate) fn cut(
         &self,
@@ -92,7 +92,7 @@ pub(crate) struct CutResult {
 
 /// A tool's result that is being cut to its budget.
 struct ResultTruncator<'a> {
-    results: &'a ResultStore,
+    results: &'a UpstreamResultStore,
     caller: &'a Caller,
     tool: &'a ToolId,
     /// Notes in the result on the stored parts.

@@ -54,7 +54,7 @@ pub(super) fn pick_fields(text: &str, fields: &[String]) -> Result<String, ToolE
     let Ok(value) = exact_json::parse(text) else {
         return refuse("the result is not JSON; use `find` or `offset`".to_owned());
     };
-    match FieldSelection::parse(fields).pick(&value) {
+    match JsonFieldSelection::parse(fields).pick(&value) {
         Some(picked) => Ok(picked.to_string()),
         None => {
             let mut known = Vec::new();
@@ -70,13 +70,13 @@ pub(super) fn pick_fields(text: &str, fields: &[String]) -> Result<String, ToolE
 
 /// The fields to pick from a JSON value, as a tree of names.
 #[derive(Default)]
-struct FieldSelection {
+struct JsonFieldSelection {
     /// True if the JSON value at this place in the tree is picked whole.
     is_whole: bool,
-    members: BTreeMap<String, FieldSelection>,
+    members: BTreeMap<String, JsonFieldSelection>,
 }
 
-impl FieldSelection {
+impl JsonFieldSelection {
     fn parse(fields: &[String]) -> Self {
         let mut root = Self::default();
         for field in fields {

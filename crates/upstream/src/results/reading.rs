@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 
 use super::picking::pick_fields;
-use super::{ResultStore, StoredData, piece};
+use super::{StoredData, UpstreamResultStore, piece};
 
 /// Default number of bytes of a stored result that one read returns.
 const READ_BYTES: usize = 16 << 10;
@@ -23,7 +23,7 @@ pub(super) const LINE_BYTES: usize = 300;
 const BEFORE_BYTES: usize = 100;
 
 /// Tool that reads parts of stored results.
-pub(super) struct ReadStoredResult(pub(super) ResultStore);
+pub(super) struct ReadStoredResult(pub(super) UpstreamResultStore);
 
 /// Part of a result to read.
 #[derive(Deserialize, JsonSchema)]

@@ -6,15 +6,15 @@ use toolgate_contract::{
     ToolSpec,
 };
 
-use super::{ResultStore, SCHEME, StoredData};
+use super::{SCHEME, StoredData, UpstreamResultStore};
 
 /// Source of resources that are stored results.
-pub(super) struct StoredResults {
-    pub(super) results: ResultStore,
+pub(super) struct StoredResultSource {
+    pub(super) results: UpstreamResultStore,
     pub(super) guard: ToolSpec,
 }
 
-impl ResourceSource for StoredResults {
+impl ResourceSource for StoredResultSource {
     fn guard(&self) -> &ToolSpec {
         &self.guard
     }

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    BoxFuture, CallEnding, Caller, ContentBlock, ContentBody, MetaFields, ResourceContents,
-    ResourceData, ResourceSpec, ResultText, SharedResult, SharedResultStore, Tool, ToolContext,
-    ToolError, ToolErrorKind, ToolId, ToolOutput,
+    BoxFuture, Caller, ContentBlock, ContentBody, MetaFields, ResourceContents, ResourceData,
+    ResourceSpec, ResultText, SharedResult, SharedResultStore, Tool, ToolContext, ToolError,
+    ToolErrorKind, ToolId, ToolOutput, ToolRunStatus,
 };
 
 use super::reading::{
     LINE_BYTES, ReadStoredResult, ReadStoredResultInput, StoredResultPart, find_matches,
 };
-use super::{ResultSizeBudget, ResultStore, SCHEME, STORE_BYTES_MAX};
+use super::{ResultSizeBudget, SCHEME, STORE_BYTES_MAX, UpstreamResultStore};
 
 const BUDGET: ResultSizeBudget =
     ResultSizeBudget { text_bytes: 10_000, media_bytes: 1000, is_schema_promised: false };
@@ -25,7 +25,7 @@ fn ctx(name: &str) -> ToolContext {
 }
 
 /// Cuts the result `output` for the caller Ann.
-fn cut(results: &ResultStore, output: ToolOutput, budget: ResultSizeBudget) -> ToolOutput {
+fn cut(results: &UpstreamResultStore, output: ToolOutput, budget: ResultSizeBudget) -> ToolOutput {
     let tool = ToolId::new("a.b").expect("an id");
     let Ok(cut) = results.cut(&ctx("ann"), &tool, output, budget) else {
         panic!("it is not stored");
@@ -35,12 +35,12 @@ fn cut(results: &ResultStore, output: ToolOutput, budget: ResultSizeBudget) -> T
 
 /// Returns a result without a structured value.
 fn unstructured(body: impl Into<String>, content: Vec<ContentBlock>) -> ToolOutput {
-    let output = ToolOutput::new(Value::Null, ResultText::from_body(body), CallEnding::Done);
+    let output = ToolOutput::new(Value::Null, ResultText::from_body(body), ToolRunStatus::Done);
     ToolOutput { structured: false, content, ..output }
 }
 
 fn structured(value: Value, body: impl Into<String>) -> ToolOutput {
-    ToolOutput::new(value, ResultText::from_body(body), CallEnding::Done)
+    ToolOutput::new(value, ResultText::from_body(body), ToolRunStatus::Done)
 }
 
 fn long() -> ToolOutput {
@@ -62,7 +62,7 @@ fn links(output: &ToolOutput) -> Vec<String> {
 }
 
 /// Reads the result that is stored for Ann at `uri`.
-async fn stored(results: &ResultStore, uri: &str) -> ResourceContents {
+async fn stored(results: &UpstreamResultStore, uri: &str) -> ResourceContents {
     let resources = results.resources();
     let ctx = ctx("ann");
     let mut read = resources.read(&ctx, uri).await.expect("it is stored");
@@ -70,20 +70,20 @@ async fn stored(results: &ResultStore, uri: &str) -> ResourceContents {
 }
 
 /// Reads the text that is stored for Ann at `uri`, with its media type.
-async fn text(results: &ResultStore, uri: &str) -> (String, String) {
+async fn text(results: &UpstreamResultStore, uri: &str) -> (String, String) {
     let ResourceContents { media_type, held, .. } = stored(results, uri).await;
     let ResourceData::Text(text) = held else { panic!("{held:?}") };
     (text, media_type.expect("a type"))
 }
 
-async fn read(results: &ResultStore, input: Value) -> Result<StoredResultPart, ToolError> {
+async fn read(results: &UpstreamResultStore, input: Value) -> Result<StoredResultPart, ToolError> {
     let input: ReadStoredResultInput = serde_json::from_value(input).expect("input");
     ReadStoredResult(results.clone()).run(&ctx("ann"), input).await
 }
 
 #[tokio::test]
 async fn a_long_result_is_cut_and_can_be_read_to_its_end() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let whole = long().text.body;
     let output = cut(&results, long(), BUDGET);
     assert!(output.text.body.len() < 10_000);
@@ -104,7 +104,7 @@ async fn a_long_result_is_cut_and_can_be_read_to_its_end() {
 
 #[tokio::test]
 async fn a_search_ignores_case_and_returns_the_offset() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let output = cut(&results, long(), BUDGET);
     let input = json!({ "id": links(&output)[0], "find": "LINE 4321" });
     let found = read(&results, input).await.expect("places").found.expect("places");
@@ -114,7 +114,7 @@ async fn a_search_ignores_case_and_returns_the_offset() {
 
 #[tokio::test]
 async fn each_match_in_a_long_line_is_returned_with_the_text_around_it() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let items: Vec<_> = (0..2000).map(|at| json!({ "name": format!("Äpfel {at}é") })).collect();
     let whole = json!(items).to_string();
     let output = cut(&results, unstructured(whole.clone(), Vec::new()), BUDGET);
@@ -141,7 +141,7 @@ async fn each_match_in_a_long_line_is_returned_with_the_text_around_it() {
 
 #[tokio::test]
 async fn a_result_is_visible_to_its_own_caller_only() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let picture = vec![ContentBlock::image("image/png", vec![7; 2000])];
     let output = cut(&results, ToolOutput { content: picture, ..long() }, BUDGET);
     let resources = results.resources();
@@ -156,7 +156,7 @@ async fn a_result_is_visible_to_its_own_caller_only() {
 
 #[tokio::test]
 async fn a_long_structured_value_without_a_promised_schema_is_stored_as_json() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let value = json!({ "rows": rows(400), "count": 400 });
     let pretty = serde_json::to_string_pretty(&value).expect("JSON");
     // The text is the value as JSON, or empty.
@@ -172,7 +172,7 @@ async fn a_long_structured_value_without_a_promised_schema_is_stored_as_json() {
 
 #[tokio::test]
 async fn a_text_that_is_the_only_field_of_the_value_is_stored_once() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let lines = long().text.body;
     let list = rows(400);
     for (value, body, media_type) in [
@@ -188,7 +188,7 @@ async fn a_text_that_is_the_only_field_of_the_value_is_stored_once() {
 
 #[tokio::test]
 async fn the_longer_part_is_cut_when_text_and_value_differ() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let value = json!({ "rows": rows(400) });
     let output = cut(&results, structured(value.clone(), "400 rows."), BUDGET);
     assert!(!output.structured && output.text.body.starts_with("400 rows.\n{\"rows\":"));
@@ -202,7 +202,7 @@ async fn the_longer_part_is_cut_when_text_and_value_differ() {
 
 #[test]
 fn a_value_with_a_promised_schema_is_not_cut() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let promised = ResultSizeBudget { is_schema_promised: true, ..BUDGET };
     let value = json!({ "rows": rows(400) });
     let output = cut(&results, structured(value.clone(), "400 rows."), promised);
@@ -216,7 +216,7 @@ fn a_value_with_a_promised_schema_is_not_cut() {
 
 #[tokio::test]
 async fn the_largest_embedded_text_is_stored_with_its_media_type() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let embedded = |name: &str, bytes| {
         let text = name.repeat(bytes);
         ContentBlock::resource(ResourceContents::text(format!("x:{name}"), "text/csv", text))
@@ -234,7 +234,7 @@ async fn the_largest_embedded_text_is_stored_with_its_media_type() {
 
 #[tokio::test]
 async fn many_short_embedded_texts_are_merged_into_the_text() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let row =
         |at| ResourceContents::text(format!("x:{at}"), "text/plain", format!("row {at} is here"));
     let content = (0..1000).map(|at| ContentBlock::resource(row(at))).collect();
@@ -248,7 +248,7 @@ async fn many_short_embedded_texts_are_merged_into_the_text() {
 
 #[tokio::test]
 async fn the_largest_media_are_replaced_by_links_until_the_rest_fits() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let file = ResourceContents::bytes("x:it", "application/pdf", vec![3; 7000]);
     let content = vec![
         ContentBlock::image("image/png", vec![1; 6000]),
@@ -276,7 +276,7 @@ async fn the_largest_media_are_replaced_by_links_until_the_rest_fits() {
 
 #[test]
 fn a_result_that_is_short_or_unlimited_is_unchanged() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let picture = || vec![ContentBlock::image("image/png", vec![1; 2000])];
     let value = json!({ "rows": rows(20) });
     let short = ToolOutput { content: picture(), ..structured(value.clone(), value.to_string()) };
@@ -293,7 +293,7 @@ fn a_result_that_is_short_or_unlimited_is_unchanged() {
 
 #[test]
 fn stored_images_replace_older_results() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let bytes = STORE_BYTES_MAX / 2 - 1024;
     let picture = || unstructured("", vec![ContentBlock::image("image/png", vec![0; bytes])]);
     let uris = [0; 3].map(|_| links(&cut(&results, picture(), BUDGET)).remove(0));
@@ -311,7 +311,7 @@ fn a_result_of_very_many_parts_is_short_once_it_is_cut() {
         let text = "y".repeat(7000);
         ContentBlock::resource(ResourceContents::text(uri, "text/plain", text))
     };
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     let many = unstructured("", (0..2000).map(embedded).collect());
     let cut = cut(&results, many, BUDGET);
     let size = |one: &ContentBlock| match &one.shown {
@@ -328,7 +328,7 @@ fn a_result_of_very_many_parts_is_short_once_it_is_cut() {
 
 #[test]
 fn names_and_media_types_count_towards_the_store_limit() {
-    let results = ResultStore::default();
+    let results = UpstreamResultStore::default();
     for _ in 0..100 {
         let uri = "u".repeat(1 << 20);
         let media_type = Some("m".repeat(1 << 20));
@@ -386,7 +386,7 @@ impl SharedResultStore for SharedMemory {
 async fn a_shared_result_is_found_at_another_server_and_an_outage_is_reported() {
     let shared = Arc::new(SharedMemory::default());
     let [first, second] = [(); 2].map(|()| {
-        let results = ResultStore::default();
+        let results = UpstreamResultStore::default();
         results.share_through(shared.clone());
         results
     });

@@ -4,7 +4,7 @@ use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use toolgate_contract::{
-    ResourceContents, ResourceData, Skill, SkillFiles, ToolContext, ToolError, ToolErrorKind,
+    ResourceContents, ResourceData, Skill, SkillFileList, ToolContext, ToolError, ToolErrorKind,
 };
 
 use crate::listing::skill_index::{accept_skill, is_normal_form};
@@ -111,7 +111,7 @@ impl Upstream {
             ResourceData::Text(text) => text.as_bytes(),
             ResourceData::Bytes(blob) => &blob.0,
         };
-        if let SkillFiles::All(files) = &skill.files {
+        if let SkillFileList::All(files) = &skill.files {
             let file = files.iter().find(|file| file.uri == uri);
             let file = file.ok_or("it is not among the files of the skill")?;
             if bytes.len() as u64 != file.bytes {

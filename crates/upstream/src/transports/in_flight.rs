@@ -21,7 +21,7 @@ const ABANDONED_FOR: Duration = Duration::from_secs(60);
 pub(super) struct InFlightRequests<T> {
     all: Mutex<HashMap<u64, InFlightRequest<T>>>,
     /// Abandoned calls that the server may still work on, oldest first.
-    abandoned: Mutex<VecDeque<AbandonedCall>>,
+    abandoned: Mutex<VecDeque<AbandonedUpstreamCall>>,
     /// Receiver of the upstream's messages that belong to no request.
     receiver: Arc<dyn MessageReceiver>,
 }
@@ -36,7 +36,7 @@ struct InFlightRequest<T> {
 }
 
 /// Call whose caller no longer waits, while the upstream may still send messages about it.
-struct AbandonedCall {
+struct AbandonedUpstreamCall {
     id: u64,
     since: Instant,
     caller: Arc<str>,
@@ -51,7 +51,7 @@ impl<T> InFlightRequests<T> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn abandoned(&self) -> MutexGuard<'_, VecDeque<AbandonedCall>> {
+    fn abandoned(&self) -> MutexGuard<'_, VecDeque<AbandonedUpstreamCall>> {
         let mut all = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
         while all.front().is_some_and(|oldest| oldest.since.elapsed() >= ABANDONED_FOR) {
             all.pop_front();
@@ -92,7 +92,7 @@ impl<T> InFlightRequests<T> {
         // Requests that belong to no caller cause no questions.
         if let Some(caller) = receiver.caller().filter(|_| !is_listen) {
             let mut all = self.abandoned();
-            all.push_back(AbandonedCall { id, since: Instant::now(), caller });
+            all.push_back(AbandonedUpstreamCall { id, since: Instant::now(), caller });
             if all.len() > ABANDONED_MAX {
                 all.pop_front();
             }
@@ -234,9 +234,9 @@ mod tests {
     use super::*;
 
     /// Receiver of one caller, which counts notifications.
-    struct CountingReceiver(&'static str, AtomicUsize);
+    struct CountingMessageReceiver(&'static str, AtomicUsize);
 
-    impl MessageReceiver for CountingReceiver {
+    impl MessageReceiver for CountingMessageReceiver {
         fn caller(&self) -> Option<Arc<str>> {
             (!self.0.is_empty()).then(|| self.0.into())
         }
@@ -250,8 +250,8 @@ mod tests {
         }
     }
 
-    fn receiver_of(caller: &'static str) -> Arc<CountingReceiver> {
-        Arc::new(CountingReceiver(caller, AtomicUsize::new(0)))
+    fn receiver_of(caller: &'static str) -> Arc<CountingMessageReceiver> {
+        Arc::new(CountingMessageReceiver(caller, AtomicUsize::new(0)))
     }
 
     fn in_flight() -> InFlightRequests<()> {
@@ -295,9 +295,9 @@ mod tests {
     }
 
     /// Receiver whose caller supports no questions. It records if it was notified.
-    struct NoQuestionsReceiver(AtomicBool);
+    struct QuestionlessMessageReceiver(AtomicBool);
 
-    impl MessageReceiver for NoQuestionsReceiver {
+    impl MessageReceiver for QuestionlessMessageReceiver {
         fn caller(&self) -> Option<Arc<str>> {
             Some("eve".into())
         }
@@ -313,10 +313,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_capability_is_recorded_if_no_call_in_flight_has_it() {
-        let ask = async |with: Option<Arc<CountingReceiver>>| {
+        let ask = async |with: Option<Arc<CountingMessageReceiver>>| {
             let all = Arc::new(in_flight());
-            let one = Arc::new(NoQuestionsReceiver(false.into()));
-            let other = Arc::new(NoQuestionsReceiver(false.into()));
+            let one = Arc::new(QuestionlessMessageReceiver(false.into()));
+            let other = Arc::new(QuestionlessMessageReceiver(false.into()));
             all.insert(&new_request(1, "tools/call"), one.clone(), ());
             all.insert(&new_request(2, "tools/call"), other.clone(), ());
             if let Some(with) = with {

@@ -18,7 +18,7 @@ use super::adaptive_spin::{self, AnswerSpinState};
 use super::conversation::{IncomingMessageReceiver, UpstreamConversation, run_until};
 use super::writer::PipeLineWriter;
 use crate::transport::MessageReceiver;
-use crate::world::{ProgramOutput, RunningProgram};
+use crate::world::{RunningUpstreamProgram, UpstreamOutputReader};
 
 /// Maximum number of bytes of a program's output per read.
 const PIECE_BYTES: usize = 64 << 10;
@@ -32,11 +32,11 @@ const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Opens a conversation with the program `started`, in lines of at most `bytes_max` bytes.
 pub(crate) fn open(
-    started: RunningProgram,
+    started: RunningUpstreamProgram,
     bytes_max: usize,
     receiver: Arc<dyn MessageReceiver>,
 ) -> UpstreamConversation {
-    let RunningProgram { input, output, errors, exited, hold } = started;
+    let RunningUpstreamProgram { input, output, errors, exited, hold } = started;
     let (conversation, lines, ends) =
         UpstreamConversation::start(receiver, hold, AnswerSpinState::for_reader());
     let writer = Arc::new(PipeLineWriter::new(input));
@@ -188,7 +188,7 @@ async fn next_line(
 
 /// Output of a program, read in pieces.
 struct ProgramOutputPieces {
-    output: Box<dyn ProgramOutput>,
+    output: Box<dyn UpstreamOutputReader>,
     spin: Arc<AnswerSpinState>,
     piece: Box<[u8]>,
     /// Range of the bytes that were read but not yet consumed.
@@ -196,7 +196,7 @@ struct ProgramOutputPieces {
 }
 
 impl ProgramOutputPieces {
-    fn new(output: Box<dyn ProgramOutput>, spin: Arc<AnswerSpinState>) -> Self {
+    fn new(output: Box<dyn UpstreamOutputReader>, spin: Arc<AnswerSpinState>) -> Self {
         Self { output, spin, piece: vec![0; PIECE_BYTES].into(), unread: 0..0 }
     }
 
@@ -239,12 +239,12 @@ mod tests {
     use super::*;
     use crate::transport::{TransportConnection, UpstreamRequestFailure};
 
-    impl ProgramOutput for DuplexStream {}
+    impl UpstreamOutputReader for DuplexStream {}
 
     /// Program output that never wakes its reader. Only a spinning reader receives its bytes.
-    struct UnannouncedOutput(&'static [u8]);
+    struct WakelessProgramOutput(&'static [u8]);
 
-    impl AsyncRead for UnannouncedOutput {
+    impl AsyncRead for WakelessProgramOutput {
         fn poll_read(
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    impl ProgramOutput for UnannouncedOutput {
+    impl UpstreamOutputReader for WakelessProgramOutput {
         fn read_spinning(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
             assert!(end > Instant::now());
             piece.put_slice(self.0);
@@ -266,7 +266,7 @@ mod tests {
     async fn output_found_by_spinning_is_handled_like_output_that_is_read() {
         let spin = Arc::new(AnswerSpinState::for_fast_reader());
         let mut output =
-            ProgramOutputPieces::new(Box::new(UnannouncedOutput(b"one\ntw")), spin.clone());
+            ProgramOutputPieces::new(Box::new(WakelessProgramOutput(b"one\ntw")), spin.clone());
         let mut line = Vec::new();
         spin.wait(true, tokio::task::yield_now()).await;
         assert!(matches!(
@@ -290,7 +290,7 @@ mod tests {
     async fn output_before_an_exit_is_read_even_if_the_pipe_stays_open() {
         let (mut far, output) = tokio::io::duplex(1 << 10);
         let exited = CancellationToken::new();
-        let started = RunningProgram {
+        let started = RunningUpstreamProgram {
             input: Box::new(tokio::io::sink()),
             output: Box::new(output),
             errors: Box::new(tokio::io::empty()),

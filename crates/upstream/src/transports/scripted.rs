@@ -13,7 +13,9 @@ use super::site::UpstreamEndpoint;
 use crate::message;
 use crate::server_requests::RefusingMessageReceiver;
 use crate::transport::{MessageReceiver, OutgoingMessage};
-use crate::world::{NetworkAddress, ProgramToStart, RunningProgram, UpstreamSystemAccess};
+use crate::world::{
+    NetworkAddress, RunningUpstreamProgram, UpstreamProgramStart, UpstreamSystemAccess,
+};
 
 /// A request that the scripted test server received.
 #[derive(Clone, Debug)]
@@ -172,7 +174,10 @@ where
 struct ScriptedNetwork(Box<dyn Fn(DuplexStream) + Send + Sync>);
 
 impl UpstreamSystemAccess for ScriptedNetwork {
-    fn start<'a>(&'a self, _: &'a ProgramToStart) -> BoxFuture<'a, Result<RunningProgram, String>> {
+    fn start<'a>(
+        &'a self,
+        _: &'a UpstreamProgramStart,
+    ) -> BoxFuture<'a, Result<RunningUpstreamProgram, String>> {
         Box::pin(async { Err("this network starts no programs".to_owned()) })
     }
 

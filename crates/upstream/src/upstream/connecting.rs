@@ -22,7 +22,7 @@ use crate::transport::{
 use crate::transports::http::HttpTransport;
 use crate::transports::site::UpstreamEndpoint;
 use crate::transports::{lines, sse, websocket};
-use crate::world::ProgramToStart;
+use crate::world::UpstreamProgramStart;
 
 /// First pause after a failed start of an upstream.
 const BACK_OFF: Duration = Duration::from_millis(500);
@@ -289,7 +289,7 @@ impl Upstream {
         }
         let command =
             command.iter().map(|part| fill_variables(part, |name| self.world.variable(name)));
-        let program = ProgramToStart {
+        let program = UpstreamProgramStart {
             command: command.collect::<Result<_, _>>()?,
             env: values(env)?,
             keep_env: keep_env.clone(),

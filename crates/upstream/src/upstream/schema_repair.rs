@@ -111,18 +111,18 @@ pub(super) fn repair_schema(schema: &mut Value) -> Vec<String> {
     // In draft 4, `exclusiveMinimum` is a boolean.
     let declared = schema.get("$schema").and_then(Value::as_str).unwrap_or_default();
     let is_draft_4 = declared.contains("draft-04");
-    let mut repair = SchemaRepair { is_draft_4, notes: Vec::new() };
+    let mut repair = ToolSchemaRepair { is_draft_4, notes: Vec::new() };
     repair.visit(schema, "");
     repair.notes
 }
 
 /// A repair of a tool's schema, in progress.
-struct SchemaRepair {
+struct ToolSchemaRepair {
     is_draft_4: bool,
     notes: Vec<String>,
 }
 
-impl SchemaRepair {
+impl ToolSchemaRepair {
     fn note(&mut self, at: &str, keyword: &str, was: &str) {
         if self.notes.len() < NOTES_MAX {
             let place = if at.is_empty() { String::new() } else { format!(" at {at}") };

@@ -20,7 +20,7 @@ fn upstream(server: &Arc<ScriptedServer>, more: impl Fn(&mut UpstreamSettings)) 
     let handed = (
         server.world(),
         Arc::new(NoListingStorage) as _,
-        ResultStore::default(),
+        UpstreamResultStore::default(),
         UriOwnership::default(),
     );
     Upstream::new(

@@ -13,11 +13,11 @@ use toolgate_dialects::mcp::upstream::{parse_icons, parse_meta, parse_output};
 use crate::listing::UpstreamCallProperties;
 use crate::names;
 use crate::pins::ServedUpstreamTool;
-use crate::results::{CutResult, ResultSizeBudget, ResultStore};
+use crate::results::{CutResult, ResultSizeBudget, UpstreamResultStore};
 use crate::settings::UpstreamLimits;
 use crate::upstream::call_driver::CallDrivingOutcome;
 use crate::upstream::schema_repair::{repair_input_schema, repair_schema};
-use crate::upstream::{LastingUpstream, Upstream, UpstreamCallRequest};
+use crate::upstream::{PersistentUpstreamParts, Upstream, UpstreamCallRequest};
 
 /// Time within which a call of an upstream's tool must end so that it does not become a job.
 const QUICK_CALL: Duration = Duration::from_millis(150);
@@ -31,7 +31,7 @@ const FOUND_TEXT_BYTES: usize = 16 << 10;
 
 /// Tool that an upstream offers.
 pub(crate) struct UpstreamTool {
-    upstream: Arc<LastingUpstream>,
+    upstream: Arc<PersistentUpstreamParts>,
     /// The upstream's own name for the tool.
     name: String,
     spec: ToolSpec,
@@ -41,7 +41,7 @@ pub(crate) struct UpstreamTool {
     call_properties: UpstreamCallProperties,
     /// Size limits of the tool's results.
     budget: ResultSizeBudget,
-    results: ResultStore,
+    results: UpstreamResultStore,
     /// True if calls of the tool may become tasks of the upstream.
     may_become_task: bool,
     /// Arguments that are repeated in HTTP headers, as header name and path of the argument.

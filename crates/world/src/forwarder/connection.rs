@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::gate::{ForwardTarget, ForwarderGate};
+use super::gate::{ForwarderDestination, ForwarderHostGate};
 use super::http_messages::{
     ForwardedBody, ForwarderRefusal, HTTP_BUFFER_BYTES, failure_answer, is_host_of,
     remove_connection_headers, remove_rewriting_headers, text_answer,
@@ -35,22 +35,22 @@ struct PendingTunnel {
     client: OnUpgrade,
     /// The connection to the server. `None` if each request is checked first.
     server: Option<TcpStream>,
-    target: ForwardTarget,
+    target: ForwarderDestination,
 }
 
 /// The state of one connection from a program to its forwarder.
-struct ProxyConnection {
-    gate: Arc<ForwarderGate>,
+struct ForwarderConnection {
+    gate: Arc<ForwarderHostGate>,
     tunnel: Mutex<Option<PendingTunnel>>,
     /// The connections to servers, which end with this connection.
     servers: Mutex<JoinSet<()>>,
 }
 
 /// Answers the requests of a program on `stream`, and then runs the tunnel if one was requested.
-pub(super) async fn serve_connection(stream: TcpStream, gate: Arc<ForwarderGate>) {
+pub(super) async fn serve_connection(stream: TcpStream, gate: Arc<ForwarderHostGate>) {
     // The stream works without it, only slower.
     let _ = stream.set_nodelay(true);
-    let state = Arc::new(ProxyConnection {
+    let state = Arc::new(ForwarderConnection {
         gate,
         tunnel: Mutex::default(),
         servers: Mutex::new(JoinSet::new()),
@@ -81,7 +81,7 @@ pub(super) async fn serve_connection(stream: TcpStream, gate: Arc<ForwarderGate>
     }
 }
 
-impl ProxyConnection {
+impl ForwarderConnection {
     async fn answer(&self, request: Request<Incoming>) -> Response<ForwardedBody> {
         let answered = if request.method() == Method::CONNECT {
             self.open_tunnel(request).await

@@ -4,7 +4,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use toolgate_contract::{fill_variables, variable_names};
 use toolgate_net::{HostRule, RequestPath};
 
-use super::gate::ForwardTarget;
+use super::gate::ForwarderDestination;
 use super::http_messages::is_connection_header;
 
 /// A header that a forwarder adds to the requests of programs for a host.
@@ -71,7 +71,7 @@ impl HostCredential {
 
 impl FilledCredential {
     /// Returns true if some requests to `target` get the credential.
-    pub(super) fn is_for(&self, target: &ForwardTarget) -> bool {
+    pub(super) fn is_for(&self, target: &ForwarderDestination) -> bool {
         self.rule.covers(&target.host, target.port)
     }
 
@@ -128,7 +128,7 @@ mod tests {
         assert!(filled.is_for_path(path("/acme/a").as_ref()));
         assert!(!filled.is_for_path(path("/other/a").as_ref()));
         assert!(!filled.is_for_path(path("/acme/..%2fother").as_ref()));
-        let target = |host: &str| ForwardTarget { host: host.to_owned(), port: 443 };
+        let target = |host: &str| ForwarderDestination { host: host.to_owned(), port: 443 };
         assert!(filled.is_for(&target("a.example")) && !filled.is_for(&target("b.example")));
     }
 

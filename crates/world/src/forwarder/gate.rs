@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use toolgate_net::addresses::{is_own_host, is_private_network};
 use toolgate_net::{HostRule, RequestPath, normalize_host};
 
-use super::HostAccess;
+use super::ProgramHostAccess;
 use super::refused_hosts::RefusedHosts;
 use super::tls_inspector::TlsInspector;
 
@@ -41,7 +41,7 @@ const PATH_CHARS_MAX: usize = 200;
 
 /// The host and port that a program wants to reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ForwardTarget {
+pub(super) struct ForwarderDestination {
     /// The host, normalized for comparison with host rules.
     pub(super) host: String,
     pub(super) port: u16,
@@ -63,17 +63,17 @@ pub(super) type PendingHostLookup = Pin<Box<dyn Future<Output = io::Result<Vec<I
 pub(super) type HostLookupFn = Arc<dyn Fn(String) -> PendingHostLookup + Send + Sync>;
 
 /// The rules for the hosts of one run of a program, and the hosts that were refused.
-pub(super) struct ForwarderGate {
-    access: Arc<HostAccess>,
+pub(super) struct ForwarderHostGate {
+    access: Arc<ProgramHostAccess>,
     refused: Arc<RefusedHosts>,
     lookup: HostLookupFn,
     /// The inspector of requests over TLS. `None` if all requests to allowed hosts are allowed.
     inspector: Option<TlsInspector>,
 }
 
-impl ForwarderGate {
+impl ForwarderHostGate {
     pub(super) fn new(
-        access: Arc<HostAccess>,
+        access: Arc<ProgramHostAccess>,
         refused: Arc<RefusedHosts>,
         inspector: Option<TlsInspector>,
     ) -> Self {
@@ -99,7 +99,7 @@ impl ForwarderGate {
     /// Creates a gate that looks up the addresses of hosts with `lookup`.
     #[cfg(test)]
     pub(super) fn with_lookup(
-        access: Arc<HostAccess>,
+        access: Arc<ProgramHostAccess>,
         refused: Arc<RefusedHosts>,
         lookup: HostLookupFn,
     ) -> Self {
@@ -113,20 +113,20 @@ impl ForwarderGate {
 
     /// Returns true if each request to `target` is checked, because a rule limits its paths, or
     /// because the forwarder adds a credential.
-    pub(super) fn inspects(&self, target: &ForwardTarget) -> bool {
+    pub(super) fn inspects(&self, target: &ForwarderDestination) -> bool {
         self.limits_paths(target)
             || self.inspector.as_ref().is_some_and(|inspector| inspector.has_credential(target))
     }
 
     /// Returns true if the rules allow only some paths on `target`.
-    pub(super) fn limits_paths(&self, target: &ForwardTarget) -> bool {
+    pub(super) fn limits_paths(&self, target: &ForwarderDestination) -> bool {
         self.access.rules.limit_paths(&target.host, target.port)
     }
 
     /// Refuses a request for `path` on `target` unless a rule allows it.
     pub(super) fn check_path(
         &self,
-        target: &ForwardTarget,
+        target: &ForwarderDestination,
         path: &str,
     ) -> Result<(), ForwardFailure> {
         if !self.limits_paths(target) {
@@ -150,7 +150,11 @@ impl ForwarderGate {
     }
 
     /// Returns the target `host` on `port`, if the rules allow it.
-    pub(super) fn admit(&self, host: &str, port: u16) -> Result<ForwardTarget, ForwardFailure> {
+    pub(super) fn admit(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> Result<ForwarderDestination, ForwardFailure> {
         let rules = &self.access.rules;
         let setting = &self.access.setting;
         let Some(host) = normalize_host(host) else {
@@ -158,7 +162,7 @@ impl ForwarderGate {
                 host.chars().take(NAME_CHARS_MAX).flat_map(char::escape_default).collect();
             return Err(self.count(&shown, "it is not a valid host name".to_owned(), None));
         };
-        let target = ForwardTarget { host, port };
+        let target = ForwarderDestination { host, port };
         if rules.allow(&target.host, port) {
             return Ok(target);
         }
@@ -172,12 +176,12 @@ impl ForwarderGate {
 
     /// Returns true if a rule names the port of `target` explicitly, so that any protocol may be
     /// spoken there.
-    pub(super) fn allows_any_protocol(&self, target: &ForwardTarget) -> bool {
+    pub(super) fn allows_any_protocol(&self, target: &ForwarderDestination) -> bool {
         self.access.rules.name_port(&target.host, target.port)
     }
 
     /// Counts a refused try to reach `target` and returns the failure.
-    pub(super) fn refuse(&self, target: &ForwardTarget, why: &str) -> ForwardFailure {
+    pub(super) fn refuse(&self, target: &ForwarderDestination, why: &str) -> ForwardFailure {
         self.count(&target.to_string(), why.to_owned(), None)
     }
 
@@ -185,9 +189,9 @@ impl ForwarderGate {
     /// made to a checked address.
     pub(super) async fn connect(
         &self,
-        target: &ForwardTarget,
+        target: &ForwarderDestination,
     ) -> Result<TcpStream, ForwardFailure> {
-        let ForwardTarget { host, port } = target;
+        let ForwarderDestination { host, port } = target;
         let addresses = self.addresses(target).await?;
         match timeout(CONNECT_TIMEOUT, connect_first(addresses, *port)).await {
             Ok(Ok(stream)) => {
@@ -210,7 +214,7 @@ impl ForwarderGate {
     /// wildcard leads to `target`.
     fn check_machine(
         &self,
-        target: &ForwardTarget,
+        target: &ForwarderDestination,
         stream: &TcpStream,
     ) -> Result<(), ForwardFailure> {
         let rules = &self.access.rules;
@@ -233,8 +237,11 @@ impl ForwarderGate {
     }
 
     /// Returns the addresses of `target` that the rules allow.
-    async fn addresses(&self, target: &ForwardTarget) -> Result<Vec<IpAddr>, ForwardFailure> {
-        let ForwardTarget { host, port } = target;
+    async fn addresses(
+        &self,
+        target: &ForwarderDestination,
+    ) -> Result<Vec<IpAddr>, ForwardFailure> {
+        let ForwarderDestination { host, port } = target;
         let found = match host.parse::<IpAddr>() {
             Ok(address) => vec![address],
             // Resolvers may look up these names on the network (RFC 6761).
@@ -310,7 +317,7 @@ fn prepare_stream(stream: &TcpStream) {
     let _ = sockopt::set_tcp_keepcnt(stream, 3);
 }
 
-impl ForwardTarget {
+impl ForwarderDestination {
     /// Returns the rule that would allow this target. `None` if no rule may.
     fn allowing_rule(&self) -> Option<String> {
         let host =
@@ -334,7 +341,7 @@ impl ForwardTarget {
     }
 }
 
-impl std::fmt::Display for ForwardTarget {
+impl std::fmt::Display for ForwarderDestination {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.host.contains(':') {
             true => write!(f, "[{}]:{}", self.host, self.port),

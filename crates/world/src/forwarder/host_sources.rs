@@ -2,7 +2,7 @@
 
 /// A package manager, or git, whose configuration names hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum HostSource {
+pub enum PackageHostSource {
     /// Package manager npm, whose configuration names the user's registry.
     Npm,
     /// Package manager pnpm, whose configuration names the user's registry.
@@ -31,18 +31,26 @@ pub enum HostSource {
 
 /// The presets that settings can name instead of hosts, each with the package managers that are
 /// asked for its hosts.
-const PRESETS: [(&str, &[HostSource]); 8] = [
-    ("@npm", &[HostSource::Npm, HostSource::Pnpm, HostSource::Yarn, HostSource::ModernYarn]),
-    ("@pypi", &[HostSource::Pip, HostSource::Uv]),
-    ("@cargo", &[HostSource::Cargo]),
-    ("@go", &[HostSource::Go]),
-    ("@maven", &[HostSource::Maven]),
-    ("@nuget", &[HostSource::Nuget]),
-    ("@debian", &[HostSource::Apt]),
-    ("@git", &[HostSource::Git]),
+const PRESETS: [(&str, &[PackageHostSource]); 8] = [
+    (
+        "@npm",
+        &[
+            PackageHostSource::Npm,
+            PackageHostSource::Pnpm,
+            PackageHostSource::Yarn,
+            PackageHostSource::ModernYarn,
+        ],
+    ),
+    ("@pypi", &[PackageHostSource::Pip, PackageHostSource::Uv]),
+    ("@cargo", &[PackageHostSource::Cargo]),
+    ("@go", &[PackageHostSource::Go]),
+    ("@maven", &[PackageHostSource::Maven]),
+    ("@nuget", &[PackageHostSource::Nuget]),
+    ("@debian", &[PackageHostSource::Apt]),
+    ("@git", &[PackageHostSource::Git]),
 ];
 
-impl HostSource {
+impl PackageHostSource {
     /// Returns the sources of the preset `text`.
     ///
     /// # Errors
@@ -80,9 +88,9 @@ mod tests {
 
     #[test]
     fn an_unknown_preset_is_refused_with_a_list_of_the_presets() {
-        assert_eq!(HostSource::parse_preset("@cargo"), Ok(&[HostSource::Cargo][..]));
+        assert_eq!(PackageHostSource::parse_preset("@cargo"), Ok(&[PackageHostSource::Cargo][..]));
         for text in ["@crates", "@", "@NPM", "@npm:443"] {
-            let refusal = HostSource::parse_preset(text).unwrap_err();
+            let refusal = PackageHostSource::parse_preset(text).unwrap_err();
             assert!(refusal.contains("@npm, @pypi, @cargo, @go, @maven, @nuget"), "{refusal}");
         }
     }

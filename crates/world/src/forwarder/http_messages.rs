@@ -8,7 +8,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use toolgate_net::normalize_host;
 
-use super::gate::{ForwardFailure, ForwardTarget};
+use super::gate::{ForwardFailure, ForwarderDestination};
 
 /// The maximum size of the head of an HTTP request, and of each buffer of a connection, in bytes.
 pub(super) const HTTP_BUFFER_BYTES: usize = 64 << 10;
@@ -45,7 +45,11 @@ pub(super) type ForwarderRefusal = (StatusCode, String);
 
 /// Returns true if the only `Host` header in `headers`, if any, names `target`. Without a port, it
 /// means `default_port`.
-pub(super) fn is_host_of(headers: &HeaderMap, target: &ForwardTarget, default_port: u16) -> bool {
+pub(super) fn is_host_of(
+    headers: &HeaderMap,
+    target: &ForwarderDestination,
+    default_port: u16,
+) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     let (first, second) = (hosts.next(), hosts.next());
     let Some(host) = first else { return true };

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, AlertDescription};
 
-use super::gate::{ForwardTarget, ForwarderGate};
+use super::gate::{ForwarderDestination, ForwarderHostGate};
 use super::http_messages::{
     ForwardedBody, ForwarderRefusal, HTTP_BUFFER_BYTES, failure_answer, is_host_of,
     remove_connection_headers, remove_rewriting_headers, text_answer,
@@ -43,8 +43,8 @@ const HTTPS_PORT: u16 = 443;
 
 /// The state of a tunnel in which the forwarder ends TLS.
 struct InspectedTunnel {
-    gate: Arc<ForwarderGate>,
-    target: ForwardTarget,
+    gate: Arc<ForwarderHostGate>,
+    target: ForwarderDestination,
     /// The connection to the server, once a request was allowed.
     server: tokio::sync::Mutex<Option<client::SendRequest<Incoming>>>,
     /// The tasks of the connections to the server, which end with the tunnel.
@@ -56,8 +56,8 @@ struct InspectedTunnel {
 pub(super) async fn inspect_tunnel(
     mut client: TcpStream,
     first: Bytes,
-    target: ForwardTarget,
-    gate: Arc<ForwarderGate>,
+    target: ForwarderDestination,
+    gate: Arc<ForwarderHostGate>,
 ) {
     let Some(read) = read_handshake(&mut client, &first, &target, &gate).await else { return };
     let config = match gate.inspector().map(|inspector| inspector.server_config(&target)) {
@@ -107,8 +107,8 @@ fn handshake_refusal(err: &io::Error) -> Option<&'static str> {
 /// Answers the requests of a program on `stream`.
 async fn serve_requests(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    target: ForwardTarget,
-    gate: Arc<ForwarderGate>,
+    target: ForwarderDestination,
+    gate: Arc<ForwarderHostGate>,
 ) {
     let tunnel = Arc::new(InspectedTunnel {
         gate,
@@ -247,7 +247,7 @@ fn bad_request(why: &str) -> ForwarderRefusal {
 }
 
 /// Returns the `Host` header of requests to `target`.
-fn host_header(target: &ForwardTarget) -> String {
+fn host_header(target: &ForwarderDestination) -> String {
     let text = target.to_string();
     match text.strip_suffix(":443") {
         Some(host) if target.port == HTTPS_PORT => host.to_owned(),

@@ -10,19 +10,19 @@ use super::gate::{ForwardFailure, HostLookupFn, PendingHostLookup, connect_first
 use super::*;
 
 /// A forwarder, the address on which it listens, and a server that it may or may not reach.
-struct TestBench {
+struct ForwarderTestBench {
     forwarder: NetworkForwarder,
     address: SocketAddr,
     server: TcpListener,
 }
 
-impl TestBench {
+impl ForwarderTestBench {
     /// Starts a forwarder with `rules`, in which `PORT` stands for the server's port.
     async fn new(rules: &[&str]) -> Self {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = server.local_addr().unwrap().port().to_string();
         let rules: Vec<String> = rules.iter().map(|rule| rule.replace("PORT", &port)).collect();
-        let access = HostAccess::parse(&rules, "sandbox.hosts").unwrap().unwrap();
+        let access = ProgramHostAccess::parse(&rules, "sandbox.hosts").unwrap().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let forwarder = NetworkForwarder::start(listener.into(), &access, None).unwrap();
@@ -69,7 +69,7 @@ async fn read_head(stream: &mut TcpStream) -> String {
 
 #[tokio::test]
 async fn a_plain_request_is_forwarded_to_an_allowed_host() {
-    let bench = TestBench::new(&["one.localhost:PORT"]).await;
+    let bench = ForwarderTestBench::new(&["one.localhost:PORT"]).await;
     let request = "GET http://user@one.localhost:PORT/a?b HTTP/1.1\r\nHost: one.localhost:PORT\r\n\
                    Proxy-Connection: keep-alive\r\nX-Own: 1\r\nConnection: x-own\r\n\r\n";
     let mut client = bench.send(request).await;
@@ -89,7 +89,7 @@ async fn a_plain_request_is_forwarded_to_an_allowed_host() {
 
 #[tokio::test]
 async fn hosts_without_a_rule_are_refused_and_listed_with_the_line_that_allows_them() {
-    let bench = TestBench::new(&["one.localhost:PORT"]).await;
+    let bench = ForwarderTestBench::new(&["one.localhost:PORT"]).await;
     for (request, status) in [
         ("CONNECT two.localhost:PORT HTTP/1.1\r\n\r\n", "403"),
         ("CONNECT two.localhost:PORT HTTP/1.1\r\n\r\n", "403"),
@@ -118,7 +118,7 @@ async fn hosts_without_a_rule_are_refused_and_listed_with_the_line_that_allows_t
 
 #[tokio::test]
 async fn a_host_header_that_names_another_host_than_the_url_is_refused() {
-    let bench = TestBench::new(&["one.localhost:PORT"]).await;
+    let bench = ForwarderTestBench::new(&["one.localhost:PORT"]).await;
     for host in ["two.localhost:PORT", "one.localhost:1", "one.localhost", "x@one.localhost:PORT"] {
         let request = format!("GET http://one.localhost:PORT/ HTTP/1.1\r\nHost: {host}\r\n\r\n");
         assert!(bench.status(&request).await.contains(" 403 "), "{host}");
@@ -132,7 +132,7 @@ async fn a_host_header_that_names_another_host_than_the_url_is_refused() {
 
 #[tokio::test]
 async fn a_tunnel_carries_other_protocols_to_a_ruled_port_but_no_plain_http() {
-    let bench = TestBench::new(&["one.localhost:PORT"]).await;
+    let bench = ForwarderTestBench::new(&["one.localhost:PORT"]).await;
     let connect = "CONNECT one.localhost:PORT HTTP/1.1\r\n\r\n";
     let mut client = bench.send(connect).await;
     assert!(read_head(&mut client).await.starts_with("HTTP/1.1 200 "));
@@ -158,7 +158,7 @@ async fn a_tunnel_carries_other_protocols_to_a_ruled_port_but_no_plain_http() {
 
 #[tokio::test]
 async fn a_rule_with_a_path_allows_only_requests_below_it() {
-    let bench = TestBench::new(&["one.localhost:PORT/acme/*"]).await;
+    let bench = ForwarderTestBench::new(&["one.localhost:PORT/acme/*"]).await;
     let get = |path: &str| {
         format!(
             "GET http://one.localhost:PORT{path} HTTP/1.1\r\nHost: one.localhost:PORT\r\n\
@@ -184,7 +184,7 @@ async fn a_rule_with_a_path_allows_only_requests_below_it() {
 
 #[tokio::test]
 async fn a_tunnel_to_a_host_with_a_path_rule_carries_no_other_protocol() {
-    let bench = TestBench::new(&["one.localhost:PORT/acme/*"]).await;
+    let bench = ForwarderTestBench::new(&["one.localhost:PORT/acme/*"]).await;
     let mut client = bench.send("CONNECT one.localhost:PORT HTTP/1.1\r\n\r\n").await;
     assert!(read_head(&mut client).await.starts_with("HTTP/1.1 200 "));
     client.write_all(b"SSH-2.0-x\r\n").await.unwrap();
@@ -194,7 +194,7 @@ async fn a_tunnel_to_a_host_with_a_path_rule_carries_no_other_protocol() {
 
 #[tokio::test]
 async fn a_dropped_forwarder_closes_its_connections() {
-    let bench = TestBench::new(&["one.localhost:PORT"]).await;
+    let bench = ForwarderTestBench::new(&["one.localhost:PORT"]).await;
     let mut client = bench.send("CONNECT one.localhost:PORT HTTP/1.1\r\n\r\n").await;
     assert!(read_head(&mut client).await.starts_with("HTTP/1.1 200 "));
     let (mut server, _) = bench.server.accept().await.unwrap();
@@ -216,9 +216,9 @@ async fn a_name_that_rebinds_to_another_address_is_looked_up_once_and_refused() 
         )
     });
     let access =
-        HostAccess::parse(&["*.example.com".to_owned()], "sandbox.hosts").unwrap().unwrap();
+        ProgramHostAccess::parse(&["*.example.com".to_owned()], "sandbox.hosts").unwrap().unwrap();
     let refused = Arc::new(RefusedHosts::default());
-    let gate = ForwarderGate::with_lookup(access, refused.clone(), lookup);
+    let gate = ForwarderHostGate::with_lookup(access, refused.clone(), lookup);
     for tries in 1..=3 {
         let target = gate.admit("a.example.com", 443).unwrap();
         let failure = gate.connect(&target).await.unwrap_err();

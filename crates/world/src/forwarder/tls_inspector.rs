@@ -10,9 +10,9 @@ use http::header::HeaderMap;
 use tokio_rustls::rustls::ServerConfig;
 use toolgate_net::RequestPath;
 
-use super::HostAccess;
+use super::ProgramHostAccess;
 use super::credentials::{FilledCredential, HostCredential};
-use super::gate::ForwardTarget;
+use super::gate::ForwarderDestination;
 use super::run_authority::{RunAuthority, pem};
 use crate::dial;
 
@@ -42,7 +42,7 @@ impl TlsInspector {
     /// # Errors
     /// The secret of a credential is missing, or the system has no random numbers.
     pub(crate) fn for_run(
-        access: &HostAccess,
+        access: &ProgramHostAccess,
         credentials: &[HostCredential],
         variable: impl Fn(&str) -> Option<String>,
     ) -> io::Result<Option<Self>> {
@@ -69,7 +69,7 @@ impl TlsInspector {
     }
 
     /// Returns true if some requests to `target` get a credential.
-    pub(super) fn has_credential(&self, target: &ForwardTarget) -> bool {
+    pub(super) fn has_credential(&self, target: &ForwarderDestination) -> bool {
         self.credentials.iter().any(|credential| credential.is_for(target))
     }
 
@@ -77,7 +77,7 @@ impl TlsInspector {
     /// one.
     pub(super) fn add_credential(
         &self,
-        target: &ForwardTarget,
+        target: &ForwarderDestination,
         path: &str,
         headers: &mut HeaderMap,
     ) {
@@ -95,7 +95,7 @@ impl TlsInspector {
     /// No certificate can have the name of `target`.
     pub(super) fn server_config(
         &self,
-        target: &ForwardTarget,
+        target: &ForwarderDestination,
     ) -> Result<Arc<ServerConfig>, String> {
         self.authority.server_config(&target.host)
     }

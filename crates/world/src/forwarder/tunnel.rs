@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::server::Acceptor;
 use toolgate_net::normalize_host;
 
-use super::gate::{ForwardTarget, ForwarderGate};
+use super::gate::{ForwarderDestination, ForwarderHostGate};
 
 /// Maximum number of bytes that are read to recognize the protocol in a tunnel.
 const START_BYTES_MAX: usize = 64 << 10;
@@ -53,8 +53,8 @@ pub(super) async fn run_tunnel(
     mut client: TcpStream,
     first: Bytes,
     mut server: TcpStream,
-    target: &ForwardTarget,
-    gate: &ForwarderGate,
+    target: &ForwarderDestination,
+    gate: &ForwarderHostGate,
 ) {
     let (mut from_client, mut to_client) = client.split();
     let (from_server, mut to_server) = server.split();
@@ -83,13 +83,14 @@ pub(super) async fn run_tunnel(
     let _: io::Result<_> = tokio::try_join!(upward, downward);
 }
 
-/// Waits until `client` begins TLS with the name of `target`. Returns the bytes that it has sent, of
-/// which `first` were read before. `None` if it does something else, which is counted as a refusal.
+/// Waits until `client` begins TLS with the name of `target`. Returns the bytes that it has sent,
+/// of which `first` were read before. `None` if it does something else, which is counted as a
+/// refusal.
 pub(super) async fn read_handshake(
     client: &mut TcpStream,
     first: &[u8],
-    target: &ForwardTarget,
-    gate: &ForwarderGate,
+    target: &ForwarderDestination,
+    gate: &ForwarderHostGate,
 ) -> Option<Vec<u8>> {
     let mut reader = TunnelProtocolDetector { read: Vec::new(), tls: Acceptor::default() };
     let reading = timeout(HANDSHAKE_TIMEOUT, reader.recognize(first, client));
@@ -102,7 +103,11 @@ pub(super) async fn read_handshake(
 }
 
 /// Returns the reason if `protocol` is not allowed in a tunnel to `target`.
-fn refusal(protocol: &TunnelProtocol, target: &ForwardTarget, is_any: bool) -> Option<String> {
+fn refusal(
+    protocol: &TunnelProtocol,
+    target: &ForwarderDestination,
+    is_any: bool,
+) -> Option<String> {
     let host = &target.host;
     let is_address = host.parse::<std::net::IpAddr>().is_ok();
     match protocol {
@@ -258,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_tunnel_without_a_ruled_port_carries_only_tls_with_the_name_of_its_host() {
-        let target = ForwardTarget { host: "a.example".to_owned(), port: 443 };
+        let target = ForwarderDestination { host: "a.example".to_owned(), port: 443 };
         let tls = |name: &str| TunnelProtocol::Tls(Some(name.to_owned()));
         assert_eq!(refusal(&tls("A.example"), &target, false), None);
         for protocol in [
@@ -273,7 +278,7 @@ mod tests {
         assert_eq!(refusal(&TunnelProtocol::Other, &target, true), None);
         assert!(refusal(&TunnelProtocol::Http, &target, true).is_some());
         assert!(refusal(&tls("b.example"), &target, true).is_some());
-        let address = ForwardTarget { host: "127.0.0.1".to_owned(), port: 443 };
+        let address = ForwarderDestination { host: "127.0.0.1".to_owned(), port: 443 };
         assert_eq!(refusal(&TunnelProtocol::Tls(None), &address, false), None);
     }
 }

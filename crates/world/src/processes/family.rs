@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::strays::{self, TaggedProcess, UnfinishedRun};
+use super::strays::{self, TaggedProcess, UnfinishedProgramRun};
 use crate::forwarder::ProgramNetworkUse;
 use crate::programs::ChildProcess;
 use crate::sandbox::{RunningConfinement, SandboxCoverage};
@@ -39,11 +39,11 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
 ///
 /// The main process is reaped last. Until then no other process can get its number, which is also
 /// the number of the process group. Dropping a family early kills all its processes at once.
-pub(super) struct ProcessFamily {
+pub(super) struct ProcessTree {
     pub(super) child: ChildProcess,
     main_pid: Pid,
     handle: OwnedFd,
-    run: UnfinishedRun,
+    run: UnfinishedProgramRun,
     status: Option<ExitStatus>,
     /// The confinement of the program, if any.
     confinement: Option<RunningConfinement>,
@@ -51,10 +51,10 @@ pub(super) struct ProcessFamily {
     token: TaskTrackerToken,
 }
 
-impl ProcessFamily {
+impl ProcessTree {
     pub(super) fn new(
         child: ChildProcess,
-        live: UnfinishedRun,
+        live: UnfinishedProgramRun,
         around: Option<RunningConfinement>,
         token: TaskTrackerToken,
     ) -> io::Result<Self> {
@@ -238,7 +238,7 @@ async fn reap_later(main: Pid, handle: OwnedFd, token: TaskTrackerToken) {
     let _ = waitpid(Some(main), WaitOptions::NOHANG);
 }
 
-impl Drop for ProcessFamily {
+impl Drop for ProcessTree {
     fn drop(&mut self) {
         if self.status.is_some() {
             return;

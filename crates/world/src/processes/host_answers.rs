@@ -17,13 +17,13 @@ use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::OutputStream;
+use toolgate_contract::OutputStreamKind;
 use toolgate_net::HostRules;
 
-use super::host_questions::{HostQuestion, NamedHosts};
+use super::host_questions::{NamedRegistryHosts, RegistryHostQuestion};
 use super::{ProcessRunner, ProgramRunLimits, ProgramStartRequest, package_caches, running};
 use crate::Root;
-use crate::forwarder::{HostAccess, HostSource};
+use crate::forwarder::{PackageHostSource, ProgramHostAccess};
 use crate::programs::ResolvedProgram;
 use crate::sandbox::{ProgramConfinement, Sandbox, SandboxLayer, SandboxProfile};
 
@@ -45,8 +45,8 @@ const KEPT_VARIABLES: [&str; 3] = ["HOME", "LANG", "TMPDIR"];
 
 /// The answers of package managers about their hosts, and the time of each.
 #[derive(Default)]
-pub(super) struct NamedHostsCache(
-    tokio::sync::Mutex<BTreeMap<HostSource, (Instant, Option<NamedHosts>)>>,
+pub(super) struct NamedRegistryHostsCache(
+    tokio::sync::Mutex<BTreeMap<PackageHostSource, (Instant, Option<NamedRegistryHosts>)>>,
 );
 
 impl ProcessRunner {
@@ -57,11 +57,11 @@ impl ProcessRunner {
     /// minutes.
     pub async fn named_hosts(
         &self,
-        source: HostSource,
+        source: PackageHostSource,
         workspace: &Root,
         cancel: &CancellationToken,
-    ) -> Option<NamedHosts> {
-        if source == HostSource::Git {
+    ) -> Option<NamedRegistryHosts> {
+        if source == PackageHostSource::Git {
             return ask(self, source, workspace, cancel).await;
         }
         // Programs that start at the same time wait for one answer.
@@ -97,7 +97,7 @@ pub(super) async fn prepare_network(
         let mut rules = access.rules.clone();
         for &source in &access.sources {
             let answer = processes.named_hosts(source, &confinement.workspace, cancel).await;
-            let Some(NamedHosts { hosts, variables }) = answer else { continue };
+            let Some(NamedRegistryHosts { hosts, variables }) = answer else { continue };
             let Ok(named) = HostRules::parse(&hosts) else { continue };
             rules = rules.merge(&named);
             let has_settings = match cwd.try_clone() {
@@ -115,7 +115,8 @@ pub(super) async fn prepare_network(
             }
         }
         let setting = access.setting.clone();
-        confinement.hosts = Some(Arc::new(HostAccess { rules, sources: Vec::new(), setting }));
+        confinement.hosts =
+            Some(Arc::new(ProgramHostAccess { rules, sources: Vec::new(), setting }));
     }
     let mut sources = confinement.cache_sources.clone();
     sources.extend(access.iter().flat_map(|access| &access.sources));
@@ -124,8 +125,8 @@ pub(super) async fn prepare_network(
 
 /// Returns `true` if the settings of the project in `cwd`, or of the workspace, name a registry for
 /// `source`. A variable would take precedence over it. Blocks.
-fn has_project_settings(source: HostSource, cwd: &OwnedFd, workspace: &Root) -> bool {
-    let files = HostQuestion::for_source(source).project_settings;
+fn has_project_settings(source: PackageHostSource, cwd: &OwnedFd, workspace: &Root) -> bool {
+    let files = RegistryHostQuestion::for_source(source).project_settings;
     let folder = workspace.open_dir(".").ok();
     let folders = [Some(cwd.as_fd()), folder.as_ref().map(AsFd::as_fd)];
     let mut folders = folders.into_iter().flatten();
@@ -152,13 +153,13 @@ fn names_registry(folder: BorrowedFd<'_>, file: &str) -> bool {
 /// Asks the package manager `source` for the hosts that the user's configuration names.
 async fn ask(
     processes: &ProcessRunner,
-    source: HostSource,
+    source: PackageHostSource,
     workspace: &Root,
     cancel: &CancellationToken,
-) -> Option<NamedHosts> {
-    let question = HostQuestion::for_source(source);
+) -> Option<NamedRegistryHosts> {
+    let question = RegistryHostQuestion::for_source(source);
     let sandbox = processes.sandbox();
-    if source == HostSource::Git && !sandbox.protects_git_folder() {
+    if source == PackageHostSource::Git && !sandbox.protects_git_folder() {
         tracing::warn!("`@git` names no host while programs can change `.git` (sandbox.git)");
         return None;
     }
@@ -166,9 +167,9 @@ async fn ask(
     let prepared = spawn_blocking(move || prepare_question(&runner, source, &root)).await;
     let (start, empty) = prepared.ok()??;
     let answer = Mutex::new(Vec::new());
-    let read = |stream: OutputStream, bytes: &[u8]| {
+    let read = |stream: OutputStreamKind, bytes: &[u8]| {
         let mut answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_part = question.fails || stream == OutputStream::Stdout;
+        let is_part = question.fails || stream == OutputStreamKind::Stdout;
         if is_part && answer.len() < ANSWER_BYTES_MAX {
             answer.extend_from_slice(bytes);
         }
@@ -201,10 +202,10 @@ async fn ask(
 /// asked. `None` if it is missing, or if confined programs can change its settings. Blocks.
 fn prepare_question(
     processes: &ProcessRunner,
-    source: HostSource,
+    source: PackageHostSource,
     workspace: &Root,
 ) -> Option<(ProgramStartRequest, TempDir)> {
-    let question = HostQuestion::for_source(source);
+    let question = RegistryHostQuestion::for_source(source);
     let sandbox = processes.sandbox();
     let path = processes.unwritable_path(&processes.search_path(), workspace);
     let home = processes.variable("HOME").map(Path::new);
@@ -275,7 +276,7 @@ fn create_empty_folder(
 }
 
 /// Returns the files and folders with the user's settings that exist.
-fn user_settings(processes: &ProcessRunner, question: &HostQuestion) -> Vec<PathBuf> {
+fn user_settings(processes: &ProcessRunner, question: &RegistryHostQuestion) -> Vec<PathBuf> {
     let home = processes.variable("HOME").map(Path::new).filter(|home| home.is_absolute());
     let home = home.unwrap_or(Path::new("/"));
     let files = question.settings.iter().map(|file| home.join(file));

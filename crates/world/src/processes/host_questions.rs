@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use toolgate_net::{HostRules, HttpUrl};
 
-use crate::forwarder::HostSource;
+use crate::forwarder::PackageHostSource;
 
 /// The maximum number of hosts in one answer of a package manager.
 const HOSTS_MAX: usize = 64;
 
 /// The hosts of registries that a package manager names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NamedHosts {
+pub struct NamedRegistryHosts {
     /// Rules that allow the hosts.
     pub hosts: Vec<String>,
     /// Variables that name the registry to the package manager, which does not see the user's
@@ -24,7 +24,7 @@ pub struct NamedHosts {
 }
 
 /// The question which hosts the user's configuration of one package manager names.
-pub(super) struct HostQuestion {
+pub(super) struct RegistryHostQuestion {
     pub(super) program: &'static str,
     pub(super) args: &'static [&'static str],
     pub(super) stdin: &'static str,
@@ -42,10 +42,10 @@ pub(super) struct HostQuestion {
     pub(super) fails: bool,
     /// A function that returns the hosts in the package manager's answer, among them possibly
     /// invalid ones.
-    parse: fn(&str) -> NamedHosts,
+    parse: fn(&str) -> NamedRegistryHosts,
 }
 
-impl HostQuestion {
+impl RegistryHostQuestion {
     /// Values of the fields that most questions to package managers share.
     const PLAIN: Self = Self {
         program: "",
@@ -62,16 +62,16 @@ impl HostQuestion {
 
     /// Returns the hosts in `answer` that programs may reach. An invalid host does not hide the
     /// others, and a pattern is no host.
-    pub(super) fn read(&self, answer: &str) -> NamedHosts {
+    pub(super) fn read(&self, answer: &str) -> NamedRegistryHosts {
         let mut named = (self.parse)(answer);
         named.hosts.retain(|rule| !rule.contains('*') && HostRules::parse(&[rule]).is_ok());
         named
     }
 
     /// Returns the question to the package manager `source`.
-    pub(super) fn for_source(source: HostSource) -> Self {
+    pub(super) fn for_source(source: PackageHostSource) -> Self {
         match source {
-            HostSource::Npm => Self {
+            PackageHostSource::Npm => Self {
                 program: "npm",
                 // In its global mode, npm does not read a project's settings.
                 args: &["config", "list", "--json", "--global"],
@@ -81,7 +81,7 @@ impl HostQuestion {
                 parse: parse_npm,
                 ..Self::PLAIN
             },
-            HostSource::Pnpm => Self {
+            PackageHostSource::Pnpm => Self {
                 program: "pnpm",
                 args: &["config", "get", "registry"],
                 settings: &[".npmrc", ".config/pnpm/rc"],
@@ -90,7 +90,7 @@ impl HostQuestion {
                 parse: |answer| registry_answer(first_line(answer), &["npm_config_registry"]),
                 ..Self::PLAIN
             },
-            HostSource::Yarn => Self {
+            PackageHostSource::Yarn => Self {
                 program: "yarn",
                 args: &["config", "get", "registry"],
                 settings: &[".npmrc", ".yarnrc"],
@@ -99,7 +99,7 @@ impl HostQuestion {
                 parse: |answer| registry_answer(first_line(answer), &["npm_config_registry"]),
                 ..Self::PLAIN
             },
-            HostSource::ModernYarn => Self {
+            PackageHostSource::ModernYarn => Self {
                 program: "yarn",
                 args: &["config", "get", "npmRegistryServer"],
                 settings: &[".yarnrc.yml"],
@@ -108,7 +108,7 @@ impl HostQuestion {
                 parse: |answer| registry_answer(first_line(answer), &["YARN_NPM_REGISTRY_SERVER"]),
                 ..Self::PLAIN
             },
-            HostSource::Pip => Self {
+            PackageHostSource::Pip => Self {
                 program: "python3",
                 // Isolated, Python loads no module of the folder.
                 args: &["-I", "-m", "pip", "install", "--help"],
@@ -119,7 +119,7 @@ impl HostQuestion {
                 parse: |help| registry_answer(default_index(help), &["PIP_INDEX_URL"]),
                 ..Self::PLAIN
             },
-            HostSource::Uv => Self {
+            PackageHostSource::Uv => Self {
                 program: "uv",
                 args: &["pip", "compile", "-"],
                 stdin: "toolgate\n",
@@ -135,7 +135,7 @@ impl HostQuestion {
                 },
                 ..Self::PLAIN
             },
-            HostSource::Cargo => Self {
+            PackageHostSource::Cargo => Self {
                 program: "cargo",
                 // Nothing is installed, because the registry cannot be reached.
                 args: &["install", "toolgate"],
@@ -147,7 +147,7 @@ impl HostQuestion {
                 parse: |error| registry_answer(first_url(error), &[]),
                 ..Self::PLAIN
             },
-            HostSource::Go => Self {
+            PackageHostSource::Go => Self {
                 program: "go",
                 args: &["env", "GOPROXY", "GOSUMDB"],
                 settings: &[".config/go/env"],
@@ -156,7 +156,7 @@ impl HostQuestion {
                 parse: parse_go,
                 ..Self::PLAIN
             },
-            HostSource::Maven => Self {
+            PackageHostSource::Maven => Self {
                 program: "mvn",
                 // The prefix has no plugin, so Maven lists the repositories that it would ask.
                 args: &["-B", "-o", "toolgate:none"],
@@ -166,7 +166,7 @@ impl HostQuestion {
                 parse: parse_maven,
                 ..Self::PLAIN
             },
-            HostSource::Nuget => Self {
+            PackageHostSource::Nuget => Self {
                 program: "dotnet",
                 args: &["nuget", "list", "source", "--format", "short"],
                 settings: &[".nuget/NuGet/NuGet.Config", ".config/NuGet/NuGet.Config"],
@@ -179,7 +179,7 @@ impl HostQuestion {
                 },
                 ..Self::PLAIN
             },
-            HostSource::Apt => Self {
+            PackageHostSource::Apt => Self {
                 program: "sh",
                 args: &["-c", "cat /etc/apt/sources.list /etc/apt/sources.list.d/*; true"],
                 settings: &["/etc/apt/sources.list", "/etc/apt/sources.list.d"],
@@ -189,7 +189,7 @@ impl HostQuestion {
                 },
                 ..Self::PLAIN
             },
-            HostSource::Git => Self {
+            PackageHostSource::Git => Self {
                 program: "git",
                 // A program can make the workspace look like a bare repository.
                 args: &[
@@ -213,33 +213,33 @@ const ANSWER_COLUMNS: &str = "4000";
 
 /// Returns an answer with the host of the registry `url`, and with `variables` that name the
 /// registry.
-fn registry_answer(url: Option<&str>, variables: &'static [&'static str]) -> NamedHosts {
+fn registry_answer(url: Option<&str>, variables: &'static [&'static str]) -> NamedRegistryHosts {
     let url = url.map(without_user).and_then(|url| HttpUrl::parse(&url).ok());
-    let Some(url) = url else { return NamedHosts::default() };
+    let Some(url) = url else { return NamedRegistryHosts::default() };
     let value = url.uri().to_string();
-    NamedHosts {
+    NamedRegistryHosts {
         hosts: vec![host_rule(&url)],
         variables: variables.iter().map(|&name| (name, value.clone())).collect(),
     }
 }
 
 /// Returns an answer with the hosts of those `words` that are URLs.
-fn answer_with<'w>(words: impl Iterator<Item = &'w str>) -> NamedHosts {
+fn answer_with<'w>(words: impl Iterator<Item = &'w str>) -> NamedRegistryHosts {
     let mut hosts: Vec<String> = Vec::new();
     for rule in words.filter_map(rule_for_url) {
         if hosts.len() < HOSTS_MAX && !hosts.contains(&rule) {
             hosts.push(rule);
         }
     }
-    NamedHosts { hosts, variables: Vec::new() }
+    NamedRegistryHosts { hosts, variables: Vec::new() }
 }
 
-fn parse_words(answer: &str) -> NamedHosts {
+fn parse_words(answer: &str) -> NamedRegistryHosts {
     answer_with(answer.split_whitespace())
 }
 
 /// Reads npm's answer: the default registry, and the registries of scopes such as `@acme:registry`.
-fn parse_npm(answer: &str) -> NamedHosts {
+fn parse_npm(answer: &str) -> NamedRegistryHosts {
     let settings: BTreeMap<String, Value> = serde_json::from_str(answer).unwrap_or_default();
     let default = settings.get("registry").and_then(Value::as_str);
     let scopes = settings.iter().filter(|(name, _)| name.ends_with(":registry"));
@@ -252,7 +252,7 @@ fn parse_npm(answer: &str) -> NamedHosts {
 
 /// Reads Go's answer: the module proxies, separated by `,` or `|`, and the checksum database: a
 /// host, with its key, or a key and a URL.
-fn parse_go(answer: &str) -> NamedHosts {
+fn parse_go(answer: &str) -> NamedRegistryHosts {
     let mut lines = answer.lines().map(str::trim);
     let proxies = lines.next().unwrap_or_default();
     let database = lines.next().unwrap_or_default();
@@ -270,17 +270,17 @@ fn parse_go(answer: &str) -> NamedHosts {
         return found;
     }
     let variables = vec![("GOPROXY", proxies.to_owned()), ("GOSUMDB", database.to_owned())];
-    NamedHosts { variables, ..found }
+    NamedRegistryHosts { variables, ..found }
 }
 
 /// Reads the repositories in an error of Maven: `[local (/home/ada/.m2), central (https://…)]`.
-fn parse_maven(error: &str) -> NamedHosts {
+fn parse_maven(error: &str) -> NamedRegistryHosts {
     let addresses = error.split('(').skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
     answer_with(addresses)
 }
 
 /// Reads the remotes of a repository, one in each line: its name, its URL and its use.
-fn parse_remotes(remotes: &str) -> NamedHosts {
+fn parse_remotes(remotes: &str) -> NamedRegistryHosts {
     let urls = remotes.lines().filter_map(|line| line.split_whitespace().nth(1));
     let mut hosts: Vec<String> = Vec::new();
     for rule in urls.filter_map(|url| rule_for_url(url).or_else(|| rule_for_ssh(url))) {
@@ -288,7 +288,7 @@ fn parse_remotes(remotes: &str) -> NamedHosts {
             hosts.push(rule);
         }
     }
-    NamedHosts { hosts, variables: Vec::new() }
+    NamedRegistryHosts { hosts, variables: Vec::new() }
 }
 
 /// Returns the rule that allows the host of an SSH remote: `ssh://git@host/path` or
@@ -357,8 +357,8 @@ mod tests {
 
     /// Checks the hosts that `source` names in `answer`.
     #[track_caller]
-    fn check(source: HostSource, answer: &str, hosts: &[&str]) -> NamedHosts {
-        let found = HostQuestion::for_source(source).read(answer);
+    fn check(source: PackageHostSource, answer: &str, hosts: &[&str]) -> NamedRegistryHosts {
+        let found = RegistryHostQuestion::for_source(source).read(answer);
         assert_eq!(found.hosts, hosts, "{answer}");
         found
     }
@@ -402,40 +402,41 @@ mod tests {
     fn a_registry_is_read_from_the_answer_of_each_package_manager() {
         let npm = r#"{"registry": "https://ada:key@a.example/npm/", "replace-registry-host": "npmjs",
                       "@acme:registry": "https://b.example/", "@x:registry": "https://a.example/"}"#;
-        let npm = check(HostSource::Npm, npm, &["a.example", "b.example"]);
+        let npm = check(PackageHostSource::Npm, npm, &["a.example", "b.example"]);
         let expected = [("npm_config_registry", "https://a.example/npm/".to_owned())];
         assert_eq!(npm.variables, expected);
-        check(HostSource::Npm, "undefined\n", &[]);
-        check(HostSource::Pnpm, "https://a.example/npm/\n", &["a.example"]);
-        check(HostSource::ModernYarn, "https://a.example/\n", &["a.example"]);
+        check(PackageHostSource::Npm, "undefined\n", &[]);
+        check(PackageHostSource::Pnpm, "https://a.example/npm/\n", &["a.example"]);
+        check(PackageHostSource::ModernYarn, "https://a.example/\n", &["a.example"]);
         let cargo = "    Updating crates index\nerror: download of config.json failed\n\n\
                      Caused by:\n  failed to download from `https://index.a.example/config.json`\n";
-        check(HostSource::Cargo, cargo, &["index.a.example"]);
+        check(PackageHostSource::Cargo, cargo, &["index.a.example"]);
         let uv = "error: Failed to fetch: `https://a.example/simple/toolgate/`\n";
-        let uv = check(HostSource::Uv, uv, &["a.example"]);
+        let uv = check(PackageHostSource::Uv, uv, &["a.example"]);
         assert_eq!(uv.variables[0].1, "https://a.example/simple");
         let go = "https://proxy.a.example|https://b.example,direct\nsum.a.example\n";
-        let go = check(HostSource::Go, go, &["proxy.a.example", "b.example", "sum.a.example"]);
+        let go =
+            check(PackageHostSource::Go, go, &["proxy.a.example", "b.example", "sum.a.example"]);
         assert_eq!(go.variables[1], ("GOSUMDB", "sum.a.example".to_owned()));
-        check(HostSource::Go, "https://proxy.a.example\noff\n", &["proxy.a.example"]);
-        check(HostSource::Go, "off\nsum+key https://b.example/sum\n", &["b.example"]);
+        check(PackageHostSource::Go, "https://proxy.a.example\noff\n", &["proxy.a.example"]);
+        check(PackageHostSource::Go, "off\nsum+key https://b.example/sum\n", &["b.example"]);
         let maven = "from the repositories [local (/home/ada/.m2), central (https://a.example/m2)]";
-        check(HostSource::Maven, maven, &["a.example"]);
+        check(PackageHostSource::Maven, maven, &["a.example"]);
         let nuget = "E https://a.example/v3/index.json\nD https://b.example/v3/index.json\n";
-        check(HostSource::Nuget, nuget, &["a.example"]);
+        check(PackageHostSource::Nuget, nuget, &["a.example"]);
         let apt = "# deb http://no.example/ x\ndeb http://a.example/debian stable main\n\
                    URIs: https://b.example/debian\n";
-        check(HostSource::Apt, apt, &["a.example", "b.example"]);
+        check(PackageHostSource::Apt, apt, &["a.example", "b.example"]);
         let git = "origin\tgit@a.example:acme/x.git (fetch)\nup\thttps://b.example/x (fetch)\n\
                    up\tssh://git@c.example:2222/x (push)\nlocal\t/srv/x.git (fetch)\n";
-        check(HostSource::Git, git, &["a.example:22", "b.example", "c.example:2222"]);
+        check(PackageHostSource::Git, git, &["a.example:22", "b.example", "c.example:2222"]);
     }
 
     #[test]
     fn an_invalid_host_does_not_hide_the_others() {
         let maven = "from [blocker (http://0.0.0.0/), central (https://a.example/m2)]";
-        check(HostSource::Maven, maven, &["a.example"]);
+        check(PackageHostSource::Maven, maven, &["a.example"]);
         let git = "a\tgit@*.example:x (fetch)\nb\thttps://b.example/x (fetch)\n";
-        check(HostSource::Git, git, &["b.example"]);
+        check(PackageHostSource::Git, git, &["b.example"]);
     }
 }

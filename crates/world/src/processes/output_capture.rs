@@ -138,7 +138,7 @@ fn len(range: &Range<u64>) -> usize {
 }
 
 /// An output stream while it is being read.
-pub(super) struct OutputCapture {
+pub(super) struct RunningOutputCapture {
     memory_bytes_max: usize,
     spool_bytes_max: u64,
     total_bytes: u64,
@@ -151,7 +151,7 @@ pub(super) struct OutputCapture {
     spooled_bytes: u64,
 }
 
-impl OutputCapture {
+impl RunningOutputCapture {
     /// Creates an empty capture of an output stream.
     pub(super) fn new(memory_bytes_max: usize, spool_bytes_max: u64) -> Self {
         Self {

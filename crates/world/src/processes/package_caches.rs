@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 
 use super::ProcessRunner;
 use crate::Root;
-use crate::forwarder::{FORWARDER_PORT, HostSource};
+use crate::forwarder::{FORWARDER_PORT, PackageHostSource};
 use crate::sandbox::ProgramConfinement;
 
 /// The number of characters of a workspace's hash that name the folder of its package caches.
@@ -27,7 +27,7 @@ const MAVEN_VARIABLE: &str = "MAVEN_OPTS";
 struct PackageCache {
     /// The name of the cache's folder.
     name: &'static str,
-    sources: &'static [HostSource],
+    sources: &'static [PackageHostSource],
     /// Environment variables that name the cache, and the subfolder that each names.
     variables: &'static [(&'static str, &'static str)],
     /// An environment variable that names the user's own cache, and the usual place of that cache
@@ -38,13 +38,18 @@ struct PackageCache {
 static CACHES: [PackageCache; 6] = [
     PackageCache {
         name: "npm",
-        sources: &[HostSource::Npm, HostSource::Pnpm, HostSource::Yarn, HostSource::ModernYarn],
+        sources: &[
+            PackageHostSource::Npm,
+            PackageHostSource::Pnpm,
+            PackageHostSource::Yarn,
+            PackageHostSource::ModernYarn,
+        ],
         variables: &[("npm_config_cache", "npm"), ("YARN_CACHE_FOLDER", "yarn")],
         own: ("npm_config_cache", ".npm"),
     },
     PackageCache {
         name: "pypi",
-        sources: &[HostSource::Pip, HostSource::Uv],
+        sources: &[PackageHostSource::Pip, PackageHostSource::Uv],
         variables: &[
             ("PIP_CACHE_DIR", "pip"),
             ("UV_CACHE_DIR", "uv"),
@@ -54,25 +59,25 @@ static CACHES: [PackageCache; 6] = [
     },
     PackageCache {
         name: "cargo",
-        sources: &[HostSource::Cargo],
+        sources: &[PackageHostSource::Cargo],
         variables: &[("CARGO_HOME", "")],
         own: ("CARGO_HOME", ".cargo/registry"),
     },
     PackageCache {
         name: "go",
-        sources: &[HostSource::Go],
+        sources: &[PackageHostSource::Go],
         variables: &[("GOMODCACHE", "")],
         own: ("GOMODCACHE", "go/pkg/mod"),
     },
     PackageCache {
         name: "maven",
-        sources: &[HostSource::Maven],
+        sources: &[PackageHostSource::Maven],
         variables: &[(MAVEN_VARIABLE, "")],
         own: ("", ".m2/repository"),
     },
     PackageCache {
         name: "nuget",
-        sources: &[HostSource::Nuget],
+        sources: &[PackageHostSource::Nuget],
         variables: &[("NUGET_PACKAGES", "")],
         own: ("NUGET_PACKAGES", ".nuget/packages"),
     },
@@ -80,7 +85,7 @@ static CACHES: [PackageCache; 6] = [
 
 impl PackageCache {
     /// Returns `true` if one of the package managers `sources` uses this cache.
-    fn serves(&self, sources: &[HostSource]) -> bool {
+    fn serves(&self, sources: &[PackageHostSource]) -> bool {
         self.sources.iter().any(|source| sources.contains(source))
     }
 
@@ -94,7 +99,7 @@ impl PackageCache {
 impl ProcessRunner {
     /// Makes all programs that may write `workspace` use the caches of the package managers
     /// `sources`, also without a network. Call this after a program has filled the caches. Blocks.
-    pub fn keep_caches(&self, workspace: &Root, sources: &[HostSource]) {
+    pub fn keep_caches(&self, workspace: &Root, sources: &[PackageHostSource]) {
         let Some(folder) = workspace_folder(self, workspace) else { return };
         for cache in CACHES.iter().filter(|cache| cache.serves(sources)) {
             if folder.join(cache.name).exists()
@@ -113,7 +118,7 @@ pub(super) async fn add_caches(
     processes: &ProcessRunner,
     confinement: &mut ProgramConfinement,
     env: &mut BTreeMap<OsString, OsString>,
-    sources: &[HostSource],
+    sources: &[PackageHostSource],
 ) {
     if !confinement.may_write() || confinement.executables.is_some() {
         return;
@@ -150,7 +155,7 @@ fn create_caches(
     processes: &ProcessRunner,
     workspace: &Root,
     folder: &Path,
-    sources: &[HostSource],
+    sources: &[PackageHostSource],
 ) -> Vec<(&'static PackageCache, PathBuf)> {
     let mut created = Vec::new();
     // Most workspaces have no caches, and programs start often.
@@ -173,7 +178,7 @@ fn create_caches(
             tracing::warn!("the package cache {} cannot be created: {err}", at.display());
             continue;
         }
-        if cache.sources.contains(&HostSource::Cargo) {
+        if cache.sources.contains(&PackageHostSource::Cargo) {
             link_cargo_settings(processes, &at);
         }
         created.push((cache, at));
@@ -234,7 +239,8 @@ fn link_cargo_settings(processes: &ProcessRunner, folder: &Path) {
 }
 
 /// Adds the options of Maven that name its cache and, if it has one, the forwarder, to `env`. Java
-/// reads no proxy variables. Options that `env` has already come last, so that they take precedence.
+/// reads no proxy variables. Options that `env` has already come last, so that they take
+/// precedence.
 fn add_maven_options(env: &mut BTreeMap<OsString, OsString>, cache: &Path, has_forwarder: bool) {
     let mut options = OsString::new();
     // Maven's start script splits the options at spaces, and knows no quotes.

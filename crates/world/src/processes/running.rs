@@ -14,10 +14,10 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::OutputStream;
+use toolgate_contract::OutputStreamKind;
 
-use super::family::ProcessFamily;
-use super::output_capture::OutputCapture;
+use super::family::ProcessTree;
+use super::output_capture::RunningOutputCapture;
 use super::{
     ProcessRunner, ProgramOutcome, ProgramRunLimits, ProgramStartRequest, ProgramStopReason,
 };
@@ -59,7 +59,7 @@ pub(super) async fn run(
     processes: &ProcessRunner,
     mut start: ProgramStartRequest,
     cancel: &CancellationToken,
-    watch: &(dyn Fn(OutputStream, &[u8]) + Send + Sync),
+    watch: &(dyn Fn(OutputStreamKind, &[u8]) + Send + Sync),
 ) -> io::Result<ProgramOutcome> {
     if cancel.is_cancelled() || processes.0.shutdown.is_cancelled() {
         return Err(io::ErrorKind::Interrupted.into());
@@ -68,12 +68,12 @@ pub(super) async fn run(
         start.bounds;
     let input = start.stdin.as_mut().map(mem::take).unwrap_or_default();
     let started = Instant::now();
-    let mut running = ProcessFamilyGuard::start(processes, start).await?;
+    let mut running = ProcessTreeGuard::start(processes, start).await?;
     let (stdin, stdout, stderr) = take_pipes(&mut running.family_mut().child)?;
     let family = running.family();
 
-    let mut out = OutputCapture::new(held_bytes_max, spool_bytes_max);
-    let mut err = OutputCapture::new(held_bytes_max, spool_bytes_max);
+    let mut out = RunningOutputCapture::new(held_bytes_max, spool_bytes_max);
+    let mut err = RunningOutputCapture::new(held_bytes_max, spool_bytes_max);
     let received_bytes = AtomicU64::new(0);
     let take = |stream, chunk: &[u8]| {
         received_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
@@ -81,8 +81,8 @@ pub(super) async fn run(
     };
     let mut reading = Box::pin(async {
         tokio::join!(
-            out.read(stdout, |chunk| take(OutputStream::Stdout, chunk)),
-            err.read(stderr, |chunk| take(OutputStream::Stderr, chunk)),
+            out.read(stdout, |chunk| take(OutputStreamKind::Stdout, chunk)),
+            err.read(stderr, |chunk| take(OutputStreamKind::Stderr, chunk)),
         )
     });
     let mut feeding = pin!(write_input(stdin, input));
@@ -191,7 +191,7 @@ pub struct PipedProgram {
 
 /// A guard that stops a program when dropped.
 pub struct RunningProgramGuard {
-    running: Arc<Mutex<Option<ProcessFamilyGuard>>>,
+    running: Arc<Mutex<Option<ProcessTreeGuard>>>,
     watch: JoinHandle<()>,
 }
 
@@ -202,7 +202,7 @@ impl Drop for RunningProgramGuard {
     }
 }
 
-fn take_family(running: &Mutex<Option<ProcessFamilyGuard>>) -> Option<ProcessFamilyGuard> {
+fn take_family(running: &Mutex<Option<ProcessTreeGuard>>) -> Option<ProcessTreeGuard> {
     running.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
@@ -216,7 +216,7 @@ pub(super) async fn open(
         return Err(io::ErrorKind::Interrupted.into());
     }
     let start = ProgramStartRequest { stdin: Some(Vec::new()), ..start };
-    let mut running = ProcessFamilyGuard::start(processes, start).await?;
+    let mut running = ProcessTreeGuard::start(processes, start).await?;
     let (stdin, stdout, stderr) = take_pipes(&mut running.family_mut().child)?;
     let stdin = stdin.ok_or(io::ErrorKind::BrokenPipe)?;
     let exit = running.family().wait_for_exit_detached()?;
@@ -284,15 +284,15 @@ fn take_pipes(
 }
 
 /// A guard that stops a process family in the background when dropped.
-struct ProcessFamilyGuard {
+struct ProcessTreeGuard {
     /// The processes of the program. `None` once they have ended.
-    family: Option<ProcessFamily>,
+    family: Option<ProcessTree>,
     grace: Duration,
     /// A handle that keeps the spawning thread alive: the end of this thread would kill the family.
     processes: ProcessRunner,
 }
 
-impl ProcessFamilyGuard {
+impl ProcessTreeGuard {
     async fn start(processes: &ProcessRunner, start: ProgramStartRequest) -> io::Result<Self> {
         let grace = start.bounds.grace;
         let family = processes
@@ -303,11 +303,11 @@ impl ProcessFamilyGuard {
         Ok(Self { family: Some(family), grace, processes: processes.clone() })
     }
 
-    fn family(&self) -> &ProcessFamily {
+    fn family(&self) -> &ProcessTree {
         self.family.as_ref().expect("the family exists until it has ended")
     }
 
-    fn family_mut(&mut self) -> &mut ProcessFamily {
+    fn family_mut(&mut self) -> &mut ProcessTree {
         self.family.as_mut().expect("the family exists until it has ended")
     }
 
@@ -319,7 +319,7 @@ impl ProcessFamilyGuard {
     }
 }
 
-impl Drop for ProcessFamilyGuard {
+impl Drop for ProcessTreeGuard {
     fn drop(&mut self) {
         let (Some(family), Ok(runtime)) = (self.family.take(), Handle::try_current()) else {
             return;

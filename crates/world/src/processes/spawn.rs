@@ -18,9 +18,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::family::ProcessFamily;
+use super::family::ProcessTree;
 use super::keeper::{KeeperLifeline, ProcessKeeperHandle};
-use super::strays::UnfinishedRun;
+use super::strays::UnfinishedProgramRun;
 use super::{ProcessRunner, ProgramStartRequest};
 use crate::programs::{ChildProcess, PreparedProgram};
 use crate::programs::{ProgramRunTag, ServerProcessMark};
@@ -52,9 +52,9 @@ enum SpawnerRequest {
     Program {
         image: PreparedProgram,
         cwd: OwnedFd,
-        live: UnfinishedRun,
+        live: UnfinishedProgramRun,
         token: TaskTrackerToken,
-        reply: oneshot::Sender<io::Result<ProcessFamily>>,
+        reply: oneshot::Sender<io::Result<ProcessTree>>,
     },
     /// Ensures that a keeper process runs, for a program that has already started.
     Keeper,
@@ -136,8 +136,8 @@ impl ProgramSpawner {
         start: ProgramStartRequest,
         house: &ProcessRunner,
         token: TaskTrackerToken,
-    ) -> io::Result<ProcessFamily> {
-        let live = UnfinishedRun::new(self.mark);
+    ) -> io::Result<ProcessTree> {
+        let live = UnfinishedProgramRun::new(self.mark);
         if start.confinement.is_some() {
             let house = house.clone();
             let requests = self.requests.clone();
@@ -169,11 +169,11 @@ fn thread_ended() -> io::Error {
 /// one.
 fn spawn_confined(
     start: ProgramStartRequest,
-    live: UnfinishedRun,
+    live: UnfinishedProgramRun,
     house: &ProcessRunner,
     requests: &mpsc::Sender<SpawnerRequest>,
     token: TaskTrackerToken,
-) -> io::Result<ProcessFamily> {
+) -> io::Result<ProcessTree> {
     let ProgramStartRequest { program, args, cwd, env, stdin, bounds, confinement: inside } = start;
     let inside = inside.ok_or(io::ErrorKind::InvalidInput)?;
     let is_fed = stdin.is_some();
@@ -188,12 +188,12 @@ fn spawn_confined(
         helper.recv().map_err(|_| thread_ended())?
     };
     let (child, around) = house.sandbox().confine(&inside, start, house.variables(), begin)?;
-    // A program in its own PID namespace ends with its first process. It needs no keeper, except as a
-    // watchdog.
+    // A program in its own PID namespace ends with its first process. It needs no keeper, except as
+    // a watchdog.
     if !around.has_reaper() || house.0.spawner.lifeline.is_watched() {
         requests.blocking_send(SpawnerRequest::Keeper).map_err(|_| thread_ended())?;
     }
-    ProcessFamily::new(child, live, Some(around), token)
+    ProcessTree::new(child, live, Some(around), token)
 }
 
 /// Starts a sandbox helper or a worker in `/`, so that its working directory is in no workspace.
@@ -206,9 +206,9 @@ fn spawn_helper(image: &PreparedProgram, mark: ServerProcessMark) -> io::Result<
 fn spawn(
     image: &PreparedProgram,
     cwd: &OwnedFd,
-    live: UnfinishedRun,
+    live: UnfinishedProgramRun,
     token: TaskTrackerToken,
-) -> io::Result<ProcessFamily> {
+) -> io::Result<ProcessTree> {
     let server = getpid();
     let tag = live.tag();
     let set_apart = || set_up_process(server, cwd, tag);
@@ -219,7 +219,7 @@ fn spawn(
                 thread::sleep(Duration::from_millis(5));
             }
             Err(err) => return Err(err),
-            Ok(child) => return ProcessFamily::new(child, live, None, token),
+            Ok(child) => return ProcessTree::new(child, live, None, token),
         }
     }
     Err(io::ErrorKind::ExecutableFileBusy.into())

@@ -22,7 +22,7 @@ static CHILDREN_LOCK: Mutex<()> = Mutex::new(());
 static LIVE_RUNS: Mutex<BTreeSet<ProgramRunTag>> = Mutex::new(BTreeSet::new());
 
 /// A run of a program that has not ended, identified by its tag.
-pub(super) struct UnfinishedRun(ProgramRunTag);
+pub(super) struct UnfinishedProgramRun(ProgramRunTag);
 
 /// A process that carries the tag of a program's run.
 pub(super) struct TaggedProcess {
@@ -38,7 +38,7 @@ enum ProcessLiveness {
     Dead,
 }
 
-impl UnfinishedRun {
+impl UnfinishedProgramRun {
     /// Registers a new run of a program, under an unused tag of the server with the mark `mark`.
     pub(super) fn new(mark: ServerProcessMark) -> Self {
         static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -57,7 +57,7 @@ impl UnfinishedRun {
     }
 }
 
-impl Drop for UnfinishedRun {
+impl Drop for UnfinishedProgramRun {
     fn drop(&mut self) {
         LIVE_RUNS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
     }

@@ -16,7 +16,7 @@ use super::beneath::{self, SymlinkPolicy};
 use super::file::{BLOCK_BYTES, WorkspaceFile};
 use super::meta::{EntryKind, EntryMeta};
 use super::path::quoted_path;
-use super::place::{EntryLocation, ParentPolicy};
+use super::place::{EntryLocation, MissingParentPolicy};
 use super::refusal::{DiskWorkError, at_pointer, refusal};
 use super::remove::{DirectoryOperationScope, remove_contents};
 use super::rename::{
@@ -24,7 +24,7 @@ use super::rename::{
 };
 use super::replace::{ExistingFilePolicy, FileWriteConditions, MissingFilePolicy};
 use super::temp::temp_name;
-use super::tree::{TreeDirectory, each_directory, open_tree_directory};
+use super::tree::{WorkspaceTreeDirectory, each_directory, open_tree_directory};
 use super::work::DiskWorkMonitor;
 
 /// Options and limits of copying an entry.
@@ -35,7 +35,7 @@ pub struct EntryCopyOptions {
     /// The handling of an existing destination.
     pub conflict: DestinationConflict,
     /// The handling of missing parents of the destination.
-    pub parents: ParentPolicy,
+    pub parents: MissingParentPolicy,
     /// The maximum number of bytes that the copy may have.
     pub bytes_max: u64,
 }
@@ -212,7 +212,7 @@ fn copy_contents(
 }
 
 fn copy_entry(
-    from: &TreeDirectory<'_>,
+    from: &WorkspaceTreeDirectory<'_>,
     to: &OwnedFd,
     name: &OsStr,
     kind: EntryKind,

@@ -18,7 +18,7 @@ use super::temp;
 
 /// Handling of missing parent directories of an entry to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ParentPolicy {
+pub enum MissingParentPolicy {
     /// Handling that creates the missing parent directories.
     Make,
     /// Refuse the change if a parent directory is missing.
@@ -62,7 +62,7 @@ impl Root {
     pub(super) fn place(
         &self,
         path: &str,
-        parents: ParentPolicy,
+        parents: MissingParentPolicy,
     ) -> Result<EntryLocation, ToolError> {
         self.open_place(path, TempNamePolicy::Refuse, |dir, path, made| {
             self.open_parent(dir, path, parents, made)
@@ -211,7 +211,7 @@ impl Root {
 
     /// Creates the directory `path`, and its missing parents if `parents` allows it. Returns `true`
     /// if the directory is new.
-    pub fn make_dir(&self, path: &str, parents: ParentPolicy) -> Result<bool, ToolError> {
+    pub fn make_dir(&self, path: &str, parents: MissingParentPolicy) -> Result<bool, ToolError> {
         let place = self.place(path, parents)?;
         match mkdirat(&place.dir, &place.name, Mode::from_raw_mode(0o777)) {
             Ok(()) => {
@@ -230,17 +230,17 @@ impl Root {
         &self,
         dir: &str,
         path: &str,
-        parents: ParentPolicy,
+        parents: MissingParentPolicy,
         made: &CreatedParentDirectories,
     ) -> Result<OwnedFd, ToolError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         match (self.resolve(dir, flags), parents) {
-            (Err(Errno::NOENT), ParentPolicy::Make) => self.make_parents(dir, path, made),
-            (Err(Errno::NOENT), ParentPolicy::Require) => {
+            (Err(Errno::NOENT), MissingParentPolicy::Make) => self.make_parents(dir, path, made),
+            (Err(Errno::NOENT), MissingParentPolicy::Require) => {
                 let message = format!("the directory {} does not exist", quoted_path(dir));
                 Err(ToolError::invalid("/path", message))
             }
-            (opened, ParentPolicy::Make | ParentPolicy::Require) => {
+            (opened, MissingParentPolicy::Make | MissingParentPolicy::Require) => {
                 opened.map_err(|err| self.refusal(path, err))
             }
         }

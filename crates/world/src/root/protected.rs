@@ -96,12 +96,12 @@ pub(super) struct ProtectedPaths(Vec<ProtectedPath>);
 struct ProtectedPath {
     /// The normalized names of the components of the protected path.
     names: Vec<String>,
-    reach: BlockedOperations,
+    reach: BlockedPathOperations,
 }
 
 /// Changes that a protected path blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BlockedOperations {
+enum BlockedPathOperations {
     /// Blocks changes whose path contains the protected path.
     DirectOnly,
     /// Changes whose path contains the protected path, and deleting, copying or moving a directory
@@ -125,11 +125,14 @@ impl ProtectedPaths {
         };
         let anywhere = paths.iter().map(|path| {
             let shallow = path != GIT_FOLDER && default_name(path).is_some();
-            let reach =
-                if shallow { BlockedOperations::DirectOnly } else { BlockedOperations::InTrees };
+            let reach = if shallow {
+                BlockedPathOperations::DirectOnly
+            } else {
+                BlockedPathOperations::InTrees
+            };
             entry(path, reach)
         });
-        let anchored = at_root.iter().map(|path| entry(path, BlockedOperations::AtRoot));
+        let anchored = at_root.iter().map(|path| entry(path, BlockedPathOperations::AtRoot));
         let entries = anywhere.chain(anchored);
         let are_names = |entry: &ProtectedPath| {
             !entry.names.is_empty() && entry.names.iter().all(|name| !name.is_empty())
@@ -149,16 +152,16 @@ impl ProtectedPaths {
     /// Returns the first part of `path` that may not be deleted, copied or moved with a directory.
     /// The caller has already checked all directories of `path`.
     pub(super) fn find_in_tree<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let entries = |reach: BlockedOperations| {
+        let entries = |reach: BlockedPathOperations| {
             self.0.iter().filter(move |entry: &&ProtectedPath| entry.reach == reach)
         };
-        let longest = |reach: BlockedOperations| {
+        let longest = |reach: BlockedPathOperations| {
             entries(reach).map(|entry| entry.names.len()).max().unwrap_or(0)
         };
-        let in_trees = BlockedOperations::InTrees;
+        let in_trees = BlockedPathOperations::InTrees;
         let slashes = path.rmatch_indices('/').nth(longest(in_trees).saturating_sub(1));
         let found = find(entries(in_trees), &path[slashes.map_or(0, |(at, _)| at)..]);
-        let at_root = BlockedOperations::AtRoot;
+        let at_root = BlockedPathOperations::AtRoot;
         let is_deep = path_names(path).count() > longest(at_root);
         found.or_else(|| if is_deep { None } else { find(entries(at_root), path) })
     }
@@ -176,8 +179,10 @@ fn find<'p, 'e>(
             window.iter().zip(names).all(|(name, protected)| is_same_name(name, protected))
         };
         let at = match reach {
-            BlockedOperations::AtRoot => windows.next().filter(|first| is_found(first)).map(|_| 0),
-            BlockedOperations::DirectOnly | BlockedOperations::InTrees => {
+            BlockedPathOperations::AtRoot => {
+                windows.next().filter(|first| is_found(first)).map(|_| 0)
+            }
+            BlockedPathOperations::DirectOnly | BlockedPathOperations::InTrees => {
                 windows.position(is_found)
             }
         };

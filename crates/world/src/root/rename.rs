@@ -14,7 +14,7 @@ use super::Root;
 use super::beneath::{self, SymlinkPolicy};
 use super::meta::{EntryKind, EntryMeta};
 use super::path::quoted_path;
-use super::place::{EntryLocation, ParentPolicy};
+use super::place::{EntryLocation, MissingParentPolicy};
 use super::refusal::{at_pointer, refusal};
 use super::work::DiskWorkMonitor;
 
@@ -37,7 +37,7 @@ impl Root {
         source: &str,
         destination: &str,
         standing: DestinationConflict,
-        parents: ParentPolicy,
+        parents: MissingParentPolicy,
         watch: &DiskWorkMonitor,
     ) -> Result<EntryKind, ToolError> {
         let from = self.existing_place(source).map_err(at_pointer("/source"))?;

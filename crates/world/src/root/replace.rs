@@ -19,7 +19,7 @@ use super::etag::Etag;
 use super::file::{self, BLOCK_BYTES, WorkspaceFile};
 use super::meta::EntryMeta;
 use super::path::quoted_path;
-use super::place::{EntryLocation, ParentPolicy};
+use super::place::{EntryLocation, MissingParentPolicy};
 use super::refusal::{DiskWorkError, refusal};
 use super::temp::{ExistingEntryHandling, TempFile};
 use super::work::DiskWorkMonitor;
@@ -35,7 +35,7 @@ pub struct FileWriteConditions {
     /// Handling of the file if it does not exist.
     pub missing: MissingFilePolicy,
     /// Handling of missing parent directories of the file.
-    pub parents: ParentPolicy,
+    pub parents: MissingParentPolicy,
     /// The permission bits. By default a replaced file keeps its own, and a new file follows the
     /// umask.
     pub mode: Option<u32>,

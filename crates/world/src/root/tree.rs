@@ -20,7 +20,7 @@ use super::work::DiskWorkMonitor;
 const ENTRIES_MAX: u64 = 2_000_000;
 
 /// One directory in a tree of directories.
-pub(super) struct TreeDirectory<'t> {
+pub(super) struct WorkspaceTreeDirectory<'t> {
     /// The directory's path, relative to the top of the tree. Empty for the top itself.
     pub(super) path: &'t Path,
     pub(super) dir: OwnedFd,
@@ -35,7 +35,7 @@ pub(super) fn each_directory(
     top: &OwnedFd,
     path: &str,
     watch: &DiskWorkMonitor,
-    mut visit: impl FnMut(TreeDirectory<'_>) -> Result<(), ToolError>,
+    mut visit: impl FnMut(WorkspaceTreeDirectory<'_>) -> Result<(), ToolError>,
 ) -> Result<(), ToolError> {
     let mut waiting = vec![PathBuf::new()];
     let mut seen = 0;
@@ -56,7 +56,7 @@ pub(super) fn each_directory(
         }
         let dirs = entries.iter().filter(|(_, kind)| *kind == EntryKind::Dir);
         waiting.extend(dirs.map(|(name, _)| at.join(name)));
-        visit(TreeDirectory { path: &at, dir, entries })?;
+        visit(WorkspaceTreeDirectory { path: &at, dir, entries })?;
     }
     Ok(())
 }

@@ -15,12 +15,12 @@ use super::coverage::{MissingSandboxLayer, SandboxCoverage, SandboxLayer};
 use super::helper_executable;
 use super::layers::{self, AvailableSandboxLayers};
 use super::plan::{
-    FileIdentity, LandlockConfig, OsStringBytes, SandboxNamespaces, SandboxPlan, SeccompFilters,
-    SpawnRequest,
+    FileIdentity, LandlockConfig, OsStringBytes, SandboxNamespaces, SandboxPlan,
+    SandboxSpawnRequest, SeccompFilters,
 };
 use super::seccomp::{SocketFamilies, build_filters};
 use super::settings::{SandboxProfile, SandboxSettings};
-use super::view::{MachineMounts, SandboxViewRequest};
+use super::view::{MachineMountPaths, SandboxViewRequest};
 use crate::Root;
 
 /// The maximum number of files that a program may have open.
@@ -29,12 +29,12 @@ const OPEN_FILES_MAX: u64 = 4096;
 const FILE_BYTES_MAX: u64 = 8 << 30;
 
 /// The server's environment variables, which name the folders of toolchains.
-pub(super) type ServerVariables = BTreeMap<OsString, OsString>;
+pub(super) type ServerEnvironmentVariables = BTreeMap<OsString, OsString>;
 
 /// The sandbox capabilities of this system, and the settings that apply to all programs.
 pub(super) struct SandboxCapabilities {
     pub(super) layers: AvailableSandboxLayers,
-    pub(super) machine_view: MachineMounts,
+    pub(super) machine_view: MachineMountPaths,
     cgroup_parents: Option<CgroupParents>,
     /// The system call filters: first those that allow internet sockets (own or shared network),
     /// then those that refuse them.
@@ -47,14 +47,14 @@ impl SandboxCapabilities {
         settings: &SandboxSettings,
         sandbox_paths: &SandboxPaths,
         workspace: &Root,
-        variables: &ServerVariables,
+        variables: &ServerEnvironmentVariables,
     ) -> io::Result<Self> {
         let variable = |name: &str| variables.get(OsStr::new(name)).map(PathBuf::from);
         let path = variables.get(OsStr::new("PATH")).map(|path| path.to_string_lossy());
         let path = path.unwrap_or_default();
         let paths = sandbox_paths.search_paths.iter().map(String::as_str).chain([&*path]);
         let base =
-            MachineMounts::detect(settings, sandbox_paths, workspace.path(), paths, &variable);
+            MachineMountPaths::detect(settings, sandbox_paths, workspace.path(), paths, &variable);
         let memory_bytes = match settings.memory_bytes {
             0 => machine_memory_bytes() / 2,
             bytes => bytes,
@@ -202,8 +202,8 @@ impl ProgramStartFolder {
     }
 
     /// Returns a request to a sandbox helper that has this folder and starts no program.
-    pub(super) fn empty_request(&self) -> SpawnRequest {
-        SpawnRequest {
+    pub(super) fn empty_request(&self) -> SandboxSpawnRequest {
+        SandboxSpawnRequest {
             program: None,
             cwd: self.cwd.clone(),
             cwd_identity: self.cwd_identity,

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::capabilities::{ProgramStartFolder, SandboxCapabilities, ServerVariables};
+use super::capabilities::{ProgramStartFolder, SandboxCapabilities, ServerEnvironmentVariables};
 use super::coverage::{IncompleteSandbox, SandboxCoverage};
-use super::exit_pipe::ExitPipe;
-use super::plan::{OsStringBytes, ProgramToExecute, SpawnRequest, seal};
-use super::reserved_names::NameReservation;
+use super::exit_pipe::ExitStatusPipe;
+use super::plan::{OsStringBytes, SandboxSpawnRequest, SandboxedExecutable, seal};
+use super::reserved_names::FileNameReservation;
 use super::settings::SandboxRequirement;
 use super::standby::{
     IdleSandboxHelpers, SandboxHelperKey, SandboxHelperTask, StandbySandboxHelper, has_helper_ended,
@@ -26,7 +26,8 @@ use super::view::SandboxViewRequest;
 use super::{ProgramConfinement, Sandbox, coverage, layers};
 use crate::Root;
 use crate::forwarder::{
-    HostAccess, NetworkForwarder, ProgramNetworkUse, TlsInspector, proxy_variables, trust_variables,
+    NetworkForwarder, ProgramHostAccess, ProgramNetworkUse, TlsInspector, proxy_variables,
+    trust_variables,
 };
 use crate::programs::{
     ChildProcess, PreparedProgram, ProgramRunTag, ResolvedProgram, kill_and_wait,
@@ -49,7 +50,7 @@ pub(crate) struct RunningConfinement {
     /// The pipe on which the sandbox helper reports why the program did not start.
     failure_pipe: OwnedFd,
     /// The pipe on which the program's reaper reports the exit, if the program has a reaper.
-    exit_pipe: Option<ExitPipe>,
+    exit_pipe: Option<ExitStatusPipe>,
     /// The layers of the sandbox that confine the program.
     pub(crate) coverage: Arc<SandboxCoverage>,
     /// The forwarder of a program that may reach some hosts.
@@ -60,7 +61,7 @@ pub(crate) struct RunningConfinement {
     helper_key: SandboxHelperKey,
     idle_helpers: IdleSandboxHelpers,
     is_over: bool,
-    _reserved: Option<NameReservation>,
+    _reserved: Option<FileNameReservation>,
 }
 
 impl RunningConfinement {
@@ -88,7 +89,7 @@ impl RunningConfinement {
     /// Returns the program's exit status after its end. `status` is the status of the process that
     /// the server started.
     pub(crate) fn finish(&mut self, status: ExitStatus) -> ExitStatus {
-        let reported = self.exit_pipe.as_ref().and_then(ExitPipe::status);
+        let reported = self.exit_pipe.as_ref().and_then(ExitStatusPipe::status);
         // Without a report, the reaper was killed or could not start.
         self.is_over = reported.is_some() || !self.has_reaper();
         reported.unwrap_or(status)
@@ -125,7 +126,7 @@ impl Sandbox {
         &self,
         inside: &ProgramConfinement,
         start: SandboxedLaunch,
-        variables: &ServerVariables,
+        variables: &ServerEnvironmentVariables,
         begin: impl Fn(PreparedProgram) -> io::Result<ChildProcess>,
     ) -> io::Result<(ChildProcess, RunningConfinement)> {
         let capabilities = self.capabilities(&inside.workspace, variables)?;
@@ -152,7 +153,7 @@ impl Sandbox {
         let folder =
             ProgramStartFolder::new(&inside.workspace, start.cwd.as_fd(), &inside.visible_paths)?;
         let (birth, their_birth) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (end, their_end) = ExitPipe::new()?;
+        let (end, their_end) = ExitStatusPipe::new()?;
         let workspace = folder.workspace.try_clone()?;
         let reserved = if capabilities.machine_view.needs_reservation(&wanted)
             && capabilities.layers.namespaces.is_some()
@@ -166,7 +167,7 @@ impl Sandbox {
             None
         };
         let is_fed = start.is_fed;
-        let request = SpawnRequest {
+        let request = SandboxSpawnRequest {
             runs: inside
                 .executables
                 .as_ref()
@@ -250,7 +251,7 @@ impl Sandbox {
     pub(super) fn capabilities(
         &self,
         workspace: &Root,
-        variables: &ServerVariables,
+        variables: &ServerEnvironmentVariables,
     ) -> io::Result<&SandboxCapabilities> {
         let capabilities = self.0.capabilities.get_or_init(|| {
             self.detect_capabilities(workspace, variables)
@@ -262,7 +263,7 @@ impl Sandbox {
     fn detect_capabilities(
         &self,
         workspace: &Root,
-        variables: &ServerVariables,
+        variables: &ServerEnvironmentVariables,
     ) -> io::Result<SandboxCapabilities> {
         let outside = self.0.unconfined_thread.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         let idle = self.0.idle.clone();
@@ -284,7 +285,7 @@ impl Sandbox {
         &self,
         inside: &ProgramConfinement,
         named: &Path,
-        variables: &ServerVariables,
+        variables: &ServerEnvironmentVariables,
     ) -> io::Result<bool> {
         let capabilities = self.capabilities(&inside.workspace, variables)?;
         let Ok(real) = fs::canonicalize(named) else { return Ok(false) };
@@ -314,7 +315,7 @@ impl Sandbox {
         &self,
         capabilities: &SandboxCapabilities,
         folder: &ProgramStartFolder,
-    ) -> io::Result<NameReservation> {
+    ) -> io::Result<FileNameReservation> {
         let workspace = folder.workspace.try_clone()?;
         Ok(self.0.reserved.reserve(
             workspace,
@@ -327,21 +328,21 @@ impl Sandbox {
 /// Starts the forwarder of a program in the network of the sandbox helper `helper`.
 fn start_forwarder(
     helper: &mut StandbySandboxHelper,
-    access: &Arc<HostAccess>,
+    access: &Arc<ProgramHostAccess>,
     inspector: Option<TlsInspector>,
 ) -> io::Result<NetworkForwarder> {
     let listener = helper.take_listener().ok_or(io::ErrorKind::NotConnected)?;
     NetworkForwarder::start(listener, access, inspector)
 }
 
-fn target_program(start: SandboxedLaunch) -> ProgramToExecute {
+fn target_program(start: SandboxedLaunch) -> SandboxedExecutable {
     let SandboxedLaunch { program, args, cwd: _, env, is_fed, grace: _, tag: _ } = start;
     let env = env.into_iter().map(|(mut name, value)| {
         name.push("=");
         name.push(value);
         OsStringBytes::from(name)
     });
-    ProgramToExecute {
+    SandboxedExecutable {
         path: program.path.into(),
         identity: program.identity,
         args: std::iter::once(program.name.into())

@@ -18,13 +18,13 @@ use tokio::io::unix::AsyncFd;
 pub(super) const OVER_MESSAGE: [u8; 1] = [0];
 
 /// The server's end of a pipe that carries the program's exit status, followed by [`OVER_MESSAGE`].
-pub(super) struct ExitPipe {
+pub(super) struct ExitStatusPipe {
     pipe: OwnedFd,
     status: OnceLock<i32>,
     is_over: AtomicBool,
 }
 
-impl ExitPipe {
+impl ExitStatusPipe {
     /// Creates a pipe for the exit status of a program. Returns the server's end and the reaper's
     /// end.
     pub(super) fn new() -> io::Result<(Self, OwnedFd)> {

@@ -26,7 +26,7 @@ pub(super) use privileges::drop_privileges;
 
 use super::helper_messages::{SandboxHelperAnswer, SandboxHelperOrder};
 use super::kernel;
-use super::plan::{FileIdentity, OsStringBytes, SandboxPlan, SpawnRequest, unseal};
+use super::plan::{FileIdentity, OsStringBytes, SandboxPlan, SandboxSpawnRequest, unseal};
 use super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
 use crate::forwarder;
 use crate::programs::{EXTRA_FD, ProgramRunTag};
@@ -47,7 +47,7 @@ pub(super) fn run_helper() -> ! {
 }
 
 /// A type without values, for functions that return only on failure.
-enum NoReturn {}
+enum NeverReturns {}
 
 /// Returns the sandbox helper's connection to the server, and closes all other descriptors.
 #[allow(unsafe_code, reason = "a descriptor is handed over by number")]
@@ -111,7 +111,8 @@ fn wait_for_order(line: &OwnedFd, plan: &SandboxPlan, take: &OwnedFd) -> ! {
         .and_then(|()| SandboxSetupStep::Plan.check(SandboxHelperOrder::receive(line)));
     let taken = ordered.and_then(|order| {
         let Some(order) = order else { exit(0) };
-        let request: SpawnRequest = SandboxSetupStep::Plan.check(unseal(order.message.as_fd()))?;
+        let request: SandboxSpawnRequest =
+            SandboxSetupStep::Plan.check(unseal(order.message.as_fd()))?;
         let SandboxHelperOrder { streams, failure_pipe, exit_pipe: end, workspace, message: _ } =
             order;
         SandboxSetupStep::Start.check(take_over_order(plan, &request, streams, &workspace))?;
@@ -157,7 +158,7 @@ fn set_up_process(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> {
 /// The server's order that a process received, and the handles for the reports of that process.
 struct HelperOrderContext<'a> {
     plan: &'a SandboxPlan,
-    request: &'a SpawnRequest,
+    request: &'a SandboxSpawnRequest,
     failure_pipe: &'a OwnedFd,
     line: &'a OwnedFd,
 }
@@ -166,7 +167,7 @@ struct HelperOrderContext<'a> {
 /// enters the workspace.
 fn take_over_order(
     plan: &SandboxPlan,
-    request: &SpawnRequest,
+    request: &SandboxSpawnRequest,
     streams: [OwnedFd; 3],
     workspace: &OwnedFd,
 ) -> io::Result<()> {
@@ -181,7 +182,7 @@ fn take_over_order(
 /// Confines this process without namespaces, and executes the program.
 fn run_without_namespaces(
     HelperOrderContext { plan, request, failure_pipe: _, line }: &HelperOrderContext<'_>,
-) -> Result<NoReturn, SandboxSetupFailure> {
+) -> Result<NeverReturns, SandboxSetupFailure> {
     let found = LocatedProgramFile::locate(plan, request)?;
     privileges::drop_rest(plan, request)?;
     SandboxSetupStep::Rights.check(die_with_server(Some(line)))?;
@@ -194,7 +195,7 @@ fn run_as_first_process(
     around: &HelperOrderContext<'_>,
     end: &OwnedFd,
     make_next: impl Fn(),
-) -> Result<NoReturn, SandboxSetupFailure> {
+) -> Result<NeverReturns, SandboxSetupFailure> {
     let HelperOrderContext { plan, request, failure_pipe, line } = around;
     mounts::build_late(plan)?;
     let found = LocatedProgramFile::locate(plan, request)?;

@@ -21,7 +21,8 @@ const HANDLES: usize = 7;
 pub(super) struct SandboxHelperOrder<H> {
     /// The standard streams of the program to start.
     pub(super) streams: [H; 3],
-    /// The sealed message: a `SandboxPlan` in the first order, a `SpawnRequest` in later orders.
+    /// The sealed message: a `SandboxPlan` in the first order, a `SandboxSpawnRequest` in later
+    /// orders.
     pub(super) message: H,
     /// The pipe for the error that kept the program from starting. It closes without data once the
     /// program has started.

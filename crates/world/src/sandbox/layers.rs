@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, waitpid};
 
 use super::cgroups::RunCgroups;
 use super::coverage::{MissingSandboxLayer, SandboxLayer};
-use super::plan::{SandboxNamespaces, SandboxPlan, SpawnRequest, seal};
+use super::plan::{SandboxNamespaces, SandboxPlan, SandboxSpawnRequest, seal};
 use super::setup_step::{FAILURE_BYTES, SandboxSetupFailure, SandboxSetupStep};
 use super::standby::{SandboxHelperTask, StandbySandboxHelper, has_helper_ended};
 use crate::programs::PreparedProgram;
@@ -144,7 +144,7 @@ impl AvailableSandboxLayers {
 pub(super) fn attempt(
     groups: Option<RunCgroups>,
     plan: SandboxPlan,
-    request: &SpawnRequest,
+    request: &SandboxSpawnRequest,
     workspace: OwnedFd,
 ) -> io::Result<Option<SandboxSetupFailure>> {
     let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;

@@ -9,17 +9,17 @@ use rustix::event::Timespec;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::setsid;
 
-use super::capabilities::{ProgramStartFolder, SandboxCapabilities, ServerVariables};
+use super::capabilities::{ProgramStartFolder, SandboxCapabilities, ServerEnvironmentVariables};
 use super::coverage::into_start_error;
 use super::helper::GOT_THROUGH;
-use super::plan::{NetworkTest, SpawnRequest, seal};
+use super::plan::{NetworkTest, SandboxSpawnRequest, seal};
 use super::settings::SandboxProfile;
 use super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
 use super::standby::{SandboxHelperTask, StandbySandboxHelper};
 use super::view::SandboxViewRequest;
 use super::{ProgramConfinement, Sandbox, layers};
 use crate::Root;
-use crate::forwarder::{HostAccess, NetworkForwarder};
+use crate::forwarder::{NetworkForwarder, ProgramHostAccess};
 use crate::programs::{ChildProcess, PreparedProgram, kill_and_wait};
 
 /// The time limit of testing the network of confined programs.
@@ -39,7 +39,7 @@ impl Sandbox {
     pub fn check_hosts(
         &self,
         workspace: &Root,
-        variables: &ServerVariables,
+        variables: &ServerEnvironmentVariables,
     ) -> io::Result<Vec<SandboxProfile>> {
         let state = &self.0;
         let own = state.hosts.as_ref().map(|_| state.settings.profile);
@@ -91,12 +91,13 @@ fn test_network(
     begin: impl Fn(PreparedProgram) -> io::Result<ChildProcess>,
 ) -> io::Result<Result<(), String>> {
     let [(_allowed, allowed_port), (refused, refused_port)] = [open_target()?, open_target()?];
-    let allowed = HostAccess::parse(&[format!("127.0.0.1:{allowed_port}")], "the network test");
+    let allowed =
+        ProgramHostAccess::parse(&[format!("127.0.0.1:{allowed_port}")], "the network test");
     let access = allowed.map_err(io::Error::other)?.ok_or(io::ErrorKind::InvalidInput)?;
     let folder = ProgramStartFolder::at_workspace(&inside.workspace)?;
     let workspace = folder.workspace.try_clone()?;
     let network_test = Some(NetworkTest { allowed_port, refused_port });
-    let request = SpawnRequest { network_test, ..folder.empty_request() };
+    let request = SandboxSpawnRequest { network_test, ..folder.empty_request() };
     let mut plan =
         capabilities.plan(&capabilities.layers, &SandboxViewRequest::new(inside), folder);
     plan.has_forwarder = true;

@@ -43,9 +43,9 @@ pub(super) struct SandboxPlan {
 
 /// The part of the confinement that belongs to one program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct SpawnRequest {
+pub(super) struct SandboxSpawnRequest {
     /// The program to execute. `None` only tests if the confinement works.
-    pub(super) program: Option<ProgramToExecute>,
+    pub(super) program: Option<SandboxedExecutable>,
     /// The working directory: relative to the workspace, or absolute.
     pub(super) cwd: OsStringBytes,
     pub(super) cwd_identity: FileIdentity,
@@ -83,7 +83,7 @@ pub(super) struct SeccompFilters {
 
 /// The program that the sandbox helper is to execute.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct ProgramToExecute {
+pub(super) struct SandboxedExecutable {
     /// The path of the executable file: absolute, or relative to the working directory.
     pub(super) path: OsStringBytes,
     pub(super) identity: FileIdentity,
@@ -150,7 +150,7 @@ pub(super) enum OsStringBytes {
     Other(Vec<u8>),
 }
 
-/// Writes `value`, a [`SandboxPlan`] or a [`SpawnRequest`], to a sealed file in memory.
+/// Writes `value`, a [`SandboxPlan`] or a [`SandboxSpawnRequest`], to a sealed file in memory.
 pub(super) fn seal(value: &impl Serialize) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create(c"toolgate-plan", flags)?);
@@ -226,7 +226,7 @@ impl<T: Into<OsString>> From<T> for OsStringBytes {
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     reads_again::<SandboxPlan>(bytes);
-    let Some(request) = reads_again::<SpawnRequest>(bytes) else { return };
+    let Some(request) = reads_again::<SandboxSpawnRequest>(bytes) else { return };
     let program =
         request.program.iter().flat_map(|program| [&program.path].into_iter().chain(&program.args));
     for bytes in program.chain([&request.cwd]) {

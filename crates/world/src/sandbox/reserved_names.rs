@@ -1,8 +1,8 @@
 //! Reserves names in a workspace that no program may create.
 //!
 //! A mount needs a mount point. While programs run, each reserved name therefore has a placeholder:
-//! an empty, read-only folder, which git ignores. Each server with such programs holds a shared lock
-//! on it. The last one removes the folder.
+//! an empty, read-only folder, which git ignores. Each server with such programs holds a shared
+//! lock on it. The last one removes the folder.
 //!
 //! Creating and removing a folder changes the file system's journal. If programs follow each other
 //! in a burst, their server therefore keeps the placeholders between them, for [`KEEP_TIME`].
@@ -37,11 +37,11 @@ const KEEP_TIME: Duration = Duration::from_millis(50);
 
 /// The names that programs cannot create: placeholder folders by workspace and name.
 #[derive(Clone, Default)]
-pub(super) struct ReservedNames(Arc<Mutex<ReservedNamesState>>);
+pub(super) struct ReservedFileNames(Arc<Mutex<ReservedNamesState>>);
 
 #[derive(Default)]
 struct ReservedNamesState {
-    placeholders: HashMap<ReservedNameKey, NamePlaceholder>,
+    placeholders: HashMap<ReservedFileNameKey, ReservedNamePlaceholder>,
     /// The number of reservations that have not been dropped.
     reservation_count: usize,
     /// The time at which the last reservation was dropped.
@@ -54,10 +54,10 @@ struct ReservedNamesState {
 }
 
 /// Workspace and name of a placeholder folder.
-type ReservedNameKey = (FileIdentity, String);
+type ReservedFileNameKey = (FileIdentity, String);
 
 /// Placeholder folder that keeps programs from creating its name.
-struct NamePlaceholder {
+struct ReservedNamePlaceholder {
     /// The number of running programs that need the placeholder.
     count: usize,
     /// The time since which no program needs the placeholder. `None` while a program does.
@@ -70,12 +70,12 @@ struct NamePlaceholder {
 }
 
 /// Names that programs cannot create until this value is dropped.
-pub(super) struct NameReservation {
-    registry: ReservedNames,
-    names: Vec<ReservedNameKey>,
+pub(super) struct FileNameReservation {
+    registry: ReservedFileNames,
+    names: Vec<ReservedFileNameKey>,
 }
 
-impl ReservedNames {
+impl ReservedFileNames {
     /// Reserves the free names among `names` in `workspace`. Skips a name that the server cannot
     /// create, because a program cannot create it either.
     pub(super) fn reserve<'n>(
@@ -83,7 +83,7 @@ impl ReservedNames {
         workspace: OwnedFd,
         identity: FileIdentity,
         names: impl IntoIterator<Item = &'n str>,
-    ) -> NameReservation {
+    ) -> FileNameReservation {
         let workspace = Arc::new(workspace);
         let mut reserved = Vec::new();
         let mut state = self.lock_state();
@@ -95,7 +95,7 @@ impl ReservedNames {
             }
         }
         drop(state);
-        NameReservation { registry: self.clone(), names: reserved }
+        FileNameReservation { registry: self.clone(), names: reserved }
     }
 
     /// Removes the placeholders that no program of this server needs, so that their names are free.
@@ -118,7 +118,7 @@ impl ReservedNamesState {
     }
 
     /// Reserves one name in `workspace`. Returns `false` if another entry has this name.
-    fn reserve_name(&mut self, workspace: &Arc<OwnedFd>, key: &ReservedNameKey) -> bool {
+    fn reserve_name(&mut self, workspace: &Arc<OwnedFd>, key: &ReservedFileNameKey) -> bool {
         let name = &*key.1;
         let before = self.placeholders.get_mut(key);
         let count = before.as_ref().map_or(0, |placeholder| placeholder.count);
@@ -133,7 +133,7 @@ impl ReservedNamesState {
             return false;
         };
         // It is a new folder if somebody removed the first.
-        let placeholder = NamePlaceholder {
+        let placeholder = ReservedNamePlaceholder {
             count: count + 1,
             unused_since: None,
             folder,
@@ -146,7 +146,7 @@ impl ReservedNamesState {
 
     /// Ends one reservation of `names`. With `keeps`, leaves the placeholders that are no longer
     /// needed in their place.
-    fn end_reservation(&mut self, names: &[ReservedNameKey], keeps: bool) {
+    fn end_reservation(&mut self, names: &[ReservedFileNameKey], keeps: bool) {
         self.reservation_count -= 1;
         let now = Instant::now();
         self.last_drop = Some(now);
@@ -182,7 +182,7 @@ impl Drop for ReservedNamesState {
     }
 }
 
-impl NamePlaceholder {
+impl ReservedNamePlaceholder {
     /// Returns `true` if the placeholder is still the entry with the name `name`, unchanged.
     fn is_at(&self, name: &str) -> bool {
         let there = statat(&*self.workspace, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -219,8 +219,8 @@ async fn remove_unused_in_time(names: Weak<Mutex<ReservedNamesState>>) {
     }
 }
 
-/// Creates or opens the placeholder `name` and takes a shared lock on it. Returns its identity, too.
-/// `None` if another entry has this name.
+/// Creates or opens the placeholder `name` and takes a shared lock on it. Returns its identity,
+/// too. `None` if another entry has this name.
 fn lock_placeholder(workspace: BorrowedFd<'_>, name: &str) -> Option<(OwnedFd, FileIdentity)> {
     for _ in 0..TRIES {
         let is_new = match mkdirat(workspace, name, PLACEHOLDER_MODE) {
@@ -295,7 +295,7 @@ fn remove_placeholder(
     }
 }
 
-impl Drop for NameReservation {
+impl Drop for FileNameReservation {
     fn drop(&mut self) {
         let mut state = self.registry.lock_state();
         // Without a runtime, nothing would remove the placeholders later.
@@ -361,7 +361,7 @@ mod tests {
         openat(CWD, at, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).expect("a folder")
     }
 
-    fn reserve_at(by: &ReservedNames, at: &Path) -> NameReservation {
+    fn reserve_at(by: &ReservedFileNames, at: &Path) -> FileNameReservation {
         let meta = rustix::fs::stat(at).expect("the folder exists");
         by.reserve(workspace(at), (meta.st_dev, meta.st_ino), NAMES)
     }
@@ -374,8 +374,8 @@ mod tests {
     fn reserved_names_stay_until_the_last_server_releases_them() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();
-        let one = ReservedNames::default();
-        let other = ReservedNames::default();
+        let one = ReservedFileNames::default();
+        let other = ReservedFileNames::default();
         let first = reserve_at(&one, at);
         let second = reserve_at(&one, at);
         let theirs = reserve_at(&other, at);
@@ -393,7 +393,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();
         let leftovers = SandboxLeftovers::open(at, NAMES).expect("a folder");
-        let reserved = ReservedNames::default();
+        let reserved = ReservedFileNames::default();
         let needed = reserve_at(&reserved, at);
         leftovers.remove();
         assert_eq!(entry_count(at), 2);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     /// Reserves the names in `at` again and again until `names` keeps them.
-    fn reserve_until_kept(names: &ReservedNames, at: &Path) {
+    fn reserve_until_kept(names: &ReservedFileNames, at: &Path) {
         let is_kept = || {
             drop(reserve_at(names, at));
             entry_count(at) == NAMES.len()
@@ -417,7 +417,7 @@ mod tests {
     async fn names_are_kept_between_the_programs_of_a_burst_and_removed_after_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();
-        let names = ReservedNames::default();
+        let names = ReservedFileNames::default();
         drop(reserve_at(&names, at));
         assert_eq!(entry_count(at), 0, "a single program is no burst");
         reserve_until_kept(&names, at);
@@ -438,7 +438,7 @@ mod tests {
     async fn kept_names_are_removed_on_request_but_not_what_replaced_them() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();
-        let names = ReservedNames::default();
+        let names = ReservedFileNames::default();
         reserve_until_kept(&names, at);
         fs::remove_dir(at.join(".vscode")).expect("the placeholder is empty");
         fs::create_dir(at.join(".vscode")).expect("the name is free");
@@ -450,7 +450,7 @@ mod tests {
     #[tokio::test]
     async fn kept_names_are_removed_when_the_server_drops_their_list() {
         let folder = tempfile::tempdir().expect("a folder");
-        let names = ReservedNames::default();
+        let names = ReservedFileNames::default();
         reserve_until_kept(&names, folder.path());
         drop(names);
         assert_eq!(entry_count(folder.path()), 0);

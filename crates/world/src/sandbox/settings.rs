@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forwarder::{HostAccess, HostCredential};
+use crate::forwarder::{HostCredential, ProgramHostAccess};
 
 /// Sandbox for the programs that tools start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -243,7 +243,7 @@ impl SandboxSettings {
     ///
     /// # Errors
     /// A message with the invalid value.
-    pub(super) fn access(&self) -> Result<Option<Arc<HostAccess>>, String> {
+    pub(super) fn access(&self) -> Result<Option<Arc<ProgramHostAccess>>, String> {
         host_access(&self.hosts, self.profile, "sandbox.hosts")
     }
 
@@ -265,7 +265,7 @@ impl SandboxProfileRule {
     ///
     /// # Errors
     /// A message with the invalid value.
-    pub(super) fn access(&self) -> Result<Option<Arc<HostAccess>>, String> {
+    pub(super) fn access(&self) -> Result<Option<Arc<ProgramHostAccess>>, String> {
         let setting = format!("`hosts` of the [[sandbox.for]] table for `{}`", self.tools);
         host_access(&self.hosts, self.profile, &setting)
     }
@@ -276,8 +276,8 @@ fn host_access(
     hosts: &[String],
     profile: SandboxProfile,
     setting: &str,
-) -> Result<Option<Arc<HostAccess>>, String> {
-    let access = HostAccess::parse(hosts, setting)?;
+) -> Result<Option<Arc<ProgramHostAccess>>, String> {
+    let access = ProgramHostAccess::parse(hosts, setting)?;
     match profile {
         SandboxProfile::Network | SandboxProfile::Off if access.is_some() => Err(format!(
             "{setting} has no effect with the profile `{}`, which allows all hosts; use the \

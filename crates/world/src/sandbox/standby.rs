@@ -62,7 +62,7 @@ pub(super) struct StandbySandboxHelper {
 
 /// A task for a sandbox helper, with the helper's ends of the pipes.
 pub(super) struct SandboxHelperTask {
-    /// The sealed [`SpawnRequest`](super::plan::SpawnRequest).
+    /// The sealed [`SandboxSpawnRequest`](super::plan::SandboxSpawnRequest).
     pub(super) request: OwnedFd,
     pub(super) failure_pipe: OwnedFd,
     pub(super) exit_pipe: OwnedFd,

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::capabilities::ServerVariables;
+use super::capabilities::ServerEnvironmentVariables;
 use super::{ProgramConfinement, Sandbox};
-use crate::forwarder::{HostAccess, TlsInspector};
+use crate::forwarder::{ProgramHostAccess, TlsInspector};
 
 /// A file with the certificates that one program trusts. Dropping it removes the file.
 pub(super) struct TrustedCertificatesFile {
@@ -26,8 +26,8 @@ impl Sandbox {
     pub(super) fn prepare_inspection(
         &self,
         inside: &ProgramConfinement,
-        access: &HostAccess,
-        variables: &ServerVariables,
+        access: &ProgramHostAccess,
+        variables: &ServerEnvironmentVariables,
     ) -> io::Result<Option<(TlsInspector, TrustedCertificatesFile)>> {
         let variable = |name: &str| {
             let value = variables.get(OsStr::new(name))?;
@@ -44,7 +44,7 @@ impl Sandbox {
         &self,
         inside: &ProgramConfinement,
         inspector: &TlsInspector,
-        variables: &ServerVariables,
+        variables: &ServerEnvironmentVariables,
     ) -> io::Result<TrustedCertificatesFile> {
         let home = variables.get(OsStr::new("HOME")).map(Path::new);
         let temporary = std::env::temp_dir();

@@ -17,7 +17,7 @@ use super::{OutsideRepositoryPath, ProgramConfinement, SandboxPaths};
 
 /// The paths of this machine that sandboxed programs see, collected once.
 #[derive(Debug, Clone)]
-pub(super) struct MachineMounts {
+pub(super) struct MachineMountPaths {
     places: Vec<SandboxMount>,
     /// Mounts for the user's git configuration.
     git_places: Vec<SandboxMount>,
@@ -95,7 +95,7 @@ impl<'i> SandboxViewRequest<'i> {
     }
 }
 
-impl MachineMounts {
+impl MachineMountPaths {
     /// Collects the paths for programs in `workspace`. The programs are looked up in `paths`.
     /// `variable` returns the server's environment variables.
     pub(super) fn detect<'p>(
@@ -206,8 +206,8 @@ impl MachineMounts {
     }
 
     /// Returns the mounts that hide the server's own folders in `places`, which are mounts of a
-    /// program in `workspace`. Paths inside these folders that the server adds stay visible, because
-    /// they are mounted later.
+    /// program in `workspace`. Paths inside these folders that the server adds stay visible,
+    /// because they are mounted later.
     fn hidden_mounts(&self, workspace: &Path, places: &[PlannedMount]) -> Vec<SandboxMount> {
         let empty =
             |at: &Path| SandboxMount::EmptyFolder { at: at.into(), bytes: 4096, mode: 0o555 };
@@ -381,7 +381,7 @@ mod tests {
             SandboxSettings { write: vec!["~/shared".to_owned()], ..SandboxSettings::default() };
         let variable = |name: &str| (name == "HOME").then(|| "/root".into());
         let sandbox_paths = SandboxPaths::default();
-        let base = MachineMounts::detect(
+        let base = MachineMountPaths::detect(
             &settings,
             &sandbox_paths,
             Path::new(WORKSPACE),
@@ -466,7 +466,8 @@ mod tests {
         let variable = |name: &str| (name == "HOME").then(|| home.clone());
         let workspace = Path::new(WORKSPACE);
         let paths = ["/usr/bin"];
-        let mounts = MachineMounts::detect(&settings, &sandbox_paths, workspace, paths, &variable);
+        let mounts =
+            MachineMountPaths::detect(&settings, &sandbox_paths, workspace, paths, &variable);
         let caches = [at("data/cache/toolgate/packages/one/npm")];
         let wanted = SandboxViewRequest { cache_folders: &caches, ..SandboxViewRequest::LARGEST };
         let (all, own) = mounts.view(workspace, &wanted);

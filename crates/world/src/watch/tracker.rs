@@ -51,7 +51,7 @@ pub enum FileChanges {
 
 /// The current state of a tracked folder.
 #[derive(Debug, Default)]
-pub struct FolderUpdate {
+pub struct TrackedFolderUpdate {
     /// The files in the folder. If the folder is new or its ignore rules changed, also all files
     /// below it.
     pub files: Vec<(PathBuf, EntryMeta)>,
@@ -61,7 +61,7 @@ pub struct FolderUpdate {
     pub removed: Vec<PathBuf>,
 }
 
-impl FolderUpdate {
+impl TrackedFolderUpdate {
     /// Adds the file `name` of `folder` at `path`, if it is still a file.
     fn add(&mut self, folder: &root::OpenWalkFolder, name: &OsString, path: PathBuf) {
         let meta = folder.meta(name).filter(|meta| meta.kind() == EntryKind::File);
@@ -134,15 +134,17 @@ impl FileTracker {
     ///
     /// # Errors
     /// The root cannot be read, or the work is cancelled.
-    pub fn rescan(&mut self, watch: &DiskWorkMonitor) -> Result<FolderUpdate, ToolError> {
+    pub fn rescan(&mut self, watch: &DiskWorkMonitor) -> Result<TrackedFolderUpdate, ToolError> {
         self.folders.clear();
         self.unread.clear();
         self.is_whole = true;
         let WalkStartPoint::Folder(top) = self.root.walk_start(".")? else {
             return Err(ToolError::failed("the workspace is a file, not a folder"));
         };
-        let mut looked =
-            FolderUpdate { complete_folders: vec![PathBuf::new()], ..FolderUpdate::default() };
+        let mut looked = TrackedFolderUpdate {
+            complete_folders: vec![PathBuf::new()],
+            ..TrackedFolderUpdate::default()
+        };
         self.add(top, &mut looked, watch)?;
         self.drop_unneeded();
         if self.unread.contains(Path::new("")) {
@@ -160,8 +162,8 @@ impl FileTracker {
         path: &Path,
         names: &BTreeSet<OsString>,
         watch: &DiskWorkMonitor,
-    ) -> Result<FolderUpdate, ToolError> {
-        let mut looked = FolderUpdate::default();
+    ) -> Result<TrackedFolderUpdate, ToolError> {
+        let mut looked = TrackedFolderUpdate::default();
         let Some(outer) = self.folders.get(path).cloned() else { return Ok(looked) };
         if names.iter().any(|name| name == ".gitignore" || name == ".ignore" || name == ".git") {
             // Other ignore rules may select other files.
@@ -227,7 +229,7 @@ impl FileTracker {
     fn add(
         &mut self,
         top: WalkFolder,
-        looked: &mut FolderUpdate,
+        looked: &mut TrackedFolderUpdate,
         watch: &DiskWorkMonitor,
     ) -> Result<(), ToolError> {
         let mut waiting = vec![top];

@@ -2,26 +2,26 @@
 
 use tree_sitter::Node;
 
-use super::{PackageLanguage, SyntaxWalk};
+use super::{FunctionSyntaxWalk, PackageLanguage};
 
 /// Comments above an item, which belong to it.
 #[derive(Default)]
-struct PrecedingComments {
+struct ItemLeadingComments {
     text: String,
     /// Row after the last comment. A comment further above documents nothing.
     next_row: usize,
 }
 
-impl SyntaxWalk<'_> {
-    /// Adds the functions in `list`, whose children are items and comments.
-    pub(super) fn commented(&mut self, list: Node<'_>, lang: PackageLanguage) {
-        self.commented_after(PrecedingComments::default(), list, lang);
+impl FunctionSyntaxWalk<'_> {
+    /// Collects the functions among the children of `list`, with the comments above them.
+    pub(super) fn collect_commented(&mut self, list: Node<'_>, lang: PackageLanguage) {
+        self.commented_after(ItemLeadingComments::default(), list, lang);
     }
 
     /// Adds the functions in `list`, whose first item follows the comments `above`.
     fn commented_after(
         &mut self,
-        mut above: PrecedingComments,
+        mut above: ItemLeadingComments,
         list: Node<'_>,
         lang: PackageLanguage,
     ) {
@@ -46,7 +46,7 @@ impl SyntaxWalk<'_> {
                 PackageLanguage::Ruby => self.ruby_item(child, &above.text),
                 PackageLanguage::Rust | PackageLanguage::Python => {}
             }
-            above = PrecedingComments::default();
+            above = ItemLeadingComments::default();
         }
     }
 
@@ -119,7 +119,7 @@ impl SyntaxWalk<'_> {
         match item.kind() {
             "method" | "singleton_method" => self.function(item, doc),
             "class" | "module" => self.enter_named(item, PackageLanguage::Ruby),
-            "singleton_class" => self.commented(item, PackageLanguage::Ruby),
+            "singleton_class" => self.collect_commented(item, PackageLanguage::Ruby),
             _ => {}
         }
     }
@@ -130,7 +130,7 @@ impl SyntaxWalk<'_> {
         let name = item.child_by_field_name("name").map(|it| self.text_of(it).to_owned());
         let depth = self.within.len();
         self.within.extend(name);
-        self.commented(if lang == PackageLanguage::Ruby { item } else { body }, lang);
+        self.collect_commented(if lang == PackageLanguage::Ruby { item } else { body }, lang);
         self.within.truncate(depth);
     }
 }

@@ -2,23 +2,26 @@
 
 use serde_json::{Value, json};
 
-use super::super::http::HttpRequest;
-use super::{DialectCodec, RequestIds, Response, Transport, WireCall, WireRequest, rpc_request};
+use super::super::http::AttackHttpRequest;
+use super::{
+    AttackDialectCodec, AttackResponse, AttackTransport, AttackWireRequest, RequestIdCounter,
+    ToolCallOnWire, rpc_request,
+};
 
 /// Client side of the envelope dialect.
 pub(super) struct EnvelopeCodec {
-    ids: RequestIds,
-    transport: Transport,
+    ids: RequestIdCounter,
+    transport: AttackTransport,
 }
 
 impl EnvelopeCodec {
-    pub(super) fn new(transport: Transport) -> Self {
-        Self { ids: RequestIds::default(), transport }
+    pub(super) fn new(transport: AttackTransport) -> Self {
+        Self { ids: RequestIdCounter::default(), transport }
     }
 
-    fn discover(&mut self) -> WireRequest {
+    fn discover(&mut self) -> AttackWireRequest {
         let mut request = rpc_request(&mut self.ids, "/mcp/discover", "mcp.discover", &json!({}));
-        if self.transport == Transport::Http {
+        if self.transport == AttackTransport::Http {
             request.http.method = "GET".to_owned();
             request.http.body = Vec::new();
         }
@@ -26,8 +29,8 @@ impl EnvelopeCodec {
     }
 }
 
-impl DialectCodec for EnvelopeCodec {
-    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireCall> {
+impl AttackDialectCodec for EnvelopeCodec {
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<ToolCallOnWire> {
         let id = match tool {
             "docs.render" => "exports.render.markdown",
             "docs.search" => "vector.query.search",
@@ -36,11 +39,11 @@ impl DialectCodec for EnvelopeCodec {
         Some((format!("mcp.tool:{id}"), input.clone()))
     }
 
-    fn call_request(&mut self, name: &str, input: &Value) -> WireRequest {
-        if self.transport == Transport::Http {
+    fn call_request(&mut self, name: &str, input: &Value) -> AttackWireRequest {
+        if self.transport == AttackTransport::Http {
             let body = json!({ "arguments": input }).to_string().into_bytes();
-            return WireRequest {
-                http: HttpRequest::post(&format!("/mcp/tool/{name}"), body),
+            return AttackWireRequest {
+                http: AttackHttpRequest::post(&format!("/mcp/tool/{name}"), body),
                 id: 0,
             };
         }
@@ -48,19 +51,19 @@ impl DialectCodec for EnvelopeCodec {
         rpc_request(&mut self.ids, "", "mcp.tool.invoke", &params)
     }
 
-    fn list_request(&mut self, _cursor: Option<&str>) -> Option<WireRequest> {
+    fn list_request(&mut self, _cursor: Option<&str>) -> Option<AttackWireRequest> {
         Some(self.discover())
     }
 
-    fn ping_request(&mut self) -> WireRequest {
+    fn ping_request(&mut self) -> AttackWireRequest {
         self.discover()
     }
 
-    fn method_request(&mut self, method: &str, params: &Value) -> WireRequest {
+    fn method_request(&mut self, method: &str, params: &Value) -> AttackWireRequest {
         rpc_request(&mut self.ids, "/mcp/discover", method, params)
     }
 
-    fn decode(&self, message: &Value) -> Response {
+    fn decode(&self, message: &Value) -> AttackResponse {
         // On a stream, the envelope is in the result or in the error.
         let envelope = match (&message["result"], &message["error"]["data"]["envelope"]) {
             (Value::Null, Value::Null) => message,
@@ -69,12 +72,12 @@ impl DialectCodec for EnvelopeCodec {
         };
         let error = &envelope["error"];
         if envelope["ok"] != true {
-            return Response {
+            return AttackResponse {
                 is_error: true,
                 code: error["code"].as_str().unwrap_or("none").to_owned(),
                 text: error.to_string(),
                 data: error["details"].clone(),
-                ..Response::default()
+                ..AttackResponse::default()
             };
         }
         let data = match &envelope["data"]["result"] {
@@ -86,6 +89,6 @@ impl DialectCodec for EnvelopeCodec {
             _ => data.to_string(),
         };
         let is_error = envelope["data"]["metadata"]["ending"] == "program_failed";
-        Response { is_error, text, data, ..Response::default() }
+        AttackResponse { is_error, text, data, ..AttackResponse::default() }
     }
 }

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    DialectCodec, RequestIds, Response, WireCall, WireRequest, decode_rpc_error, rpc_request,
+    AttackDialectCodec, AttackResponse, AttackWireRequest, RequestIdCounter, ToolCallOnWire,
+    decode_rpc_error, rpc_request,
 };
 
 const WITHOUT_SESSIONS: &str = "2026-07-28";
@@ -11,21 +12,21 @@ const WITH_SESSIONS: &str = "2025-11-25";
 
 /// Client side of the MCP dialect.
 pub(super) struct McpCodec {
-    ids: RequestIds,
+    ids: RequestIdCounter,
     is_stateless: bool,
     session: Option<String>,
 }
 
 impl McpCodec {
     pub(super) fn without_sessions() -> Self {
-        Self { ids: RequestIds::default(), is_stateless: true, session: None }
+        Self { ids: RequestIdCounter::default(), is_stateless: true, session: None }
     }
 
     pub(super) fn with_sessions() -> Self {
-        Self { ids: RequestIds::default(), is_stateless: false, session: None }
+        Self { ids: RequestIdCounter::default(), is_stateless: false, session: None }
     }
 
-    fn request(&mut self, method: &str, mut params: Value) -> WireRequest {
+    fn request(&mut self, method: &str, mut params: Value) -> AttackWireRequest {
         if !self.is_stateless {
             let mut request = rpc_request(&mut self.ids, "/mcp", method, &params);
             if method != "initialize" {
@@ -57,21 +58,21 @@ impl McpCodec {
     }
 }
 
-impl DialectCodec for McpCodec {
-    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireCall> {
+impl AttackDialectCodec for McpCodec {
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<ToolCallOnWire> {
         Some((tool.replace('.', "_"), input.clone()))
     }
 
-    fn call_request(&mut self, name: &str, input: &Value) -> WireRequest {
+    fn call_request(&mut self, name: &str, input: &Value) -> AttackWireRequest {
         self.request("tools/call", json!({ "name": name, "arguments": input }))
     }
 
-    fn list_request(&mut self, cursor: Option<&str>) -> Option<WireRequest> {
+    fn list_request(&mut self, cursor: Option<&str>) -> Option<AttackWireRequest> {
         let params = cursor.map_or(json!({}), |cursor| json!({ "cursor": cursor }));
         Some(self.request("tools/list", params))
     }
 
-    fn ping_request(&mut self) -> WireRequest {
+    fn ping_request(&mut self) -> AttackWireRequest {
         if self.is_stateless {
             self.request("tools/list", json!({}))
         } else {
@@ -79,7 +80,7 @@ impl DialectCodec for McpCodec {
         }
     }
 
-    fn handshake(&mut self) -> Vec<(WireRequest, bool)> {
+    fn handshake(&mut self) -> Vec<(AttackWireRequest, bool)> {
         if self.is_stateless {
             return Vec::new();
         }
@@ -98,25 +99,25 @@ impl DialectCodec for McpCodec {
         self.session = Some(id.to_owned());
     }
 
-    fn method_request(&mut self, method: &str, params: &Value) -> WireRequest {
+    fn method_request(&mut self, method: &str, params: &Value) -> AttackWireRequest {
         self.request(method, params.clone())
     }
 
-    fn decode(&self, message: &Value) -> Response {
+    fn decode(&self, message: &Value) -> AttackResponse {
         if let Some(response) = decode_rpc_error(message) {
             return response;
         }
         let result = &message["result"];
         let blocks = result["content"].as_array().or_else(|| result["contents"].as_array());
         let texts = blocks.into_iter().flatten().filter_map(|block| block["text"].as_str());
-        Response {
+        AttackResponse {
             is_error: result["isError"] == true,
             text: texts.collect::<Vec<_>>().join("\n"),
             data: match &result["structuredContent"] {
                 Value::Null => result.clone(),
                 structured => structured.clone(),
             },
-            ..Response::default()
+            ..AttackResponse::default()
         }
     }
 }

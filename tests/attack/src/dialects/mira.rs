@@ -3,21 +3,21 @@
 use serde_json::{Value, json};
 
 use super::{
-    DialectCodec, RequestIds, Response, WireCall, WireRequest, decode_rpc_error, members_if_known,
-    rpc_request,
+    AttackDialectCodec, AttackResponse, AttackWireRequest, RequestIdCounter, ToolCallOnWire,
+    decode_rpc_error, members_if_known, rpc_request,
 };
 
 /// Client side of Mira's dialect.
 #[derive(Default)]
-pub(super) struct MiraCodec(RequestIds);
+pub(super) struct MiraCodec(RequestIdCounter);
 
 const READ: [&str; 5] = ["path", "encoding", "offset", "length", "max_bytes"];
 const WRITE: [&str; 6] = ["path", "content", "content_base64", "overwrite", "if_match", "mkdirs"];
 const RUN: [&str; 7] = ["command", "args", "cwd", "env", "timeout_ms", "stdin", "shell"];
 const SEARCH: [&str; 2] = ["query", "top_k"];
 
-impl DialectCodec for MiraCodec {
-    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireCall> {
+impl AttackDialectCodec for MiraCodec {
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<ToolCallOnWire> {
         let (name, known): (&str, &[&str]) = match tool {
             "files.read" => ("files/read", &READ),
             "files.write" => ("files/write", &WRITE),
@@ -32,11 +32,11 @@ impl DialectCodec for MiraCodec {
         Some((name.to_owned(), Value::Object(params)))
     }
 
-    fn call_request(&mut self, name: &str, input: &Value) -> WireRequest {
+    fn call_request(&mut self, name: &str, input: &Value) -> AttackWireRequest {
         rpc_request(&mut self.0, "/rpc", name, input)
     }
 
-    fn list_request(&mut self, cursor: Option<&str>) -> Option<WireRequest> {
+    fn list_request(&mut self, cursor: Option<&str>) -> Option<AttackWireRequest> {
         let mut params = json!({ "limit": 200 });
         if let Some(cursor) = cursor {
             params["cursor"] = cursor.into();
@@ -44,15 +44,15 @@ impl DialectCodec for MiraCodec {
         Some(rpc_request(&mut self.0, "/rpc", "tools/list", &params))
     }
 
-    fn ping_request(&mut self) -> WireRequest {
+    fn ping_request(&mut self) -> AttackWireRequest {
         rpc_request(&mut self.0, "/rpc", "tools/list", &json!({ "limit": 1 }))
     }
 
-    fn method_request(&mut self, method: &str, params: &Value) -> WireRequest {
+    fn method_request(&mut self, method: &str, params: &Value) -> AttackWireRequest {
         rpc_request(&mut self.0, "/rpc", method, params)
     }
 
-    fn decode(&self, message: &Value) -> Response {
+    fn decode(&self, message: &Value) -> AttackResponse {
         if let Some(response) = decode_rpc_error(message) {
             return response;
         }
@@ -60,6 +60,6 @@ impl DialectCodec for MiraCodec {
         let part = |name: &str| result[name].as_str().unwrap_or_default();
         let parts = ["content", "text", "stdout", "stderr"].map(part);
         let text = parts.join("");
-        Response { text, data: result.clone(), ..Response::default() }
+        AttackResponse { text, data: result.clone(), ..AttackResponse::default() }
     }
 }

@@ -3,20 +3,20 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    DialectCodec, RequestIds, Response, WireCall, WireRequest, decode_rpc_error, members_if_known,
-    rpc_request,
+    AttackDialectCodec, AttackResponse, AttackWireRequest, RequestIdCounter, ToolCallOnWire,
+    decode_rpc_error, members_if_known, rpc_request,
 };
 
 /// Client side of the workstation dialect.
 #[derive(Default)]
-pub(super) struct WorkstationCodec(RequestIds);
+pub(super) struct WorkstationCodec(RequestIdCounter);
 
 const PATH: &str = "/workstation";
 
 /// A tool of the catalog, its name in the contract, and its arguments: ours, then the contract's.
-type ContractTool = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+type ContractToolAlias = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-const CONTRACT_TOOLS: [ContractTool; 17] = [
+const CONTRACT_TOOLS: [ContractToolAlias; 17] = [
     ("files.read", "filesystem/read", &[("path", "path")]),
     ("files.write", "filesystem/write", &[("path", "path"), ("content", "content")]),
     ("files.list", "filesystem/list", &[("path", "path")]),
@@ -36,8 +36,8 @@ const CONTRACT_TOOLS: [ContractTool; 17] = [
     ("ci.diagnostics", "ci/diagnostics", &[]),
 ];
 
-impl DialectCodec for WorkstationCodec {
-    fn to_wire(&self, tool: &str, input: &Value) -> Option<WireCall> {
+impl AttackDialectCodec for WorkstationCodec {
+    fn to_wire(&self, tool: &str, input: &Value) -> Option<ToolCallOnWire> {
         let Some((_, name, arguments)) = CONTRACT_TOOLS.iter().find(|(ours, _, _)| *ours == tool)
         else {
             let name = tool.replace('.', "/");
@@ -73,28 +73,28 @@ impl DialectCodec for WorkstationCodec {
         Some(((*name).to_owned(), Value::Object(renamed)))
     }
 
-    fn call_request(&mut self, name: &str, input: &Value) -> WireRequest {
+    fn call_request(&mut self, name: &str, input: &Value) -> AttackWireRequest {
         rpc_request(&mut self.0, PATH, "tools/call", &json!({ "name": name, "arguments": input }))
     }
 
-    fn list_request(&mut self, _cursor: Option<&str>) -> Option<WireRequest> {
+    fn list_request(&mut self, _cursor: Option<&str>) -> Option<AttackWireRequest> {
         Some(rpc_request(&mut self.0, PATH, "tools/list", &json!({})))
     }
 
-    fn ping_request(&mut self) -> WireRequest {
+    fn ping_request(&mut self) -> AttackWireRequest {
         rpc_request(&mut self.0, PATH, "ping", &json!({}))
     }
 
-    fn method_request(&mut self, method: &str, params: &Value) -> WireRequest {
+    fn method_request(&mut self, method: &str, params: &Value) -> AttackWireRequest {
         rpc_request(&mut self.0, PATH, method, params)
     }
 
-    fn decode(&self, message: &Value) -> Response {
+    fn decode(&self, message: &Value) -> AttackResponse {
         if let Some(response) = decode_rpc_error(message) {
             return response;
         }
         let result = &message["result"];
         let text = result["content"].as_str().unwrap_or_default().to_owned();
-        Response { text, data: result.clone(), ..Response::default() }
+        AttackResponse { text, data: result.clone(), ..AttackResponse::default() }
     }
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolgate_test_support::SeededRng;
 
-use super::super::client::{Client, connect_with};
-use super::super::dialects::{Dialect, WireRequest};
+use super::super::client::{AttackClient, connect_with};
+use super::super::dialects::{AttackDialect, AttackWireRequest};
 use super::super::hostile_files::{FULL_BUFFER, TOO_LONG_WORD, heredoc_text};
-use super::super::http::{WebSocket, client_frame};
-use super::{ROUTE, RunTally, bearer};
+use super::super::http::{AttackWebSocket, client_frame};
+use super::{ROUTE, ResourceRunTally, bearer};
 
 /// The time limit of an attack's answers, after which its client disconnects.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,13 +21,13 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const HOLD: Duration = Duration::from_secs(1);
 
 /// A caller that attacks.
-pub(super) struct Attacker<'run> {
+pub(super) struct AttackingCaller<'run> {
     pub(super) addr: SocketAddr,
     pub(super) key: &'run str,
 }
 
 /// An attack. Its error is a refusal, or the end of a connection.
-type ResourceAttack = fn(&Attacker<'_>, &mut SeededRng) -> anyhow::Result<()>;
+type ResourceAttack = fn(&AttackingCaller<'_>, &mut SeededRng) -> anyhow::Result<()>;
 
 /// Attacks on resources, by the name that a run prints.
 const ATTACKS: [(&str, ResourceAttack); 19] = [
@@ -53,7 +53,7 @@ const ATTACKS: [(&str, ResourceAttack); 19] = [
 ];
 
 /// Plays attacks until the run is over: each of them once over all attackers, then any.
-pub(super) fn attack(attacker: &Attacker<'_>, mut rng: SeededRng, tally: &RunTally) {
+pub(super) fn attack(attacker: &AttackingCaller<'_>, mut rng: SeededRng, tally: &ResourceRunTally) {
     while tally.is_running() {
         let (name, play) = ATTACKS.get(tally.next_attack()).copied().unwrap_or_else(|| {
             let number = rng.between(0, ATTACKS.len() as u64);
@@ -64,8 +64,8 @@ pub(super) fn attack(attacker: &Attacker<'_>, mut rng: SeededRng, tally: &RunTal
     }
 }
 
-impl Attacker<'_> {
-    fn connect(&self) -> anyhow::Result<Client> {
+impl AttackingCaller<'_> {
+    fn connect(&self) -> anyhow::Result<AttackClient> {
         let mut client = connect_with(self.addr, ROUTE, bearer(self.key))?;
         client.timeout = ANSWER_TIMEOUT;
         Ok(client)
@@ -90,14 +90,14 @@ impl Attacker<'_> {
     }
 
     /// Encodes a request with the key of this attacker.
-    fn encode(&self, request: &WireRequest) -> Vec<u8> {
+    fn encode(&self, request: &AttackWireRequest) -> Vec<u8> {
         let mut http = request.http.clone();
         http.headers.extend(bearer(self.key));
         http.bytes(self.addr)
     }
 }
 
-fn write_crashing_code(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
+fn write_crashing_code(attacker: &AttackingCaller<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
     let lengths = if rng.chance(50) { TOO_LONG_WORD } else { FULL_BUFFER };
     let code = heredoc_text(&format!("name{}", rng.next_number()), lengths);
     let file = format!("evil-{}.rb", rng.between(0, 20));
@@ -110,20 +110,23 @@ fn write_crashing_code(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::
     Ok(())
 }
 
-fn edit_hugely(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
+fn edit_hugely(attacker: &AttackingCaller<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
     let edit = json!({ "old": "q", "new": "w".repeat(600_000), "replace_all": true });
     let input = json!({ "path": "long.txt", "edits": [edit], "dry_run": true });
     attacker.call("files.edit", &input)
 }
 
-fn leave_messages_unfinished(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
-    let path = format!("{}?api_key={}", Dialect::Zyra.websocket_path(), attacker.key);
+fn leave_messages_unfinished(
+    attacker: &AttackingCaller<'_>,
+    rng: &mut SeededRng,
+) -> anyhow::Result<()> {
+    let path = format!("{}?api_key={}", AttackDialect::Zyra.websocket_path(), attacker.key);
     let length = usize::try_from(rng.between(1 << 20, 28 << 20))?;
     let mut frame = client_frame(1, &vec![b' '; length]);
     frame.pop();
     let mut sockets = Vec::new();
     for _ in 0..12 {
-        let socket = WebSocket::open(attacker.addr, &path, ANSWER_TIMEOUT)?;
+        let socket = AttackWebSocket::open(attacker.addr, &path, ANSWER_TIMEOUT)?;
         let mut writer = socket.writer()?;
         writer.set_write_timeout(Some(HOLD))?;
         // The server may close the connection instead of reading the message.
@@ -135,7 +138,7 @@ fn leave_messages_unfinished(attacker: &Attacker<'_>, rng: &mut SeededRng) -> an
 }
 
 /// Lets the upstream change its list of tools, in which a schema has many large patterns.
-fn list_changing_tools(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
+fn list_changing_tools(attacker: &AttackingCaller<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
     let mut client = attacker.connect()?;
     client.call("evil.turn", &json!({}))?;
     client.tools()?;
@@ -143,23 +146,26 @@ fn list_changing_tools(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow:
     Ok(())
 }
 
-fn send_many_errors(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
+fn send_many_errors(attacker: &AttackingCaller<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
     attacker.call("evil.many", &json!({ "list": vec![json!({}); 300_000] }))
 }
 
-fn validate_branching_schemas(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
+fn validate_branching_schemas(
+    attacker: &AttackingCaller<'_>,
+    rng: &mut SeededRng,
+) -> anyhow::Result<()> {
     let schema = if rng.chance(50) { "wide" } else { "nested" };
     let input = json!({ "asset": { "a": { "b": {} } }, "schema": schema });
     attacker.call("assets.validate_asset", &input)
 }
 
-fn diff_long_lists(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
+fn diff_long_lists(attacker: &AttackingCaller<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
     let list = |value: u32| (0..100_000).map(|at| json!({ "n": at * value })).collect::<Vec<_>>();
     attacker.call("assets.diff_assets", &json!({ "base": list(1), "new": list(2) }))
 }
 
 /// Returns a call whose text takes many times its own memory once it is parsed.
-fn many_values(attacker: &Attacker<'_>) -> anyhow::Result<WireRequest> {
+fn many_values(attacker: &AttackingCaller<'_>) -> anyhow::Result<AttackWireRequest> {
     let mut request =
         attacker.connect()?.call_request("evil.many", &json!({ "list": "VALUES" }))?;
     let body = String::from_utf8_lossy(&request.http.body).into_owned();
@@ -168,13 +174,16 @@ fn many_values(attacker: &Attacker<'_>) -> anyhow::Result<WireRequest> {
     Ok(request)
 }
 
-fn send_many_values(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
+fn send_many_values(attacker: &AttackingCaller<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
     let request = many_values(attacker)?;
     attacker.connect()?.post(&request.http)?;
     Ok(())
 }
 
-fn send_many_values_at_once(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
+fn send_many_values_at_once(
+    attacker: &AttackingCaller<'_>,
+    _rng: &mut SeededRng,
+) -> anyhow::Result<()> {
     let bytes = attacker.encode(&many_values(attacker)?);
     let streams = (0..24).map(|_| attacker.write_start(&bytes, bytes.len()));
     let streams: Vec<_> = streams.collect::<anyhow::Result<_>>()?;
@@ -183,7 +192,7 @@ fn send_many_values_at_once(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> an
     Ok(())
 }
 
-fn send_deep_json(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
+fn send_deep_json(attacker: &AttackingCaller<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
     let mut client = attacker.connect()?;
     let mut request = client.codec.ping_request();
     let open = if rng.chance(50) { "[" } else { "{\"a\":" };
@@ -192,7 +201,7 @@ fn send_deep_json(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::Resul
     Ok(())
 }
 
-fn send_large_bodies(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
+fn send_large_bodies(attacker: &AttackingCaller<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
     let content = "z".repeat(30 << 20);
     let input = json!({ "path": "large.txt", "content": content, "overwrite": true });
     let request = attacker.connect()?.call_request("files.write", &input)?;
@@ -206,7 +215,7 @@ fn send_large_bodies(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::R
 }
 
 /// Sends a part of large requests, and then nothing.
-fn send_slowly(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
+fn send_slowly(attacker: &AttackingCaller<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
     let input = json!({ "path": "large.txt", "content": "z".repeat(24 << 20) });
     let request = attacker.connect()?.call_request("files.write", &input)?;
     let bytes = attacker.encode(&request);
@@ -221,7 +230,7 @@ fn send_slowly(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::Result<(
 }
 
 /// Requests long answers and reads none of them.
-fn read_slowly(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
+fn read_slowly(attacker: &AttackingCaller<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
     let mut client = attacker.connect()?;
     let mut requests = vec![
         client.call_request("files.read", &json!({ "path": "lines.txt" }))?,
@@ -237,7 +246,7 @@ fn read_slowly(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Result<
     Ok(())
 }
 
-fn queue_large_jobs(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
+fn queue_large_jobs(attacker: &AttackingCaller<'_>, _rng: &mut SeededRng) -> anyhow::Result<()> {
     let input = json!({ "command": "sleep", "args": ["1"], "stdin": "x".repeat(8 << 20) });
     let job = json!({ "tool": "exec.run", "arguments": input });
     let mut client = attacker.connect()?;
@@ -247,7 +256,7 @@ fn queue_large_jobs(attacker: &Attacker<'_>, _rng: &mut SeededRng) -> anyhow::Re
     Ok(())
 }
 
-fn search_expensively(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
+fn search_expensively(attacker: &AttackingCaller<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
     let queries = [r"(\p{L}{1000}){1000}", r"(?s)(.*a){60}b", r"(a|aa|b)*(c|cc)*d{1,900}"];
     let query = queries[usize::try_from(rng.between(0, 3))?];
     let tool = if rng.chance(50) { "files.search" } else { "search.text" };
@@ -255,7 +264,10 @@ fn search_expensively(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::R
 }
 
 /// Opens connections that send nothing, or the start of a request without a key.
-fn open_idle_connections(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
+fn open_idle_connections(
+    attacker: &AttackingCaller<'_>,
+    rng: &mut SeededRng,
+) -> anyhow::Result<()> {
     let start = if rng.chance(50) { "" } else { "POST /mcp HTTP/1.1\r\nX: " };
     let streams = (0..150).map(|_| attacker.write_start(start.as_bytes(), start.len()));
     let streams: Vec<_> = streams.collect::<anyhow::Result<_>>()?;
@@ -265,7 +277,7 @@ fn open_idle_connections(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow
 }
 
 /// Starts slow calls and disconnects before their answers.
-fn abandon_calls(attacker: &Attacker<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
+fn abandon_calls(attacker: &AttackingCaller<'_>, rng: &mut SeededRng) -> anyhow::Result<()> {
     let text = "yx".repeat(300_000);
     let request = attacker.connect()?.call_request("evil.slow", &json!({ "text": text }))?;
     let bytes = attacker.encode(&request);

@@ -10,14 +10,14 @@ pub(super) const CAP_BYTES: u64 = 1 << 30;
 const LIMIT_FILES: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
 
 /// A limit of the memory of a server. Dropping it removes its cgroup.
-pub(super) enum MemoryCap {
+pub(super) enum ServerMemoryCap {
     /// Memory limit by a new cgroup for the server and every program that it starts.
     Cgroup(PathBuf),
     /// Memory limit by `RLIMIT_DATA`, for the server and each of its programs alone.
     DataLimit,
 }
 
-impl MemoryCap {
+impl ServerMemoryCap {
     /// Creates a cgroup with a limit. If this user may not, uses the limit of the process.
     pub(super) fn create() -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -56,7 +56,7 @@ impl MemoryCap {
     }
 }
 
-impl fmt::Display for MemoryCap {
+impl fmt::Display for ServerMemoryCap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = CAP_BYTES >> 20;
         match self {
@@ -71,7 +71,7 @@ impl fmt::Display for MemoryCap {
     }
 }
 
-impl Drop for MemoryCap {
+impl Drop for ServerMemoryCap {
     fn drop(&mut self) {
         if let Self::Cgroup(folder) = self {
             remove_cgroup(folder);

@@ -9,7 +9,7 @@ use toolgate_test_support::SeededRng;
 
 use super::super::client::connect_with;
 use super::super::oracle::summary;
-use super::{ROUTE, RunTally, bearer};
+use super::{ROUTE, ResourceRunTally, bearer};
 
 /// The folder of the callers' files in the workspace.
 pub(super) const NORMAL_FOLDER: &str = "normal";
@@ -20,7 +20,7 @@ pub(super) fn call_normally(
     key: &str,
     number: usize,
     mut rng: SeededRng,
-    tally: &RunTally,
+    tally: &ResourceRunTally,
 ) {
     let mut client = match connect_with(addr, ROUTE, bearer(key)) {
         Ok(client) => client,

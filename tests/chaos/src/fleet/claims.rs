@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use jiff::Timestamp;
 use serde_json::json;
-use toolgate_contract::{CallEnding, Caller, JobId, JobState, ResultText, ToolId, ToolOutput};
+use toolgate_contract::{Caller, JobId, JobState, ResultText, ToolId, ToolOutput, ToolRunStatus};
 use toolgate_host::{
-    ClientAnswerState, FleetServerProfile, JobClaim, JobEnd, JobLane, JobStore, NewJob,
+    ClaimableJobGroup, ClientAnswerState, FleetServerProfile, JobClaim, JobEnd, JobStore, NewJob,
     PostgresStore, PostgresStoreSettings,
 };
 use toolgate_postgres::{DatabasePassword, PostgresAddress};
@@ -189,7 +189,7 @@ async fn run_jobs(claimers: &[Arc<PostgresStore>], amount: usize) -> anyhow::Res
 }
 
 async fn claim(store: &PostgresStore) -> anyhow::Result<Vec<JobId>> {
-    let lane = JobLane { name: LANE.to_owned(), idempotent: true, has_room: true };
+    let lane = ClaimableJobGroup { name: LANE.to_owned(), idempotent: true, has_room: true };
     let claim = JobClaim {
         room: FREE_PLACES,
         lanes: vec![lane],
@@ -206,7 +206,7 @@ async fn run_job(store: &PostgresStore, id: JobId) -> anyhow::Result<bool> {
     if store.begin(id, Timestamp::now()).await?.is_none() {
         return Ok(false);
     }
-    let output = ToolOutput::new(json!(1), ResultText::from_body("one"), CallEnding::Done);
+    let output = ToolOutput::new(json!(1), ResultText::from_body("one"), ToolRunStatus::Done);
     let end = JobEnd {
         at: Timestamp::now(),
         state: JobState::Succeeded,

@@ -17,14 +17,14 @@ pub(super) enum DatabaseKind {
 pub(super) struct FleetDatabase {
     kind: DatabaseKind,
     /// The server that accepts writes.
-    primary: database::Server,
-    standby: Option<database::Server>,
+    primary: database::PostgresServerProcess,
+    standby: Option<database::PostgresServerProcess>,
     url: String,
 }
 
 impl FleetDatabase {
     pub(super) fn start(kind: DatabaseKind) -> Self {
-        let primary = database::Server::start();
+        let primary = database::PostgresServerProcess::start();
         let standby = (kind != DatabaseKind::Single).then(|| primary.start_standby());
         let url =
             standby.as_ref().map_or_else(|| primary.url(), |standby| primary.url_with(standby));

@@ -13,8 +13,8 @@ use super::LEASE_MS;
 use super::claims::{self, StoreRates};
 use super::database;
 use super::members::MemberStarter;
-use crate::requests::{RequestOutcome, cancel_job, get, send_call, submit_job};
-use crate::server::{RunFolder, Server, WAIT_TOOL};
+use crate::requests::{ChaosRequestOutcome, cancel_job, get, send_call, submit_job};
+use crate::server::{ChaosRunFolder, ChaosServerProcess, WAIT_TOOL};
 
 /// The default length of a lease, in milliseconds.
 const DEFAULT_LEASE_MS: u64 = 30_000;
@@ -53,9 +53,9 @@ struct FigureRow {
 }
 
 /// Measures all figures and prints their table. In full, they are measured with 100,000 waiting
-/// jobs and also with the default lease, and a missed figure is an error. Otherwise only a statement
-/// in a plain call is, because times depend on what else the machine does.
-pub(super) fn run(folder: &RunFolder, is_full: bool) -> anyhow::Result<()> {
+/// jobs and also with the default lease, and a missed figure is an error. Otherwise only a
+/// statement in a plain call is, because times depend on what else the machine does.
+pub(super) fn run(folder: &ChaosRunFolder, is_full: bool) -> anyhow::Result<()> {
     let amounts = if is_full {
         FigureAmounts {
             takeovers: 5,
@@ -68,7 +68,7 @@ pub(super) fn run(folder: &RunFolder, is_full: bool) -> anyhow::Result<()> {
     };
     let mut rows = vec![FigureRow::without_target("fdatasync of 8 KiB, median", disk_row(folder)?)];
     {
-        let database = database::Server::durable();
+        let database = database::PostgresServerProcess::durable();
         let mut members = MemberStarter::new(folder, database.url(), LEASE_MS)?;
         rows.push(measure_takeovers(&mut members, &database, LEASE_MS, amounts.takeovers)?);
         if is_full {
@@ -128,7 +128,7 @@ fn column_width(rows: &[FigureRow], column: fn(&FigureRow) -> &str) -> usize {
 }
 
 /// Measures the disk of the run: the median time of a small write with `fdatasync`.
-fn disk_row(folder: &RunFolder) -> anyhow::Result<String> {
+fn disk_row(folder: &ChaosRunFolder) -> anyhow::Result<String> {
     let path = folder.folder.join("disk");
     let mut file = File::create(&path)?;
     let mut times = Vec::new();
@@ -149,11 +149,11 @@ fn percentile(times: &[Duration], percent: usize) -> Duration {
     times.get(at).copied().unwrap_or_default()
 }
 
-/// Measures how long after the kill of a server its idempotent job runs again elsewhere, and returns
-/// the row of the longest time.
+/// Measures how long after the kill of a server its idempotent job runs again elsewhere, and
+/// returns the row of the longest time.
 fn measure_takeovers(
     members: &mut MemberStarter<'_>,
-    database: &database::Server,
+    database: &database::PostgresServerProcess,
     lease_ms: u64,
     amount: usize,
 ) -> anyhow::Result<FigureRow> {
@@ -196,7 +196,7 @@ fn measure_cancellations(
         cancel(other_address, &id)?;
         times.push(started.elapsed());
     }
-    [other, runner].into_iter().try_for_each(Server::stop)?;
+    [other, runner].into_iter().try_for_each(ChaosServerProcess::stop)?;
     times.sort_unstable();
     let row = |percent: usize, most_ms: u64| {
         let name = format!("cancellation at another server, p{percent} of {amount}");
@@ -209,7 +209,7 @@ fn measure_cancellations(
 /// Starts a job that runs until it is cancelled, and waits until it runs. Returns its id.
 fn start_waiting_job(address: SocketAddr, number: usize) -> anyhow::Result<String> {
     let seconds = WAIT_SECONDS + u64::try_from(number)?;
-    let RequestOutcome::Answered(answer) = submit_job(address, WAIT_TOOL, seconds) else {
+    let ChaosRequestOutcome::Answered(answer) = submit_job(address, WAIT_TOOL, seconds) else {
         bail!("no answer to the submission of a job");
     };
     let message = answer.json()?;
@@ -226,19 +226,19 @@ fn start_waiting_job(address: SocketAddr, number: usize) -> anyhow::Result<Strin
 /// Cancels the job `id`, and checks that the server confirms it.
 fn cancel(address: SocketAddr, id: &str) -> anyhow::Result<()> {
     match cancel_job(address, id) {
-        RequestOutcome::Answered(answer) if answer.status == 200 => Ok(()),
-        RequestOutcome::Answered(answer) => {
+        ChaosRequestOutcome::Answered(answer) if answer.status == 200 => Ok(()),
+        ChaosRequestOutcome::Answered(answer) => {
             bail!("job {id} is not cancelled: {} {}", answer.status, answer.json()?)
         }
-        RequestOutcome::NotSent => bail!("job {id} is not cancelled: no connection"),
-        RequestOutcome::Unknown(why) => bail!("job {id} is not cancelled: {why}"),
+        ChaosRequestOutcome::NotSent => bail!("job {id} is not cancelled: no connection"),
+        ChaosRequestOutcome::Unknown(why) => bail!("job {id} is not cancelled: {why}"),
     }
 }
 
 /// Counts the statements that `calls` plain calls send to PostgreSQL, in its log. Those that idle
 /// servers send in the same time do not count.
-fn measure_statements(folder: &RunFolder, calls: u32) -> anyhow::Result<FigureRow> {
-    let database = database::Server::durable();
+fn measure_statements(folder: &ChaosRunFolder, calls: u32) -> anyhow::Result<FigureRow> {
+    let database = database::PostgresServerProcess::durable();
     let mut members = MemberStarter::new(folder, database.url(), DEFAULT_LEASE_MS)?;
     let (server, address) = members.start_server(&[])?;
     plain_call(address)?;
@@ -271,7 +271,7 @@ fn measure_statements(folder: &RunFolder, calls: u32) -> anyhow::Result<FigureRo
 }
 
 fn plain_call(address: SocketAddr) -> anyhow::Result<()> {
-    let RequestOutcome::Answered(answer) = send_call(address, PLAIN_TOOL, &json!({})) else {
+    let ChaosRequestOutcome::Answered(answer) = send_call(address, PLAIN_TOOL, &json!({})) else {
         bail!("no answer to a plain call");
     };
     let message = answer.json()?;
@@ -281,7 +281,7 @@ fn plain_call(address: SocketAddr) -> anyhow::Result<()> {
 
 /// Measures how fast the job store accepts jobs and claims them.
 fn measure_claims(waiting: usize) -> anyhow::Result<[FigureRow; 3]> {
-    let database = database::Server::durable();
+    let database = database::PostgresServerProcess::durable();
     let StoreRates { accepts, claims, lives } = claims::measure(&database.url(), waiting)?;
     let per_second = |rate: f64| format!("{rate:.0}/s");
     Ok([

@@ -14,9 +14,9 @@ use super::LEASE_MS;
 use super::cluster::{DatabaseKind, FleetDatabase};
 use super::members::MemberStarter;
 use super::submitters::{AcceptedJob, SubmittedJobs, longest_gap};
-use crate::job_program::JobKind;
+use crate::job_program::ChaosJobKind;
 use crate::requests::get;
-use crate::server::{RunFolder, Server};
+use crate::server::{ChaosRunFolder, ChaosServerProcess};
 
 /// The number of servers that accept jobs.
 const FRONTS: usize = 2;
@@ -43,7 +43,7 @@ const GAPS_SQL: &str = "select encode(j.id, 'hex') from toolgate_fleet.jobs as j
 
 /// Broken promises of a fleet, one line each.
 #[derive(Default)]
-struct FleetViolations {
+struct FleetPromiseViolations {
     /// Accepted jobs that do not exist, although the database promises to keep them.
     lost: Vec<String>,
     /// Jobs that may run once and ran more often.
@@ -56,7 +56,7 @@ struct FleetViolations {
 
 /// A worker that was stopped with SIGSTOP.
 struct FrozenWorker {
-    worker: Server,
+    worker: ChaosServerProcess,
     until: Instant,
 }
 
@@ -70,7 +70,7 @@ struct DatabaseFailover {
 
 /// The outcome of a run.
 struct JobFaultOutcome {
-    violations: FleetViolations,
+    violations: FleetPromiseViolations,
     /// Accepted jobs that an asynchronous standby had not received, as documented.
     lost_in_failovers: usize,
     accepted: Vec<AcceptedJob>,
@@ -83,8 +83,8 @@ struct JobFaultRun<'f> {
     kind: DatabaseKind,
     rng: SeededRng,
     /// The servers that accept jobs, with their addresses.
-    fronts: Vec<(Server, SocketAddr)>,
-    workers: Vec<Server>,
+    fronts: Vec<(ChaosServerProcess, SocketAddr)>,
+    workers: Vec<ChaosServerProcess>,
     frozen: Vec<FrozenWorker>,
     kills: usize,
     freezes: usize,
@@ -95,7 +95,7 @@ struct JobFaultRun<'f> {
 /// Breaks workers and the database of a fleet for the time `duration`, prints the outcome in one
 /// line, and fails if a promise was broken.
 pub(super) fn run(
-    folder: &RunFolder,
+    folder: &ChaosRunFolder,
     kind: DatabaseKind,
     duration: Duration,
 ) -> anyhow::Result<()> {
@@ -114,7 +114,7 @@ pub(super) fn run(
 
 impl<'f> JobFaultRun<'f> {
     /// Starts the database, the servers and the workers.
-    fn start(folder: &'f RunFolder, kind: DatabaseKind) -> anyhow::Result<Self> {
+    fn start(folder: &'f ChaosRunFolder, kind: DatabaseKind) -> anyhow::Result<Self> {
         let database = FleetDatabase::start(kind);
         let mut fleet = Self {
             members: MemberStarter::new(folder, database.url(), LEASE_MS)?,
@@ -192,7 +192,8 @@ impl<'f> JobFaultRun<'f> {
         self.start_missing_workers()
     }
 
-    /// Cuts the standby off for a moment, ends the database server, and lets the standby replace it.
+    /// Cuts the standby off for a moment, ends the database server, and lets the standby replace
+    /// it.
     fn fail_over(&mut self) {
         let cut = Instant::now();
         self.database.stop_replication();
@@ -217,7 +218,7 @@ impl<'f> JobFaultRun<'f> {
     /// Waits for the end of the accepted jobs, and checks the promises of the fleet.
     fn check(&self, accepted: Vec<AcceptedJob>) -> anyhow::Result<JobFaultOutcome> {
         ensure!(!accepted.is_empty(), "no job was accepted");
-        let mut violations = FleetViolations::default();
+        let mut violations = FleetPromiseViolations::default();
         let mut lost_in_failovers = 0;
         let deadline = Instant::now() + END_TIMEOUT;
         for job in &accepted {
@@ -233,7 +234,7 @@ impl<'f> JobFaultRun<'f> {
                 }
             }
         }
-        let log = fs::read_to_string(self.members.folder.log(JobKind::Once))?;
+        let log = fs::read_to_string(self.members.folder.log(ChaosJobKind::Once))?;
         let mut starts: BTreeMap<&str, usize> = BTreeMap::new();
         for line in log.lines().filter(|line| line.ends_with(" start")) {
             *starts.entry(line.split(' ').next().unwrap_or_default()).or_default() += 1;
@@ -278,7 +279,7 @@ impl<'f> JobFaultRun<'f> {
 
     /// Prints the outcome, and fails if a promise was broken.
     fn report(&self, outcome: &JobFaultOutcome) -> anyhow::Result<()> {
-        let FleetViolations { lost, twice, stuck, gaps } = &outcome.violations;
+        let FleetPromiseViolations { lost, twice, stuck, gaps } = &outcome.violations;
         let kinds = [("lost", lost), ("twice", twice), ("stuck", stuck), ("gaps", gaps)];
         for (kind, lines) in kinds {
             lines.iter().for_each(|line| eprintln!("{kind}: {line}"));

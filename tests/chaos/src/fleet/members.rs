@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use crate::server::{RunFolder, Server};
+use crate::server::{ChaosRunFolder, ChaosServerProcess};
 
 /// Starts the servers and workers of one fleet, which have the same settings.
 pub(super) struct MemberStarter<'f> {
-    pub(super) folder: &'f RunFolder,
+    pub(super) folder: &'f ChaosRunFolder,
     /// The URL of the database.
     url: String,
     /// The length of a lease, and the further time until a job counts as interrupted.
@@ -22,7 +22,11 @@ pub(super) struct MemberStarter<'f> {
 }
 
 impl<'f> MemberStarter<'f> {
-    pub(super) fn new(folder: &'f RunFolder, url: String, lease_ms: u64) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        folder: &'f ChaosRunFolder,
+        url: String,
+        lease_ms: u64,
+    ) -> anyhow::Result<Self> {
         let session_key = folder.folder.join("session.key");
         fs::write(&session_key, [7_u8; 32])?;
         fs::set_permissions(&session_key, Permissions::from_mode(0o600))?;
@@ -40,12 +44,15 @@ impl<'f> MemberStarter<'f> {
     }
 
     /// Starts `toolgate work`.
-    pub(super) fn start_worker(&mut self) -> anyhow::Result<Server> {
+    pub(super) fn start_worker(&mut self) -> anyhow::Result<ChaosServerProcess> {
         self.start("work", &[])
     }
 
     /// Starts `toolgate serve` with these flags at a free port, and waits until it listens.
-    pub(super) fn start_server(&mut self, flags: &[&str]) -> anyhow::Result<(Server, SocketAddr)> {
+    pub(super) fn start_server(
+        &mut self,
+        flags: &[&str],
+    ) -> anyhow::Result<(ChaosServerProcess, SocketAddr)> {
         self.start_server_at("127.0.0.1:0", flags)
     }
 
@@ -54,13 +61,13 @@ impl<'f> MemberStarter<'f> {
         &mut self,
         address: &str,
         flags: &[&str],
-    ) -> anyhow::Result<(Server, SocketAddr)> {
+    ) -> anyhow::Result<(ChaosServerProcess, SocketAddr)> {
         let mut server = self.start("serve", &[&["--listen", address], flags].concat())?;
         let address = server.address()?;
         Ok((server, address))
     }
 
-    fn start(&mut self, word: &str, flags: &[&str]) -> anyhow::Result<Server> {
+    fn start(&mut self, word: &str, flags: &[&str]) -> anyhow::Result<ChaosServerProcess> {
         self.started += 1;
         let lease = self.lease_ms.to_string();
         let key = self.session_key.display().to_string();

@@ -16,8 +16,8 @@ use super::balancer::LoadBalancer;
 use super::database;
 use super::members::MemberStarter;
 use super::session_client::{NotificationFollower, reopen};
-use crate::requests::{RequestOutcome, open_session, send_call, send_session_call};
-use crate::server::{RunFolder, Server};
+use crate::requests::{ChaosRequestOutcome, open_session, send_call, send_session_call};
+use crate::server::{ChaosRunFolder, ChaosServerProcess};
 
 /// The number of servers behind the balancer.
 const SERVERS: usize = 3;
@@ -67,16 +67,16 @@ impl ClientTally {
 /// The servers behind the balancer.
 struct RestartedServers<'f> {
     members: MemberStarter<'f>,
-    servers: Vec<(Server, SocketAddr)>,
+    servers: Vec<(ChaosServerProcess, SocketAddr)>,
     restarts: usize,
 }
 
 /// Restarts servers for `duration`, prints the outcome in one line, and fails if a client noticed
 /// more than the end of its stream.
-pub(super) fn run(folder: &RunFolder, duration: Duration) -> anyhow::Result<()> {
+pub(super) fn run(folder: &ChaosRunFolder, duration: Duration) -> anyhow::Result<()> {
     let kind = usize::from(duration < LONG_RUN);
     let (calls_min, pause) = (CALLS_MIN[kind], RESTART_PAUSE[kind]);
-    let database = database::Server::start();
+    let database = database::PostgresServerProcess::start();
     let host = LoadBalancer::choose_address()?;
     let mut members = MemberStarter::new(folder, database.url(), LEASE_MS)?.behind(host);
     let servers = (0..SERVERS).map(|_| members.start_server(&[]));
@@ -104,7 +104,8 @@ pub(super) fn run(folder: &RunFolder, duration: Duration) -> anyhow::Result<()> 
 }
 
 impl RestartedServers<'_> {
-    /// Restarts one server after another, until `duration` has passed and `has_enough` returns true.
+    /// Restarts one server after another, until `duration` has passed and `has_enough` returns
+    /// true.
     fn restart_until(
         &mut self,
         duration: Duration,
@@ -145,9 +146,9 @@ fn call_in_session(address: SocketAddr, session: &str, tally: &ClientTally) {
 }
 
 /// Records a failure if a call did not succeed. A call that ends after the run does not count.
-fn check_call(outcome: &RequestOutcome, kind: &str, tally: &ClientTally) {
+fn check_call(outcome: &ChaosRequestOutcome, kind: &str, tally: &ClientTally) {
     let failure = match outcome {
-        RequestOutcome::Answered(answer) => {
+        ChaosRequestOutcome::Answered(answer) => {
             let body = String::from_utf8_lossy(&answer.body);
             let is_success = match answer.json() {
                 Ok(message) => message["result"]["isError"] == false,
@@ -159,8 +160,8 @@ fn check_call(outcome: &RequestOutcome, kind: &str, tally: &ClientTally) {
             }
             format!("status {}: {body}", answer.status)
         }
-        RequestOutcome::NotSent => "no connection".to_owned(),
-        RequestOutcome::Unknown(why) => why.clone(),
+        ChaosRequestOutcome::NotSent => "no connection".to_owned(),
+        ChaosRequestOutcome::Unknown(why) => why.clone(),
     };
     if tally.is_running() {
         tally.fail(format!("a call {kind} failed: {failure}"));

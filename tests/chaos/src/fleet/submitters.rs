@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use toolgate_test_support::SeededRng;
 
-use crate::job_program::JobPlan;
-use crate::requests::{RequestOutcome, submit_job};
+use crate::job_program::ChaosJobPlan;
+use crate::requests::{ChaosRequestOutcome, submit_job};
 
 /// The number of clients.
 const SUBMITTERS: u64 = 2;
@@ -59,17 +59,17 @@ impl SubmittedJobs {
     /// Submits a job to one of the servers, which may refuse it without the database.
     fn submit_next(&self, fronts: &[SocketAddr], seed: u64) {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let plan = JobPlan::new(seed, number);
+        let plan = ChaosJobPlan::new(seed, number);
         let front = fronts[usize::try_from(number).unwrap_or_default() % fronts.len()];
         match submit_job(front, &plan.kind.tool(), number) {
-            RequestOutcome::Answered(answer) => {
+            ChaosRequestOutcome::Answered(answer) => {
                 let message = answer.json().unwrap_or_default();
                 if let Some(id) = message["result"]["job_id"].as_str() {
                     let job = AcceptedJob { id: id.to_owned(), at: Instant::now() };
                     self.lock_accepted().push(job);
                 }
             }
-            RequestOutcome::NotSent | RequestOutcome::Unknown(_) => {}
+            ChaosRequestOutcome::NotSent | ChaosRequestOutcome::Unknown(_) => {}
         }
     }
 

@@ -10,19 +10,19 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use toolgate_test_support::SeededRng;
 
-use super::super::requests::{RequestOutcome, call_request, send_call};
+use super::super::requests::{ChaosRequestOutcome, call_request, send_call};
 use super::gateway_folder::GatewayFolder;
-use super::{Tally, increment};
+use super::{GatewayRunTally, increment};
 
 /// The time that all upstreams may take to answer at first.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A tool that returns its argument, and the name of the argument.
-type EchoTool = (&'static str, &'static str);
+type EchoToolName = (&'static str, &'static str);
 
-const STEADY_ECHO: EchoTool = ("steady_echo", "message");
-const CALM_ECHO: EchoTool = ("calm_echo", "message");
-const WEB_ECHO: EchoTool = ("web_echo", "message");
+const STEADY_ECHO: EchoToolName = ("steady_echo", "message");
+const CALM_ECHO: EchoToolName = ("calm_echo", "message");
+const WEB_ECHO: EchoToolName = ("web_echo", "message");
 
 /// Waits until the upstreams answer.
 pub(super) fn wait_for_upstreams(addr: SocketAddr) -> anyhow::Result<()> {
@@ -39,7 +39,7 @@ pub(super) fn wait_for_upstreams(addr: SocketAddr) -> anyhow::Result<()> {
 }
 
 /// Calls upstreams that nobody kills. Each call must succeed.
-pub(super) fn call_healthy(addr: SocketAddr, mut rng: SeededRng, tally: &Tally) {
+pub(super) fn call_healthy(addr: SocketAddr, mut rng: SeededRng, tally: &GatewayRunTally) {
     while tally.is_running() {
         let (tool, argument) = if rng.chance(50) { STEADY_ECHO } else { CALM_ECHO };
         let text = format!("hello {:x}", rng.next_number());
@@ -54,17 +54,19 @@ pub(super) fn call_healthy(addr: SocketAddr, mut rng: SeededRng, tally: &Tally) 
 }
 
 /// Calls upstreams that are killed. Each call must have an answer, which may be an error.
-pub(super) fn call_fragile(addr: SocketAddr, mut rng: SeededRng, tally: &Tally) {
+pub(super) fn call_fragile(addr: SocketAddr, mut rng: SeededRng, tally: &GatewayRunTally) {
     while tally.is_running() {
         let (tool, arguments) = fragile_call(&mut rng);
         match send_call(addr, tool, &arguments) {
-            RequestOutcome::Answered(answer) if answer.status == 200 => {}
-            RequestOutcome::Answered(answer) => {
+            ChaosRequestOutcome::Answered(answer) if answer.status == 200 => {}
+            ChaosRequestOutcome::Answered(answer) => {
                 let body = String::from_utf8_lossy(&answer.body).into_owned();
                 tally.fail(format!("{tool} was answered with {}: {body}", answer.status));
             }
-            RequestOutcome::NotSent => tally.fail("the gateway refuses connections".to_owned()),
-            RequestOutcome::Unknown(reason) => {
+            ChaosRequestOutcome::NotSent => {
+                tally.fail("the gateway refuses connections".to_owned());
+            }
+            ChaosRequestOutcome::Unknown(reason) => {
                 tally.fail(format!("{tool} was not answered: {reason}"));
             }
         }
@@ -88,7 +90,7 @@ fn fragile_call(rng: &mut SeededRng) -> (&'static str, Value) {
 }
 
 /// Makes calls, and disconnects before or during the answer.
-pub(super) fn disconnect_early(addr: SocketAddr, mut rng: SeededRng, tally: &Tally) {
+pub(super) fn disconnect_early(addr: SocketAddr, mut rng: SeededRng, tally: &GatewayRunTally) {
     while tally.is_running() {
         let (tool, arguments) = match rng.between(0, 3) {
             0 => ("calm_never", json!({})),
@@ -108,7 +110,11 @@ pub(super) fn disconnect_early(addr: SocketAddr, mut rng: SeededRng, tally: &Tal
 }
 
 /// Runs clients with their own gateways over stdio. The client exits, or the gateway is killed.
-pub(super) fn run_own_gateways(folder: &GatewayFolder, mut rng: SeededRng, tally: &Tally) {
+pub(super) fn run_own_gateways(
+    folder: &GatewayFolder,
+    mut rng: SeededRng,
+    tally: &GatewayRunTally,
+) {
     while tally.is_running() {
         match folder.start_own_gateway() {
             Ok(mut gateway) => {
@@ -166,7 +172,7 @@ fn make_calls(gateway: &mut Child, rng: &mut SeededRng) -> anyhow::Result<()> {
 /// Calls `tool`, and checks that it returns the argument.
 fn call_echo(addr: SocketAddr, tool: &str, argument: &str, text: &str) -> Result<(), String> {
     match send_call(addr, tool, &json!({ argument: text })) {
-        RequestOutcome::Answered(answer) => {
+        ChaosRequestOutcome::Answered(answer) => {
             let body = String::from_utf8_lossy(&answer.body);
             let is_echo = answer.status == 200
                 && body.contains(text)
@@ -174,7 +180,7 @@ fn call_echo(addr: SocketAddr, tool: &str, argument: &str, text: &str) -> Result
                 && !body.contains("\"error\":");
             if is_echo { Ok(()) } else { Err(format!("{} {body}", answer.status)) }
         }
-        RequestOutcome::NotSent => Err("no connection".to_owned()),
-        RequestOutcome::Unknown(reason) => Err(reason),
+        ChaosRequestOutcome::NotSent => Err("no connection".to_owned()),
+        ChaosRequestOutcome::Unknown(reason) => Err(reason),
     }
 }

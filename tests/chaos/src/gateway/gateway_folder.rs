@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use toolgate_test_support::{checkout, tools};
 
-use super::super::server::{MARKER_VARIABLE, Server, logged_errors};
+use super::super::server::{ChaosServerProcess, MARKER_VARIABLE, logged_errors};
 
 /// The variable with the role of an upstream.
 const ROLE_VARIABLE: &str = "CHAOS_ROLE";
@@ -29,7 +29,7 @@ pub(super) struct GatewayFolder {
 }
 
 /// Upstream process that serves HTTP. Dropping it kills it.
-pub(super) struct WebUpstream {
+pub(super) struct HttpTestUpstream {
     pub(super) addr: SocketAddr,
     process: Child,
     marker: String,
@@ -50,20 +50,23 @@ impl GatewayFolder {
     }
 
     /// Starts the upstream over HTTP on a free port.
-    pub(super) fn start_web_upstream(&self) -> anyhow::Result<WebUpstream> {
+    pub(super) fn start_web_upstream(&self) -> anyhow::Result<HttpTestUpstream> {
         // The upstream cannot choose a free port itself.
         let addr = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        WebUpstream::start(addr, &self.marker)
+        HttpTestUpstream::start(addr, &self.marker)
     }
 
     /// Starts the gateway with all upstreams.
-    pub(super) fn start_gateway(&self, web_upstream: SocketAddr) -> anyhow::Result<Server> {
+    pub(super) fn start_gateway(
+        &self,
+        web_upstream: SocketAddr,
+    ) -> anyhow::Result<ChaosServerProcess> {
         let settings = self.settings_file();
         fs::write(&settings, self.settings(web_upstream)?)?;
         let mut command = self.command();
         command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(settings);
         command.arg(self.folder.join("served"));
-        Server::start(&mut command, self.folder.join("servers/gateway.log"))
+        ChaosServerProcess::start(&mut command, self.folder.join("servers/gateway.log"))
     }
 
     /// Starts a gateway over stdio, for one client.
@@ -145,7 +148,7 @@ fn everything_command() -> [String; 2] {
     [node.display().to_string(), tools().join(script).display().to_string()]
 }
 
-impl WebUpstream {
+impl HttpTestUpstream {
     fn start(addr: SocketAddr, marker: &str) -> anyhow::Result<Self> {
         let [node, everything] = everything_command();
         let mut command = Command::new(node);
@@ -173,7 +176,7 @@ impl WebUpstream {
     }
 }
 
-impl Drop for WebUpstream {
+impl Drop for HttpTestUpstream {
     fn drop(&mut self) {
         self.kill();
     }

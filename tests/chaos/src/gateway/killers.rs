@@ -7,11 +7,11 @@ use std::thread::sleep;
 use toolgate_test_support::SeededRng;
 
 use super::super::leftovers::find_marked;
-use super::gateway_folder::{FRAGILE_ROLE, GatewayFolder, WebUpstream};
-use super::{Tally, increment};
+use super::gateway_folder::{FRAGILE_ROLE, GatewayFolder, HttpTestUpstream};
+use super::{GatewayRunTally, increment};
 
 /// Kills fragile upstreams over stdio, of any gateway. Some are stopped for a while first.
-pub(super) fn kill_programs(folder: &GatewayFolder, mut rng: SeededRng, tally: &Tally) {
+pub(super) fn kill_programs(folder: &GatewayFolder, mut rng: SeededRng, tally: &GatewayRunTally) {
     while tally.is_running() {
         sleep(rng.duration_between(100, 900));
         let marked = find_marked(&folder.marker);
@@ -39,7 +39,11 @@ pub(super) fn kill_programs(folder: &GatewayFolder, mut rng: SeededRng, tally: &
 }
 
 /// Kills the upstream over HTTP, and starts it again after a pause.
-pub(super) fn kill_web_upstream(mut upstream: WebUpstream, mut rng: SeededRng, tally: &Tally) {
+pub(super) fn kill_web_upstream(
+    mut upstream: HttpTestUpstream,
+    mut rng: SeededRng,
+    tally: &GatewayRunTally,
+) {
     while tally.is_running() {
         sleep(rng.duration_between(1000, 6000));
         upstream.kill();

@@ -6,13 +6,13 @@ use anyhow::Context;
 
 /// Memory and open files of a process at one moment.
 #[derive(Clone, Copy)]
-pub(super) struct ResourceUse {
+pub(super) struct ServerResourceUse {
     /// Resident memory in MiB that maps no file.
     pub(super) memory_mib: f64,
     pub(super) open_files: usize,
 }
 
-impl ResourceUse {
+impl ServerResourceUse {
     /// Measures the process `pid`.
     pub(super) fn measure(pid: u32) -> anyhow::Result<Self> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;

@@ -5,9 +5,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use toolgate_contract::{
-    CallEnding, Completion, ContentAnnotations, ContentBlock, Icon, MessageRole, MetaFields,
+    CompletionCandidates, ContentAnnotations, ContentBlock, Icon, MessageRole, MetaFields,
     PromptArgument, PromptMessage, PromptSpec, RenderedPrompt, ResourceContents, ResourceData,
-    ResourceSpec, ResourceTemplate, ResultText, Skill, SkillFile, SkillFiles, ToolOutput,
+    ResourceSpec, ResourceTemplate, ResultText, Skill, SkillFile, SkillFileList, ToolOutput,
+    ToolRunStatus,
 };
 
 /// Parses an upstream's result of `tools/call`.
@@ -37,7 +38,7 @@ pub fn parse_output(result: &Value) -> Result<ToolOutput, String> {
         structured: structured.is_some(),
         content,
         meta: parse_result_meta(result),
-        ending: if failed { CallEnding::ToolFailed } else { CallEnding::Done },
+        ending: if failed { ToolRunStatus::ToolFailed } else { ToolRunStatus::Done },
         from_upstream: true,
     })
 }
@@ -156,8 +157,8 @@ pub fn parse_skill(entry: &Value) -> Option<Skill> {
     };
     let files = match entry.get("resources")? {
         // The list must be complete, so one malformed file invalidates the skill.
-        Value::Array(files) => SkillFiles::All(files.iter().map(file).collect::<Option<_>>()?),
-        Value::String(word) if word == "dynamic" => SkillFiles::Dynamic,
+        Value::Array(files) => SkillFileList::All(files.iter().map(file).collect::<Option<_>>()?),
+        Value::String(word) if word == "dynamic" => SkillFileList::Dynamic,
         _ => return None,
     };
     let front_matter = entry.get("frontmatter")?.as_object()?.clone();
@@ -207,7 +208,7 @@ pub fn parse_prompt_text(result: &Value) -> Result<RenderedPrompt, String> {
 }
 
 /// Parses the result of `completion/complete` into candidates.
-pub fn parse_completion(result: &Value) -> Completion {
+pub fn parse_completion(result: &Value) -> CompletionCandidates {
     let completion = result.get("completion");
     let values =
         completion.and_then(|completion| completion.get("values")).and_then(Value::as_array);
@@ -215,7 +216,7 @@ pub fn parse_completion(result: &Value) -> Completion {
     let values: Vec<_> = values.collect();
     let total = completion.and_then(|completion| completion.get("total")).and_then(Value::as_u64);
     let total = total.and_then(|total| usize::try_from(total).ok());
-    Completion { total: total.unwrap_or(values.len()), values }
+    CompletionCandidates { total: total.unwrap_or(values.len()), values }
 }
 
 fn parse_annotations(annotations: Option<&Value>) -> ContentAnnotations {
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(output.text.body, "one");
         assert_eq!(output.content.len(), 2);
         assert_eq!(output.content[1].shown, ContentBody::Text("two".into()));
-        assert_eq!(output.ending, CallEnding::Done);
+        assert_eq!(output.ending, ToolRunStatus::Done);
     }
 
     #[test]
@@ -309,7 +310,7 @@ mod tests {
     fn a_failed_result_keeps_its_content() {
         let result = json!({ "isError": true, "content": [{ "type": "text", "text": "no" }] });
         let output = parse_output(&result).expect("a result");
-        assert_eq!((output.ending, output.text.body.as_str()), (CallEnding::ToolFailed, "no"));
+        assert_eq!((output.ending, output.text.body.as_str()), (ToolRunStatus::ToolFailed, "no"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use toolgate_contract::{CallError, ValidationProblem};
 
 use super::results::not_text;
-use super::{ContractTool, ContractToolBehavior};
+use super::{ContractToolBehavior, WorkstationContractTool};
 use crate::tool_mentions::rename_tools;
 use crate::workstation::encoding::dialect_name;
 
@@ -49,7 +49,7 @@ const FOREIGN_PARAMETERS: [&str; 35] = [
 /// Separators between a piece of advice in a message and the text before it.
 const ADVICE_SEPARATORS: [&str; 2] = ["; ", ", or "];
 
-impl ContractTool {
+impl WorkstationContractTool {
     /// Returns a catalog tool's `text` with the workstation contract's names of tools and
     /// parameters.
     pub(crate) fn in_own_names(&self, text: &str) -> String {

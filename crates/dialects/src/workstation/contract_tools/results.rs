@@ -1,12 +1,12 @@
 //! Results of the contract's tools: their texts, and the endings that count as results.
 
 use serde_json::Value;
-use toolgate_contract::{CallEnding, CallError, OutputStream, ToolOutput};
+use toolgate_contract::{CallError, OutputStreamKind, ToolOutput, ToolRunStatus};
 
-use super::{ContractTool, ContractToolBehavior, NAMES_MAX};
+use super::{ContractToolBehavior, NAMES_MAX, WorkstationContractTool};
 use crate::sandbox_warning::with_sandbox_warning;
 
-impl ContractTool {
+impl WorkstationContractTool {
     /// Converts the `output` of a catalog tool to the text that the workstation contract expects.
     pub(crate) fn output_text(&self, output: &ToolOutput) -> Result<String, CallError> {
         let value = &output.value;
@@ -83,16 +83,16 @@ impl ContractTool {
 
     /// Returns true if an output with this ending is a result of the contract tool, not an error.
     /// The output of a program that ran and failed is a result, too.
-    pub(crate) fn is_result(&self, ending: CallEnding) -> bool {
+    pub(crate) fn is_result(&self, ending: ToolRunStatus) -> bool {
         match (ending, self.behavior) {
-            (CallEnding::Done, _)
+            (ToolRunStatus::Done, _)
             | (
-                CallEnding::ProgramFailed,
+                ToolRunStatus::ProgramFailed,
                 ContractToolBehavior::Project | ContractToolBehavior::Run,
             ) => true,
-            (CallEnding::ToolFailed, _) => false,
+            (ToolRunStatus::ToolFailed, _) => false,
             (
-                CallEnding::ProgramFailed,
+                ToolRunStatus::ProgramFailed,
                 ContractToolBehavior::Read
                 | ContractToolBehavior::Write
                 | ContractToolBehavior::List
@@ -149,9 +149,9 @@ fn run_printed(output: &ToolOutput, note: &str) -> String {
     if is_cut("stdout_extent") || is_cut("stderr_extent") {
         return format!("{}\n[{note}]", output.text.body.trim_end_matches('\n'));
     }
-    let stdout = output.program_output(OutputStream::Stdout).unwrap_or_default();
+    let stdout = output.program_output(OutputStreamKind::Stdout).unwrap_or_default();
     let stderr = with_sandbox_warning(
-        output.program_output(OutputStream::Stderr).unwrap_or_default(),
+        output.program_output(OutputStreamKind::Stderr).unwrap_or_default(),
         value,
     );
     if stderr.is_empty() {

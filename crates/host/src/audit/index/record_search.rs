@@ -18,7 +18,7 @@ const ORDER_SLACK_US: i64 = 60_000_000;
 
 /// Audit records that a search found.
 #[derive(Debug, Default)]
-pub struct FoundRecords {
+pub struct FoundAuditRecords {
     /// Matching records, newest first.
     pub records: Vec<ParsedAuditRecord>,
     /// Log position before which the search can continue. `None` if all records were searched.
@@ -27,7 +27,8 @@ pub struct FoundRecords {
 
 impl AuditIndex {
     /// Returns the newest `count` audit records that `filter` selects and that precede the position
-    /// `before`, newest first. Returns fewer if the search takes long, see [`FoundRecords::next`].
+    /// `before`, newest first. Returns fewer if the search takes long, see
+    /// [`FoundAuditRecords::next`].
     ///
     /// # Errors
     /// The index cannot be read.
@@ -36,7 +37,7 @@ impl AuditIndex {
         filter: &AuditRecordFilter,
         before: Option<u64>,
         count: usize,
-    ) -> rusqlite::Result<FoundRecords> {
+    ) -> rusqlite::Result<FoundAuditRecords> {
         // Only one condition with an index is left to SQLite, or two with an index of their own. It
         // would not return while it skips rows.
         let mut condition = "seq < ?".to_owned();
@@ -69,7 +70,7 @@ impl AuditIndex {
         let mut statement = self.db.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(values))?;
         let begun = Instant::now();
-        let mut found = FoundRecords::default();
+        let mut found = FoundAuditRecords::default();
         while let Some(row) = rows.next()? {
             let ended: i64 = row.get(1)?;
             if earliest.is_some_and(|earliest| ended < earliest) {

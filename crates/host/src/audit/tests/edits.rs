@@ -8,7 +8,7 @@ use super::*;
 
 /// An edit of an audit log by someone who does not have the key.
 #[derive(Debug, Clone)]
-enum LogEdit {
+enum AuditLogEdit {
     Bit { file: usize, at: usize, bit: u8 },
     Insert { file: usize, at: usize, byte: u8 },
     Remove { file: usize, at: usize, length: usize },
@@ -22,34 +22,34 @@ enum LogEdit {
     NoHead,
 }
 
-fn edits() -> impl Strategy<Value = LogEdit> {
+fn edits() -> impl Strategy<Value = AuditLogEdit> {
     let file = 0..5_usize;
     let at = any::<usize>();
     let bit = 0..8_u8;
     prop_oneof![
-        4 => (file.clone(), at, bit.clone()).prop_map(|(file, at, bit)| LogEdit::Bit { file, at, bit }),
-        2 => (file.clone(), at, any::<u8>()).prop_map(|(file, at, byte)| LogEdit::Insert { file, at, byte }),
+        4 => (file.clone(), at, bit.clone()).prop_map(|(file, at, bit)| AuditLogEdit::Bit { file, at, bit }),
+        2 => (file.clone(), at, any::<u8>()).prop_map(|(file, at, byte)| AuditLogEdit::Insert { file, at, byte }),
         2 => (file.clone(), at, 1..2000_usize)
-            .prop_map(|(file, at, length)| LogEdit::Remove { file, at, length }),
-        1 => (file.clone(), at).prop_map(|(file, at)| LogEdit::Cut { file, at }),
-        1 => (file.clone(), at).prop_map(|(file, line)| LogEdit::Double { file, line }),
-        1 => (file.clone(), at, at).prop_map(|(file, line, other)| LogEdit::Swap { file, line, other }),
-        1 => (file.clone(), at).prop_map(|(file, line)| LogEdit::Drop { file, line }),
-        1 => file.clone().prop_map(|file| LogEdit::Forget { file }),
-        1 => (file.clone(), file).prop_map(|(file, other)| LogEdit::Exchange { file, other }),
-        1 => (at, bit).prop_map(|(at, bit)| LogEdit::Head { at, bit }),
-        1 => Just(LogEdit::NoHead),
+            .prop_map(|(file, at, length)| AuditLogEdit::Remove { file, at, length }),
+        1 => (file.clone(), at).prop_map(|(file, at)| AuditLogEdit::Cut { file, at }),
+        1 => (file.clone(), at).prop_map(|(file, line)| AuditLogEdit::Double { file, line }),
+        1 => (file.clone(), at, at).prop_map(|(file, line, other)| AuditLogEdit::Swap { file, line, other }),
+        1 => (file.clone(), at).prop_map(|(file, line)| AuditLogEdit::Drop { file, line }),
+        1 => file.clone().prop_map(|file| AuditLogEdit::Forget { file }),
+        1 => (file.clone(), file).prop_map(|(file, other)| AuditLogEdit::Exchange { file, other }),
+        1 => (at, bit).prop_map(|(at, bit)| AuditLogEdit::Head { at, bit }),
+        1 => Just(AuditLogEdit::NoHead),
     ]
 }
 
 /// An audit log in a folder of its own, over several files.
-struct TestLog {
+struct TestAuditLog {
     folder: tempfile::TempDir,
     path: PathBuf,
     key: AuditKey,
 }
 
-impl TestLog {
+impl TestAuditLog {
     fn with_lines(lines: usize, pad: usize, bytes_max: u64) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.jsonl");
@@ -83,7 +83,7 @@ impl TestLog {
         verify(&self.path, &self.key).expect("it is read")
     }
 
-    fn edit(&self, edit: &LogEdit) {
+    fn edit(&self, edit: &AuditLogEdit) {
         let files = self.files();
         let change = |file: usize, change: &dyn Fn(Vec<u8>) -> Vec<u8>| {
             let path = &files[file % files.len()];
@@ -99,38 +99,40 @@ impl TestLog {
         };
         let head = file::head_path(&self.path);
         match *edit {
-            LogEdit::Bit { file, at, bit } => change(file, &|mut text| {
+            AuditLogEdit::Bit { file, at, bit } => change(file, &|mut text| {
                 let at = at % text.len();
                 text[at] ^= 1 << bit;
                 text
             }),
-            LogEdit::Insert { file, at, byte } => change(file, &|mut text| {
+            AuditLogEdit::Insert { file, at, byte } => change(file, &|mut text| {
                 text.insert(at % (text.len() + 1), byte);
                 text
             }),
-            LogEdit::Remove { file, at, length } => change(file, &|mut text| {
+            AuditLogEdit::Remove { file, at, length } => change(file, &|mut text| {
                 let at = at % text.len();
                 text.drain(at..(at + length).min(text.len()));
                 text
             }),
-            LogEdit::Cut { file, at } => change(file, &|mut text| {
+            AuditLogEdit::Cut { file, at } => change(file, &|mut text| {
                 text.truncate(at % text.len());
                 text
             }),
-            LogEdit::Double { file, line } => by_line(file, &|lines| {
+            AuditLogEdit::Double { file, line } => by_line(file, &|lines| {
                 let line = line % lines.len();
                 lines.insert(line, lines[line].clone());
             }),
-            LogEdit::Swap { file, line, other } => by_line(file, &|lines| {
+            AuditLogEdit::Swap { file, line, other } => by_line(file, &|lines| {
                 let line = line % lines.len();
                 let other = other % lines.len();
                 lines.swap(line, other);
             }),
-            LogEdit::Drop { file, line } => by_line(file, &|lines| {
+            AuditLogEdit::Drop { file, line } => by_line(file, &|lines| {
                 lines.remove(line % lines.len());
             }),
-            LogEdit::Forget { file } => fs::remove_file(&files[file % files.len()]).expect("there"),
-            LogEdit::Exchange { file, other } => {
+            AuditLogEdit::Forget { file } => {
+                fs::remove_file(&files[file % files.len()]).expect("there");
+            }
+            AuditLogEdit::Exchange { file, other } => {
                 let one = &files[file % files.len()];
                 let other = &files[other % files.len()];
                 let ours = fs::read(one).expect("there");
@@ -138,13 +140,13 @@ impl TestLog {
                 fs::write(one, theirs).expect("written");
                 fs::write(other, ours).expect("written");
             }
-            LogEdit::Head { at, bit } => {
+            AuditLogEdit::Head { at, bit } => {
                 let mut text = fs::read(&head).expect("there");
                 let at = at % text.len();
                 text[at] ^= 1 << bit;
                 fs::write(&head, text).expect("written");
             }
-            LogEdit::NoHead => fs::remove_file(&head).expect("there"),
+            AuditLogEdit::NoHead => fs::remove_file(&head).expect("there"),
         }
     }
 }
@@ -152,7 +154,7 @@ impl TestLog {
 proptest! {
     #[test]
     fn any_single_edit_of_a_log_is_detected(edit in edits()) {
-        let log = TestLog::with_lines(200, 120, 8_000);
+        let log = TestAuditLog::with_lines(200, 120, 8_000);
         let before = log.state();
         log.edit(&edit);
         let changed = log.state() != before;
@@ -169,7 +171,7 @@ proptest! {
     fn an_unedited_log_is_never_reported_as_broken(
         lines in 0..60_usize, pad in 0..300_usize, bytes_max in 1..9_000_u64,
     ) {
-        let log = TestLog::with_lines(lines, pad, bytes_max);
+        let log = TestAuditLog::with_lines(lines, pad, bytes_max);
         let whole = log.verify().expect("whole");
         prop_assert_eq!(whole.last_seq, lines as u64);
         // No more files than should be kept, and removed ones do not count as missing.
@@ -179,8 +181,8 @@ proptest! {
 
 #[test]
 fn each_edit_is_reported_with_its_line() {
-    let broken_by = |edit: LogEdit| {
-        let log = TestLog::with_lines(10, 0, u64::MAX);
+    let broken_by = |edit: AuditLogEdit| {
+        let log = TestAuditLog::with_lines(10, 0, u64::MAX);
         log.edit(&edit);
         let broken = log.verify().expect_err("broken");
         (broken.line, broken.seq, broken.why)
@@ -191,25 +193,25 @@ fn each_edit_is_reported_with_its_line() {
         assert!(why.contains(expected.2), "{why}");
     };
     at(
-        broken_by(LogEdit::Drop { file: 0, line: line(4) }),
+        broken_by(AuditLogEdit::Drop { file: 0, line: line(4) }),
         (4, 4, "1 line before line 5 is missing"),
     );
-    at(broken_by(LogEdit::Double { file: 0, line: line(4) }), (5, 5, "line 4 is duplicated"));
+    at(broken_by(AuditLogEdit::Double { file: 0, line: line(4) }), (5, 5, "line 4 is duplicated"));
     at(
-        broken_by(LogEdit::Swap { file: 0, line: line(4), other: line(6) }),
+        broken_by(AuditLogEdit::Swap { file: 0, line: line(4), other: line(6) }),
         (4, 4, "2 lines before"),
     );
     at(
-        broken_by(LogEdit::Drop { file: 0, line: line(10) }),
+        broken_by(AuditLogEdit::Drop { file: 0, line: line(10) }),
         (10, 10, "the last 1 line is missing, up to 10"),
     );
-    at(broken_by(LogEdit::Bit { file: 0, at: 5, bit: 0 }), (1, 1, "was changed"));
-    at(broken_by(LogEdit::NoHead), (1, 0, "is missing"));
+    at(broken_by(AuditLogEdit::Bit { file: 0, at: 5, bit: 0 }), (1, 1, "was changed"));
+    at(broken_by(AuditLogEdit::NoHead), (1, 0, "is missing"));
 }
 
 #[test]
 fn a_torn_record_is_reported_and_later_edits_of_it_are_detected() {
-    let log = TestLog::with_lines(5, 0, u64::MAX);
+    let log = TestAuditLog::with_lines(5, 0, u64::MAX);
     let mut text = fs::read(&log.path).expect("there");
     text.extend_from_slice(b"{\"n\":5,\"pa");
     fs::write(&log.path, &text).expect("written");
@@ -230,7 +232,7 @@ fn a_torn_record_is_reported_and_later_edits_of_it_are_detected() {
 
 #[test]
 fn lines_that_a_killed_server_wrote_after_its_last_head_are_continued() {
-    let log = TestLog::with_lines(5, 0, u64::MAX);
+    let log = TestAuditLog::with_lines(5, 0, u64::MAX);
     let head = file::head_path(&log.path);
     let old = fs::read(&head).expect("there");
     let open = || ChainedAuditLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
@@ -243,8 +245,8 @@ fn lines_that_a_killed_server_wrote_after_its_last_head_are_continued() {
 
 #[test]
 fn a_removed_tail_is_detected_even_after_servers_wrote_on() {
-    let log = TestLog::with_lines(5, 0, u64::MAX);
-    log.edit(&LogEdit::Drop { file: 0, line: 4 });
+    let log = TestAuditLog::with_lines(5, 0, u64::MAX);
+    log.edit(&AuditLogEdit::Drop { file: 0, line: 4 });
     let mut chain =
         ChainedAuditLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
     chain.open_append(&[b"{\"n\":5}"]).expect("written");
@@ -255,7 +257,7 @@ fn a_removed_tail_is_detected_even_after_servers_wrote_on() {
 #[test]
 fn a_removed_or_foreign_head_is_detected_even_after_servers_wrote_on() {
     for other_key in [false, true] {
-        let log = TestLog::with_lines(5, 0, u64::MAX);
+        let log = TestAuditLog::with_lines(5, 0, u64::MAX);
         let head = file::head_path(&log.path);
         let open =
             |key: AuditKey| ChainedAuditLog::open(&log.path, key, 20, u64::MAX).expect("a file");
@@ -272,7 +274,7 @@ fn a_removed_or_foreign_head_is_detected_even_after_servers_wrote_on() {
 
 #[test]
 fn an_unchained_log_is_moved_aside() {
-    let log = TestLog::with_lines(0, 0, u64::MAX);
+    let log = TestAuditLog::with_lines(0, 0, u64::MAX);
     let head = file::head_path(&log.path);
     fs::remove_file(&head).expect("there");
     fs::write(&log.path, "{\"outcome\":\"ok\"}\n").expect("written");
@@ -286,7 +288,7 @@ fn an_unchained_log_is_moved_aside() {
 
 #[test]
 fn only_files_that_should_be_kept_count_as_missing() {
-    let log = TestLog::with_lines(0, 0, u64::MAX);
+    let log = TestAuditLog::with_lines(0, 0, u64::MAX);
     for keep in [1, 3] {
         let mut chain =
             ChainedAuditLog::open(&log.path, log.key.clone(), keep, 400).expect("a file");
@@ -302,11 +304,11 @@ fn only_files_that_should_be_kept_count_as_missing() {
 
 #[test]
 fn a_head_that_is_removed_while_a_server_runs_is_written_again() {
-    let log = TestLog::with_lines(0, 0, u64::MAX);
+    let log = TestAuditLog::with_lines(0, 0, u64::MAX);
     let mut chain =
         ChainedAuditLog::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
     chain.open_append(&[b"{\"n\":0}"]).expect("written");
-    log.edit(&LogEdit::NoHead);
+    log.edit(&AuditLogEdit::NoHead);
     chain.open_append(&[b"{\"n\":1}"]).expect("written");
     assert_eq!(log.verify().expect("whole").last_seq, 2);
     assert!(log.folder.path().exists());
@@ -316,7 +318,7 @@ fn a_head_that_is_removed_while_a_server_runs_is_written_again() {
 fn a_log_with_several_writers_is_rotated_and_stays_whole() {
     const WRITERS: usize = 8;
     const EACH: usize = 250;
-    let log = TestLog::with_lines(0, 0, 1 << 16);
+    let log = TestAuditLog::with_lines(0, 0, 1 << 16);
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let mut chain =

@@ -17,7 +17,7 @@ use tokio_postgres::types::Type;
 use toolgate_contract::JobId;
 use toolgate_postgres::{PostgresConnectionPool, SharedPostgresPool};
 
-use super::known_runs::{ServerJobRuns, SharedRuns};
+use super::known_runs::{ServerJobRuns, SharedJobRuns};
 use super::lease::{FleetServerId, FleetServerRow};
 
 /// PostgreSQL channel of the notifications between the servers of a fleet.
@@ -37,19 +37,19 @@ const OFFER_POLL: Duration = Duration::from_secs(1);
 
 /// Subject of a notification between the servers of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StoreChange {
+enum FleetNotificationSubject {
     /// Change of the job with this id.
     Job(JobId),
     /// Another server has requests about jobs of the server with this id.
     Requests(FleetServerId),
     /// Jobs of the workspace with this tag wait, and any server may claim them.
-    Offer(WorkspaceTag),
+    Offer(WorkspaceNameDigest),
 }
 
 /// Digest of a workspace's name, because notifications have a size limit.
-type WorkspaceTag = u64;
+type WorkspaceNameDigest = u64;
 
-impl StoreChange {
+impl FleetNotificationSubject {
     fn to_payload(self) -> String {
         match self {
             Self::Job(id) => format!("job {id}"),
@@ -70,39 +70,39 @@ impl StoreChange {
 }
 
 /// The notifications between this server and all other servers of the fleet.
-pub(super) struct StoreChangeChannel {
-    outgoing: Arc<OutgoingStoreChanges>,
-    receivers: ChangeReceivers,
+pub(super) struct FleetNotificationChannel {
+    outgoing: Arc<OutgoingFleetNotifications>,
+    receivers: FleetNotificationReceivers,
     tasks: [JoinHandle<()>; 2],
 }
 
 /// Receivers of a server's notifications: those that wait for changed jobs, for requests of other
 /// servers, or for offered jobs.
 #[derive(Clone)]
-struct ChangeReceivers {
+struct FleetNotificationReceivers {
     server: FleetServerId,
-    workspace: WorkspaceTag,
+    workspace: WorkspaceNameDigest,
     changed_jobs: broadcast::Sender<JobId>,
     requests: Arc<Notify>,
     offers: Arc<Notify>,
-    runs: SharedRuns,
+    runs: SharedJobRuns,
 }
 
 #[derive(Default)]
-struct OutgoingStoreChanges {
+struct OutgoingFleetNotifications {
     payloads: Mutex<BTreeSet<String>>,
     added: Notify,
 }
 
-impl StoreChangeChannel {
+impl FleetNotificationChannel {
     /// Starts to send and receive notifications for `server`, whose jobs are `runs`.
     pub(super) fn start(
         pool: &SharedPostgresPool,
         server: &FleetServerRow,
-        runs: SharedRuns,
+        runs: SharedJobRuns,
     ) -> Self {
-        let outgoing = Arc::new(OutgoingStoreChanges::default());
-        let receivers = ChangeReceivers {
+        let outgoing = Arc::new(OutgoingFleetNotifications::default());
+        let receivers = FleetNotificationReceivers {
             server: server.id,
             workspace: workspace_tag(&server.workspace),
             changed_jobs: broadcast::Sender::new(RECEIVED_MAX),
@@ -117,22 +117,22 @@ impl StoreChangeChannel {
 
     /// Notifies all servers that the job has changed.
     pub(super) fn notify_job(&self, id: JobId) {
-        self.outgoing.add(StoreChange::Job(id));
+        self.outgoing.add(FleetNotificationSubject::Job(id));
     }
 
     /// Notifies `server` of requests about its jobs.
     pub(super) fn notify_requests(&self, server: FleetServerId) {
-        self.outgoing.add(StoreChange::Requests(server));
+        self.outgoing.add(FleetNotificationSubject::Requests(server));
     }
 
     /// Notifies all servers that jobs of this server's workspace wait.
     pub(super) fn offer_jobs(&self) {
-        self.outgoing.add(StoreChange::Offer(self.receivers.workspace));
+        self.outgoing.add(FleetNotificationSubject::Offer(self.receivers.workspace));
     }
 
     /// Notifies all servers that jobs of this server's workspace wait, before it returns.
     pub(super) async fn offer_jobs_now(&self, pool: &PostgresConnectionPool) {
-        send(pool, &[StoreChange::Offer(self.receivers.workspace).to_payload()]).await;
+        send(pool, &[FleetNotificationSubject::Offer(self.receivers.workspace).to_payload()]).await;
     }
 
     /// Waits until the job may have changed, but no longer than `at_most`.
@@ -162,14 +162,14 @@ impl StoreChangeChannel {
     }
 }
 
-impl Drop for StoreChangeChannel {
+impl Drop for FleetNotificationChannel {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
-impl OutgoingStoreChanges {
-    fn add(&self, change: StoreChange) {
+impl OutgoingFleetNotifications {
+    fn add(&self, change: FleetNotificationSubject) {
         let mut payloads = self.payloads.lock().unwrap_or_else(PoisonError::into_inner);
         if payloads.len() < PENDING_MAX {
             payloads.insert(change.to_payload());
@@ -184,7 +184,7 @@ impl OutgoingStoreChanges {
     }
 }
 
-async fn send_all(pool: SharedPostgresPool, outgoing: Arc<OutgoingStoreChanges>) {
+async fn send_all(pool: SharedPostgresPool, outgoing: Arc<OutgoingFleetNotifications>) {
     loop {
         outgoing.added.notified().await;
         sleep(GATHER_TIME).await;
@@ -194,7 +194,7 @@ async fn send_all(pool: SharedPostgresPool, outgoing: Arc<OutgoingStoreChanges>)
 
 /// Notifies all servers that jobs of the workspace `name` wait.
 pub(super) async fn offer_jobs(pool: &PostgresConnectionPool, name: &str) {
-    send(pool, &[StoreChange::Offer(workspace_tag(name)).to_payload()]).await;
+    send(pool, &[FleetNotificationSubject::Offer(workspace_tag(name)).to_payload()]).await;
 }
 
 /// Sends notifications to the other servers. If the connection is busy or lost, waiting servers
@@ -211,7 +211,7 @@ async fn send(pool: &PostgresConnectionPool, payloads: &[String]) {
     let _ = lent.give_back(result);
 }
 
-async fn receive_all(pool: SharedPostgresPool, receivers: ChangeReceivers) {
+async fn receive_all(pool: SharedPostgresPool, receivers: FleetNotificationReceivers) {
     loop {
         if let Ok(mut receiver) = pool.listen(CHANNEL).await {
             // Notifications before this moment were missed.
@@ -219,7 +219,7 @@ async fn receive_all(pool: SharedPostgresPool, receivers: ChangeReceivers) {
             receivers.requests.notify_one();
             receivers.offers.notify_one();
             while let Some(payload) = receiver.receive().await {
-                if let Some(change) = StoreChange::parse(&payload) {
+                if let Some(change) = FleetNotificationSubject::parse(&payload) {
                     receivers.handle(change);
                 }
             }
@@ -228,36 +228,38 @@ async fn receive_all(pool: SharedPostgresPool, receivers: ChangeReceivers) {
     }
 }
 
-impl ChangeReceivers {
+impl FleetNotificationReceivers {
     /// Wakes the tasks of this server that wait for the change.
-    fn handle(&self, change: StoreChange) {
+    fn handle(&self, change: FleetNotificationSubject) {
         match change {
-            StoreChange::Job(id) => {
+            FleetNotificationSubject::Job(id) => {
                 if lock_runs(&self.runs).suspect(id) {
                     self.requests.notify_one();
                 }
                 // Nobody may be waiting.
                 let _ = self.changed_jobs.send(id);
             }
-            StoreChange::Requests(server) if server == self.server => self.requests.notify_one(),
-            StoreChange::Offer(workspace) if workspace == self.workspace => {
+            FleetNotificationSubject::Requests(server) if server == self.server => {
+                self.requests.notify_one();
+            }
+            FleetNotificationSubject::Offer(workspace) if workspace == self.workspace => {
                 self.offers.notify_one();
             }
-            StoreChange::Requests(_) | StoreChange::Offer(_) => {}
+            FleetNotificationSubject::Requests(_) | FleetNotificationSubject::Offer(_) => {}
         }
     }
 }
 
-fn lock_runs(runs: &SharedRuns) -> MutexGuard<'_, ServerJobRuns> {
+fn lock_runs(runs: &SharedJobRuns) -> MutexGuard<'_, ServerJobRuns> {
     runs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the digest of the workspace `name` that notifications contain.
-fn workspace_tag(name: &str) -> WorkspaceTag {
+fn workspace_tag(name: &str) -> WorkspaceNameDigest {
     let digest = blake3::hash(name.as_bytes());
     let mut first = [0; 8];
     first.copy_from_slice(&digest.as_bytes()[..8]);
-    WorkspaceTag::from_le_bytes(first)
+    WorkspaceNameDigest::from_le_bytes(first)
 }
 
 #[cfg(test)]
@@ -267,15 +269,15 @@ mod tests {
     #[test]
     fn a_change_is_parsed_from_its_payload_and_other_payloads_are_ignored() {
         let changes = [
-            StoreChange::Job(JobId::from_bits(7)),
-            StoreChange::Requests(-7),
-            StoreChange::Offer(u64::MAX),
+            FleetNotificationSubject::Job(JobId::from_bits(7)),
+            FleetNotificationSubject::Requests(-7),
+            FleetNotificationSubject::Offer(u64::MAX),
         ];
         for change in changes {
-            assert_eq!(StoreChange::parse(&change.to_payload()), Some(change));
+            assert_eq!(FleetNotificationSubject::parse(&change.to_payload()), Some(change));
         }
         for payload in ["", "job", "job x", "requests ", "offer -1", "later 1"] {
-            assert_eq!(StoreChange::parse(payload), None, "{payload}");
+            assert_eq!(FleetNotificationSubject::parse(payload), None, "{payload}");
         }
     }
 }

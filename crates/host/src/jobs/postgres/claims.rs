@@ -6,10 +6,10 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 use toolgate_postgres::PostgresError;
 
-use super::lease::{ClaimPosition, ENGINE_START, ServerLease};
+use super::lease::{ENGINE_START, JobClaimPosition, ServerLease};
 use super::reads::id_bytes;
 use super::takeover::{COLUMNS, orphan_from_row};
-use crate::jobs::store::{JobClaim, JobLane, OrphanedJob};
+use crate::jobs::store::{ClaimableJobGroup, DeadServerJob, JobClaim};
 
 /// Maximum number of waiting jobs from which a server chooses the jobs that it claims.
 const CANDIDATES_MAX: i64 = 64;
@@ -29,7 +29,7 @@ pub(super) async fn claim(
     client: &mut Client,
     lease: &ServerLease,
     claim: &JobClaim,
-) -> Result<Vec<OrphanedJob>, PostgresError> {
+) -> Result<Vec<DeadServerJob>, PostgresError> {
     let server = &lease.server;
     if open_lanes(lease, claim).is_empty() || !has_offers(client, lease, claim).await? {
         return Ok(Vec::new());
@@ -58,16 +58,16 @@ pub(super) async fn claim(
     let rows = work.query_typed(&sql, &params).await?;
     // A queued job does not run anywhere.
     let found = rows.iter().map(|row| orphan_from_row(row, true));
-    let mut found = found.collect::<Result<Vec<OrphanedJob>, PostgresError>>()?;
+    let mut found = found.collect::<Result<Vec<DeadServerJob>, PostgresError>>()?;
     let has_more = i64::try_from(rows.len()).is_ok_and(|count| count >= CANDIDATES_MAX);
     let last_rank = found.last().map(|job| -i64::from(job.priority));
     found.retain(|job| (claim.may_claim)(job));
     found.truncate(claim.room);
     let next = match (rows.last(), last_rank) {
         (Some(last), Some(rank)) if has_more && found.is_empty() => {
-            ClaimPosition { rank, turn: last.try_get("turn")?, n: last.try_get("n")? }
+            JobClaimPosition { rank, turn: last.try_get("turn")?, n: last.try_get("n")? }
         }
-        _ => ClaimPosition::default(),
+        _ => JobClaimPosition::default(),
     };
     *lease.claim_position.lock().unwrap_or_else(PoisonError::into_inner) = next;
     if found.is_empty() {
@@ -85,14 +85,14 @@ pub(super) async fn claim(
 /// now.
 fn open_lanes<'c>(lease: &ServerLease, claim: &'c JobClaim) -> Vec<&'c str> {
     let is_steady = lease.may_take_over();
-    let open = |lane: &&JobLane| lane.has_room && (is_steady || lane.idempotent);
+    let open = |lane: &&ClaimableJobGroup| lane.has_room && (is_steady || lane.idempotent);
     let lanes = claim.lanes.iter().filter(open);
     lanes.map(|lane| lane.name.as_str()).collect()
 }
 
 /// Returns true if jobs of other servers wait in the open lanes of this server, and this server is
-/// not to drain. One statement, because idle servers look once a second. If the lanes of this server
-/// have changed, stores them for `toolgate fleet status`.
+/// not to drain. One statement, because idle servers look once a second. If the lanes of this
+/// server have changed, stores them for `toolgate fleet status`.
 async fn has_offers(
     client: &Client,
     lease: &ServerLease,

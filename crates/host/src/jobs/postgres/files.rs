@@ -1,8 +1,9 @@
 //! Shares contents among the servers of a fleet: files of jobs, and long results.
 //!
-//! A content of up to 16 MiB is in the database, a larger one in the place that `fleet.files` names.
-//! Each content has a row in the database. At that place, a content is written between two changes
-//! of its row, so that no content lacks a row. A server marks a row before it removes the content.
+//! A content of up to 16 MiB is in the database, a larger one in the place that `fleet.files`
+//! names. Each content has a row in the database. At that place, a content is written between two
+//! changes of its row, so that no content lacks a row. A server marks a row before it removes the
+//! content.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -47,7 +48,7 @@ const REMOVE_STEP: i64 = 20;
 pub(super) type SharedContentId = [u8; 16];
 
 /// Contents that the servers of a fleet share.
-pub(in crate::jobs) struct SharedContentStore {
+pub(in crate::jobs) struct FleetContentStore {
     pub(super) pool: SharedPostgresPool,
     pub(super) workspace: String,
     /// Place for large contents, if the settings name one.
@@ -164,7 +165,7 @@ fn large_file_name(id: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(id)
 }
 
-impl SharedContentStore {
+impl FleetContentStore {
     /// Creates the store of contents that the servers of `workspace` share. `large` is for large
     /// contents.
     pub(super) fn new(

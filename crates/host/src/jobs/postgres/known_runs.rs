@@ -11,11 +11,11 @@ use toolgate_contract::JobId;
 const ENDED_MAX: usize = 20_000;
 
 /// The jobs of this server, shared by its job store and the handling of notifications.
-pub(super) type SharedRuns = Arc<Mutex<ServerJobRuns>>;
+pub(super) type SharedJobRuns = Arc<Mutex<ServerJobRuns>>;
 
 /// A job that was begun at this server and has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BegunRun {
+pub(super) struct BegunJobRun {
     /// Number of the job's last event.
     last_event: u64,
     /// Number of the job's start, counted from 1.
@@ -24,7 +24,7 @@ pub(super) struct BegunRun {
 
 /// Job that was begun at this server and ended a short time ago.
 #[derive(Debug, Clone, Copy)]
-struct EndedRun {
+struct EndedJobRun {
     id: JobId,
     /// Number of the job's start, counted from 1.
     attempt: u32,
@@ -35,9 +35,9 @@ struct EndedRun {
 #[derive(Default)]
 pub(super) struct ServerJobRuns {
     /// Jobs that were begun at this server and have not ended.
-    begun: HashMap<JobId, BegunRun>,
+    begun: HashMap<JobId, BegunJobRun>,
     /// Jobs that were begun and ended here a short time ago, the oldest first.
-    ended: VecDeque<EndedRun>,
+    ended: VecDeque<EndedJobRun>,
     /// Jobs that wait here, and that other servers may claim.
     waiting: HashSet<JobId>,
     /// Queued jobs of this server that another server may have claimed.
@@ -69,7 +69,7 @@ impl ServerJobRuns {
     /// start.
     pub(super) fn begin(&mut self, id: JobId, last_event: u64, attempt: u32) {
         self.end(id);
-        self.begun.insert(id, BegunRun { last_event, attempt });
+        self.begun.insert(id, BegunJobRun { last_event, attempt });
     }
 
     /// Records that the job neither runs nor waits at this server any more.
@@ -83,10 +83,10 @@ impl ServerJobRuns {
 
     /// Records that the job has ended, and remembers it for the time `memory` if it was begun here.
     pub(super) fn finish(&mut self, id: JobId, now: Instant, memory: Duration) {
-        if let Some(BegunRun { attempt, .. }) = self.begun.get(&id) {
-            self.ended.push_back(EndedRun { id, attempt: *attempt, at: now });
+        if let Some(BegunJobRun { attempt, .. }) = self.begun.get(&id) {
+            self.ended.push_back(EndedJobRun { id, attempt: *attempt, at: now });
         }
-        let is_old = |run: &EndedRun| now.saturating_duration_since(run.at) > memory;
+        let is_old = |run: &EndedJobRun| now.saturating_duration_since(run.at) > memory;
         while self.ended.len() > ENDED_MAX || self.ended.front().is_some_and(is_old) {
             self.ended.pop_front();
         }

@@ -41,14 +41,14 @@ pub(super) struct FleetServerRow {
 /// If a server may claim none of its candidates, for example because policy hides their tool from
 /// their callers, its next claim looks at the jobs behind them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ClaimPosition {
+pub(super) struct JobClaimPosition {
     /// The negative priority, so that a smaller number comes first.
     pub(super) rank: i64,
     pub(super) turn: i64,
     pub(super) n: i64,
 }
 
-impl Default for ClaimPosition {
+impl Default for JobClaimPosition {
     fn default() -> Self {
         Self { rank: i64::MIN, turn: i64::MIN, n: i64::MIN }
     }
@@ -86,7 +86,7 @@ pub(super) struct ServerLease {
     /// Dead servers whose programs were ended, and that the next renewal removes.
     forgettable: Mutex<Vec<FleetServerId>>,
     /// Position in the order of waiting jobs after which the next claim looks.
-    pub(super) claim_position: Mutex<ClaimPosition>,
+    pub(super) claim_position: Mutex<JobClaimPosition>,
 }
 
 impl ServerLease {

@@ -9,8 +9,8 @@ use toolgate_contract::{Caller, ResourceSpec, SharedResult};
 use toolgate_postgres::PostgresError;
 
 use super::files::{
-    ContentSharingError, SharedContent, SharedContentId, SharedContentPlace, SharedContentRow,
-    SharedContentStore, content_id,
+    ContentSharingError, FleetContentStore, SharedContent, SharedContentId, SharedContentPlace,
+    SharedContentRow, content_id,
 };
 use crate::jobs::store::JobStoreError;
 use crate::jobs::stored_form::{parse_json, to_json};
@@ -66,7 +66,7 @@ impl SharedResultRow {
     }
 }
 
-impl SharedContentStore {
+impl FleetContentStore {
     /// Stores a long result of `caller`, so that other servers can read it.
     pub(in crate::jobs) async fn store_result(
         &self,

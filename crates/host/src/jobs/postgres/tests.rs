@@ -12,27 +12,29 @@ use toolgate_contract::JobState;
 use toolgate_postgres::{DatabasePassword, PostgresAddress};
 
 use super::*;
-use crate::database_server::Server;
+use crate::database_server::PostgresServerProcess;
 use crate::jobs::shared_folder::FleetFilePlace;
-use crate::jobs::store::JobLane;
-use crate::jobs::store_tests::{StorePlace, adopt_all, at, end, id, job, job_store_tests, printed};
+use crate::jobs::store::ClaimableJobGroup;
+use crate::jobs::store_tests::{
+    TestStoreLocation, adopt_all, at, end, id, job, job_store_tests, printed,
+};
 
 /// Longest wait for the end of a short lease in a test.
 const LEASE_WAIT: Duration = Duration::from_secs(30);
 
 /// A database for tests, and the workspace of one test in it.
-struct DatabasePlace {
-    server: Arc<Server>,
+struct TestDatabaseLocation {
+    server: Arc<PostgresServerProcess>,
     database: String,
     workspace: String,
     /// Folder that the servers share, if any.
     files: Option<std::path::PathBuf>,
 }
 
-impl DatabasePlace {
+impl TestDatabaseLocation {
     fn start() -> Self {
         let (database, workspace) = ("postgres".to_owned(), "first".to_owned());
-        Self { server: Arc::new(Server::start()), database, workspace, files: None }
+        Self { server: Arc::new(PostgresServerProcess::start()), database, workspace, files: None }
     }
 
     fn url(&self) -> String {
@@ -71,7 +73,7 @@ impl DatabasePlace {
     }
 }
 
-impl StorePlace for DatabasePlace {
+impl TestStoreLocation for TestDatabaseLocation {
     // Each step looks at everything, over a connection.
     const MODEL_RUNS: u32 = 8;
 
@@ -87,7 +89,7 @@ impl StorePlace for DatabasePlace {
     }
 }
 
-job_store_tests!(DatabasePlace::start());
+job_store_tests!(TestDatabaseLocation::start());
 
 /// Adopts jobs as a service does that knows no idempotent tool and has the jobs `own`, until there
 /// are some.
@@ -95,7 +97,7 @@ async fn adopt_some(store: &PostgresStore, own: &[JobId]) -> Vec<JobId> {
     let until = Instant::now() + LEASE_WAIT;
     loop {
         let own = own.to_vec();
-        let may: AdoptionFilter = Arc::new(move |orphan| {
+        let may: TakeoverFilter = Arc::new(move |orphan| {
             !own.contains(&orphan.id) && (orphan.state == JobState::Queued || orphan.is_lost)
         });
         let adopted = store.adopt(may).await.expect("it adopts");
@@ -111,7 +113,7 @@ async fn adopt_some(store: &PostgresStore, own: &[JobId]) -> Vec<JobId> {
 #[tokio::test]
 async fn jobs_of_a_killed_server_are_taken_over_after_its_lease_and_begun_ones_once_they_are_lost()
 {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let short = Duration::from_secs(3);
     let one = place.open_with(short, Duration::from_secs(3)).await;
     let two = place.open_with(short, Duration::from_secs(3)).await;
@@ -129,7 +131,7 @@ async fn jobs_of_a_killed_server_are_taken_over_after_its_lease_and_begun_ones_o
 
 #[tokio::test]
 async fn a_server_that_was_overtaken_writes_nothing_and_is_told_to_stop() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     let two = place.open_with(Duration::from_secs(1), Duration::ZERO).await;
     for number in 1..=2 {
@@ -167,7 +169,7 @@ async fn a_server_that_was_overtaken_writes_nothing_and_is_told_to_stop() {
 
 #[tokio::test]
 async fn a_begun_job_that_another_server_took_over_is_stopped_once() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     let two = place.open_long().await;
     one.accept(job(1)).await.expect("it is accepted");
@@ -181,12 +183,12 @@ async fn a_begun_job_that_another_server_took_over_is_stopped_once() {
 
 #[tokio::test]
 async fn a_job_that_its_server_does_not_know_is_adopted_by_that_server() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let store = place.open_long().await;
     for number in 1..=2 {
         store.accept(job(number)).await.expect("it is accepted");
     }
-    let may: AdoptionFilter = Arc::new(|orphan| orphan.id == id(2) && orphan.is_lost);
+    let may: TakeoverFilter = Arc::new(|orphan| orphan.id == id(2) && orphan.is_lost);
     let adopted = store.adopt(may).await.expect("it adopts").jobs;
     assert_eq!(adopted.iter().map(|job| job.id).collect::<Vec<_>>(), [id(2)]);
     // The caller of job 1 was told that it was refused.
@@ -198,7 +200,7 @@ async fn a_job_that_its_server_does_not_know_is_adopted_by_that_server() {
 
 #[tokio::test]
 async fn a_begin_with_an_unknown_outcome_is_completed_by_the_next_try() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let store = place.open_long().await;
     store.accept(job(1)).await.expect("it is accepted");
     let first = store.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
@@ -211,7 +213,7 @@ async fn a_begin_with_an_unknown_outcome_is_completed_by_the_next_try() {
 
 #[tokio::test]
 async fn events_of_an_append_with_an_unknown_outcome_are_stored_once() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let store = place.open_long().await;
     store.accept(job(1)).await.expect("it is accepted");
     store.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
@@ -231,7 +233,7 @@ async fn events_of_an_append_with_an_unknown_outcome_are_stored_once() {
 
 #[tokio::test]
 async fn other_servers_are_notified_of_changes() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     let two = place.open_long().await;
     one.accept(job(1)).await.expect("it is accepted");
@@ -251,7 +253,7 @@ async fn other_servers_are_notified_of_changes() {
 
 #[tokio::test]
 async fn several_servers_that_open_an_empty_database_at_once_share_one_store() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let stores = join_all((0..6).map(|_| place.open_long())).await;
     stores[0].accept(job(1)).await.expect("it is accepted");
     for store in &stores {
@@ -261,7 +263,7 @@ async fn several_servers_that_open_an_empty_database_at_once_share_one_store() {
 
 #[tokio::test]
 async fn jobs_of_another_workspace_are_neither_seen_nor_taken_over() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open().await;
     one.accept(job(1)).await.expect("it is accepted");
     let other = place.other_workspace();
@@ -274,7 +276,7 @@ async fn jobs_of_another_workspace_are_neither_seen_nor_taken_over() {
 
 #[tokio::test]
 async fn a_database_of_a_newer_toolgate_is_refused() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     drop(place.open_long().await);
     place.server.run("update toolgate_fleet.schema_version set number = 7, min_version = 4");
     let url = place.server.url();
@@ -289,7 +291,8 @@ async fn a_database_of_a_newer_toolgate_is_refused() {
 
 /// Returns free places for `room` jobs in the lane of the test jobs, whose tool is not idempotent.
 fn places(room: usize) -> JobClaim {
-    let lane = JobLane { name: "exec.run@1".to_owned(), idempotent: false, has_room: true };
+    let lane =
+        ClaimableJobGroup { name: "exec.run@1".to_owned(), idempotent: false, has_room: true };
     JobClaim { room, lanes: vec![lane], busy_callers: Vec::new(), may_claim: Arc::new(|_| true) }
 }
 
@@ -299,7 +302,7 @@ async fn claimed(store: &PostgresStore, claim: JobClaim) -> Vec<JobId> {
 }
 
 /// Opens a server whose lease is so short that it may soon claim each job.
-async fn open_steady(place: &DatabasePlace) -> PostgresStore {
+async fn open_steady(place: &TestDatabaseLocation) -> PostgresStore {
     let store = place.open_with(Duration::from_secs(4), Duration::from_secs(300)).await;
     let until = Instant::now() + LEASE_WAIT;
     while !store.lease.may_take_over() {
@@ -311,7 +314,7 @@ async fn open_steady(place: &DatabasePlace) -> PostgresStore {
 
 #[tokio::test]
 async fn a_waiting_job_is_claimed_once_and_its_former_owner_is_told() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     for number in 1..=4 {
         one.accept(job(number)).await.expect("it is accepted");
@@ -341,19 +344,20 @@ async fn a_waiting_job_is_claimed_once_and_its_former_owner_is_told() {
 
 #[tokio::test]
 async fn a_server_that_has_just_connected_claims_only_idempotent_jobs() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     one.accept(job(1)).await.expect("it is accepted");
     let two = place.open_long().await;
     assert_eq!(claimed(&two, places(9)).await, []);
-    let lane = JobLane { name: "exec.run@1".to_owned(), idempotent: true, has_room: true };
+    let lane =
+        ClaimableJobGroup { name: "exec.run@1".to_owned(), idempotent: true, has_room: true };
     let claim = JobClaim { lanes: vec![lane], ..places(9) };
     assert_eq!(claimed(&two, claim).await, [id(1)]);
 }
 
 #[tokio::test]
 async fn a_running_job_whose_start_the_database_forgot_is_not_claimed() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     one.accept(job(1)).await.expect("it is accepted");
     one.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
@@ -372,7 +376,7 @@ async fn a_running_job_whose_start_the_database_forgot_is_not_claimed() {
 
 #[tokio::test]
 async fn a_job_that_another_server_began_before_a_failover_does_not_begin_again() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     let two = open_steady(&place).await;
     one.accept(job(1)).await.expect("it is accepted");
@@ -396,7 +400,7 @@ async fn a_job_that_another_server_began_before_a_failover_does_not_begin_again(
 
 #[tokio::test]
 async fn a_job_that_may_not_run_twice_begins_a_lease_after_a_restart_of_the_database() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let store = place.open_with(Duration::from_secs(3), Duration::from_secs(300)).await;
     for number in 1..=2 {
         store.accept(job(number)).await.expect("it is accepted");
@@ -418,7 +422,7 @@ async fn a_job_that_may_not_run_twice_begins_a_lease_after_a_restart_of_the_data
 
 #[tokio::test]
 async fn a_lapse_of_the_lease_is_noticed_although_it_is_trusted_again() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let store = place.open_with(Duration::from_secs(300), Duration::from_secs(300)).await;
     let lapses = store.lease.lapses();
     store.lease.renew(&store.pool).await.expect("it is renewed");
@@ -431,7 +435,7 @@ async fn a_lapse_of_the_lease_is_noticed_although_it_is_trusted_again() {
 
 #[tokio::test]
 async fn a_server_that_is_to_drain_claims_nothing() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     one.accept(job(1)).await.expect("it is accepted");
     let two = open_steady(&place).await;
@@ -443,7 +447,7 @@ async fn a_server_that_is_to_drain_claims_nothing() {
 
 #[tokio::test]
 async fn other_servers_are_notified_of_offered_jobs() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     let two = place.open_long().await;
     // Repeated, because the other server may not listen yet, and waits for a second at most.
@@ -461,7 +465,7 @@ async fn other_servers_are_notified_of_offered_jobs() {
 
 #[tokio::test]
 async fn a_user_who_may_not_create_tables_is_told_what_to_allow() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     place.server.run("create role guest login");
     let url = place.server.url().replace("postgres@", "guest@");
     let refused = place.try_open(&url, LEASE_WAIT, LEASE_WAIT).await.err().expect("it is refused");
@@ -471,7 +475,7 @@ async fn a_user_who_may_not_create_tables_is_told_what_to_allow() {
 
 #[tokio::test]
 async fn without_the_database_a_server_loses_its_trust_and_goes_on_after_a_restart() {
-    let mut place = DatabasePlace::start();
+    let mut place = TestDatabaseLocation::start();
     let store = place.open_with(Duration::from_secs(3), Duration::from_secs(300)).await;
     store.accept(job(1)).await.expect("it is accepted");
     assert!(store.is_owner_certain());
@@ -494,7 +498,7 @@ async fn without_the_database_a_server_loses_its_trust_and_goes_on_after_a_resta
 
 #[tokio::test]
 async fn servers_take_calls_from_one_bucket_and_none_beyond_its_burst() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let [one, two] = [place.open_long().await, place.open_long().await];
     let slow =
         RateBucket { key: [7; 16], interval: Duration::from_secs(600), burst: 5, at_least: 1 };
@@ -524,7 +528,7 @@ async fn servers_take_calls_from_one_bucket_and_none_beyond_its_burst() {
 
 #[tokio::test]
 async fn a_credential_is_shared_and_locked_by_one_server_at_a_time() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let open = || {
         let address =
             PostgresAddress::parse(&place.url(), "PGPASSWORD", &DatabasePassword::default());
@@ -557,7 +561,7 @@ async fn a_credential_is_shared_and_locked_by_one_server_at_a_time() {
 
 #[tokio::test]
 async fn after_a_restart_of_the_database_only_idempotent_jobs_are_claimed_for_a_while() {
-    let mut place = DatabasePlace::start();
+    let mut place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     one.accept(job(1)).await.expect("it is accepted");
     let two = open_steady(&place).await;

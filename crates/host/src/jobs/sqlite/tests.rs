@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use toolgate_contract::JobState;
 
 use super::*;
-use crate::jobs::store_tests::{StorePlace, at, end, id, job, job_store_tests, printed};
+use crate::jobs::store_tests::{TestStoreLocation, at, end, id, job, job_store_tests, printed};
 
 /// Environment variable with the folder of the job store, set in the second process of a test.
 const OTHER: &str = "TOOLGATE_TEST_STORE";
@@ -34,7 +34,7 @@ fn open(folder: &TempDir) -> SqliteStore {
 
 job_store_tests!(folder());
 
-impl StorePlace for TempDir {
+impl TestStoreLocation for TempDir {
     const MODEL_RUNS: u32 = 40;
 
     fn open(&self) -> BoxFuture<'_, Box<dyn JobStore>> {
@@ -69,7 +69,7 @@ fn commits(folder: &TempDir) -> usize {
 
 impl SqliteStore {
     /// Adopts all jobs of dead servers, without programs to end.
-    async fn adopt_all(&self) -> Result<AdoptedJobs, JobStoreError> {
+    async fn adopt_all(&self) -> Result<TakenOverJobs, JobStoreError> {
         let mut adopted = self.adopt(Arc::new(|_| true)).await?;
         std::mem::replace(&mut adopted.forget_servers, Box::new(|| ()))();
         Ok(adopted)

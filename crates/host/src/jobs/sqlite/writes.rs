@@ -10,7 +10,7 @@ use super::reads::{column_error, id_from_bytes, optional_text};
 use super::schema::{EVENTS_MAX, SqliteFailure};
 use super::servers::DeadServerLock;
 use super::threads::WriterThreadState;
-use crate::jobs::store::{AdoptionFilter, ClientAnswerState, NewJob, OrphanedJob, StartedJob};
+use crate::jobs::store::{ClientAnswerState, DeadServerJob, NewJob, StartedJob, TakeoverFilter};
 use crate::jobs::stored_caller::{caller_to_json, restore_caller};
 use crate::jobs::stored_form::{
     JobEventRows, StoredJobEnd, duration_nanos, parse_input, parse_json, parse_state, parse_tool,
@@ -305,7 +305,7 @@ fn insert_events(
 /// after the commit.
 pub(super) fn adopt(
     session: &WriterThreadState,
-    filter: &AdoptionFilter,
+    filter: &TakeoverFilter,
 ) -> Result<SqliteJobTakeover, SqliteFailure> {
     let sql = "SELECT DISTINCT owner FROM jobs WHERE ended IS NULL";
     let mut statement = session.db.prepare(sql)?;
@@ -321,7 +321,7 @@ pub(super) fn adopt(
     for server in &dead_servers {
         let mut rows = statement.query([server.owner])?;
         while let Some(row) = rows.next()? {
-            let orphan = OrphanedJob {
+            let orphan = DeadServerJob {
                 id: id_from_bytes(row.get(1)?),
                 tool: parse_tool(row.get_ref(2)?.as_str().map_err(column_error)?)?,
                 priority: row.get(3)?,
@@ -353,7 +353,7 @@ pub(super) fn adopt(
 
 /// Jobs that were taken over, and their former servers.
 pub(super) struct SqliteJobTakeover {
-    pub(super) jobs: Vec<OrphanedJob>,
+    pub(super) jobs: Vec<DeadServerJob>,
     pub(super) servers: Vec<DeadServerLock>,
 }
 

@@ -3,10 +3,10 @@
 use futures_util::future::join_all;
 use toolgate_contract::{Caller, JobState};
 
-use super::{StorePlace, at, end, id, job, printed};
+use super::{TestStoreLocation, at, end, id, job, printed};
 use crate::jobs::store::{NewJob, StartedJob};
 
-pub(in crate::jobs) async fn a_job_begins_once_and_ends_once(place: &impl StorePlace) {
+pub(in crate::jobs) async fn a_job_begins_once_and_ends_once(place: &impl TestStoreLocation) {
     let store = place.open().await;
     assert!(
         store.begin(id(1), at(1)).await.expect("an answer").is_none(),
@@ -38,7 +38,7 @@ pub(in crate::jobs) async fn a_job_begins_once_and_ends_once(place: &impl StoreP
     assert!(late.to_string().contains("has ended"), "{late}");
 }
 
-pub(in crate::jobs) async fn events_are_numbered_without_gaps(place: &impl StorePlace) {
+pub(in crate::jobs) async fn events_are_numbered_without_gaps(place: &impl TestStoreLocation) {
     let store = place.open().await;
     store.accept(job(1)).await.expect("it is accepted");
     store.accept(job(2)).await.expect("it is accepted");
@@ -69,7 +69,7 @@ pub(in crate::jobs) async fn events_are_numbered_without_gaps(place: &impl Store
     assert_eq!(store.events(id(1), u64::MAX, 300).await.expect("events"), []);
 }
 
-pub(in crate::jobs) async fn only_expired_jobs_are_removed(place: &impl StorePlace) {
+pub(in crate::jobs) async fn only_expired_jobs_are_removed(place: &impl TestStoreLocation) {
     let store = place.open().await;
     for number in 1..=6 {
         store.accept(job(number)).await.expect("it is accepted");
@@ -96,7 +96,7 @@ pub(in crate::jobs) async fn only_expired_jobs_are_removed(place: &impl StorePla
 }
 
 pub(in crate::jobs) async fn beyond_the_limit_the_oldest_jobs_of_the_caller_with_most_are_removed(
-    place: &impl StorePlace,
+    place: &impl TestStoreLocation,
 ) {
     let store = place.open().await;
     for number in 1..=6 {

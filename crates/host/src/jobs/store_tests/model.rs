@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use toolgate_contract::{
     CallError, Caller, ClientQuestions, JobEvent, JobEventKind, JobId, JobOutputText, JobSnapshot,
-    JobState, LogLevel, OutputStream,
+    JobState, LogLevel, OutputStreamKind,
 };
 
-use super::{StorePlace, adopt_all, at, end, id, job, shut_down};
+use super::{TestStoreLocation, adopt_all, at, end, id, job, shut_down};
 use crate::jobs::store::{JobStore, NewJob, TimedJobEvent};
 
 /// Model of a job for tests, with its events and internal data.
@@ -62,7 +62,7 @@ fn events_up_to(max: usize) -> impl Strategy<Value = Vec<JobEventKind>> {
         (0..=8_u8, prop::option::of(text())).prop_map(|(eighths, message)| {
             JobEventKind::Progress { fraction: f64::from(eighths) / 8.0, message }
         }),
-        text().prop_map(|text| JobEventKind::Output { stream: OutputStream::Stderr, text }),
+        text().prop_map(|text| JobEventKind::Output { stream: OutputStreamKind::Stderr, text }),
         text().prop_map(|message| JobEventKind::Log { level: LogLevel::Warning, message }),
     ];
     prop::collection::vec(one, 0..max)
@@ -262,7 +262,7 @@ async fn compare(store: &dyn JobStore, model: &JobStoreModel) {
 
 /// Runs random operations on a new, empty store of the kind of `place`, and compares the store with
 /// the model after each of them.
-pub(in crate::jobs) fn check<P: StorePlace>(place: &P) {
+pub(in crate::jobs) fn check<P: TestStoreLocation>(place: &P) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let config = ProptestConfig {
@@ -277,7 +277,7 @@ pub(in crate::jobs) fn check<P: StorePlace>(place: &P) {
     outcome.unwrap_or_else(|err| panic!("{err}"));
 }
 
-async fn run(place: &impl StorePlace, ops: Vec<JobStoreModelOperation>) {
+async fn run(place: &impl TestStoreLocation, ops: Vec<JobStoreModelOperation>) {
     let mut store = place.open().await;
     let mut model = JobStoreModel::default();
     for (second, op) in (1..).zip(ops) {

@@ -10,8 +10,8 @@ use toolgate_contract::{
     QuestionSupport,
 };
 
-use super::{StorePlace, adopt_all, at, end, given, id, job, printed, shut_down};
-use crate::jobs::store::{AdoptionFilter, ClientAnswerState, JobOwnerRequest, JobStore, NewJob};
+use super::{TestStoreLocation, adopt_all, at, end, given, id, job, printed, shut_down};
+use crate::jobs::store::{ClientAnswerState, JobOwnerRequest, JobStore, NewJob, TakeoverFilter};
 
 /// Returns one open question for a test.
 fn open_question() -> ClientQuestions {
@@ -27,7 +27,7 @@ async fn questions(store: &dyn JobStore) -> ClientQuestions {
 }
 
 pub(in crate::jobs) async fn each_job_of_a_dead_server_is_adopted_by_one_server(
-    place: &impl StorePlace,
+    place: &impl TestStoreLocation,
 ) {
     for round in 0..20 {
         let dead = place.open().await;
@@ -53,7 +53,7 @@ pub(in crate::jobs) async fn each_job_of_a_dead_server_is_adopted_by_one_server(
     }
 }
 
-pub(in crate::jobs) async fn jobs_of_a_live_server_are_not_adopted(place: &impl StorePlace) {
+pub(in crate::jobs) async fn jobs_of_a_live_server_are_not_adopted(place: &impl TestStoreLocation) {
     let one = place.open().await;
     let two = place.open().await;
     one.accept(job(1)).await.expect("it is accepted");
@@ -73,7 +73,7 @@ pub(in crate::jobs) async fn jobs_of_a_live_server_are_not_adopted(place: &impl 
 }
 
 pub(in crate::jobs) async fn a_job_that_one_server_may_not_adopt_is_left_for_another(
-    place: &impl StorePlace,
+    place: &impl TestStoreLocation,
 ) {
     let one = place.open().await;
     for number in 1..=2 {
@@ -81,18 +81,18 @@ pub(in crate::jobs) async fn a_job_that_one_server_may_not_adopt_is_left_for_ano
     }
     shut_down(one).await;
     let two = place.open().await;
-    let may: AdoptionFilter = Arc::new(|orphan| orphan.id == id(2));
+    let may: TakeoverFilter = Arc::new(|orphan| orphan.id == id(2));
     let adopted = two.adopt(may).await.expect("it adopts");
     assert_eq!(adopted.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [id(2)]);
     (adopted.forget_servers)();
     // The server knows its own job.
-    let may: AdoptionFilter = Arc::new(|orphan| orphan.id != id(2));
+    let may: TakeoverFilter = Arc::new(|orphan| orphan.id != id(2));
     let adopted = two.adopt(may).await.expect("it adopts");
     assert_eq!(adopted.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [id(1)]);
 }
 
 pub(in crate::jobs) async fn answers_survive_a_restart_and_the_first_answer_wins(
-    place: &impl StorePlace,
+    place: &impl TestStoreLocation,
 ) {
     let can = QuestionSupport { form: true, ..QuestionSupport::default() };
     let store = place.open().await;
@@ -114,7 +114,7 @@ pub(in crate::jobs) async fn answers_survive_a_restart_and_the_first_answer_wins
 }
 
 pub(in crate::jobs) async fn a_job_keeps_the_kind_scopes_and_roles_of_its_caller(
-    place: &impl StorePlace,
+    place: &impl TestStoreLocation,
 ) {
     let store = place.open().await;
     let list = |words: &[&str]| words.iter().map(|word| (*word).into()).collect();
@@ -141,7 +141,7 @@ pub(in crate::jobs) async fn a_job_keeps_the_kind_scopes_and_roles_of_its_caller
 }
 
 pub(in crate::jobs) async fn requests_reach_the_owner_of_a_job_and_cancellations_stay_until_its_end(
-    place: &impl StorePlace,
+    place: &impl TestStoreLocation,
 ) {
     let [one, two] = [place.open().await, place.open().await];
     for number in 1..=2 {
@@ -166,7 +166,7 @@ pub(in crate::jobs) async fn requests_reach_the_owner_of_a_job_and_cancellations
 }
 
 pub(in crate::jobs) async fn requests_about_a_job_go_to_the_server_that_took_it_over(
-    place: &impl StorePlace,
+    place: &impl TestStoreLocation,
 ) {
     let [one, two] = [place.open().await, place.open().await];
     for number in 1..=2 {
@@ -180,7 +180,9 @@ pub(in crate::jobs) async fn requests_about_a_job_go_to_the_server_that_took_it_
     assert_eq!(requests(&*two).await, [JobOwnerRequest::Cancel(id(2))]);
 }
 
-pub(in crate::jobs) async fn only_the_owner_of_a_job_writes_about_its_run(place: &impl StorePlace) {
+pub(in crate::jobs) async fn only_the_owner_of_a_job_writes_about_its_run(
+    place: &impl TestStoreLocation,
+) {
     let [one, two] = [place.open().await, place.open().await];
     one.accept(job(1)).await.expect("it is accepted");
     one.begin(id(1), at(1)).await.expect("begun").expect("it is there");
@@ -196,7 +198,7 @@ pub(in crate::jobs) async fn only_the_owner_of_a_job_writes_about_its_run(place:
 }
 
 pub(in crate::jobs) async fn every_server_sees_the_open_questions_of_a_running_job(
-    place: &impl StorePlace,
+    place: &impl TestStoreLocation,
 ) {
     let [one, two] = [place.open().await, place.open().await];
     one.accept(job(1)).await.expect("it is accepted");
@@ -218,7 +220,7 @@ pub(in crate::jobs) async fn every_server_sees_the_open_questions_of_a_running_j
 }
 
 pub(in crate::jobs) async fn a_confirmation_is_used_once_by_all_servers_until_its_record_expires(
-    place: &impl StorePlace,
+    place: &impl TestStoreLocation,
 ) {
     let [one, two] = [place.open().await, place.open().await];
     let minute = Duration::from_secs(60);

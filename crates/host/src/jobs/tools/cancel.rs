@@ -5,10 +5,10 @@ use serde::Deserialize;
 use serde_json::json;
 use toolgate_contract::{CallError, Effects, JobState, ResultText, Tool, ToolContext, ToolError};
 
-use super::{JOB_ID, JobView, JobsHandle, tool_error};
+use super::{JOB_ID, JobView, JobsToolHandle, tool_error};
 
 /// Tool `jobs.cancel`, which stops a job.
-pub(super) struct CancelJob(pub(super) JobsHandle);
+pub(super) struct CancelJob(pub(super) JobsToolHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -11,13 +11,13 @@ use toolgate_contract::{
     TypedToolResult, exact_json,
 };
 
-use super::{JOB_ID, JobView, JobsHandle, tool_error};
+use super::{JOB_ID, JobView, JobsToolHandle, tool_error};
 
 /// Longest time for which one call of `jobs.get` waits, in milliseconds.
 const WAIT_MS_MAX: u64 = 50_000;
 
 /// Tool `jobs.get`, which returns one job.
-pub(super) struct GetJob(pub(super) JobsHandle);
+pub(super) struct GetJob(pub(super) JobsToolHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::printable::escape_line;
 use toolgate_contract::{Effects, JobId, ResultText, Tool, ToolContext, ToolError};
 
-use super::{JobView, JobsHandle, tool_error};
+use super::{JobView, JobsToolHandle, tool_error};
 
 /// Number of jobs in one page.
 const PAGE_SIZE: usize = 50;
 
 /// Tool `jobs.list`, which lists the caller's jobs.
-pub(super) struct ListJobs(pub(super) JobsHandle);
+pub(super) struct ListJobs(pub(super) JobsToolHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

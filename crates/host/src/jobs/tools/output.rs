@@ -3,10 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{
-    Effects, JobEventKind, OutputStream, ResultText, Tool, ToolContext, ToolError,
+    Effects, JobEventKind, OutputStreamKind, ResultText, Tool, ToolContext, ToolError,
 };
 
-use super::{JOB_ID, JobsHandle, tool_error};
+use super::{JOB_ID, JobsToolHandle, tool_error};
 
 /// Default size of one answer of `jobs.output`, in bytes.
 const BYTES_DEFAULT: usize = 32 << 10;
@@ -14,7 +14,7 @@ const BYTES_DEFAULT: usize = 32 << 10;
 const BYTES_MAX: usize = 1 << 20;
 
 /// Tool `jobs.output`, which reads the printed output of a job.
-pub(super) struct ReadJobOutput(pub(super) JobsHandle);
+pub(super) struct ReadJobOutput(pub(super) JobsToolHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -75,8 +75,8 @@ impl Tool for ReadJobOutput {
         for event in events {
             let JobEventKind::Output { stream, text } = event.kind else { continue };
             let stream = match stream {
-                OutputStream::Stdout => OutputStreamName::Stdout,
-                OutputStream::Stderr => OutputStreamName::Stderr,
+                OutputStreamKind::Stdout => OutputStreamName::Stdout,
+                OutputStreamKind::Stderr => OutputStreamName::Stderr,
             };
             match pieces.last_mut().filter(|last| last.stream == stream) {
                 Some(last) => last.text.push_str(&text),

@@ -8,11 +8,11 @@ use toolgate_contract::{
     Tool, ToolCall, ToolContext, ToolError, exact_json, fold_name,
 };
 
-use super::{JobView, JobsHandle, tool_error};
+use super::{JobView, JobsToolHandle, tool_error};
 use crate::jobs::{JobQuestionAvailability, StartJobRequest};
 
 /// Tool `jobs.start`, which starts any tool as a job.
-pub(super) struct StartJob(pub(super) JobsHandle);
+pub(super) struct StartJob(pub(super) JobsToolHandle);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

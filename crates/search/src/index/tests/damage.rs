@@ -173,8 +173,12 @@ fn files_truncated_under_an_open_index_are_damage_without_a_crash() {
             }
         };
         let filter = DocumentFilter::default();
-        let sought =
-            CandidateQuery { static_vector: None, model_vector: None, filter: &filter, limit: 50 };
+        let sought = CandidateSearchQuery {
+            static_vector: None,
+            model_vector: None,
+            filter: &filter,
+            limit: 50,
+        };
         match now.candidates(Some(&question), &sought, &|| true) {
             Ok(_) => {}
             Err(IndexError::Damaged(_)) => damaged += 1,

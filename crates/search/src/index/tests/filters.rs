@@ -61,7 +61,7 @@ proptest! {
         prop_assert!(names.iter().all(|it| filter.matches(&it.summary.path, &it.summary.tags)));
         // Static vectors find the same chunks, because every chunk here has one.
         let near = crate::static_model::embed_query("word filler").unwrap();
-        let sought = CandidateQuery { static_vector: Some(&near), model_vector: None, filter: &filter, limit: 1_000 };
+        let sought = CandidateSearchQuery { static_vector: Some(&near), model_vector: None, filter: &filter, limit: 1_000 };
         let near = now.candidates(None, &sought, &|| true).unwrap();
         prop_assert!(near.candidates.iter().all(|it| filter.matches(&it.summary.path, &it.summary.tags)));
         prop_assert_eq!(near.candidates.len(), keys.len());

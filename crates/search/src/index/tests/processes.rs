@@ -14,9 +14,9 @@ const FILES: usize = 25;
 const CHUNKS: usize = 2 * FILES;
 
 /// Child process that is killed when this value is dropped.
-struct KilledOnDrop(Child);
+struct KilledTestProcess(Child);
 
-impl Drop for KilledOnDrop {
+impl Drop for KilledTestProcess {
     fn drop(&mut self) {
         // Killed with SIGKILL.
         self.0.kill().ok();
@@ -25,7 +25,7 @@ impl Drop for KilledOnDrop {
 }
 
 /// Starts this test program again, for the test `name` only.
-fn start(name: &str, folder: &Path) -> (KilledOnDrop, Receiver<String>) {
+fn start(name: &str, folder: &Path) -> (KilledTestProcess, Receiver<String>) {
     let name = format!("index::tests::processes::{name}");
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &name, "--ignored", "--nocapture"])
@@ -35,7 +35,7 @@ fn start(name: &str, folder: &Path) -> (KilledOnDrop, Receiver<String>) {
         .spawn()
         .unwrap();
     let lines = lines(child.stdout.take().unwrap());
-    (KilledOnDrop(child), lines)
+    (KilledTestProcess(child), lines)
 }
 
 fn lines(stdout: ChildStdout) -> Receiver<String> {

@@ -58,7 +58,7 @@ fn one(snapshot: &IndexSnapshot, query: &str) -> usize {
     let question = snapshot.weigh_question(query).unwrap();
     let near = static_model::embed_query(query);
     let filter = DocumentFilter::default();
-    let sought = CandidateQuery {
+    let sought = CandidateSearchQuery {
         static_vector: near.as_deref(),
         model_vector: None,
         filter: &filter,
@@ -85,13 +85,17 @@ fn parts_of_one(snapshot: &IndexSnapshot, query: &str) -> [Duration; 4] {
     let at = Instant::now();
     let question = snapshot.weigh_question(query).unwrap();
     let asked = at.elapsed();
-    let sought =
-        CandidateQuery { static_vector: None, model_vector: None, filter: &filter, limit: 150 };
+    let sought = CandidateSearchQuery {
+        static_vector: None,
+        model_vector: None,
+        filter: &filter,
+        limit: 150,
+    };
     let at = Instant::now();
     let found = snapshot.candidates(Some(&question), &sought, &|| true).unwrap();
     let words = at.elapsed();
     let near = static_model::embed_query(query);
-    let sought = CandidateQuery { static_vector: near.as_deref(), ..sought };
+    let sought = CandidateSearchQuery { static_vector: near.as_deref(), ..sought };
     let at = Instant::now();
     snapshot.candidates(None, &sought, &|| true).unwrap();
     let vectors = at.elapsed();

@@ -4,7 +4,7 @@ use anyhow::{Context, bail, ensure};
 use http::Uri;
 use serde_json::{Map, Value, json};
 
-use crate::cli::clients::{McpClient, UrlServerEntry};
+use crate::cli::clients::{KnownMcpClient, UrlServerEntry};
 
 /// Option of `toolgate stdio` that offers only read-only tools.
 const READ_ONLY: &str = "--read-only";
@@ -42,7 +42,7 @@ impl ServerToConnect {
     ///
     /// # Errors
     /// The URL or the key is invalid, or the client cannot read the key from a variable.
-    pub(super) fn entry(&self, client: &McpClient) -> anyhow::Result<Value> {
+    pub(super) fn entry(&self, client: &KnownMcpClient) -> anyhow::Result<Value> {
         match self {
             Self::Program { program, folder, read_only } => {
                 let mut args = vec!["stdio", folder];
@@ -73,7 +73,7 @@ impl ServerToConnect {
 }
 
 impl ServerCallerKey {
-    fn check(&self, client: &McpClient) -> anyhow::Result<()> {
+    fn check(&self, client: &KnownMcpClient) -> anyhow::Result<()> {
         match self {
             Self::Literal(key) => ensure!(
                 !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic()),
@@ -100,7 +100,7 @@ impl ServerCallerKey {
     }
 
     /// Returns the value of the header `Authorization`, in the form that `client` expects.
-    fn header(&self, client: &McpClient) -> String {
+    fn header(&self, client: &KnownMcpClient) -> String {
         match self {
             Self::Literal(key) => format!("Bearer {key}"),
             Self::Variable(name) => {
@@ -117,7 +117,7 @@ pub(super) fn is_read_only(entry: &Value) -> bool {
     args.is_some_and(|args| args.iter().any(|arg| arg == READ_ONLY))
 }
 
-fn url_entry(client: &McpClient, url: &str, key: Option<&ServerCallerKey>) -> Value {
+fn url_entry(client: &KnownMcpClient, url: &str, key: Option<&ServerCallerKey>) -> Value {
     let header = key.map(|key| key.header(client));
     let mut entry = Map::new();
     match (&client.url_entry, key) {

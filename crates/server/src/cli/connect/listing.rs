@@ -10,7 +10,7 @@ use super::place::{ServerEntryLocation, SettingsFormat};
 use super::record::SettingsChangeRecord;
 use super::resolve_folder;
 use super::settings_file::SettingsFile;
-use crate::cli::clients::{CLIENTS, ClientScope, McpClient, is_toolgate};
+use crate::cli::clients::{CLIENTS, ClientSettingsScope, KnownMcpClient, is_toolgate};
 use crate::cli::{complain, print};
 
 /// Name of toolgate in a client's settings, unless the user chose another.
@@ -18,8 +18,8 @@ const DEFAULT_NAME: &str = "toolgate";
 
 /// A client's settings file, as a row of the list that `toolgate connect` prints.
 struct ListedSettingsFile {
-    client: &'static McpClient,
-    scope: ClientScope,
+    client: &'static KnownMcpClient,
+    scope: ClientSettingsScope,
     state: String,
     path: PathBuf,
 }
@@ -30,10 +30,10 @@ pub(super) fn list_clients(folder: &Path) -> anyhow::Result<ExitCode> {
     let folder = resolve_folder(folder)?;
     let mut listed = Vec::new();
     for client in &CLIENTS {
-        for scope in [ClientScope::Project, ClientScope::User] {
+        for scope in [ClientSettingsScope::Project, ClientSettingsScope::User] {
             let Some(path) = client.settings_file(scope, &folder) else { continue };
             let is_found = path.symlink_metadata().is_ok()
-                || (scope == ClientScope::User && client.is_installed());
+                || (scope == ClientSettingsScope::User && client.is_installed());
             if is_found {
                 let state = connection_state(client, scope, &path, &folder);
                 listed.push(ListedSettingsFile { client, scope, state, path });
@@ -43,7 +43,7 @@ pub(super) fn list_clients(folder: &Path) -> anyhow::Result<ExitCode> {
     if listed.is_empty() {
         complain(&format!(
             "found no settings of a client; name the client to connect: {}",
-            McpClient::names().join(", ")
+            KnownMcpClient::names().join(", ")
         ));
         return Ok(ExitCode::SUCCESS);
     }
@@ -61,8 +61,8 @@ fn table(listed: &[ListedSettingsFile]) -> String {
         format!("{:<name_width$}  {:<7}  {:<state_width$}  FILE\n", "CLIENT", "SCOPE", "STATE");
     for ListedSettingsFile { client, scope, state, path } in listed {
         let scope = match scope {
-            ClientScope::User => "user",
-            ClientScope::Project => "project",
+            ClientSettingsScope::User => "user",
+            ClientSettingsScope::Project => "project",
         };
         let (name, path) = (client.name, path.display());
         table += &format!("{name:<name_width$}  {scope:<7}  {state:<state_width$}  {path}\n");
@@ -71,8 +71,13 @@ fn table(listed: &[ListedSettingsFile]) -> String {
 }
 
 /// Describes the toolgate server in the client's settings at `path`, or says that there is none.
-fn connection_state(client: &McpClient, scope: ClientScope, path: &Path, folder: &Path) -> String {
-    let project = (scope == ClientScope::Project).then_some(folder);
+fn connection_state(
+    client: &KnownMcpClient,
+    scope: ClientSettingsScope,
+    path: &Path,
+    folder: &Path,
+) -> String {
+    let project = (scope == ClientSettingsScope::Project).then_some(folder);
     let format = SettingsFormat::of_file(path);
     let place = ServerEntryLocation { format, table: client.servers_key, name: DEFAULT_NAME };
     let servers = SettingsFile::read(path, project).and_then(|file| {

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use serde_json::Value;
 use tokio::time::timeout;
-use toolgate::console::{LinkSealingKey, SIGN_IN_PATH};
+use toolgate::console::{LinkSealKey, SIGN_IN_PATH};
 use toolgate_contract::printable::escape_line;
 use toolgate_world::fetch::open_http_client;
 
@@ -39,7 +39,7 @@ pub(super) enum ConsoleAction<'a> {
 }
 
 /// Session at the console of a running server.
-struct CommandSession<'a> {
+struct ConsoleCommandSession<'a> {
     origin: &'a str,
     cookie: HeaderValue,
 }
@@ -54,13 +54,14 @@ pub(super) async fn take(
 ) -> anyhow::Result<()> {
     let credential = match needs_key {
         true => ("key", key.value()?),
-        false => ("token", LinkSealingKey::open_or_create()?.new_token()?),
+        false => ("token", LinkSealKey::open_or_create()?.new_token()?),
     };
-    let session = CommandSession::open(origin, credential).await?;
+    let session = ConsoleCommandSession::open(origin, credential).await?;
     let state = session.state().await?;
     let csrf = state["csrf"].as_str().context("the server sent no token for forms")?;
     let done = session.act(action, &state, csrf).await;
-    // The server keeps few sessions. Without this, commands would end that of a person in a browser.
+    // The server keeps few sessions. Without this, commands would end that of a person in a
+    // browser.
     if let Err(err) = session.post(SIGN_OUT_PATH, csrf, Vec::new()).await {
         complain(&format!("the session stays open for up to an hour: {err:#}"));
     }
@@ -83,7 +84,7 @@ fn print_waiting(state: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl<'a> CommandSession<'a> {
+impl<'a> ConsoleCommandSession<'a> {
     /// Opens a console session at the server `origin`: submits the sign-in form with one field and
     /// its value, a key or a token.
     async fn open(origin: &'a str, (field, value): (&str, String)) -> anyhow::Result<Self> {

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use toolgate::answer_once;
 use toolgate::assembly::wiring::ServedWorkspace;
 use toolgate_contract::{FrameMetadata, MessageFrame, ReplyBody};
-use toolgate_host::{OutputSchemaCheck, SharedSchema};
+use toolgate_host::{MessageSchema, OutputSchemaCheck};
 
-use super::diff_logs::{self, LogComparison};
+use super::diff_logs::{self, EnvelopeLogComparison};
 use crate::cli::envelope_options::EnvelopeOptions;
 use crate::cli::{WorkspaceFolderArgs, complain, print, run_to_end, small_runtime};
 
@@ -55,19 +55,20 @@ pub(super) struct ContractCheckArgs {
 }
 
 /// A request that `contract check` sends.
-struct ContractRequest {
+struct ContractCheckRequest {
     name: &'static str,
     method: Method,
     path: &'static str,
     body: Value,
 }
 
-fn steps() -> [ContractRequest; 3] {
-    let get = |name, path| ContractRequest { name, method: Method::GET, path, body: Value::Null };
+fn steps() -> [ContractCheckRequest; 3] {
+    let get =
+        |name, path| ContractCheckRequest { name, method: Method::GET, path, body: Value::Null };
     [
         get("discover", "/mcp/discover"),
         get("prompt", "/mcp/prompt/core.generic.bootstrap@1"),
-        ContractRequest {
+        ContractCheckRequest {
             name: "tool",
             method: Method::POST,
             path: "/mcp/tool/mcp.tool:docs.load.fetch",
@@ -95,7 +96,7 @@ pub(super) fn run(args: &ContractCheckArgs) -> anyhow::Result<ExitCode> {
             let ReplyBody::Json(bytes) = reply.body else { bail!("no answer to {}", step.name) };
             let envelope: Value = serde_json::from_slice(&bytes)?;
             let schemas = served.host.schemas();
-            let problems = schemas.shared_problems(SharedSchema::Envelope, &envelope);
+            let problems = schemas.shared_problems(MessageSchema::Envelope, &envelope);
             for problem in &problems {
                 complain(&format!("{}: {} {}", step.name, problem.pointer, problem.message));
             }
@@ -116,7 +117,7 @@ pub(super) fn run(args: &ContractCheckArgs) -> anyhow::Result<ExitCode> {
     Ok(if all_passed && is_same { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-impl ContractRequest {
+impl ContractCheckRequest {
     fn frame(&self) -> MessageFrame {
         let head = FrameMetadata::Http {
             method: self.method.clone(),
@@ -146,7 +147,7 @@ fn step_line(name: &str, status: u16, envelope: &Value) -> String {
 
 /// Returns true if the envelope log `log` equals the file `golden`.
 fn is_same_log(log: &Path, golden: &Path) -> anyhow::Result<bool> {
-    let differences = LogComparison::default().differences(log, golden)?;
+    let differences = EnvelopeLogComparison::default().differences(log, golden)?;
     diff_logs::print_differences(&differences)?;
     Ok(differences.is_empty())
 }

@@ -56,7 +56,7 @@ pub(super) struct DiffLogsArgs {
 
 /// Comparison of two envelope logs, with the fields to ignore.
 #[derive(Default)]
-pub(super) struct LogComparison {
+pub(super) struct EnvelopeLogComparison {
     ignored: Vec<String>,
     /// Fields to ignore, instead of the default fields, which vary between runs.
     whitelist: Option<Vec<String>>,
@@ -64,7 +64,7 @@ pub(super) struct LogComparison {
 
 /// A difference between two envelope logs.
 #[derive(Debug, PartialEq)]
-pub(super) struct LogDifference {
+pub(super) struct EnvelopeLogDifference {
     /// Line number in the log, from 1.
     line: usize,
     /// Name of the field that differs. Empty if the whole line does.
@@ -75,14 +75,15 @@ pub(super) struct LogDifference {
 
 pub(super) fn run(args: &DiffLogsArgs) -> anyhow::Result<ExitCode> {
     let DiffLogsArgs { new, golden, ignore, whitelist } = args;
-    let comparison = LogComparison { ignored: ignore.clone(), whitelist: whitelist.clone() };
+    let comparison =
+        EnvelopeLogComparison { ignored: ignore.clone(), whitelist: whitelist.clone() };
     let differences = comparison.differences(new, golden)?;
     print_differences(&differences)?;
     Ok(if differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// Prints the differences between two envelope logs.
-pub(super) fn print_differences(differences: &[LogDifference]) -> anyhow::Result<()> {
+pub(super) fn print_differences(differences: &[EnvelopeLogDifference]) -> anyhow::Result<()> {
     if differences.is_empty() {
         return print("the logs are equal\n");
     }
@@ -90,7 +91,7 @@ pub(super) fn print_differences(differences: &[LogDifference]) -> anyhow::Result
         Some(value) => value.to_string(),
         None => "nothing".to_owned(),
     };
-    for LogDifference { line, field, golden, new } in differences {
+    for EnvelopeLogDifference { line, field, golden, new } in differences {
         let field = if field.is_empty() { String::new() } else { format!(" {field}") };
         let golden = shown(golden);
         let new = shown(new);
@@ -105,7 +106,7 @@ pub(super) fn print_differences(differences: &[LogDifference]) -> anyhow::Result
     Ok(())
 }
 
-impl LogComparison {
+impl EnvelopeLogComparison {
     /// Returns the differences of the envelope log `new` from `golden`.
     ///
     /// # Errors
@@ -115,7 +116,7 @@ impl LogComparison {
         &self,
         new: &Path,
         golden: &Path,
-    ) -> anyhow::Result<Vec<LogDifference>> {
+    ) -> anyhow::Result<Vec<EnvelopeLogDifference>> {
         let mut new: Vec<_> = records(new)?.into_iter().map(Some).collect();
         let mut golden: Vec<_> = records(golden)?.into_iter().map(Some).collect();
         self.remove_equal(&mut new, &mut golden);
@@ -127,7 +128,12 @@ impl LogComparison {
                 (Some(new), Some(golden)) => self.compare(at + 1, &new, &golden, &mut all),
                 (None, None) => {}
                 (new, golden) => {
-                    all.push(LogDifference { line: at + 1, field: String::new(), golden, new });
+                    all.push(EnvelopeLogDifference {
+                        line: at + 1,
+                        field: String::new(),
+                        golden,
+                        new,
+                    });
                 }
             }
         }
@@ -156,7 +162,13 @@ impl LogComparison {
         }
     }
 
-    fn compare(&self, line: usize, new: &Value, golden: &Value, all: &mut Vec<LogDifference>) {
+    fn compare(
+        &self,
+        line: usize,
+        new: &Value,
+        golden: &Value,
+        all: &mut Vec<EnvelopeLogDifference>,
+    ) {
         let has_fixed_ids = [new, golden].into_iter().all(has_fixed_ids);
         let is_named = |field: &str, name: &String| {
             field == name || field.strip_prefix("metadata.") == Some(name.as_str())
@@ -173,7 +185,7 @@ impl LogComparison {
         };
         let mut fields = Vec::new();
         collect_differences("", Some(new), Some(golden), &is_ignored, &mut fields);
-        all.extend(fields.into_iter().map(|(field, new, golden)| LogDifference {
+        all.extend(fields.into_iter().map(|(field, new, golden)| EnvelopeLogDifference {
             line,
             field,
             golden,
@@ -194,7 +206,7 @@ fn has_fixed_ids(record: &Value) -> bool {
 }
 
 /// Path of a field that differs, with its two values.
-type FieldDifference = (String, Option<Value>, Option<Value>);
+type EnvelopeFieldDifference = (String, Option<Value>, Option<Value>);
 
 /// Collects the innermost fields in which the records `new` and `golden` differ.
 fn collect_differences(
@@ -202,7 +214,7 @@ fn collect_differences(
     new: Option<&Value>,
     golden: Option<&Value>,
     is_ignored: &impl Fn(&str) -> bool,
-    found: &mut Vec<FieldDifference>,
+    found: &mut Vec<EnvelopeFieldDifference>,
 ) {
     if new == golden || is_ignored(at) {
         return;
@@ -251,7 +263,7 @@ mod tests {
     fn differing(new: &Value, golden: &Value, ignored: &[&str]) -> Vec<String> {
         let ignored = ignored.iter().map(|field| (*field).to_owned()).collect();
         let mut all = Vec::new();
-        LogComparison { ignored, whitelist: None }.compare(1, new, golden, &mut all);
+        EnvelopeLogComparison { ignored, whitelist: None }.compare(1, new, golden, &mut all);
         all.into_iter().map(|difference| difference.field).collect()
     }
 
@@ -281,7 +293,8 @@ mod tests {
         let differing = |names: &[&str]| {
             let whitelist = Some(names.iter().map(|name| (*name).to_owned()).collect());
             let mut all = Vec::new();
-            LogComparison { ignored: Vec::new(), whitelist }.compare(1, &new, &golden, &mut all);
+            EnvelopeLogComparison { ignored: Vec::new(), whitelist }
+                .compare(1, &new, &golden, &mut all);
             let mut fields: Vec<_> = all.into_iter().map(|difference| difference.field).collect();
             fields.sort();
             fields
@@ -293,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_order_of_lines_does_not_matter() {
-        let comparison = LogComparison::default();
+        let comparison = EnvelopeLogComparison::default();
         let record = |step: u32| json!({ "stepId": step });
         let mut new = [1, 2, 3, 4].map(|step| Some(record(step)));
         let mut golden = [2, 1, 3, 5].map(|step| Some(record(step)));

@@ -7,34 +7,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{JoinHandle, spawn_blocking};
-use toolgate_contract::OutputStream;
+use toolgate_contract::OutputStreamKind;
 
 use super::ProgressUpdate;
-use super::terminal_text::{IncompleteLine, plain_line, repeats_line};
+use super::terminal_text::{IncompleteOutputLine, plain_line, repeats_line};
 
 /// Maximum number of progress updates that wait to be written.
 const WAITING: usize = 256;
 
 /// A thread that writes progress and output as lines, with its queue.
-pub(in crate::cli) struct LineDisplay {
-    sender: UpdateSender,
+pub(in crate::cli) struct ProgressLineDisplay {
+    sender: ProgressUpdateSender,
     writing: JoinHandle<()>,
 }
 
 /// Sender of progress updates to the thread that writes them.
 #[derive(Clone)]
-pub(in crate::cli) struct UpdateSender {
+pub(in crate::cli) struct ProgressUpdateSender {
     /// Queue of progress updates. `None` ends the thread.
     queue: Sender<Option<ProgressUpdate>>,
     /// Number of updates that were dropped because the queue was full.
     lost: Arc<AtomicUsize>,
 }
 
-impl LineDisplay {
+impl ProgressLineDisplay {
     pub(super) fn begin() -> Self {
         let (queue, waiting) = channel(WAITING);
         let lost = Arc::new(AtomicUsize::new(0));
-        let sender = UpdateSender { queue, lost: lost.clone() };
+        let sender = ProgressUpdateSender { queue, lost: lost.clone() };
         let writing = spawn_blocking(move || {
             let mut writer = ProgressLineWriter::new(io::BufWriter::new(io::stderr()));
             // A closed pipe and a full disk are not errors of the call.
@@ -43,7 +43,7 @@ impl LineDisplay {
         Self { sender, writing }
     }
 
-    pub(super) fn sender(&self) -> UpdateSender {
+    pub(super) fn sender(&self) -> ProgressUpdateSender {
         self.sender.clone()
     }
 
@@ -58,7 +58,7 @@ impl LineDisplay {
     }
 }
 
-impl UpdateSender {
+impl ProgressUpdateSender {
     pub(super) fn try_send(&self, update: ProgressUpdate) {
         if self.queue.try_send(Some(update)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -69,8 +69,8 @@ impl UpdateSender {
 /// Writer of progress and output as lines.
 struct ProgressLineWriter<W> {
     out: W,
-    stdout: IncompleteLine,
-    stderr: IncompleteLine,
+    stdout: IncompleteOutputLine,
+    stderr: IncompleteOutputLine,
     /// Last complete line of the program's output. Progress that repeats this line is not printed.
     last_line: String,
     /// Last progress line that was printed.
@@ -79,7 +79,7 @@ struct ProgressLineWriter<W> {
 
 impl<W: Write> ProgressLineWriter<W> {
     fn new(out: W) -> Self {
-        let (stdout, stderr) = <(IncompleteLine, IncompleteLine)>::default();
+        let (stdout, stderr) = <(IncompleteOutputLine, IncompleteOutputLine)>::default();
         Self { out, stdout, stderr, last_line: String::new(), last_progress: String::new() }
     }
 
@@ -152,10 +152,10 @@ impl<W: Write> ProgressLineWriter<W> {
         Ok(())
     }
 
-    fn printed(&mut self, stream: OutputStream, text: &str) -> io::Result<()> {
+    fn printed(&mut self, stream: OutputStreamKind, text: &str) -> io::Result<()> {
         let unfinished = match stream {
-            OutputStream::Stdout => &mut self.stdout,
-            OutputStream::Stderr => &mut self.stderr,
+            OutputStreamKind::Stdout => &mut self.stdout,
+            OutputStreamKind::Stderr => &mut self.stderr,
         };
         let out = &mut self.out;
         let last = &mut self.last_line;
@@ -170,9 +170,10 @@ impl<W: Write> ProgressLineWriter<W> {
     }
 
     fn flush_unfinished(&mut self) -> io::Result<()> {
-        for (stream, unfinished) in
-            [(OutputStream::Stdout, &mut self.stdout), (OutputStream::Stderr, &mut self.stderr)]
-        {
+        for (stream, unfinished) in [
+            (OutputStreamKind::Stdout, &mut self.stdout),
+            (OutputStreamKind::Stderr, &mut self.stderr),
+        ] {
             if !unfinished.text().is_empty() {
                 writeln!(self.out, "{}: {}", stream_name(stream), plain_line(unfinished.text()))?;
                 unfinished.clear();
@@ -182,10 +183,10 @@ impl<W: Write> ProgressLineWriter<W> {
     }
 }
 
-fn stream_name(stream: OutputStream) -> &'static str {
+fn stream_name(stream: OutputStreamKind) -> &'static str {
     match stream {
-        OutputStream::Stdout => "stdout",
-        OutputStream::Stderr => "stderr",
+        OutputStreamKind::Stdout => "stdout",
+        OutputStreamKind::Stderr => "stderr",
     }
 }
 
@@ -217,21 +218,21 @@ mod tests {
         String::from_utf8(writer.out).unwrap()
     }
 
-    fn printed(stream: OutputStream, text: &str) -> ProgressUpdate {
+    fn printed(stream: OutputStreamKind, text: &str) -> ProgressUpdate {
         ProgressUpdate::Printed { stream, text: text.to_owned() }
     }
 
     #[test]
     fn each_update_is_a_line_with_its_kind_before_it() {
         let updates = [
-            printed(OutputStream::Stdout, "one\ntw"),
-            printed(OutputStream::Stderr, "\u{1b}[31mbad\u{1b}[0m\n"),
-            printed(OutputStream::Stdout, "o\n"),
+            printed(OutputStreamKind::Stdout, "one\ntw"),
+            printed(OutputStreamKind::Stderr, "\u{1b}[31mbad\u{1b}[0m\n"),
+            printed(OutputStreamKind::Stdout, "o\n"),
             ProgressUpdate::Progress { fraction: Some(0.4), message: Some("linking".to_owned()) },
             ProgressUpdate::Log { level: LogLevel::Warning, message: "odd\nthing".to_owned() },
             ProgressUpdate::LeftFile { path: "out.png".to_owned() },
             ProgressUpdate::Restarted { attempt: 2 },
-            printed(OutputStream::Stdout, "no end"),
+            printed(OutputStreamKind::Stdout, "no end"),
         ];
         let lines = "stdout: one\nstderr: bad\nstdout: two\nprogress: 40 % linking\n\
                      warning: odd thing\nfile: out.png\nrestarted: attempt 2\nstdout: no end\n";
@@ -245,7 +246,7 @@ mod tests {
             message: Some(message.to_owned()).filter(|message| !message.is_empty()),
         };
         let updates = [
-            printed(OutputStream::Stdout, "50%\nhalf"),
+            printed(OutputStreamKind::Stdout, "50%\nhalf"),
             progress(None, "50%"),
             progress(Some(0.5), "50%"),
             progress(Some(0.502), ""),

@@ -10,11 +10,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressState, 
 use rustix::process::getpgrp;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 use toolgate::config;
-use toolgate_contract::OutputStream;
+use toolgate_contract::OutputStreamKind;
 
 use super::ProgressUpdate;
 use super::lines::level_name;
-use super::terminal_text::{IncompleteLine, cut_to_width, format_clock, plain_line, repeats_line};
+use super::terminal_text::{
+    IncompleteOutputLine, cut_to_width, format_clock, plain_line, repeats_line,
+};
 
 /// Maximum number of lines of program output that are shown under the progress bar.
 const TAIL_LINES: usize = 5;
@@ -23,14 +25,14 @@ const TICK: Duration = Duration::from_millis(100);
 const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
 /// A progress bar on the terminal.
-pub(in crate::cli) struct LiveDisplay {
-    bar: ProgressView,
+pub(in crate::cli) struct ProgressBarDisplay {
+    bar: ProgressBarHandle,
     _quiet: Option<ControlEchoGuard>,
 }
 
 /// Handle that hides, shows and ends the progress bar.
 #[derive(Clone)]
-pub(in crate::cli) struct ProgressView {
+pub(in crate::cli) struct ProgressBarHandle {
     view: SharedProgressContent,
     drawn: Arc<Mutex<ProgressBarState>>,
 }
@@ -45,7 +47,7 @@ enum ProgressBarState {
 }
 
 /// Guard that hides the progress bar until it is dropped.
-pub(in crate::cli) struct HiddenProgressBar<'a>(&'a ProgressView);
+pub(in crate::cli) struct HiddenProgressBar<'a>(&'a ProgressBarHandle);
 
 /// The content of the progress bar. Clones share it.
 #[derive(Clone)]
@@ -60,14 +62,14 @@ struct ProgressBarContent {
     tail: VecDeque<String>,
     /// Last complete line of the program's output.
     last: String,
-    stdout: IncompleteLine,
-    stderr: IncompleteLine,
+    stdout: IncompleteOutputLine,
+    stderr: IncompleteOutputLine,
 }
 
 /// Guard that turns off the echo of control keys, because `^C` would shift the progress bar.
 struct ControlEchoGuard;
 
-impl LiveDisplay {
+impl ProgressBarDisplay {
     /// Creates a progress bar for `name` if standard error is a terminal in the foreground.
     pub(super) fn begin(name: &str, running_for: Duration) -> Option<Self> {
         let dumb =
@@ -78,14 +80,14 @@ impl LiveDisplay {
         let view = SharedProgressContent::new(name, running_for);
         let quiet = ControlEchoGuard::turn_off();
         let drawn = Arc::new(Mutex::new(ProgressBarState::Visible(view.draw()?)));
-        Some(Self { bar: ProgressView { view, drawn }, _quiet: quiet })
+        Some(Self { bar: ProgressBarHandle { view, drawn }, _quiet: quiet })
     }
 
     pub(super) fn view(&self) -> SharedProgressContent {
         self.bar.view.clone()
     }
 
-    pub(super) fn draw_bar(&self) -> ProgressView {
+    pub(super) fn draw_bar(&self) -> ProgressBarHandle {
         self.bar.clone()
     }
 
@@ -94,7 +96,7 @@ impl LiveDisplay {
     }
 }
 
-impl ProgressView {
+impl ProgressBarHandle {
     /// Hides the progress bar until the returned guard is dropped.
     pub(in crate::cli) fn hide(&self) -> HiddenProgressBar<'_> {
         self.set_state(ProgressBarState::Hidden);
@@ -130,8 +132,8 @@ impl SharedProgressContent {
             message: None,
             tail: VecDeque::new(),
             last: String::new(),
-            stdout: IncompleteLine::default(),
-            stderr: IncompleteLine::default(),
+            stdout: IncompleteOutputLine::default(),
+            stderr: IncompleteOutputLine::default(),
         })))
     }
 
@@ -184,10 +186,10 @@ impl ProgressBarContent {
         }
     }
 
-    fn printed(&mut self, stream: OutputStream, text: &str) {
+    fn printed(&mut self, stream: OutputStreamKind, text: &str) {
         let unfinished = match stream {
-            OutputStream::Stdout => &mut self.stdout,
-            OutputStream::Stderr => &mut self.stderr,
+            OutputStreamKind::Stdout => &mut self.stdout,
+            OutputStreamKind::Stderr => &mut self.stderr,
         };
         // Only the last lines of long output will be visible.
         let mut text = text;
@@ -318,7 +320,7 @@ mod tests {
     }
 
     fn printed(text: &str) -> ProgressUpdate {
-        ProgressUpdate::Printed { stream: OutputStream::Stdout, text: text.to_owned() }
+        ProgressUpdate::Printed { stream: OutputStreamKind::Stdout, text: text.to_owned() }
     }
 
     #[test]

@@ -12,9 +12,9 @@ const TAB: usize = 8;
 
 /// The start of a line of program output, whose end has not arrived yet.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct IncompleteLine(String);
+pub(in crate::cli) struct IncompleteOutputLine(String);
 
-impl IncompleteLine {
+impl IncompleteOutputLine {
     /// Adds `text` to the incomplete line. Passes each line that is complete then to `each`, and
     /// keeps the rest.
     pub(in crate::cli) fn take(&mut self, text: &str, mut each: impl FnMut(&str)) {
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn lines_are_complete_however_their_text_is_split() {
-        let mut unfinished = IncompleteLine::default();
+        let mut unfinished = IncompleteOutputLine::default();
         let mut lines = Vec::new();
         for text in ["a", "b\nc\n\nd", "", "e", "\n", "f"] {
             unfinished.take(text, |line| lines.push(line.to_owned()));
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_line_is_bounded() {
-        let mut unfinished = IncompleteLine::default();
+        let mut unfinished = IncompleteOutputLine::default();
         let mut bytes = 0;
         for _ in 0..100 {
             unfinished.take(&"x".repeat(1000), |line| bytes += line.len());
@@ -258,7 +258,7 @@ mod tests {
         }
         assert_eq!(bytes + unfinished.text().len(), 100_000);
         // A bar that overwrites itself is one line, whose last state counts.
-        let mut unfinished = IncompleteLine::default();
+        let mut unfinished = IncompleteOutputLine::default();
         for percent in 0..10_000 {
             unfinished.take(&format!("\r{percent} of 10000"), |line| panic!("{line}"));
         }

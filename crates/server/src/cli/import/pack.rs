@@ -15,7 +15,7 @@ pub(super) struct ImportedPack {
 }
 
 /// A declared command to write into a pack.
-pub(super) struct PackCommand {
+pub(super) struct ImportedPackCommand {
     /// Id of the command in the form `stage.command`.
     pub(super) id: String,
     pub(super) about: String,
@@ -23,11 +23,11 @@ pub(super) struct PackCommand {
     pub(super) artefacts: Vec<String>,
     /// True if the declared command replaces the built-in tool with the same id.
     pub(super) replaces: bool,
-    pub(super) arguments: Vec<PackArgument>,
+    pub(super) arguments: Vec<ImportedPackArgument>,
 }
 
 /// An argument of a declared command in a pack.
-pub(super) struct PackArgument {
+pub(super) struct ImportedPackArgument {
     pub(super) name: String,
     /// Type of the argument, in the notation of packs.
     pub(super) note: String,
@@ -42,7 +42,7 @@ pub(super) struct PackArgument {
     pub(super) accepts_dash: bool,
 }
 
-impl PackCommand {
+impl ImportedPackCommand {
     /// Returns the command's TOML table.
     pub(super) fn to_toml(&self) -> String {
         let Self { id, about, argv, artefacts, replaces, arguments } = self;
@@ -64,7 +64,7 @@ impl PackCommand {
     }
 }
 
-impl PackArgument {
+impl ImportedPackArgument {
     fn to_toml(&self) -> String {
         let Self { note, about, default, aliases, is_list_after_option, accepts_dash, .. } = self;
         let mut fields = vec![format!("type = {}", toml_string(note))];

@@ -17,9 +17,9 @@ use toolgate_upstream::{EXCLUSION, UpstreamSettings};
 
 use crate::cli::clients::{is_toolgate, server_keys};
 use crate::cli::{complain, print, secret_detection};
-use clients::{ClientFiles, LoadedClientFiles, read_files};
+use clients::{ClientSettingsFiles, LoadedClientSettings, read_files};
 use filters::{
-    ClientFilters, OFF_KEYS, ON_KEYS, excluded_tools, excluded_tools_note, included_tools,
+    ClientSettingsFilters, OFF_KEYS, ON_KEYS, excluded_tools, excluded_tools_note, included_tools,
     is_read_filter, is_switched_off, other_filters,
 };
 
@@ -78,7 +78,7 @@ pub(super) struct ImportServersArgs {
 }
 
 pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
-    let mut import = ServerImport {
+    let mut import = McpServerImport {
         root: &args.root,
         names: ImportedUpstreamNames {
             known: match &args.to {
@@ -87,10 +87,10 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
             },
             imported: BTreeMap::new(),
         },
-        secrets: VariableSecrets::new(),
+        secrets: SecretsByVariable::new(),
         text: String::new(),
     };
-    let LoadedClientFiles { clients, has_broken } = read_files(&args.from, &args.root)?;
+    let LoadedClientSettings { clients, has_broken } = read_files(&args.from, &args.root)?;
     for client in &clients {
         import.add_client(client)?;
     }
@@ -116,18 +116,18 @@ pub(super) fn run(args: &ImportServersArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A running import of MCP servers from clients' settings.
-struct ServerImport<'a> {
+struct McpServerImport<'a> {
     root: &'a Path,
     names: ImportedUpstreamNames,
-    secrets: VariableSecrets,
+    secrets: SecretsByVariable,
     /// The TOML tables of the upstreams that were imported so far.
     text: String,
 }
 
-impl ServerImport<'_> {
+impl McpServerImport<'_> {
     /// Imports the servers in the settings files of a client.
-    fn add_client(&mut self, client: &ClientFiles) -> anyhow::Result<()> {
-        let filters = ClientFilters::read(client.files.iter().map(|(_, it)| it), self.root);
+    fn add_client(&mut self, client: &ClientSettingsFiles) -> anyhow::Result<()> {
+        let filters = ClientSettingsFilters::read(client.files.iter().map(|(_, it)| it), self.root);
         for (path, content) in &client.files {
             for filter in other_filters(content) {
                 complain(&format!("`{filter}` of {} is not imported", path.display()));
@@ -145,7 +145,7 @@ impl ServerImport<'_> {
         path: &Path,
         name: &str,
         server: &Value,
-        filters: &ClientFilters,
+        filters: &ClientSettingsFilters,
     ) -> anyhow::Result<()> {
         let path = path.display();
         let Some(upstream_name) = self.names.find_free(name) else {
@@ -217,7 +217,7 @@ fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
 
 /// Secrets in the entries of all upstreams, by the name of the environment variable that replaces
 /// each.
-type VariableSecrets = BTreeMap<String, String>;
+type SecretsByVariable = BTreeMap<String, String>;
 
 /// An upstream to write into toolgate's settings.
 struct ImportedUpstream {
@@ -225,13 +225,13 @@ struct ImportedUpstream {
     table: Table,
     /// Notes about the imported upstream for the user, one sentence each.
     notes: Vec<String>,
-    secrets: VariableSecrets,
+    secrets: SecretsByVariable,
     /// Path of the workspace, which replaces a client's `${workspaceFolder}`.
     folder: String,
 }
 
 impl ImportedUpstream {
-    fn new(name: String, secrets: VariableSecrets) -> Self {
+    fn new(name: String, secrets: SecretsByVariable) -> Self {
         Self { name, table: Table::new(), notes: Vec::new(), secrets, folder: ".".to_owned() }
     }
 
@@ -380,7 +380,7 @@ impl ImportedUpstream {
     }
 
     /// Applies the `filters` of a client's settings to its server `name`.
-    fn apply_filters(&mut self, name: &str, filters: &ClientFilters) {
+    fn apply_filters(&mut self, name: &str, filters: &ClientSettingsFilters) {
         if filters.is_off(name) {
             self.put("enabled", false);
         }

@@ -16,14 +16,14 @@ pub(super) enum OptionValueCount {
 
 /// The usage of a command, parsed from its help.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct UsageLine {
+pub(super) struct CommandUsageLine {
     /// Number of values of each option, by its name as the help prints it and by its long name.
     pub(super) options: BTreeMap<String, OptionValueCount>,
     /// Groups of options of which the command requires exactly one.
     pub(super) choices: Vec<Vec<String>>,
 }
 
-impl UsageLine {
+impl CommandUsageLine {
     /// Parses the help that a program `printed`, from `usage:` to the next empty line.
     pub(super) fn parse(printed: &str) -> Option<Self> {
         let (_, usage) = printed.split_once("usage: ")?;
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_usage_line_gives_the_number_of_values_of_each_option() {
-        let usage = UsageLine::parse(
+        let usage = CommandUsageLine::parse(
             "usage: zyra x [-h] -i INPUT [--raw] [--inputs INPUTS [INPUTS ...]]\n\
              \x20             [--extent EXTENT EXTENT EXTENT EXTENT] [--tint [TINT]] [--any [ANY ...]]\n\
              \x20             (--url URL | --bucket BUCKET) [-o OUTPUT]\n\
@@ -112,8 +112,8 @@ mod tests {
     #[test]
     fn an_error_after_the_usage_line_is_not_part_of_it() {
         let printed = "usage: zyra x [-h] --dir DIR\nzyra x: error: required: --dir --other\n";
-        let usage = UsageLine::parse(printed).unwrap();
+        let usage = CommandUsageLine::parse(printed).unwrap();
         assert_eq!(usage.options.len(), 2);
-        assert_eq!(UsageLine::parse("Traceback"), None);
+        assert_eq!(CommandUsageLine::parse("Traceback"), None);
     }
 }

@@ -14,8 +14,8 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 use toolgate_contract::strip_byte_order_mark;
 
-use super::pack::{ImportedPack, PackArgument, PackCommand};
-use super::usage::{OptionValueCount, UsageLine};
+use super::pack::{ImportedPack, ImportedPackArgument, ImportedPackCommand};
+use super::usage::{CommandUsageLine, OptionValueCount};
 
 const HEAD: &str = r#"# Zyra's commands, as `toolgate import zyra` wrote them; edit a copy, or import again.
 #
@@ -112,7 +112,7 @@ pub(super) fn import(from: Option<&Path>) -> anyhow::Result<ImportedPack> {
     commands.extend(SEARCHES.map(|(id, about, argv)| search_command(id, about, argv)));
     commands.sort_by(|one, other| one.id.cmp(&other.id));
     let mut text = HEAD.to_owned();
-    text.extend(commands.iter().map(PackCommand::to_toml));
+    text.extend(commands.iter().map(ImportedPackCommand::to_toml));
     let commands = commands.into_iter().map(|command| command.id).collect();
     Ok(ImportedPack { name: "zyra", text, commands, left_out })
 }
@@ -160,7 +160,7 @@ fn run_for_manifest(program: &Path) -> anyhow::Result<Map<String, Value>> {
 fn usages<'m>(
     program: &Path,
     manifest: &'m Map<String, Value>,
-) -> anyhow::Result<BTreeMap<&'m str, Option<UsageLine>>> {
+) -> anyhow::Result<BTreeMap<&'m str, Option<CommandUsageLine>>> {
     let at_once = std::thread::available_parallelism().map_or(2, NonZero::get);
     let all: Vec<&str> = manifest.keys().map(String::as_str).collect();
     let mut usages = BTreeMap::new();
@@ -180,13 +180,13 @@ fn usages<'m>(
 
 /// Reads the usage of the command `words` of Zyra. If its `--help` does not work, the usage is in
 /// the error.
-fn usage(program: &Path, words: &str) -> anyhow::Result<Option<UsageLine>> {
+fn usage(program: &Path, words: &str) -> anyhow::Result<Option<CommandUsageLine>> {
     let words = || words.split(' ').map(Into::into);
     let help = run(program, words().chain(["--help".into()]).collect())?;
-    if let Some(usage) = UsageLine::parse(&help) {
+    if let Some(usage) = CommandUsageLine::parse(&help) {
         return Ok(Some(usage));
     }
-    Ok(UsageLine::parse(&run(program, words().collect())?))
+    Ok(CommandUsageLine::parse(&run(program, words().collect())?))
 }
 
 /// Runs Zyra with arguments and returns its standard output and standard error.
@@ -209,7 +209,7 @@ fn run(program: &Path, words: Vec<std::ffi::OsString>) -> anyhow::Result<String>
 }
 
 /// Converts the command `words` of Zyra's manifest to a declared command.
-fn command(words: &str, entry: &Value, usage: &UsageLine) -> PackCommand {
+fn command(words: &str, entry: &Value, usage: &CommandUsageLine) -> ImportedPackCommand {
     let (stage, name) = words.split_once(' ').unwrap_or((words, words));
     let mut argv: Vec<String> = words.split(' ').map(str::to_owned).collect();
     let mut arguments = Vec::new();
@@ -231,7 +231,8 @@ fn command(words: &str, entry: &Value, usage: &UsageLine) -> PackCommand {
             .map(|(option, entry)| option_argument(option, entry, usage)),
     );
     add_aliases(words, &mut arguments);
-    let named = |names: &[&str], argument: &&PackArgument| names.contains(&argument.name.as_str());
+    let named =
+        |names: &[&str], argument: &&ImportedPackArgument| names.contains(&argument.name.as_str());
     let files = arguments.iter().filter(|argument| named(&FILES, argument));
     let files = files.filter(|argument| argument.name != "path" || words == "decimate local");
     let folders = arguments.iter().filter(|argument| named(&FOLDERS, argument));
@@ -243,7 +244,7 @@ fn command(words: &str, entry: &Value, usage: &UsageLine) -> PackCommand {
         Some(rest) if rest == words => format!("Runs `zyra {words}`."),
         Some(_) | None => about.to_owned(),
     };
-    PackCommand {
+    ImportedPackCommand {
         id: format!("{stage}.{name}"),
         about,
         argv,
@@ -254,12 +255,12 @@ fn command(words: &str, entry: &Value, usage: &UsageLine) -> PackCommand {
 }
 
 /// Converts a positional argument of Zyra's manifest.
-fn positional_argument(entry: &Value) -> PackArgument {
+fn positional_argument(entry: &Value) -> ImportedPackArgument {
     let is_many = matches!(entry["nargs"].as_str(), Some("*" | "+"));
     let list = if is_many { "[]" } else { "" };
     let required = if entry["required"] == true { "!" } else { "" };
     let is_choice = entry["choices"].is_array();
-    PackArgument {
+    ImportedPackArgument {
         name: text(&entry["name"]),
         note: format!("{}{list}{required}", type_note(entry)),
         about: text(&entry["help"]),
@@ -272,7 +273,7 @@ fn positional_argument(entry: &Value) -> PackArgument {
 }
 
 /// Converts an option of Zyra's manifest.
-fn option_argument(option: &str, entry: &Value, usage: &UsageLine) -> PackArgument {
+fn option_argument(option: &str, entry: &Value, usage: &CommandUsageLine) -> ImportedPackArgument {
     let help = entry.as_str().map_or_else(|| text(&entry["help"]), str::to_owned);
     let default = Some(&entry["default"]).filter(|default| !default.is_null());
     let of_default = match default.and_then(Value::as_array) {
@@ -297,7 +298,7 @@ fn option_argument(option: &str, entry: &Value, usage: &UsageLine) -> PackArgume
     let is_informative = |default: &&Value| {
         **default != false && **default != "" && default.as_array().is_none_or(|it| !it.is_empty())
     };
-    PackArgument {
+    ImportedPackArgument {
         name: option.trim_start_matches('-').replace('-', "_"),
         note: format!("{note}{required}"),
         about: help,
@@ -331,7 +332,7 @@ fn text(value: &Value) -> String {
 }
 
 /// Adds the aliases that Zyra's API accepts for `arguments` of the command `words`.
-fn add_aliases(words: &str, arguments: &mut [PackArgument]) {
+fn add_aliases(words: &str, arguments: &mut [ImportedPackArgument]) {
     let own = ALIASES_OF.iter().find(|(command, _)| *command == words);
     let own = own.map_or(&[][..], |(_, aliases)| aliases);
     // A command may write to `path` instead of `output`.
@@ -350,8 +351,8 @@ fn add_aliases(words: &str, arguments: &mut [PackArgument]) {
 }
 
 /// Creates the declared command of one of Zyra's searches.
-fn search_command(id: &str, about: &str, argv: &[&str]) -> PackCommand {
-    let argument = |name: &str, note: &str, about: &str| PackArgument {
+fn search_command(id: &str, about: &str, argv: &[&str]) -> ImportedPackCommand {
+    let argument = |name: &str, note: &str, about: &str| ImportedPackArgument {
         name: name.to_owned(),
         note: note.to_owned(),
         about: about.to_owned(),
@@ -360,11 +361,11 @@ fn search_command(id: &str, about: &str, argv: &[&str]) -> PackCommand {
         is_list_after_option: false,
         accepts_dash: false,
     };
-    let limit = PackArgument {
+    let limit = ImportedPackArgument {
         default: Some(10.into()),
         ..argument("limit", "integer", "Maximum number of results.")
     };
-    PackCommand {
+    ImportedPackCommand {
         id: id.to_owned(),
         about: about.to_owned(),
         argv: argv.iter().copied().chain(["{options}"]).map(str::to_owned).collect(),

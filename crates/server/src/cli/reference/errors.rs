@@ -9,7 +9,7 @@ use toolgate_contract::{
     QuestionKind, Reply, ReplyBody, ValidationProblem,
 };
 use toolgate_dialects::mcp::REVISIONS;
-use toolgate_dialects::{FrameRefusal, InFlightRequestKey, ParsedFrame, PendingRequest};
+use toolgate_dialects::{FrameRefusal, InFlightRequestKey, ParsedFrame, PendingHostRequest};
 use toolgate_transports::http::refusal_examples;
 
 use super::sample_client::{self as client, JOB_ID, http_frame, rpc};
@@ -316,7 +316,7 @@ fn code_table(dialect: &str, requests: TitledErrorRequests) -> anyhow::Result<St
 }
 
 /// Returns the reply to `request` if the host refuses it with `error`.
-fn answer(request: &PendingRequest, error: &CallError) -> Option<Reply> {
+fn answer(request: &PendingHostRequest, error: &CallError) -> Option<Reply> {
     let Some(origin) = &request.origin else {
         return request.encoder.encode_reply(Err(error.clone()));
     };

@@ -9,9 +9,9 @@ use http::Method;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    CallEnding, CallEvent, Caller, ChangeFilter, ClientQuestions, JobArtefact, JobEvent,
-    JobEventKind, JobId, JobOutputText, JobSnapshot, JobState, JobStreamItem, LogLevel,
-    MessageFrame, OutputStream, ResultText, ServerChange, ToolId, ToolOutput, schema_of,
+    CallEvent, Caller, ChangeFilter, ClientQuestions, JobArtefact, JobEvent, JobEventKind, JobId,
+    JobOutputText, JobSnapshot, JobState, JobStreamItem, LogLevel, MessageFrame, OutputStreamKind,
+    ResultText, ServerChange, ToolId, ToolOutput, ToolRunStatus, schema_of,
 };
 use toolgate_dialects::mcp::{NEWEST_SESSION, REVISIONS};
 use toolgate_dialects::{ChangeEncoder, JobEventEncoder, ParsedFrame, WebSocketPurpose};
@@ -109,7 +109,7 @@ fn call_events() -> anyhow::Result<Vec<(&'static str, StreamMessageExamples)>> {
         ("log line", CallEvent::log(LogLevel::Warning, "the disk is almost full")),
         (
             "output of a program",
-            CallEvent::ProgramOutput { stream: OutputStream::Stdout, text: "ok\n".to_owned() },
+            CallEvent::ProgramOutput { stream: OutputStreamKind::Stdout, text: "ok\n".to_owned() },
         ),
         ("a person has opened a page", CallEvent::VisitFinished { id: "v1".to_owned() }),
     ];
@@ -215,7 +215,7 @@ fn job_messages(
         JobEventKind::Queued,
         JobEventKind::Started { attempt: 1 },
         JobEventKind::Progress { fraction: 0.5, message: Some("compiling".to_owned()) },
-        JobEventKind::Output { stream: OutputStream::Stdout, text: "ok\n".to_owned() },
+        JobEventKind::Output { stream: OutputStreamKind::Stdout, text: "ok\n".to_owned() },
         JobEventKind::Log {
             level: LogLevel::Warning,
             message: "the disk is almost full".to_owned(),
@@ -243,7 +243,7 @@ fn job_messages(
         messages.push((format!("`{tag}`"), encoder.encode_item(&event)));
     }
     let output = json!({ "exit_code": 0, "stdout": "ok\n", "stderr": "" });
-    let output = ToolOutput::new(output, ResultText::from_body("ok\n"), CallEnding::Done);
+    let output = ToolOutput::new(output, ResultText::from_body("ok\n"), ToolRunStatus::Done);
     let ended = Box::new(job(JobState::Succeeded, Some(output))?);
     messages.extend([
         ("end".to_owned(), encoder.encode_item(&JobStreamItem::Ended(ended))),

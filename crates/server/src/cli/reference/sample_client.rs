@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolgate_contract::{Caller, FrameMetadata, MessageFrame, ToolResultForm};
 use toolgate_dialects::mcp::{McpRevision, SessionModel};
 use toolgate_dialects::{
-    Dialect, Instructions, ParsedFrame, PendingRequest, ServerInfo, all_dialects,
+    AgentInstructions, Dialect, ParsedFrame, PendingHostRequest, ServerInfo, all_dialects,
 };
 
 /// The id of the job in the samples of the reference.
@@ -21,7 +21,7 @@ pub(super) fn dialects() -> Vec<Arc<dyn Dialect>> {
         title: "toolgate".to_owned(),
         version: "1.0.0".to_owned(),
         description: String::new(),
-        instructions: Instructions::default(),
+        instructions: AgentInstructions::default(),
         jobs: true,
         resources: true,
         prompts: true,
@@ -53,7 +53,7 @@ pub(super) fn read(name: &str, frames: &[MessageFrame]) -> anyhow::Result<Parsed
 }
 
 /// Returns the request that the last of `frames` makes.
-pub(super) fn request(name: &str, frames: &[MessageFrame]) -> anyhow::Result<PendingRequest> {
+pub(super) fn request(name: &str, frames: &[MessageFrame]) -> anyhow::Result<PendingHostRequest> {
     match read(name, frames)? {
         ParsedFrame::Request(request) => Ok(request),
         _ => bail!("a sample for dialect `{name}` is not a valid request"),

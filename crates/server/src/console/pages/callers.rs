@@ -6,7 +6,7 @@ use toolgate_host::{AuditIndex, AuditRecordFilter, CallGrouping, CallStatistics}
 
 use super::{encode, notice};
 use crate::config::{ApiKey, key_file};
-use crate::console::Console;
+use crate::console::WebConsole;
 use crate::console::layout::{ConsolePage, scrolling_table, time};
 use crate::telemetry::call_lines::duration_text;
 
@@ -15,7 +15,7 @@ const CALLERS_MAX: usize = 100;
 /// Maximum number of API keys on the console page about callers.
 const KEYS_MAX: usize = 100;
 
-pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
+pub(super) async fn page(console: &WebConsole) -> Option<ConsolePage<'static>> {
     let since = Timestamp::now() - SignedDuration::from_hours(7 * 24);
     let found = console.audit.run("callers".to_owned(), move |index| callers(index, since)).await;
     let content = html! {
@@ -86,7 +86,7 @@ fn callers(index: &AuditIndex, since: Timestamp) -> anyhow::Result<BusyCallers> 
     Ok(BusyCallers { busiest, others })
 }
 
-fn keys(console: &Console) -> Markup {
+fn keys(console: &WebConsole) -> Markup {
     let settings = (console.sources.settings)();
     let in_file = key_file::path(&settings.server)
         .and_then(|path| Ok(path.map(|path| key_file::list_keys(&path)).transpose()?.flatten()));

@@ -8,7 +8,7 @@ use toolgate_host::{AuditRecordFilter, CallStepTimes, ParsedAuditRecord};
 
 use super::tools::ToolEffectWords;
 use super::{encode, notice, policy};
-use crate::console::Console;
+use crate::console::WebConsole;
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
 use crate::console::layout::{ConsolePage, HOST_NAME, field, outcome, scrolling_table, time};
@@ -68,7 +68,7 @@ impl CallListFilter {
 }
 
 pub(super) async fn list(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     query: &FormFields,
 ) -> Option<ConsolePage<'static>> {
@@ -187,7 +187,7 @@ pub(super) fn table<'r>(
 }
 
 pub(super) async fn single(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     seq: &str,
 ) -> Option<ConsolePage<'static>> {
@@ -213,7 +213,7 @@ const SUBJECT_NAMES: [&str; 8] =
 
 /// Returns the arguments of a call, as far as its record contains them.
 fn recorded_input(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     record: &ParsedAuditRecord,
 ) -> Option<Value> {

@@ -12,7 +12,7 @@ use super::{encode, notice, tools};
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::{FormFields, argument_fields};
 use crate::console::layout::{ConsolePage, csrf_field, field, time};
-use crate::console::{Console, job_views, problem};
+use crate::console::{WebConsole, job_views, problem};
 
 /// Number of jobs on a console page.
 const PAGE_SIZE: usize = 50;
@@ -23,7 +23,7 @@ const EVENTS_BYTES_MAX: usize = 1 << 20;
 /// Path of the console's list of jobs.
 const SECTION: &str = "/console/jobs";
 
-pub(super) async fn list(console: &Console, query: &FormFields) -> Option<ConsolePage<'static>> {
+pub(super) async fn list(console: &WebConsole, query: &FormFields) -> Option<ConsolePage<'static>> {
     let after = query.get("after").and_then(|id| id.parse().ok());
     let page = match console.sources.host.jobs() {
         Ok(jobs) => jobs.list(None, after, PAGE_SIZE).await,
@@ -48,7 +48,7 @@ pub(super) async fn list(console: &Console, query: &FormFields) -> Option<Consol
 }
 
 pub(super) async fn single(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     id: &str,
 ) -> Option<ConsolePage<'static>> {
@@ -175,7 +175,7 @@ fn files(job: &JobSnapshot) -> Markup {
 }
 
 /// Returns the file `name` of the job `id` as a download. Browsers never show it as a page.
-pub(super) async fn file(console: &Console, id: &str, name: &str) -> Reply {
+pub(super) async fn file(console: &WebConsole, id: &str, name: &str) -> Reply {
     let host = &console.sources.host;
     let job = match host.jobs() {
         Ok(jobs) => jobs.get(None, id).await,

@@ -17,8 +17,8 @@ use toolgate_upstream::pins::PinMismatchReaction;
 use super::{calls, encode, notice, upstreams};
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::layout::{self, ConsolePage, csrf_field, scrolling_table, time};
-use crate::console::upstream_calls::{self, UpstreamReport};
-use crate::console::{ChangedUpstream, Console, job_views};
+use crate::console::upstream_calls::{self, UpstreamCallReport};
+use crate::console::{ChangedUpstream, WebConsole, job_views};
 use crate::sessions::waiting_questions::WaitingQuestion;
 use crate::telemetry::call_lines::duration_text;
 
@@ -70,7 +70,7 @@ struct FrequentToolError {
 }
 
 pub(super) async fn page(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
 ) -> Option<ConsolePage<'static>> {
     let jobs = newest_jobs(console).await;
@@ -185,7 +185,7 @@ fn most_frequent_error(records: &[ParsedAuditRecord]) -> Option<FrequentToolErro
     errors.into_iter().next()
 }
 
-async fn newest_jobs(console: &Console) -> Vec<JobSnapshot> {
+async fn newest_jobs(console: &WebConsole) -> Vec<JobSnapshot> {
     let Ok(jobs) = console.sources.host.jobs() else { return Vec::new() };
     if !jobs.has_jobs() {
         return Vec::new();
@@ -194,7 +194,7 @@ async fn newest_jobs(console: &Console) -> Vec<JobSnapshot> {
 }
 
 /// Returns the questions to connected clients that wait for an answer, in HTML.
-fn questions(console: &Console, session: &ConsoleSession) -> Markup {
+fn questions(console: &WebConsole, session: &ConsoleSession) -> Markup {
     let (oldest, count) = console.questions.oldest(QUESTIONS_MAX);
     html! {
         @if count > 0 {
@@ -207,7 +207,7 @@ fn questions(console: &Console, session: &ConsoleSession) -> Markup {
 
 /// Returns the questions that a person may answer, for `toolgate console`, with the token for
 /// forms.
-pub(super) fn questions_json(console: &Console, session: &ConsoleSession) -> Reply {
+pub(super) fn questions_json(console: &WebConsole, session: &ConsoleSession) -> Reply {
     let (all, _) = console.questions.oldest(usize::MAX);
     let answerable = all.iter().filter(|waiting| session.may_answer(waiting));
     let waiting: Vec<_> = answerable
@@ -261,7 +261,7 @@ fn question(session: &ConsoleSession, waiting: &WaitingQuestion) -> Markup {
 }
 
 /// Returns the jobs and upstreams that wait for a person, in HTML.
-fn waiting(jobs: &[JobSnapshot], report: &UpstreamReport) -> Markup {
+fn waiting(jobs: &[JobSnapshot], report: &UpstreamCallReport) -> Markup {
     let asking: Vec<JobSnapshot> =
         jobs.iter().filter(|job| !job.questions.is_empty()).cloned().collect();
     let down: Vec<_> = report.upstreams.iter().filter(|one| one.is_down()).collect();
@@ -289,7 +289,7 @@ fn waiting(jobs: &[JobSnapshot], report: &UpstreamReport) -> Markup {
 }
 
 /// Returns the upstreams whose tools differ from their pins, each with a form that approves them.
-async fn changed_pins(console: &Console, session: &ConsoleSession) -> Markup {
+async fn changed_pins(console: &WebConsole, session: &ConsoleSession) -> Markup {
     if (console.sources.settings)().pins.on_change == PinMismatchReaction::Allow {
         return Markup::default();
     }
@@ -346,7 +346,7 @@ fn figures(sample: &[ParsedAuditRecord]) -> Markup {
     }
 }
 
-fn load(console: &Console, jobs: &[JobSnapshot], report: &UpstreamReport) -> Markup {
+fn load(console: &WebConsole, jobs: &[JobSnapshot], report: &UpstreamCallReport) -> Markup {
     let states = report.upstreams.iter().map(|one| one.state);
     let connected = states.filter(|state| *state == UpstreamState::Connected).count();
     let running = jobs.iter().filter(|job| job.state == JobState::Running).count();

@@ -10,14 +10,14 @@ use toolgate_host::{ParsedAuditRecord, PolicyDecision};
 
 use super::notice;
 use crate::config::{Config, PolicyEffect, PolicyRule};
-use crate::console::Console;
+use crate::console::WebConsole;
 use crate::console::forms::FormFields;
 use crate::console::layout::ConsolePage;
 
 /// Maximum number of policy rules on the console page.
 const RULES_MAX: usize = 200;
 
-pub(super) fn page(console: &Console, query: &FormFields) -> Option<ConsolePage<'static>> {
+pub(super) fn page(console: &WebConsole, query: &FormFields) -> Option<ConsolePage<'static>> {
     let settings = (console.sources.settings)();
     let rules = &settings.policy.rules;
     let content = html! {
@@ -67,7 +67,7 @@ fn question_form(query: &FormFields) -> Markup {
     }
 }
 
-fn explanation(console: &Console, settings: &Config, query: &FormFields, tool: &str) -> Markup {
+fn explanation(console: &WebConsole, settings: &Config, query: &FormFields, tool: &str) -> Markup {
     let name = query.get("caller").unwrap_or("local");
     let by_name = Caller::from_name(name);
     // A token's caller is named by issuer and subject. Key names have no colon.

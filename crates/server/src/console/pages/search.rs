@@ -6,7 +6,7 @@ use toolgate_contract::{HostAnswer, HostRequest};
 use toolgate_host::IncomingRequest;
 
 use super::{notice, tools};
-use crate::console::Console;
+use crate::console::WebConsole;
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
 use crate::console::layout::ConsolePage;
@@ -17,7 +17,7 @@ const SEARCH: &str = "search.semantic";
 const STATUS: &str = "search.index_status";
 
 pub(super) async fn page(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     query: &FormFields,
 ) -> Option<ConsolePage<'static>> {
@@ -43,7 +43,7 @@ pub(super) async fn page(
 
 /// Calls `tool` as the signed-in person, and returns its result.
 async fn call(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     tool: &str,
     input: serde_json::Value,

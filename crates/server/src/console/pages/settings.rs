@@ -8,7 +8,7 @@ use super::notice;
 use crate::config::restart::changed_settings;
 use crate::config::{Config, environment};
 use crate::console::layout::{ConsolePage, scrolling_table};
-use crate::console::{Console, SettingsPreview};
+use crate::console::{SettingsPreview, WebConsole};
 
 /// Sections of the settings whose values may contain secrets. The console shows only the names of
 /// their entries.
@@ -20,7 +20,7 @@ const ROWS_MAX: usize = 100;
 /// Maximum number of characters of a setting's value that the console shows.
 const VALUE_CHARS_MAX: usize = 300;
 
-pub(super) async fn page(console: &Console) -> Option<ConsolePage<'static>> {
+pub(super) async fn page(console: &WebConsole) -> Option<ConsolePage<'static>> {
     let compare = console.sources.preview_settings.clone();
     let preview = spawn_blocking(move || compare()).await;
     let settings = (console.sources.settings)();

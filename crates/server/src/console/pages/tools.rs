@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use maud::{Markup, html};
-use toolgate_contract::{CallEnding, Effects, JobSupport, ToolOutput, ToolSpec, fold_name};
+use toolgate_contract::{Effects, JobSupport, ToolOutput, ToolRunStatus, ToolSpec, fold_name};
 use toolgate_dialects::mcp::model_text;
 use toolgate_host::{ParsedAuditRecord, estimate_tokens};
 
 use super::encode;
-use crate::console::Console;
+use crate::console::WebConsole;
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::{FormFields, argument_fields};
 use crate::console::layout::{ConsolePage, csrf_field, field, scrolling_table};
@@ -26,7 +26,7 @@ const SUMMARY_CHARS_MAX: usize = 160;
 const RESULT_BYTES_MAX: usize = 256 << 10;
 
 pub(super) fn list(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     query: &FormFields,
 ) -> Option<ConsolePage<'static>> {
@@ -70,7 +70,7 @@ pub(super) fn list(
 }
 
 pub(super) fn single(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     id: &str,
 ) -> Option<ConsolePage<'static>> {
@@ -137,7 +137,7 @@ pub(crate) fn result(output: &ToolOutput) -> Markup {
         text.truncate(end);
     }
     html! {
-        @if output.ending != CallEnding::Done { p .notice { "The tool or its program failed." } }
+        @if output.ending != ToolRunStatus::Done { p .notice { "The tool or its program failed." } }
         pre tabindex="0" { (text) }
         @if is_cut { p { "The rest is not shown." } }
         @if output.structured && !output.value.is_null() {
@@ -162,7 +162,7 @@ fn effects(spec: &ToolSpec) -> &'static str {
 pub(super) struct ToolEffectWords(HashMap<String, &'static str>);
 
 impl ToolEffectWords {
-    pub(super) fn for_session(console: &Console, session: &ConsoleSession) -> Self {
+    pub(super) fn for_session(console: &WebConsole, session: &ConsoleSession) -> Self {
         let tools = console.sources.host.tools(&session.caller).tools;
         let word = |spec: &ToolSpec| (fold_name(spec.id.as_str()).into_owned(), effects(spec));
         Self(tools.iter().map(|tool| word(tool.spec())).collect())

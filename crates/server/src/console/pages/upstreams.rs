@@ -12,8 +12,8 @@ use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
 use crate::console::layout::{ConsolePage, csrf_field, scrolling_table, time};
 use crate::console::reconnections::ReconnectionState;
-use crate::console::upstream_calls::{self, UpstreamFigures, UpstreamReport};
-use crate::console::{Console, changes_digest};
+use crate::console::upstream_calls::{self, UpstreamCallFigures, UpstreamCallReport};
+use crate::console::{WebConsole, changes_digest};
 use crate::telemetry::call_lines::duration_text;
 
 /// Path of the console's list of upstreams.
@@ -27,7 +27,7 @@ const NOT_TRIED: &str = "No request was sent: no caller has needed it since the 
 const SHOWN_MAX: usize = 100;
 
 pub(super) async fn list(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     query: &FormFields,
 ) -> Option<ConsolePage<'static>> {
@@ -81,7 +81,7 @@ pub(super) async fn list(
 }
 
 /// Returns an HTML table of the first `count` upstreams, for the console's overview.
-pub(super) fn short_table(report: &UpstreamReport, count: usize) -> Markup {
+pub(super) fn short_table(report: &UpstreamCallReport, count: usize) -> Markup {
     html! {
         (scrolling_table(&html! {
             th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
@@ -113,7 +113,7 @@ fn call_cells(calls: &CallStatistics) -> Markup {
     }
 }
 
-fn state_cells(one: &UpstreamFigures) -> Markup {
+fn state_cells(one: &UpstreamCallFigures) -> Markup {
     let (class, word) = match one.state {
         _ if one.is_down() => ("bad", "unavailable"),
         UpstreamState::Connected => ("good", "connected"),
@@ -145,7 +145,7 @@ fn counted_since(since: Option<Timestamp>) -> Markup {
 
 /// Returns the outcome of the last reconnection of the upstream `name` in HTML. `toolgate console`
 /// prints the text and reads the attribute.
-fn reconnection(console: &Console, name: &str) -> Markup {
+fn reconnection(console: &WebConsole, name: &str) -> Markup {
     let (outcome, text) = match console.reconnections.state(name) {
         None => return Markup::default(),
         Some(ReconnectionState::Connecting) => {
@@ -173,7 +173,7 @@ fn restart_form(session: &ConsoleSession, name: &str) -> Markup {
 }
 
 pub(super) async fn single(
-    console: &Console,
+    console: &WebConsole,
     session: &ConsoleSession,
     name: &str,
 ) -> Option<ConsolePage<'static>> {
@@ -217,7 +217,7 @@ pub(super) async fn single(
 }
 
 /// Returns the address of the page with the failed calls of the upstream `name` in the last hour.
-fn failed_calls(console: &Console, name: &str) -> String {
+fn failed_calls(console: &WebConsole, name: &str) -> String {
     let settings = (console.sources.settings)();
     let prefix = settings.upstream.get(name).and_then(|one| one.prefix.clone());
     let tools = match prefix.as_deref().unwrap_or(name) {

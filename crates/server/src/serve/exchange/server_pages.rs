@@ -6,7 +6,7 @@ use std::sync::Arc;
 use toolgate_contract::FrameMetadata;
 use toolgate_transports::http::{OutgoingResponse, ReceivedRequest, RequestSenderIdentity};
 
-use crate::console::Console;
+use crate::console::WebConsole;
 use crate::identity::Authenticator;
 use crate::telemetry::MetricsPage;
 
@@ -14,7 +14,7 @@ use crate::telemetry::MetricsPage;
 #[derive(Default)]
 pub(crate) struct ServerPages {
     pub(crate) metrics: Option<MetricsPage>,
-    pub(crate) console: Option<Arc<Console>>,
+    pub(crate) console: Option<Arc<WebConsole>>,
 }
 
 impl ServerPages {
@@ -25,7 +25,7 @@ impl ServerPages {
 
     /// Returns true if `path` is a page that accepts submitted forms.
     pub(super) fn accept_form(&self, path: &str) -> bool {
-        self.console_at(path).is_some() && Console::takes_forms_at(path)
+        self.console_at(path).is_some() && WebConsole::takes_forms_at(path)
     }
 
     /// Authenticates the sender of `head` at `peer`, if it requests one of the server's own pages.
@@ -63,7 +63,7 @@ impl ServerPages {
         self.metrics.as_ref().filter(|_| MetricsPage::is_path(path))
     }
 
-    fn console_at(&self, path: &str) -> Option<&Arc<Console>> {
-        self.console.as_ref().filter(|_| Console::is_path(path))
+    fn console_at(&self, path: &str) -> Option<&Arc<WebConsole>> {
+        self.console.as_ref().filter(|_| WebConsole::is_path(path))
     }
 }

@@ -29,7 +29,7 @@ const ENDED_SESSIONS_MAX: usize = 10_000;
 
 /// Encrypts session ids and decrypts them, so that another server with the same key can resume the
 /// sessions.
-pub(crate) struct SessionSealer {
+pub(crate) struct SessionIdSealer {
     key: LessSafeKey,
     ended_hashes: Mutex<VecDeque<[u8; 32]>>,
 }
@@ -47,7 +47,7 @@ struct SealedSessionId {
     opening: String,
 }
 
-impl SessionSealer {
+impl SessionIdSealer {
     /// Creates a sealer of session ids that uses `key`.
     pub(crate) fn new(key: &[u8; SESSION_KEY_BYTES]) -> Self {
         let key = UnboundKey::new(&CHACHA20_POLY1305, key).expect("a key of that length");
@@ -109,17 +109,17 @@ mod tests {
 
     #[test]
     fn an_id_opens_only_for_its_caller_and_dialect_with_its_key() {
-        let sealer = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
+        let sealer = SessionIdSealer::new(&[7; SESSION_KEY_BYTES]);
         let ann = Caller::with_key("ann");
         let bob = Caller::with_key("bob");
         let id = sealer.seal(&ann, "mcp", b"hello").expect("an id");
         assert!(id.bytes().all(|b| (0x21..=0x7e).contains(&b)));
         assert_eq!(sealer.open(&id, &ann, "mcp").as_deref(), Some(&b"hello"[..]));
-        let replica = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
+        let replica = SessionIdSealer::new(&[7; SESSION_KEY_BYTES]);
         assert!(replica.open(&id, &ann, "mcp").is_some());
         assert!(sealer.open(&id, &bob, "mcp").is_none());
         assert!(sealer.open(&id, &ann, "mira").is_none());
-        assert!(SessionSealer::new(&[8; SESSION_KEY_BYTES]).open(&id, &ann, "mcp").is_none());
+        assert!(SessionIdSealer::new(&[8; SESSION_KEY_BYTES]).open(&id, &ann, "mcp").is_none());
         let mut other = id.into_bytes();
         other[20] ^= 1;
         let other = String::from_utf8(other).expect("letters");
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn an_ended_session_is_not_resumed() {
-        let sealer = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
+        let sealer = SessionIdSealer::new(&[7; SESSION_KEY_BYTES]);
         let ann = Caller::with_key("ann");
         let id = sealer.seal(&ann, "mcp", b"hello").expect("an id");
         sealer.end(&id);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn an_opening_message_that_is_too_long_is_not_sealed() {
-        let sealer = SessionSealer::new(&[7; SESSION_KEY_BYTES]);
+        let sealer = SessionIdSealer::new(&[7; SESSION_KEY_BYTES]);
         let long = vec![b'a'; OPENING_BYTES_MAX + 1];
         assert!(sealer.seal(&Caller::with_key("ann"), "mcp", &long).is_none());
     }

@@ -18,10 +18,10 @@ use crate::sessions::server_state::ServerState;
 use crate::{LineStreamLimits, ServerBuilder, serve_lines};
 
 #[derive(Deserialize, JsonSchema)]
-struct EmptyInput {}
+struct EmptyTestInput {}
 
 #[derive(Serialize, JsonSchema)]
-struct NumberOutput {
+struct NumberTestOutput {
     #[schemars(range(max = 10))]
     number: u32,
 }
@@ -36,32 +36,32 @@ macro_rules! tool {
             const TITLE: &'static str = "";
             const DESCRIPTION: &'static str = "";
             const EFFECTS: Effects = Effects::Reads;
-            type Input = EmptyInput;
-            type Output = NumberOutput;
+            type Input = EmptyTestInput;
+            type Output = NumberTestOutput;
 
             async fn run(
                 &self,
                 $ctx: &ToolContext,
-                _: EmptyInput,
-            ) -> Result<NumberOutput, ToolError> {
+                _: EmptyTestInput,
+            ) -> Result<NumberTestOutput, ToolError> {
                 $run
             }
         }
     };
 }
 
-tool!(Sound, "odd.sound", _ctx => Ok(NumberOutput { number: 1 }));
+tool!(Sound, "odd.sound", _ctx => Ok(NumberTestOutput { number: 1 }));
 tool!(Panics, "odd.panics", _ctx => panic!("a detail of the tool's code"));
-tool!(Lies, "odd.lies", _ctx => Ok(NumberOutput { number: 11 }));
+tool!(Lies, "odd.lies", _ctx => Ok(NumberTestOutput { number: 11 }));
 tool!(Deaf, "odd.deaf", _ctx => {
     std::future::pending::<()>().await;
-    Ok(NumberOutput { number: 2 })
+    Ok(NumberTestOutput { number: 2 })
 });
 tool!(Chatty, "odd.chatty", ctx => {
     for step in 0..10_000 {
         ctx.report_progress(f64::from(step), None, None);
     }
-    Ok(NumberOutput { number: 3 })
+    Ok(NumberTestOutput { number: 3 })
 });
 
 /// A server in this process with the tools above and one open session.

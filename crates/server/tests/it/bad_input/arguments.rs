@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::{Workspace, over_both, over_both_tuned, refusal, structured};
+use crate::support::{TempWorkspace, over_both, over_both_tuned, refusal, structured};
 
 #[test]
 fn an_argument_of_the_wrong_type_is_named_by_its_pointer() {
@@ -21,7 +21,7 @@ fn an_argument_of_the_wrong_type_is_named_by_its_pointer() {
         ("files_read", json!({}), "`path` is missing"),
         ("files_read", json!({ "path": "README.md", "pth": 1 }), "unknown field `pth`"),
     ];
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for (tool, arguments, pointer) in &cases {
             let answer = client.call(tool, arguments.clone());
             assert_eq!(answer["result"]["isError"], true, "{answer}");
@@ -32,14 +32,14 @@ fn an_argument_of_the_wrong_type_is_named_by_its_pointer() {
 
 #[test]
 fn null_and_quoted_values_of_optional_arguments_are_repaired() {
-    let workspace = Workspace::new().file("n.txt", "null 12 true\n");
+    let workspace = TempWorkspace::new().file("n.txt", "null 12 true\n");
     over_both(&workspace, |client| {
         let nulls = json!({ "path": "README.md", "offset": null, "max_bytes": null });
         let read = client.call("files_read", nulls);
-        assert_eq!(structured(&read)["content"], Workspace::README, "{read}");
+        assert_eq!(structured(&read)["content"], TempWorkspace::README, "{read}");
         let quoted = json!({ "path": "README.md", "max_bytes": "4", "encoding": null });
         let read = client.call("files_read", quoted);
-        assert_eq!(structured(&read)["content"], &Workspace::README[..4], "{read}");
+        assert_eq!(structured(&read)["content"], &TempWorkspace::README[..4], "{read}");
         let found = client.call("files_search", json!({ "text": "12", "limit": "5" }));
         assert_eq!(structured(&found)["matches"].as_array().unwrap().len(), 1, "{found}");
         // A text stays a text, and a required argument is not made up.
@@ -56,7 +56,8 @@ fn null_and_quoted_values_of_optional_arguments_are_repaired() {
 
 #[test]
 fn names_that_models_guess_for_arguments_are_accepted() {
-    let workspace = Workspace::new().file("n.txt", "one\ntwo\nthree\n").file("d/m.txt", "two\n");
+    let workspace =
+        TempWorkspace::new().file("n.txt", "one\ntwo\nthree\n").file("d/m.txt", "two\n");
     over_both(&workspace, |client| {
         let read = client.call("files_read", json!({ "file_path": "n.txt", "limit": 1 }));
         assert_eq!(structured(&read)["content"], "one\n", "{read}");
@@ -84,7 +85,7 @@ fn names_that_models_guess_for_arguments_are_accepted() {
 
 #[test]
 fn all_problems_of_the_arguments_are_reported_at_once() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let arguments = json!({ "path": 1, "offset": "x", "max_bytes": -1, "surprise": null });
         let message = refusal(&client.call("files_read", arguments));
         for part in ["/path", "/offset", "/max_bytes", "surprise"] {
@@ -95,7 +96,7 @@ fn all_problems_of_the_arguments_are_reported_at_once() {
 
 #[test]
 fn arguments_that_are_not_an_object_are_refused() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for arguments in [json!([]), json!("README.md"), json!(1), json!(true)] {
             let answer = client.call("files_read", arguments);
             assert_eq!(answer["error"]["code"], -32602, "{answer}");
@@ -107,7 +108,7 @@ fn arguments_that_are_not_an_object_are_refused() {
 
 #[test]
 fn an_unknown_tool_is_refused_with_the_most_similar_name() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let answer = client.call("fils_read", json!({ "path": "README.md" }));
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
         assert!(refusal(&answer).contains("did you mean `files_read`?"), "{answer}");
@@ -120,7 +121,7 @@ fn no_path_leads_out_of_the_root() {
     let secret = outside.path().join("secret.txt");
     fs::write(&secret, "secret").unwrap();
     let name = outside.path().file_name().unwrap().to_str().unwrap();
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("in/a.txt", "a")
         .link("file-out", &secret)
         .link("folder-out", outside.path())
@@ -175,7 +176,7 @@ fn no_path_leads_out_of_the_root() {
 
 #[test]
 fn a_file_removed_between_list_and_read_is_named_in_the_error() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both(&workspace, |client| {
         fs::write(workspace.path("brief.txt"), "soon gone").unwrap();
         let listed = client.call("files_list", json!({}));
@@ -188,7 +189,7 @@ fn a_file_removed_between_list_and_read_is_named_in_the_error() {
 
 #[test]
 fn a_file_that_shrinks_between_two_reads_is_an_error() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let lines: String = (0..1000).map(|n| format!("line {n}\n")).collect();
     over_both(&workspace, |client| {
         fs::write(workspace.path("log.txt"), &lines).unwrap();
@@ -223,7 +224,7 @@ fn a_file_that_shrinks_between_two_reads_is_an_error() {
 
 #[test]
 fn a_full_disk_is_reported_and_the_old_content_stays() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     fs::create_dir(workspace.path("full")).unwrap();
     // A mount in the server's own namespace, which ends with it.
     let unshare = ["unshare", "--mount", "sh", "-c"];

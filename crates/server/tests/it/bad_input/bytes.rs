@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, ClientTransport, HttpRequest, Launch, Workspace, call, legacy, modern, over_both,
-    refusal, structured, text, wait_until,
+    ServerLaunchOptions, TempWorkspace, TestClientTransport, TestHttpRequest, TestMcpClient, call,
+    legacy, modern, over_both, refusal, structured, text, wait_until,
 };
 
 const PARSE_ERROR: i64 = -32700;
@@ -13,7 +13,7 @@ const INVALID_PARAMS: i64 = -32602;
 
 /// Checks that each of `bytes` is answered with the error `code`, and the next message as usual.
 fn check(code: i64, bytes: &[&[u8]]) {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for bytes in bytes {
             let sent = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]);
             let answer = client.raw(bytes);
@@ -22,7 +22,7 @@ fn check(code: i64, bytes: &[&[u8]]) {
             let id = answer.get("id");
             assert!(ids.contains(&id) && (id.is_none() || sent.contains("\"id\":1")), "{answer}");
             let read = client.call("files_read", json!({ "path": "README.md" }));
-            assert_eq!(structured(&read)["content"], Workspace::README, "after {sent}");
+            assert_eq!(structured(&read)["content"], TempWorkspace::README, "after {sent}");
         }
     });
 }
@@ -76,7 +76,7 @@ fn an_invalid_message_is_answered_with_its_id() {
         ),
         (json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }), INVALID_PARAMS),
     ];
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for (message, code) in &cases {
             let answer = client.exchange(message);
             assert_eq!(answer["error"]["code"], *code, "{message}: {answer}");
@@ -87,7 +87,7 @@ fn an_invalid_message_is_answered_with_its_id() {
 
 #[test]
 fn an_unknown_method_is_named_in_the_error() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for method in ["tools/fly", "ping", "initialized", ""] {
             let answer = client.ask(method, json!({}));
             assert_eq!(answer["error"]["code"], -32601, "{answer}");
@@ -106,7 +106,7 @@ fn an_id_of_any_type_is_returned_unchanged() {
         json!(""),
         json!("ü\n\""),
     ];
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for id in &ids {
             let answer = client.exchange(&modern(id.clone(), "server/discover", json!({})));
             assert_eq!(answer["id"], *id, "{answer}");
@@ -116,8 +116,8 @@ fn an_id_of_any_type_is_returned_unchanged() {
 
 #[test]
 fn an_id_in_flight_is_refused_and_the_first_call_is_answered() {
-    let workspace = Workspace::new();
-    let mut stdio = Launch::over(&workspace).stdio();
+    let workspace = TempWorkspace::new();
+    let mut stdio = ServerLaunchOptions::over(&workspace).stdio();
     let wait =
         json!({ "command": "until [ -e go ]; do sleep 0.02; done; echo went", "shell": true });
     stdio.send(&call(7, "exec_run", wait));
@@ -127,19 +127,19 @@ fn an_id_in_flight_is_refused_and_the_first_call_is_answered() {
     assert!(refusal(&refused).contains("the id 7 is already in use"), "{refused}");
     // A string id differs from the number that it spells.
     let read = stdio.ask(&call("7", "files_read", json!({ "path": "README.md" })));
-    assert_eq!(structured(&read)["content"], Workspace::README);
+    assert_eq!(structured(&read)["content"], TempWorkspace::README);
 
     workspace.put("go", "");
     assert_eq!(structured(&stdio.answer(7))["stdout"], "went\n");
     // The id is free again.
     let read = stdio.ask(&call(7, "files_read", json!({ "path": "README.md" })));
-    assert_eq!(structured(&read)["content"], Workspace::README);
+    assert_eq!(structured(&read)["content"], TempWorkspace::README);
 }
 
 #[test]
 fn a_call_whose_id_is_in_flight_is_in_the_envelope_log() {
-    let workspace = Workspace::new();
-    let launch = Launch::over(&workspace).arg("--log-dir").arg(workspace.path("runs"));
+    let workspace = TempWorkspace::new();
+    let launch = ServerLaunchOptions::over(&workspace).arg("--log-dir").arg(workspace.path("runs"));
     let mut stdio = launch.stdio();
     let wait = json!({ "command": "until [ -e go ]; do sleep 0.02; done", "shell": true });
     stdio.send(&call(7, "exec_run", wait));
@@ -159,14 +159,14 @@ fn a_call_whose_id_is_in_flight_is_in_the_envelope_log() {
 
 #[test]
 fn an_id_in_flight_in_an_http_session_is_refused_and_the_first_call_is_answered() {
-    let workspace = Workspace::new();
-    let client = Client::http(Launch::over(&workspace), "2025-11-25");
+    let workspace = TempWorkspace::new();
+    let client = TestMcpClient::http(ServerLaunchOptions::over(&workspace), "2025-11-25");
     let wait = json!({ "command": "touch began; until [ -e go ]; do sleep 0.02; done; echo went", "shell": true });
     let message = |tool, arguments| {
         let params = json!({ "name": tool, "arguments": arguments });
         legacy(7, "tools/call", params)
     };
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
     let mut first = served.connect();
     first.post(&client.post(&message("exec_run", wait)));
     wait_until("it runs", || workspace.path("began").exists());
@@ -174,9 +174,9 @@ fn an_id_in_flight_in_an_http_session_is_refused_and_the_first_call_is_answered(
     assert!(refusal(&refused).contains("the id 7 is already in use"), "{refused}");
     // Each session has its own ids.
     let session = served.session("2025-11-25");
-    let other = HttpRequest::mcp(&message("files_read", json!({ "path": "README.md" })));
+    let other = TestHttpRequest::mcp(&message("files_read", json!({ "path": "README.md" })));
     let other = served.send(&other.with("mcp-session-id", &session)).message();
-    assert_eq!(structured(&other)["content"], Workspace::README);
+    assert_eq!(structured(&other)["content"], TempWorkspace::README);
 
     workspace.put("go", "");
     assert_eq!(structured(&first.response().message())["stdout"], "went\n");
@@ -185,7 +185,7 @@ fn an_id_in_flight_in_an_http_session_is_refused_and_the_first_call_is_answered(
 #[test]
 fn lines_are_read_in_any_pieces_and_with_any_line_end() {
     let ping = |id: u32| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}");
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
     stdio.write(format!("\n\r\n  \n\t\r\n{}\r\n\n", ping(1)).as_bytes());
     assert_eq!(stdio.receive()["id"], 1);
 
@@ -208,7 +208,7 @@ fn lines_are_read_in_any_pieces_and_with_any_line_end() {
 
 #[test]
 fn input_that_ends_within_a_line_is_an_error_and_earlier_lines_are_answered() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
     stdio.send(&call(1, "files_read", json!({ "path": "README.md" })));
     stdio.write(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"meth");
     stdio.close_input();
@@ -217,14 +217,14 @@ fn input_that_ends_within_a_line_is_an_error_and_earlier_lines_are_answered() {
     assert_eq!(answers.len(), 2, "{answers:?}");
     assert!(codes.contains(&&json!(PARSE_ERROR)), "{answers:?}");
     let read = answers.iter().find(|answer| answer["id"] == 1).unwrap();
-    assert_eq!(structured(read)["content"], Workspace::README);
+    assert_eq!(structured(read)["content"], TempWorkspace::README);
     assert!(stdio.wait_for_exit().success());
 }
 
 #[test]
 fn text_with_any_characters_is_returned_unchanged() {
     let odd = "line\u{2028}separator \u{85} \u{0} \u{1b}[31m 𝄞 \r\n tab\t end";
-    let workspace = Workspace::new().file("odd.txt", odd).file("ünï cødé.txt", "yes");
+    let workspace = TempWorkspace::new().file("odd.txt", odd).file("ünï cødé.txt", "yes");
     over_both(&workspace, |client| {
         let read = client.call("files_read", json!({ "path": "odd.txt" }));
         assert_eq!(structured(&read)["content"], odd);

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, NOTHING, Workspace, call, notification, over_both, refusal, structured,
+    NOTHING, ProcessMarker, ServerLaunchOptions, TempWorkspace, call, notification, over_both,
+    refusal, structured,
 };
 
 /// Time for a stopped program to end: the grace of half a second, and room for a busy machine.
@@ -13,7 +14,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_missing_program_is_reported_with_the_most_similar_name() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let message =
             refusal(&client.call("exec_run", json!({ "command": "slep", "args": ["1"] })));
         assert!(message.contains("/command") && message.contains("`slep`"), "{message}");
@@ -29,7 +30,7 @@ fn a_missing_program_is_reported_with_the_most_similar_name() {
 
 #[test]
 fn a_file_that_is_not_executable_is_reported() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let message = refusal(&client.call("exec_run", json!({ "command": "./README.md" })));
         assert!(message.contains("not executable"), "{message}");
         let message = refusal(&client.call("exec_run", json!({ "command": "." })));
@@ -38,7 +39,7 @@ fn a_file_that_is_not_executable_is_reported() {
 }
 
 /// Returns a script that ignores SIGTERM, and starts one more that does.
-fn stubborn_script(marker: &Marker) -> Value {
+fn stubborn_script(marker: &ProcessMarker) -> Value {
     let script = "trap '' TERM INT HUP; (trap '' TERM; while :; do sleep 0.1; done) & \
                   while :; do sleep 0.1; done";
     json!({ "command": script, "shell": true, "args": [marker.0] })
@@ -46,8 +47,8 @@ fn stubborn_script(marker: &Marker) -> Value {
 
 #[test]
 fn a_program_that_ignores_sigterm_is_killed_soon_after_its_timeout() {
-    over_both(&Workspace::new(), |client| {
-        let marker = Marker::new();
+    over_both(&TempWorkspace::new(), |client| {
+        let marker = ProcessMarker::new();
         let mut arguments = stubborn_script(&marker);
         arguments["timeout_ms"] = json!(300);
         let started = Instant::now();
@@ -62,8 +63,8 @@ fn a_program_that_ignores_sigterm_is_killed_soon_after_its_timeout() {
 
 #[test]
 fn a_program_that_ignores_sigterm_is_killed_soon_after_it_is_cancelled() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
-    let marker = Marker::new();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
+    let marker = ProcessMarker::new();
     stdio.send(&call(1, "exec_run", stubborn_script(&marker)));
     marker.wait_until_running();
     let started = Instant::now();
@@ -76,8 +77,8 @@ fn a_program_that_ignores_sigterm_is_killed_soon_after_it_is_cancelled() {
 
 #[test]
 fn background_programs_are_killed_when_the_program_ends() {
-    over_both(&Workspace::new(), |client| {
-        let marker = Marker::new();
+    over_both(&TempWorkspace::new(), |client| {
+        let marker = ProcessMarker::new();
         let script =
             "setsid sh -c 'trap \"\" TERM; sleep \"$0\"' \"$1\" >/dev/null 2>&1 & echo left";
         let arguments = json!({ "command": script, "shell": true, "args": [marker.0] });

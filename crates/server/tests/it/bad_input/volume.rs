@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::support::{
-    Client, ClientTransport, HttpRequest, Launch, MODERN, NOTHING, PATIENCE, Workspace, call,
-    held_memory_kib, over_both, over_both_with, peak_memory_kib, refusal, structured,
+    MODERN, NOTHING, PATIENCE, ServerLaunchOptions, TempWorkspace, TestClientTransport,
+    TestHttpRequest, TestMcpClient, call, held_memory_kib, over_both, over_both_with,
+    peak_memory_kib, refusal, structured,
 };
 
 const MIB: usize = 1 << 20;
 
 #[test]
 fn a_line_of_a_gib_is_refused_in_bounded_memory_and_the_next_is_served() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
     let mut input = stdio.take_input();
     let read = call(2, "files_read", json!({ "path": "README.md" }));
     let writing = thread::spawn(move || {
@@ -31,7 +32,7 @@ fn a_line_of_a_gib_is_refused_in_bounded_memory_and_the_next_is_served() {
     });
     let refused = stdio.receive();
     assert!(refusal(&refused).contains("larger than 33554432 bytes"), "{refused}");
-    assert_eq!(structured(&stdio.answer(2))["content"], Workspace::README);
+    assert_eq!(structured(&stdio.answer(2))["content"], TempWorkspace::README);
     let peak = peak_memory_kib(stdio.pid);
     assert!(peak < 160 << 10, "{peak} KiB");
     drop(writing.join().unwrap());
@@ -41,7 +42,7 @@ fn a_line_of_a_gib_is_refused_in_bounded_memory_and_the_next_is_served() {
 #[test]
 fn a_message_at_the_cap_is_served_and_one_a_byte_beyond_is_refused() {
     const CAP: usize = 4096;
-    over_both_with(&Workspace::new(), &[("limits_message_bytes", CAP)], |client| {
+    over_both_with(&TempWorkspace::new(), &[("limits_message_bytes", CAP)], |client| {
         let sized = |size: usize| {
             let padded = |padding: usize| {
                 let mut message = call(1, "files_read", json!({ "path": "README.md" }));
@@ -52,7 +53,7 @@ fn a_message_at_the_cap_is_served_and_one_a_byte_beyond_is_refused() {
         };
         let at = sized(CAP);
         assert_eq!(at.to_string().len(), CAP);
-        assert_eq!(structured(&client.exchange(&at))["content"], Workspace::README);
+        assert_eq!(structured(&client.exchange(&at))["content"], TempWorkspace::README);
         let beyond = client.raw(sized(CAP + 1).to_string().as_bytes());
         assert!(refusal(&beyond).contains("larger than 4096 bytes"), "{beyond}");
     });
@@ -61,9 +62,9 @@ fn a_message_at_the_cap_is_served_and_one_a_byte_beyond_is_refused() {
 #[test]
 fn a_long_id_or_progress_token_is_refused() {
     let longest = "x".repeat(1022);
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let read = |id: &str| call(id, "files_read", json!({ "path": "README.md" }));
-        assert_eq!(structured(&client.exchange(&read(&longest)))["content"], Workspace::README);
+        assert_eq!(structured(&client.exchange(&read(&longest)))["content"], TempWorkspace::README);
         let refused = client.raw(read(&format!("{longest}x")).to_string().as_bytes());
         assert_eq!(refused["error"]["code"], -32600, "{refused}");
         assert_eq!(refusal(&refused), "`id` is longer than 1024 bytes");
@@ -76,17 +77,18 @@ fn a_long_id_or_progress_token_is_refused() {
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
         assert!(refusal(&refused).contains("longer than 1024 bytes"), "{refused}");
         let answer = client.exchange(&with("\"".repeat(511)));
-        assert_eq!(structured(&answer)["content"], Workspace::README);
+        assert_eq!(structured(&answer)["content"], TempWorkspace::README);
     });
 }
 
 #[test]
 fn no_dialect_repeats_a_long_id() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let id = "x".repeat(100_000);
     for path in ["/mcp", "/rpc", "/v1/mcp", "/workstation", "/synesthetic"] {
         let ask = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/list", "params": {} });
-        let answer = served.send(&HttpRequest::bytes(ask.to_string().as_bytes()).to(path)).text();
+        let answer =
+            served.send(&TestHttpRequest::bytes(ask.to_string().as_bytes()).to(path)).text();
         assert!(
             answer.len() < 1024 && answer.contains("longer than 1024 bytes"),
             "{path}: {answer:.200}"
@@ -97,25 +99,28 @@ fn no_dialect_repeats_a_long_id() {
 
 #[test]
 fn a_body_with_too_large_a_content_length_is_refused_unread() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let mut connection = served.connect();
-    connection.post(&HttpRequest::bytes(b"").with("content-length", &(1_u64 << 30).to_string()));
+    connection
+        .post(&TestHttpRequest::bytes(b"").with("content-length", &(1_u64 << 30).to_string()));
     let response = connection.response();
     assert_eq!(response.status, 413);
     assert!(refusal(&response.json()).contains("larger than"), "{response:?}");
-    check_serves(&Client::http(Launch::over(&Workspace::new()), MODERN));
+    check_serves(&TestMcpClient::http(ServerLaunchOptions::over(&TempWorkspace::new()), MODERN));
 }
 
 #[test]
 fn a_chunked_body_is_refused_once_it_is_too_large() {
-    let client =
-        Client::http(Launch::over(&Workspace::new()).set("limits_message_bytes", MIB), MODERN);
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let client = TestMcpClient::http(
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("limits_message_bytes", MIB),
+        MODERN,
+    );
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
     check_serves(&client);
     let before = peak_memory_kib(client.server().pid);
     let mut connection = served.connect();
     let post =
-        HttpRequest::bytes(b"").without("content-length").with("transfer-encoding", "chunked");
+        TestHttpRequest::bytes(b"").without("content-length").with("transfer-encoding", "chunked");
     connection.post(&post);
     let chunk = [b"10000\r\n", &[b' '; 1 << 16][..], b"\r\n"].concat();
     for _ in 0..16 {
@@ -130,9 +135,9 @@ fn a_chunked_body_is_refused_once_it_is_too_large() {
 }
 
 #[track_caller]
-fn check_serves(client: &Client) {
+fn check_serves(client: &TestMcpClient) {
     let read = client.response(&call(1, "files_read", json!({ "path": "README.md" }))).message();
-    assert_eq!(structured(&read)["content"], Workspace::README);
+    assert_eq!(structured(&read)["content"], TempWorkspace::README);
 }
 
 #[test]
@@ -145,8 +150,8 @@ fn a_client_that_stops_reading_is_paused_and_later_answered_in_full() {
 /// Sends `requests` for a file of `lines` to a server that may use `mib` MiB, and reads later.
 #[track_caller]
 fn check_late_reader(requests: usize, lines: usize, mib: u64) {
-    let workspace = Workspace::new().file("page.txt", "0123456789abcdef\n".repeat(lines));
-    let mut stdio = Launch::over(&workspace).stdio();
+    let workspace = TempWorkspace::new().file("page.txt", "0123456789abcdef\n".repeat(lines));
+    let mut stdio = ServerLaunchOptions::over(&workspace).stdio();
     let mut input = stdio.take_input();
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = sent.clone();
@@ -195,7 +200,7 @@ fn wait_until_stalled(counter: &AtomicUsize) -> usize {
 
 #[test]
 fn endless_output_of_a_program_takes_bounded_memory() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let quick = client.call("exec_run", json!({ "command": "true" }));
         assert_eq!(structured(&quick)["exit_code"], 0);
         let before = peak_memory_kib(client.server().pid);

@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{CliResult, CommandLine};
-use crate::support::{HttpServer, Launch, Workspace, binary, call, path};
+use super::{CliCommandResult, TestCommandLine};
+use crate::support::{HttpServerProcess, ServerLaunchOptions, TempWorkspace, binary, call, path};
 
 /// Returns a server that has answered calls of two tools, of which one failed.
-fn served() -> HttpServer {
-    let served = Launch::over(&Workspace::new()).served();
+fn served() -> HttpServerProcess {
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     served.ask(&call(1, "files_read", json!({ "path": "README.md" })));
     served.ask(&call(2, "files_read", json!({ "path": "missing.md" })));
     served.ask(&call(3, "exec_run", json!({ "command": "echo", "args": ["hi", "there"] })));
@@ -20,10 +20,10 @@ fn served() -> HttpServer {
     served
 }
 
-fn audit(served: &HttpServer, args: &[&str]) -> CliResult {
+fn audit(served: &HttpServerProcess, args: &[&str]) -> CliCommandResult {
     let log = served.home().join("audit.jsonl");
     let args: Vec<_> = ["audit"].iter().chain(args).copied().collect();
-    CommandLine::new(served.home(), &args).env("TOOLGATE_AUDIT_TO", log).run()
+    TestCommandLine::new(served.home(), &args).env("TOOLGATE_AUDIT_TO", log).run()
 }
 
 #[test]
@@ -114,7 +114,9 @@ fn arguments_are_recorded_as_the_settings_say() {
         ("subject", json!("new.md"), false),
         ("redacted", json!("new.md"), true),
     ] {
-        let served = Launch::over(&Workspace::new()).set("audit_arguments", setting).served();
+        let served = ServerLaunchOptions::over(&TempWorkspace::new())
+            .set("audit_arguments", setting)
+            .served();
         served.ask(&call(1, "files_write", input.clone()));
         served.outcomes(1);
         let record = &served.records()[0];
@@ -139,7 +141,7 @@ fn the_options_for_folder_and_settings_work_before_and_after_the_subcommand() {
     for command in ["verify", "tail", "stats"] {
         for args in [[&[command][..], &options].concat(), [&options[..], &[command]].concat()] {
             let args = [&["audit"], &args[..]].concat();
-            let line = CommandLine::new(served.home(), &args);
+            let line = TestCommandLine::new(served.home(), &args);
             let done = line.env("TOOLGATE_AUDIT_TO", &log).run();
             assert_eq!(done.code, 0, "{args:?}: {done:?}");
         }
@@ -148,11 +150,11 @@ fn the_options_for_folder_and_settings_work_before_and_after_the_subcommand() {
 
 #[test]
 fn without_a_log_every_command_says_that_no_call_was_recorded() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let log = workspace.path("none/audit.jsonl");
     for (args, code) in [(&["tail"][..], 0), (&["stats"], 0), (&["verify"], 2)] {
         let args = [&["audit"], args].concat();
-        let line = CommandLine::new(workspace.root(), &args);
+        let line = TestCommandLine::new(workspace.root(), &args);
         let done = line.env("TOOLGATE_AUDIT_TO", &log).run();
         assert_eq!((done.code, done.out.as_str()), (code, ""), "{done:?}");
         assert!(done.err.contains("no call was recorded yet"), "{done:?}");

@@ -9,11 +9,12 @@ use tempfile::TempDir;
 
 use super::run;
 use crate::support::{
-    Connection, HttpRequest, Launch, Workspace, binary, keys_of, path, wait_for, wait_until,
+    ServerLaunchOptions, TempWorkspace, TestHttpConnection, TestHttpRequest, binary, keys_of, path,
+    wait_for, wait_until,
 };
 
 /// Returns what `toolgate serve` prints to a terminal at start, with the settings in toolgate.toml.
-fn banner(workspace: &Workspace) -> String {
+fn banner(workspace: &TempWorkspace) -> String {
     let home = TempDir::with_prefix("toolgate-home-").unwrap();
     let line = format!("{} serve --config toolgate.toml --listen 127.0.0.1:0", binary().display());
     let mut command = Command::new("script");
@@ -39,7 +40,7 @@ fn banner(workspace: &Workspace) -> String {
 fn a_terminal_shows_the_absolute_settings_path_and_the_state_of_each_upstream() {
     let settings = "[upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\n\
                     [upstream.off]\ncommand = [\"false\"]\nenabled = false\n";
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let banner = banner(&workspace);
     let file = workspace.root().canonicalize().unwrap().join("toolgate.toml");
     assert!(banner.contains(&format!("  config     {}\n", file.display())), "{banner}");
@@ -52,7 +53,7 @@ fn a_terminal_shows_the_absolute_settings_path_and_the_state_of_each_upstream() 
 #[test]
 fn a_terminal_shows_all_addresses_before_the_way_to_stop() {
     let settings = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"mira\"\n";
-    let banner = banner(&Workspace::new().file("toolgate.toml", settings));
+    let banner = banner(&TempWorkspace::new().file("toolgate.toml", settings));
     let (before, _) = banner.split_once("ctrl-c stops it.").unwrap();
     assert!(before.contains("serving mira alone at http://127.0.0.1:"), "{banner}");
 }
@@ -62,7 +63,7 @@ fn a_port_in_use_of_a_dialect_is_refused_with_the_way_to_find_the_program() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap();
     let settings = format!("[[listen]]\naddr = \"{addr}\"\ndialect = \"mira\"\n");
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let args = ["serve", "--config", "toolgate.toml", "--listen", "127.0.0.1:0"];
     let done = run(workspace.root(), &args);
     assert_eq!(done.code, 2, "{done:?}");
@@ -74,7 +75,7 @@ fn a_port_in_use_of_a_dialect_is_refused_with_the_way_to_find_the_program() {
 
 #[test]
 fn the_connect_lines_send_the_key_if_callers_need_one() {
-    let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada"]));
+    let workspace = TempWorkspace::new().file("toolgate.toml", keys_of(&["ada"]));
     let banner = banner(&workspace);
     let claude = banner.lines().find(|line| line.contains("claude mcp add")).unwrap();
     let header = " --header \"Authorization: Bearer $TOOLGATE_KEY\"";
@@ -85,7 +86,8 @@ fn the_connect_lines_send_the_key_if_callers_need_one() {
 
 #[test]
 fn without_mcp_the_address_has_no_mcp_url() {
-    let launch = Launch::over(&Workspace::new()).set("server_dialects", "zyra,mira");
+    let launch =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("server_dialects", "zyra,mira");
     let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
     wait_until("the address is printed", || server.log().contains(" at http://127.0.0.1:"));
     let log = server.log();
@@ -101,8 +103,8 @@ fn without_shared_dialects_only_dedicated_listeners_are_opened() {
         "[server]\nlisten = \"{shared}\"\ndialects = []\n\
          [[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"mira\"\n"
     );
-    let workspace = Workspace::new().file("toolgate.toml", settings);
-    let server = Launch::over(&workspace).serve_with_flags(&[]);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
+    let server = ServerLaunchOptions::over(&workspace).serve_with_flags(&[]);
     let addr: SocketAddr = wait_for("the address is printed", || {
         assert!(server.is_running(), "{}", server.log());
         let log = server.log();
@@ -111,8 +113,8 @@ fn without_shared_dialects_only_dedicated_listeners_are_opened() {
     });
     let list =
         json!({ "jsonrpc": "2.0", "method": "tools/list", "params": { "limit": 1 }, "id": 1 });
-    let mut connection = Connection::to(addr);
-    connection.post(&HttpRequest::bytes(list.to_string().as_bytes()).to("/"));
+    let mut connection = TestHttpConnection::to(addr);
+    connection.post(&TestHttpRequest::bytes(list.to_string().as_bytes()).to("/"));
     assert_eq!(connection.response().json()["result"]["tools"].as_array().unwrap().len(), 1);
     assert!(!server.log().contains(&shared.to_string()), "{}", server.log());
 }

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{CommandLine, run};
-use crate::support::{Launch, Workspace, keys_of};
+use super::{TestCommandLine, run};
+use crate::support::{ServerLaunchOptions, TempWorkspace, keys_of};
 
 #[test]
 fn a_file_is_printed_byte_for_byte_and_its_etag_on_standard_error() {
     for content in ["", "no end of line", "a\nb\n", "\n\n", "\r\n\t\u{feff}é\u{0}\u{1b}[31m\n"] {
-        let workspace = Workspace::new().file("a.txt", content);
+        let workspace = TempWorkspace::new().file("a.txt", content);
         let done = run(workspace.root(), &["call", "files_read", r#"{"path":"a.txt"}"#]);
         assert_eq!(done.code, 0, "{done:?}");
         assert!(
@@ -21,7 +21,7 @@ fn a_file_is_printed_byte_for_byte_and_its_etag_on_standard_error() {
 
 #[test]
 fn the_exit_code_distinguishes_success_refusal_and_no_call() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let cases = [
         ("files_read", r#"{"path":"README.md"}"#, 0),
         ("files.read", r#"{"path":"README.md"}"#, 0),
@@ -52,7 +52,7 @@ fn the_exit_code_distinguishes_success_refusal_and_no_call() {
 #[test]
 fn the_output_of_a_failed_program_is_printed_too() {
     let script = r#"{"command":"echo said; exit 7","shell":true}"#;
-    let done = run(Workspace::new().root(), &["call", "exec_run", script]);
+    let done = run(TempWorkspace::new().root(), &["call", "exec_run", script]);
     assert_eq!((done.code, done.out.as_str()), (1, "said\n"));
     assert!(done.err.contains("exit code 7"), "{done:?}");
 }
@@ -60,21 +60,21 @@ fn the_output_of_a_failed_program_is_printed_too() {
 #[test]
 fn json_prints_the_structured_result() {
     let args = ["call", "files_read", r#"{"path":"README.md"}"#, "--json"];
-    let done = run(Workspace::new().root(), &args);
+    let done = run(TempWorkspace::new().root(), &args);
     let value: Value = serde_json::from_str(&done.out).unwrap();
-    assert_eq!(value["content"], Workspace::README);
+    assert_eq!(value["content"], TempWorkspace::README);
     assert_eq!((done.code, done.err.as_str()), (0, ""));
 }
 
 #[test]
 fn arguments_come_from_a_file_or_from_standard_input() {
     let arguments = r#"{"path": "README.md"}"#;
-    let workspace = Workspace::new().file("args.json", arguments);
+    let workspace = TempWorkspace::new().file("args.json", arguments);
     let done = run(workspace.root(), &["call", "files_read", "@args.json"]);
-    assert_eq!((done.code, done.out.as_str()), (0, Workspace::README));
+    assert_eq!((done.code, done.out.as_str()), (0, TempWorkspace::README));
     let done =
-        CommandLine::new(workspace.root(), &["call", "files_read", "-"]).input(arguments).run();
-    assert_eq!((done.code, done.out.as_str()), (0, Workspace::README));
+        TestCommandLine::new(workspace.root(), &["call", "files_read", "-"]).input(arguments).run();
+    assert_eq!((done.code, done.out.as_str()), (0, TempWorkspace::README));
     let done = run(workspace.root(), &["call", "files_read", "@none.json"]);
     assert_eq!(done.code, 2);
     assert!(done.err.contains("none.json"), "{done:?}");
@@ -82,7 +82,7 @@ fn arguments_come_from_a_file_or_from_standard_input() {
 
 #[test]
 fn arguments_that_are_not_json_are_explained() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let done = run(workspace.root(), &["call", "files_read", "{path:README.md}"]);
     assert_eq!(done.code, 2);
     assert!(
@@ -96,7 +96,7 @@ fn arguments_that_are_not_json_are_explained() {
 
 #[test]
 fn a_misspelled_tool_is_refused_with_the_nearest_name() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for (command, code) in [("call", 1), ("tools", 2)] {
         let done = run(workspace.root(), &[command, "files_raed"]);
         assert_eq!(done.code, code, "{done:?}");
@@ -110,20 +110,20 @@ fn a_misspelled_tool_is_refused_with_the_nearest_name() {
 
 #[test]
 fn root_names_the_workspace_of_a_call() {
-    let here = Workspace::new();
-    let there = Workspace::new().file("there.txt", "yes");
+    let here = TempWorkspace::new();
+    let there = TempWorkspace::new().file("there.txt", "yes");
     let read = r#"{"path":"there.txt"}"#;
     let root = there.root().to_str().unwrap();
     let done = run(here.root(), &["call", "files_read", read, "--root", root]);
     assert_eq!((done.code, done.out.trim()), (0, "yes"));
-    let line = CommandLine::new(here.root(), &["call", "files_read", read]);
+    let line = TestCommandLine::new(here.root(), &["call", "files_read", read]);
     assert_eq!(line.env("TOOLGATE_ROOT", root).run().code, 0);
     assert_eq!(run(here.root(), &["call", "files_read", read]).code, 1);
 }
 
 #[test]
 fn read_only_refuses_tools_that_change_anything() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let write = r#"{"path":"a","content":""}"#;
     let done = run(workspace.root(), &["call", "files_write", write, "--read-only"]);
     assert_eq!(done.code, 1, "{done:?}");
@@ -152,8 +152,8 @@ fn a_call_has_the_same_result_in_this_process_and_at_a_server() {
         ("files_read", json!({})),
         ("fils_read", json!({})),
     ];
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let url = served.url();
     for (tool, arguments) in calls {
         for more in [&[][..], &["--json"]] {
@@ -177,12 +177,12 @@ fn the_tools_of_a_running_server_are_listed_for_the_key_of_the_caller() {
     let rule = "[[policy.rules]]\nname = \"reads\"\neffect = \"allow\"\ncallers = [\"ada\"]\n\
                 effects = [\"reads\"]\n";
     let settings = format!("{}[policy]\ndefault = \"deny\"\n{rule}", keys_of(&["ada"]));
-    let workspace = Workspace::new().file("toolgate.toml", settings);
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
+    let served = ServerLaunchOptions::over(&workspace).served();
     let url = served.url();
     let list = |more: &[&str]| {
         let args = [&["tools", "--url", &url], more].concat();
-        CommandLine::new(workspace.root(), &args).env("TOOLGATE_KEY", "ada-key").run()
+        TestCommandLine::new(workspace.root(), &args).env("TOOLGATE_KEY", "ada-key").run()
     };
     let all = list(&[]);
     assert_eq!(all.code, 0, "{all:?}");
@@ -199,7 +199,7 @@ fn the_tools_of_a_running_server_are_listed_for_the_key_of_the_caller() {
 #[test]
 fn a_call_of_a_tool_of_an_unreachable_upstream_names_the_reason() {
     let settings = "[upstream.typo]\ncommand = [\"no-such-program-here\"]\n";
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let done = run(workspace.root(), &["call", "typo_x"]);
     assert_eq!(done.code, 1, "{done:?}");
     assert!(done.err.contains("its upstream `typo` is unavailable"), "{done:?}");
@@ -210,13 +210,13 @@ fn a_call_of_a_tool_of_an_unreachable_upstream_names_the_reason() {
 fn a_replaced_built_in_tool_is_logged_by_servers_and_not_by_other_commands() {
     let settings = "[command.\"search.semantic\"]\nabout = \"Ours.\"\nprogram = \"echo\"\n\
                     argv = [\"ours\"]\nreplaces = true\n";
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     for args in [&["tools"][..], &["call", "search_semantic"]] {
         let done = run(workspace.root(), args);
         assert_eq!(done.code, 0, "{done:?}");
         assert!(!done.err.contains("replaces the tool"), "{done:?}");
     }
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     assert!(served.log().contains("replaces the tool `search.semantic`"), "{}", served.log());
 }
 
@@ -229,7 +229,7 @@ fn without_durations(text: &str) -> String {
 
 #[test]
 fn a_missing_server_or_invalid_url_is_reported() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let at = |url: &str| run(workspace.root(), &["call", "files_list", "{}", "--url", url]);
     // Nothing listens at port 1.
     for url in ["http://127.0.0.1:1/mcp", "https://127.0.0.1:1/mcp"] {
@@ -242,7 +242,7 @@ fn a_missing_server_or_invalid_url_is_reported() {
         assert_eq!(done.code, 2, "{done:?}");
         assert!(done.err.contains("http"), "{done:?}");
     }
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let done = at(&format!("http://{}/other", served.addr));
     assert_eq!(done.code, 2, "{done:?}");
     assert!(done.err.contains("404"), "{done:?}");
@@ -254,8 +254,8 @@ fn a_missing_server_or_invalid_url_is_reported() {
 
 #[test]
 fn a_health_check_succeeds_only_while_a_server_answers_with_success() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let check = |url: &str| run(workspace.root(), &["healthcheck", url]);
     let healthy = check(&format!("http://{}/healthz", served.addr));
     assert_eq!((healthy.code, healthy.out.as_str()), (0, "healthy\n"), "{healthy:?}");
@@ -270,15 +270,15 @@ fn a_health_check_succeeds_only_while_a_server_answers_with_success() {
 
 #[test]
 fn a_call_that_needs_confirmation_is_refused_without_a_terminal() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let write = r#"{"path":"new.txt","content":"x"}"#;
     let advice = "there is no terminal to ask in; run the command in a terminal";
     for (arguments, expected) in [
         (write, format!("{advice}\n")),
         ("-", format!("{advice}, with the arguments on the command line\n")),
     ] {
-        let line =
-            CommandLine::new(workspace.root(), &["call", "files_write", arguments]).input(write);
+        let line = TestCommandLine::new(workspace.root(), &["call", "files_write", arguments])
+            .input(write);
         let done = line.env("TOOLGATE_TOOLS_CONFIRM", "files.write").run();
         assert_eq!(done.code, 1, "{done:?}");
         assert!(done.err.ends_with(&expected), "{done:?}");

@@ -9,23 +9,23 @@ use std::process::{Command, Stdio};
 use jsonc_parser::parse_to_serde_value;
 use serde_json::Value;
 
-use super::{CliResult, CommandLine};
-use crate::support::{Workspace, binary, path};
+use super::{CliCommandResult, TestCommandLine};
+use crate::support::{TempWorkspace, binary, path};
 
 /// Returns a workspace with the home folder `home` and the project `app`.
-fn machine() -> Workspace {
-    Workspace::new().file("app/README.md", "app").file("home/.keep", "")
+fn machine() -> TempWorkspace {
+    TempWorkspace::new().file("app/README.md", "app").file("home/.keep", "")
 }
 
 /// Runs `toolgate connect WORDS` in the project.
-fn connect(machine: &Workspace, args: &[&str]) -> CliResult {
+fn connect(machine: &TempWorkspace, args: &[&str]) -> CliCommandResult {
     let args = [&["connect"][..], args].concat();
-    let line = CommandLine::new(&machine.path("app"), &args);
+    let line = TestCommandLine::new(&machine.path("app"), &args);
     line.env("HOME", machine.path("home")).env("XDG_STATE_HOME", machine.path("state")).run()
 }
 
 #[track_caller]
-fn connect_well(machine: &Workspace, args: &[&str]) -> CliResult {
+fn connect_well(machine: &TempWorkspace, args: &[&str]) -> CliCommandResult {
     let done = connect(machine, args);
     assert_eq!(done.code, 0, "{done:?}");
     done
@@ -38,7 +38,7 @@ fn parse(text: &str) -> Value {
 }
 
 /// Settings of a client before the connection, after its documentation.
-struct Settings {
+struct ClientSettingsFixture {
     client: &'static str,
     file: &'static str,
     text: &'static str,
@@ -46,7 +46,7 @@ struct Settings {
     servers: &'static str,
 }
 
-const CURSOR: Settings = Settings {
+const CURSOR: ClientSettingsFixture = ClientSettingsFixture {
     client: "cursor",
     file: "app/.cursor/mcp.json",
     text: "{\n  \"mcpServers\": {\n    \"server-name\": {\n      \"command\": \"npx\",\n      \
@@ -56,40 +56,45 @@ const CURSOR: Settings = Settings {
 };
 
 /// Settings of all other clients that use JSON.
-const OTHERS: [Settings; 10] = [
-    Settings {
+const OTHERS: [ClientSettingsFixture; 10] = [
+    ClientSettingsFixture {
         client: "claude",
         file: "app/.mcp.json",
         text: "{\r\n  \"mcpServers\": {\r\n    \"shared\": {\r\n      \"type\": \"http\",\r\n      \
                \"url\": \"${API_BASE_URL:-https://api.example.com}/mcp\"\r\n    }\r\n  }\r\n}\r\n",
         servers: "/mcpServers",
     },
-    Settings {
+    ClientSettingsFixture {
         client: "claude-desktop",
         file: "home/.config/Claude/claude_desktop_config.json",
         text: "\u{feff}{\"globalShortcut\":\"\",\"mcpServers\":{\"fs\":{\"command\":\"npx\"}}}",
         servers: "/mcpServers",
     },
-    Settings {
+    ClientSettingsFixture {
         client: "cline",
         file: "home/.cline/data/settings/cline_mcp_settings.json",
         text: "{\n\t\"mcpServers\": {\n\t\t\"a\": { \"command\": \"x\", \"disabled\": false }\n\t}\n}",
         servers: "/mcpServers",
     },
-    Settings {
+    ClientSettingsFixture {
         client: "gemini",
         file: "app/.gemini/settings.json",
         text: "{\n  // the theme\n  \"theme\": \"GitHub\",\n  \"tools\": { \"sandbox\": false }\n}\n",
         servers: "/mcpServers",
     },
-    Settings {
+    ClientSettingsFixture {
         client: "jetbrains",
         file: "app/.junie/mcp/mcp.json",
         text: "{\n    \"mcpServers\": {}\n}\n",
         servers: "/mcpServers",
     },
-    Settings { client: "roo", file: "app/.roo/mcp.json", text: "", servers: "/mcpServers" },
-    Settings {
+    ClientSettingsFixture {
+        client: "roo",
+        file: "app/.roo/mcp.json",
+        text: "",
+        servers: "/mcpServers",
+    },
+    ClientSettingsFixture {
         client: "vscode",
         file: "app/.vscode/mcp.json",
         text: "{\n\t// asked once\n\t\"inputs\": [\n\t\t{ \"type\": \"promptString\", \"id\": \"k\", \
@@ -97,13 +102,13 @@ const OTHERS: [Settings; 10] = [
                \"type\": \"stdio\", \"command\": \"npx\" }, // a browser\n\t},\n}\n",
         servers: "/servers",
     },
-    Settings {
+    ClientSettingsFixture {
         client: "windsurf",
         file: "home/.codeium/windsurf/mcp_config.json",
         text: "{\n  \"mcpServers\": {\n    \"remote\": { \"serverUrl\": \"x\" }\n  }\n}",
         servers: "/mcpServers",
     },
-    Settings {
+    ClientSettingsFixture {
         client: "zed",
         file: "app/.zed/settings.json",
         text: "// Zed settings\n//\n{\n  \"ui_font_size\": 16,\n  \"context_servers\": {\n    \
@@ -111,7 +116,7 @@ const OTHERS: [Settings; 10] = [
                },\n  },\n}\n",
         servers: "/context_servers",
     },
-    Settings {
+    ClientSettingsFixture {
         client: "claude",
         file: "home/.claude.json",
         text: "{\n  \"numStartups\": 3,\n  \"projects\": { \"/a\": { \"mcpServers\": {} } }\n}\n",
@@ -121,7 +126,8 @@ const OTHERS: [Settings; 10] = [
 
 #[test]
 fn each_client_starts_toolgate_for_the_folder_and_removing_restores_the_bytes() {
-    for Settings { client, file, text, servers } in [CURSOR].into_iter().chain(OTHERS) {
+    for ClientSettingsFixture { client, file, text, servers } in [CURSOR].into_iter().chain(OTHERS)
+    {
         let machine = machine().file(file, text);
         let scope = if file.starts_with("home") { "user" } else { "project" };
         let done = connect_well(&machine, &[client, "--scope", scope, "--yes"]);
@@ -233,7 +239,7 @@ fn a_key_from_standard_input_is_written() {
     let machine = machine();
     let url = "http://127.0.0.1:8000/mcp";
     let args = ["connect", "cursor", "--url", url, "--key", "-", "--yes"];
-    let line = CommandLine::new(&machine.path("app"), &args).input("toolgate_abc\n");
+    let line = TestCommandLine::new(&machine.path("app"), &args).input("toolgate_abc\n");
     let done = line.env("HOME", machine.path("home")).run();
     assert_eq!(done.code, 0, "{done:?}");
     assert!(machine.read("home/.cursor/mcp.json").contains("Bearer toolgate_abc"));

@@ -6,14 +6,14 @@ use std::fs;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{Client, Launch, MODERN, Workspace, wait_until};
+use crate::support::{MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, wait_until};
 
 /// Beginning of the output line about the environment.
 const LINE: &str = "in this environment, ";
 
 /// Starts a server over stdio, and checks that it answers.
-fn start(launch: Launch) -> Client {
-    let mut client = Client::stdio(launch.set("audit_to", "state"), MODERN);
+fn start(launch: ServerLaunchOptions) -> TestMcpClient {
+    let mut client = TestMcpClient::stdio(launch.set("audit_to", "state"), MODERN);
     let answer = client.call("files_read", json!({ "path": "README.md" }));
     assert_eq!(answer["result"]["isError"], false, "{answer}");
     client
@@ -21,7 +21,7 @@ fn start(launch: Launch) -> Client {
 
 /// Returns the line about the environment, of which there is only one.
 #[track_caller]
-fn environment_line(client: &Client) -> String {
+fn environment_line(client: &TestMcpClient) -> String {
     let log = || client.server().log();
     wait_until("the line is logged", || {
         log().split_once(LINE).is_some_and(|(_, rest)| rest.contains('\n'))
@@ -43,7 +43,9 @@ fn is_root(what: &str) -> bool {
 #[test]
 fn without_a_home_the_server_answers_and_reports_what_is_lost() {
     for home in ["", "relative"] {
-        let line = environment_line(&start(Launch::over(&Workspace::new()).env("HOME", home)));
+        let line = environment_line(&start(
+            ServerLaunchOptions::over(&TempWorkspace::new()).env("HOME", home),
+        ));
         let expected = "neither XDG_STATE_HOME nor HOME is an absolute path, so jobs are unavailable \
                         and audit records go to standard error";
         assert!(line.contains(expected), "{line}");
@@ -54,7 +56,9 @@ fn without_a_home_the_server_answers_and_reports_what_is_lost() {
 #[test]
 fn with_a_home_that_cannot_be_written_the_server_answers_and_reports_the_folder() {
     // The kernel refuses new files in /proc, even for root.
-    let line = environment_line(&start(Launch::over(&Workspace::new()).env("HOME", "/proc")));
+    let line = environment_line(&start(
+        ServerLaunchOptions::over(&TempWorkspace::new()).env("HOME", "/proc"),
+    ));
     assert!(line.contains("the state folder /proc/.local/state/toolgate cannot be"), "{line}");
     assert!(line.contains("the cache folder /proc/.cache/toolgate cannot be written"), "{line}");
 }
@@ -68,7 +72,7 @@ fn with_a_read_only_state_folder_the_server_answers_and_jobs_are_refused() {
     fs::create_dir(state.path().join("toolgate")).unwrap();
     let mount = "mount --bind \"$XDG_STATE_HOME\" \"$XDG_STATE_HOME\" && \
                  mount -o remount,bind,ro \"$XDG_STATE_HOME\" && exec \"$@\"";
-    let launch = Launch::over(&Workspace::new()).with_state(&state);
+    let launch = ServerLaunchOptions::over(&TempWorkspace::new()).with_state(&state);
     let launch = launch.through(&["unshare", "--mount", "sh", "-c", mount, "sh"]);
     let mut client = start(launch);
     let line = environment_line(&client);
@@ -82,7 +86,7 @@ fn with_a_read_only_state_folder_the_server_answers_and_jobs_are_refused() {
 
 #[test]
 fn root_and_nobody_else_gets_a_line_about_root() {
-    let client = start(Launch::over(&Workspace::new()));
+    let client = start(ServerLaunchOptions::over(&TempWorkspace::new()));
     let ids = fs::read_to_string("/proc/self/uid_map").unwrap();
     let is_mapped = ids.split_whitespace().nth(2) != Some("4294967295");
     if rustix::process::geteuid().is_root() && !is_mapped {
@@ -105,7 +109,8 @@ fn without_user_namespaces_programs_run_and_the_start_reports_it() {
     let forbid = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
     let namespace = ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh"];
     let wrapper = [&namespace[..], &WITHOUT_CAPABILITIES].concat();
-    let launch = Launch::over(&Workspace::new()).set("sandbox_profile", "workspace");
+    let launch =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("sandbox_profile", "workspace");
     let mut client = start(launch.through(&wrapper));
     let line = environment_line(&client);
     assert!(line.contains("user.max_user_namespaces is 0, so programs can see"), "{line}");
@@ -134,7 +139,8 @@ fn under_a_container_filter_and_an_old_kernel_one_line_reports_both() {
     let is_root = rustix::process::geteuid().is_root();
     let wrapper =
         if is_root { [&WITHOUT_CAPABILITIES[..], &filter].concat() } else { filter.into() };
-    let launch = Launch::over(&Workspace::new()).set("sandbox_profile", "workspace");
+    let launch =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("sandbox_profile", "workspace");
     let mut client = start(launch.through(&wrapper));
     let line = environment_line(&client);
     assert!(line.contains("a system call filter, such as a container's"), "{line}");
@@ -145,7 +151,7 @@ fn under_a_container_filter_and_an_old_kernel_one_line_reports_both() {
 
 #[test]
 fn a_served_port_gets_the_same_line() {
-    let served = Launch::over(&Workspace::new()).env("HOME", "").served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).env("HOME", "").served();
     wait_until("the line is logged", || served.log().contains(LINE));
     assert!(served.log().contains("jobs are unavailable"), "{}", served.log());
 }

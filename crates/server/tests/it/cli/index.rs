@@ -8,22 +8,23 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{CliResult, CommandLine};
+use super::{CliCommandResult, TestCommandLine};
 use crate::support::{
-    Client, ClientTransport, Launch, MODERN, Workspace, binary, path, wait_long_for,
+    MODERN, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestMcpClient, binary, path,
+    wait_long_for,
 };
 use crate::toolsets_search::{large, paths, search};
 
 /// Runs `toolgate index` for `workspace`, with the index in `cache`.
-fn index(workspace: &Workspace, cache: &TempDir, args: &[&str]) -> CliResult {
+fn index(workspace: &TempWorkspace, cache: &TempDir, args: &[&str]) -> CliCommandResult {
     let args = [&["index"], args].concat();
-    CommandLine::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path()).run()
+    TestCommandLine::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path()).run()
 }
 
 /// Starts `toolgate index` for `workspace`, with the index in `cache`. Returns it, with the rest of
 /// its standard error, once it has printed `text`.
 fn start_index(
-    workspace: &Workspace,
+    workspace: &TempWorkspace,
     cache: &TempDir,
     home: &TempDir,
     text: &str,
@@ -43,7 +44,7 @@ fn start_index(
 
 #[test]
 fn an_index_is_built_before_the_first_server_and_used_by_it() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn feed_okapi() {}\n");
     let fresh = index(&workspace, &cache, &[]);
@@ -58,21 +59,23 @@ fn an_index_is_built_before_the_first_server_and_used_by_it() {
     // Without a model there are no vectors to wait for.
     let vectors = index(&workspace, &cache, &["--vectors"]);
     assert_eq!((vectors.code, vectors.out.contains("3 files")), (0, true), "{vectors:?}");
-    let mut client = Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
+    let mut client =
+        TestMcpClient::stdio(ServerLaunchOptions::over(&workspace).with_cache(&cache), MODERN);
     let all = search(&mut client, serde_json::json!({ "query": "feed gnu", "top_k": 1 }));
     assert_eq!((paths(&all), &all["index"]["files"]), (vec!["b.rs"], &Value::from(3)));
 }
 
 #[test]
 fn a_namespace_is_indexed_by_its_name_and_a_missing_one_is_reported() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let cache = TempDir::new().unwrap();
     let other = TempDir::new().unwrap();
     std::fs::write(other.path().join("lib.rs"), "fn feed_okapi() {}\n").unwrap();
     let folders = format!("std={}, gone=/no/such/folder", other.path().display());
     let index = |args: &[&str]| {
         let args = [&["index"], args].concat();
-        let line = CommandLine::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path());
+        let line =
+            TestCommandLine::new(workspace.root(), &args).env("XDG_CACHE_HOME", cache.path());
         line.env("TOOLGATE_SEARCH_NAMESPACES", &folders).run()
     };
     let std = index(&["--namespace", "std"]);
@@ -94,9 +97,10 @@ fn the_command_waits_for_an_index_that_another_server_builds() {
     let workspace = large(1_500);
     let cache = TempDir::new().unwrap();
     let home = TempDir::new().unwrap();
-    let mut client = Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
-    let signal = |client: &Client, signal: Signal| {
-        let ClientTransport::Stdio(server) = &client.wire else { unreachable!() };
+    let mut client =
+        TestMcpClient::stdio(ServerLaunchOptions::over(&workspace).with_cache(&cache), MODERN);
+    let signal = |client: &TestMcpClient, signal: Signal| {
+        let TestClientTransport::Stdio(server) = &client.wire else { unreachable!() };
         kill_process(Pid::from_raw(server.pid.try_into().unwrap()).unwrap(), signal).unwrap();
     };
     // The server is paused in the middle of its work.
@@ -104,7 +108,7 @@ fn the_command_waits_for_an_index_that_another_server_builds() {
         serde_json::json!({ "name": "search_semantic", "arguments": { "query": "zebra" } });
     let mut message = client.request("tools/call", search);
     message["params"]["_meta"]["progressToken"] = Value::from("p");
-    let ClientTransport::Stdio(server) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(server) = &mut client.wire else { unreachable!() };
     server.send(&message);
     assert_eq!(server.receive()["params"]["progressToken"], "p");
     signal(&client, Signal::STOP);

@@ -7,9 +7,10 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{CliResult, CommandLine, run};
+use super::{CliCommandResult, TestCommandLine, run};
 use crate::support::{
-    HttpServer, Launch, Workspace, binary, path, peak_memory_kib, trust_config, wait_until,
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, binary, path, peak_memory_kib,
+    trust_config, wait_until,
 };
 
 /// A tool that reports progress, waits for `go` and leaves a file.
@@ -22,17 +23,26 @@ progress = '(\d+)%'
 artefacts = ["out.txt"]
 "#;
 
-fn workspace() -> Workspace {
-    Workspace::new().file("toolgate.toml", SLOW)
+fn workspace() -> TempWorkspace {
+    TempWorkspace::new().file("toolgate.toml", SLOW)
 }
 
 /// Returns a command line `toolgate WORDS` in the workspace, run by the user of the server.
-fn toolgate_line(served: &HttpServer, workspace: &Workspace, args: &[&str]) -> CommandLine {
-    CommandLine::new(workspace.root(), args).env("HOME", served.server.home())
+fn toolgate_line(
+    served: &HttpServerProcess,
+    workspace: &TempWorkspace,
+    args: &[&str],
+) -> TestCommandLine {
+    TestCommandLine::new(workspace.root(), args).env("HOME", served.server.home())
 }
 
 /// Starts `tool` as a job and returns its id.
-fn start(served: &HttpServer, workspace: &Workspace, tool: &str, arguments: Value) -> String {
+fn start(
+    served: &HttpServerProcess,
+    workspace: &TempWorkspace,
+    tool: &str,
+    arguments: Value,
+) -> String {
     let input = json!({ "tool": tool, "arguments": arguments }).to_string();
     let args = ["call", "jobs_start", &input, "--json", "--url", &served.url()];
     let done = toolgate_line(served, workspace, &args).run();
@@ -41,7 +51,7 @@ fn start(served: &HttpServer, workspace: &Workspace, tool: &str, arguments: Valu
 }
 
 /// Runs a script as a job and returns its id.
-fn script(served: &HttpServer, workspace: &Workspace, script: &str) -> String {
+fn script(served: &HttpServerProcess, workspace: &TempWorkspace, script: &str) -> String {
     let id = start(served, workspace, "exec_run", json!({ "command": script, "shell": true }));
     toolgate_line(served, workspace, &["jobs", &id]).run();
     id
@@ -50,7 +60,7 @@ fn script(served: &HttpServer, workspace: &Workspace, script: &str) -> String {
 #[test]
 fn a_job_that_asks_nothing_cannot_be_answered() {
     let workspace = workspace();
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = script(&served, &workspace, "true");
     for args in [&["jobs", &id, "--answer", "{}"][..], &["jobs", &id, "--decline"]] {
         let done = toolgate_line(&served, &workspace, args).run();
@@ -67,7 +77,7 @@ struct RunningCommand {
 }
 
 impl RunningCommand {
-    fn start(mut line: CommandLine) -> Self {
+    fn start(mut line: TestCommandLine) -> Self {
         line.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = line.command.spawn().unwrap();
         let err = BufReader::new(child.stderr.take().unwrap());
@@ -87,18 +97,22 @@ impl RunningCommand {
         kill_process(pid, Signal::INT).unwrap();
     }
 
-    fn wait_for_exit(mut self) -> CliResult {
+    fn wait_for_exit(mut self) -> CliCommandResult {
         self.err.read_to_string(&mut self.printed).unwrap();
         let done = self.child.wait_with_output().unwrap();
         let out = String::from_utf8(done.stdout).unwrap();
-        CliResult { code: done.status.code().expect("no signal ended it"), out, err: self.printed }
+        CliCommandResult {
+            code: done.status.code().expect("no signal ended it"),
+            out,
+            err: self.printed,
+        }
     }
 }
 
 #[test]
 fn follow_prints_each_update_as_a_line_and_the_result_unchanged() {
     let workspace = workspace();
-    let mut running = RunningCommand::start(CommandLine::new(
+    let mut running = RunningCommand::start(TestCommandLine::new(
         workspace.root(),
         &["call", "say_slow", "--follow"],
     ));
@@ -118,9 +132,9 @@ fn follow_prints_each_update_as_a_line_and_the_result_unchanged() {
 #[test]
 fn follow_shows_progress_of_a_call_at_a_server_too() {
     let workspace = workspace();
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let args = ["call", "say_slow", "--follow", "--url", &served.url()];
-    let mut running = RunningCommand::start(CommandLine::new(workspace.root(), &args));
+    let mut running = RunningCommand::start(TestCommandLine::new(workspace.root(), &args));
     while !running.printed.contains("progress: 40 %") {
         let read = running.err.read_line(&mut running.printed).unwrap();
         assert_ne!(read, 0, "{}", running.printed);
@@ -133,10 +147,10 @@ fn follow_shows_progress_of_a_call_at_a_server_too() {
 #[test]
 fn a_signal_cancels_the_followed_call() {
     let workspace = workspace();
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     for more in [&[][..], &["--url", &served.url()]] {
         let args = [&["call", "say_slow", "--follow"], more].concat();
-        let mut running = RunningCommand::start(CommandLine::new(workspace.root(), &args));
+        let mut running = RunningCommand::start(TestCommandLine::new(workspace.root(), &args));
         running.err.read_line(&mut running.printed).unwrap();
         running.interrupt();
         let done = running.wait_for_exit();
@@ -181,7 +195,7 @@ fn a_terminal_shows_a_progress_bar_that_is_removed_at_the_end() {
 #[test]
 fn a_terminal_gets_the_output_of_a_program_without_its_control_sequences() {
     let workspace =
-        Workspace::new().file("evil.txt", "a\u{1b}]52;c;eA==\u{7}b\n\u{1b}[2Jc\u{202e}d\n");
+        TempWorkspace::new().file("evil.txt", "a\u{1b}]52;c;eA==\u{7}b\n\u{1b}[2Jc\u{202e}d\n");
     let home = tempfile::tempdir().unwrap();
     let line = format!(
         "{} call exec_run '{{\"command\":\"cat\",\"args\":[\"evil.txt\"]}}'",
@@ -201,24 +215,25 @@ fn a_terminal_gets_the_output_of_a_program_without_its_control_sequences() {
 
 #[test]
 fn a_folder_without_jobs_is_reported_and_left_unchanged() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let home = tempfile::tempdir().unwrap();
     let looks = [(&["jobs"][..], 0), (&["jobs", "--json"], 0), (&["jobs", "abcd"], 1)];
     for (args, code) in looks {
-        let done = CommandLine::new(workspace.root(), args).env("HOME", home.path()).run();
+        let done = TestCommandLine::new(workspace.root(), args).env("HOME", home.path()).run();
         assert_eq!((done.code, done.out.as_str()), (code, ""), "{done:?}");
         assert_eq!(done.err.contains("toolgate call jobs_start"), args == ["jobs"], "{done:?}");
         assert_eq!(done.err.contains("with --root"), args.contains(&"abcd"), "{done:?}");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "{args:?}");
     }
-    let line = CommandLine::new(workspace.root(), &["jobs"]).env("TOOLGATE_JOBS_TO", "off").run();
+    let line =
+        TestCommandLine::new(workspace.root(), &["jobs"]).env("TOOLGATE_JOBS_TO", "off").run();
     assert!(line.code == 2 && line.err.contains("jobs.to"), "{line:?}");
 }
 
 #[test]
 fn jobs_are_listed_newest_first_with_their_outcomes() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let ids = ["true", "exit 7"].map(|text| script(&served, &workspace, text));
     let third = start(&served, &workspace, "files_read", json!({ "path": "none" }));
     let list = |args: &[&str]| toolgate_line(&served, &workspace, args).run();
@@ -245,8 +260,8 @@ fn jobs_are_listed_newest_first_with_their_outcomes() {
 
 #[test]
 fn a_job_is_found_by_the_beginning_of_its_id_and_a_near_id_is_suggested() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = script(&served, &workspace, "echo said");
     let find = |id: &str| toolgate_line(&served, &workspace, &["jobs", id]).run();
     for digits in [4, 9, 32] {
@@ -271,7 +286,7 @@ fn a_job_is_found_by_the_beginning_of_its_id_and_a_near_id_is_suggested() {
 #[test]
 fn a_job_is_followed_until_it_ends_and_its_files_are_listed() {
     let workspace = workspace();
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = start(&served, &workspace, "say_slow", json!({}));
     let mut running = RunningCommand::start(toolgate_line(&served, &workspace, &["jobs", &id]));
     running.read_until("progress: 40 %");
@@ -305,8 +320,8 @@ fn a_job_is_followed_until_it_ends_and_its_files_are_listed() {
 
 #[test]
 fn the_exit_code_is_the_outcome_of_the_job() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     for (text, code) in [("true", 0), ("echo bad >&2; exit 3", 1)] {
         let id = script(&served, &workspace, text);
         assert_eq!(toolgate_line(&served, &workspace, &["jobs", &id]).run().code, code, "{text}");
@@ -319,7 +334,7 @@ fn the_exit_code_is_the_outcome_of_the_job() {
 #[test]
 fn a_job_goes_on_if_nobody_follows_it_and_is_cancelled_with_or_without_a_url() {
     let workspace = workspace();
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = start(&served, &workspace, "say_slow", json!({}));
     let mut running = RunningCommand::start(toolgate_line(&served, &workspace, &["jobs", &id]));
     running.read_until("stdout: one");
@@ -349,10 +364,10 @@ fn a_job_goes_on_if_nobody_follows_it_and_is_cancelled_with_or_without_a_url() {
 
 #[test]
 fn a_job_is_not_started_without_a_server() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let home = tempfile::tempdir().unwrap();
     let args = ["call", "jobs_start", r#"{"tool":"files_list"}"#];
-    let done = CommandLine::new(workspace.root(), &args).env("HOME", home.path()).run();
+    let done = TestCommandLine::new(workspace.root(), &args).env("HOME", home.path()).run();
     assert!(done.code == 2 && done.err.contains("--url"), "{done:?}");
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
 }
@@ -360,11 +375,11 @@ fn a_job_is_not_started_without_a_server() {
 /// A slow reader does not delay the program.
 #[test]
 fn output_that_is_read_too_slowly_is_left_out_with_a_note() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let flood = "head -c 30000000 /dev/zero | tr '\\0' x | fold -w 90; touch done";
     let arguments = json!({ "command": flood, "shell": true }).to_string();
     let args = ["call", "exec_run", &arguments, "--follow"];
-    let mut running = RunningCommand::start(CommandLine::new(workspace.root(), &args));
+    let mut running = RunningCommand::start(TestCommandLine::new(workspace.root(), &args));
     wait_until("the program ends although nobody reads", || workspace.path("done").exists());
     assert!(peak_memory_kib(running.child.id()) < 200_000, "unread output is kept in memory");
     running.err.read_to_string(&mut running.printed).unwrap();

@@ -8,34 +8,34 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{CommandLine, run};
-use crate::support::{Workspace, binary, keys_of};
+use super::{TestCommandLine, run};
+use crate::support::{TempWorkspace, binary, keys_of};
 
 #[test]
 fn tools_are_listed_one_per_line() {
-    let done = run(Workspace::new().root(), &["tools"]);
+    let done = run(TempWorkspace::new().root(), &["tools"]);
     assert_eq!((done.code, done.err.as_str()), (0, ""));
     let lines: Vec<_> = done.out.lines().collect();
     assert!(lines.len() >= 14, "{done:?}");
     assert!(lines.iter().all(|line| line.split_whitespace().count() >= 4), "{done:?}");
     assert!(lines.iter().any(|line| line.starts_with("files_read ")), "{done:?}");
-    let tokens = run(Workspace::new().root(), &["tools", "--tokens"]);
+    let tokens = run(TempWorkspace::new().root(), &["tools", "--tokens"]);
     let all = tokens.out.lines().last().unwrap();
     let sum: f64 = all.split(' ').next_back().unwrap().parse().unwrap();
     assert!(all.starts_with("all ") && sum <= 5_000.0, "{all}");
-    let why = run(Workspace::new().root(), &["tools", "--why", "make a commit"]);
+    let why = run(TempWorkspace::new().root(), &["tools", "--why", "make a commit"]);
     assert!(why.code == 0 && why.out.lines().count() <= 10, "{why:?}");
     assert!(why.out.contains(" git_commit ") && why.out.contains("commit "), "{why:?}");
-    let none = run(Workspace::new().root(), &["tools", "--why", "zzzqqq"]);
+    let none = run(TempWorkspace::new().root(), &["tools", "--why", "zzzqqq"]);
     assert!(none.code != 0 && none.err.contains("no tool contains a word"), "{none:?}");
-    let reads = run(Workspace::new().root(), &["tools", "--read-only"]);
+    let reads = run(TempWorkspace::new().root(), &["tools", "--read-only"]);
     assert!(reads.out.lines().all(|line| line.contains(" reads ")), "{reads:?}");
 }
 
 #[test]
 fn one_tool_is_shown_with_all_its_arguments() {
     for name in ["files_edit", "files.edit"] {
-        let done = run(Workspace::new().root(), &["tools", name]);
+        let done = run(TempWorkspace::new().root(), &["tools", name]);
         assert_eq!(done.code, 0);
         let parts = [
             "files_edit",
@@ -52,7 +52,7 @@ fn one_tool_is_shown_with_all_its_arguments() {
 
 #[test]
 fn json_prints_all_details_of_tools() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let all = run(workspace.root(), &["tools", "--json"]);
     let all: Vec<Value> = serde_json::from_str(&all.out).unwrap();
     assert!(all.len() >= 14);
@@ -68,7 +68,7 @@ fn json_prints_all_details_of_tools() {
 
 #[test]
 fn the_printed_configuration_can_be_read_again() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let first = run(workspace.root(), &["check-config"]);
     assert_eq!(first.code, 0, "{first:?}");
     assert!(first.err.contains("no toolgate.toml"), "{first:?}");
@@ -94,7 +94,7 @@ fn literal_secrets_of_upstreams_are_redacted_from_the_printed_configuration() {
         url = "https://d.example/mcp"
         oauth = { issuer = "https://d.example", client_id = "me", client_key = "s3cret-8" }
     "#;
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let done = run(workspace.root(), &["check-config"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(!done.out.contains("s3cret"), "{done:?}");
@@ -105,7 +105,7 @@ fn literal_secrets_of_upstreams_are_redacted_from_the_printed_configuration() {
 
 #[test]
 fn two_configurations_are_compared_before_a_server_reads_the_second() {
-    let workspace = Workspace::new().file("toolgate.toml", "[limits]\ncalls = 3\n").file(
+    let workspace = TempWorkspace::new().file("toolgate.toml", "[limits]\ncalls = 3\n").file(
         "next.toml",
         "[limits]\ncalls = 4\n[jobs]\nto = \"off\"\n[tools]\ndeny = [\"exec.*\"]\n",
     );
@@ -129,9 +129,10 @@ fn two_configurations_are_compared_before_a_server_reads_the_second() {
 
 #[test]
 fn the_environment_overrides_the_file_and_config_names_another() {
-    let workspace = Workspace::new().file("toolgate.toml", "[limits]\ncalls = 3\nprograms = 4\n");
+    let workspace =
+        TempWorkspace::new().file("toolgate.toml", "[limits]\ncalls = 3\nprograms = 4\n");
     let line =
-        CommandLine::new(workspace.root(), &["check-config"]).env("TOOLGATE_LIMITS_CALLS", "9");
+        TestCommandLine::new(workspace.root(), &["check-config"]).env("TOOLGATE_LIMITS_CALLS", "9");
     let done = line.run();
     assert!(done.out.contains("calls = 9\n") && done.out.contains("programs = 4\n"), "{done:?}");
     // Another file replaces the one in the folder.
@@ -143,7 +144,7 @@ fn the_environment_overrides_the_file_and_config_names_another() {
 #[test]
 fn a_public_address_is_refused_by_serve_and_check_config_only() {
     let text = "[server]\nlisten = \"0.0.0.0:80\"\n";
-    let workspace = Workspace::new().file("toolgate.toml", text);
+    let workspace = TempWorkspace::new().file("toolgate.toml", text);
     for args in [&["check-config"][..], &["serve"]] {
         let done = run(workspace.root(), args);
         assert_eq!(done.code, 2, "{done:?}");
@@ -154,23 +155,24 @@ fn a_public_address_is_refused_by_serve_and_check_config_only() {
 
 #[test]
 fn a_pattern_of_tools_works_in_either_spelling_and_must_match_a_tool() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for rule in ["exec.*", "exec_*", "exec_run,exec.output"] {
-        let line = CommandLine::new(workspace.root(), &["tools"]).env("TOOLGATE_TOOLS_DENY", rule);
+        let line =
+            TestCommandLine::new(workspace.root(), &["tools"]).env("TOOLGATE_TOOLS_DENY", rule);
         let done = line.run();
         assert!(done.code == 0 && !done.out.contains("exec"), "{rule}: {done:?}");
     }
     for rule in ["audit.read", "audit.*"] {
-        let line =
-            CommandLine::new(workspace.root(), &["check-config"]).env("TOOLGATE_TOOLS_DENY", rule);
+        let line = TestCommandLine::new(workspace.root(), &["check-config"])
+            .env("TOOLGATE_TOOLS_DENY", rule);
         let done = line.run();
         assert_eq!(done.code, 0, "audit.read guards `audit://tail`: {rule}: {done:?}");
     }
     for (rule, nearest) in
         [("exce.*", "exec"), ("fils_read", "files.read"), ("audit_raed", "audit")]
     {
-        let line =
-            CommandLine::new(workspace.root(), &["check-config"]).env("TOOLGATE_TOOLS_DENY", rule);
+        let line = TestCommandLine::new(workspace.root(), &["check-config"])
+            .env("TOOLGATE_TOOLS_DENY", rule);
         let done = line.run();
         let names_both = done.err.contains(rule) && done.err.contains(nearest);
         assert!(done.code == 2 && names_both, "{done:?}");
@@ -181,7 +183,7 @@ fn a_pattern_of_tools_works_in_either_spelling_and_must_match_a_tool() {
 fn a_sandbox_rule_for_an_unknown_tool_is_refused() {
     let rule =
         |tools: &str| format!("[[sandbox.for]]\ntools = \"{tools}\"\nprofile = \"read-only\"\n");
-    let workspace = Workspace::new().file("toolgate.toml", rule("exec.*"));
+    let workspace = TempWorkspace::new().file("toolgate.toml", rule("exec.*"));
     assert_eq!(run(workspace.root(), &["check-config"]).code, 0);
     let workspace = workspace.file("toolgate.toml", rule("exce.*"));
     let done = run(workspace.root(), &["check-config"]);
@@ -195,7 +197,7 @@ fn policy_explain_prints_the_decision_and_returns_its_exit_code() {
                  callers = [\"okta:*\"]\neffects = [\"runs\"]\n\
                  [[policy.rules]]\nname = \"no-keys\"\neffect = \"confirm\"\n\
                  when = \"caller.kind == 'key'\"\n";
-    let workspace = Workspace::new().file("toolgate.toml", rules);
+    let workspace = TempWorkspace::new().file("toolgate.toml", rules);
     for (caller, tool, code, expected) in [
         ("okta:ada", "exec_run", 3, "denied by token-reads"),
         ("okta:ada", "files_read", 0, "allowed"),
@@ -214,7 +216,7 @@ fn policy_explain_prints_the_decision_and_returns_its_exit_code() {
 #[test]
 fn policy_explain_leaves_out_a_rule_that_the_settings_do_not_have() {
     for (settings, has_rule) in [("", false), ("[tools]\nallow = [\"files.*\"]\n", true)] {
-        let workspace = Workspace::new().file("toolgate.toml", settings);
+        let workspace = TempWorkspace::new().file("toolgate.toml", settings);
         let explain = ["policy", "explain", "local", "files_read", r#"{"path":"a"}"#];
         let done = run(workspace.root(), &explain);
         assert_eq!(done.code, 0, "{done:?}");
@@ -227,7 +229,7 @@ fn policy_explain_names_missing_arguments_and_unknown_keys() {
     let rules = "[[policy.rules]]\nname = \"no-reads\"\neffect = \"deny\"\n\
                  tools = [\"files.list\", \"files.delete\"]\n";
     let settings = format!("{}{rules}", keys_of(&["ada"]));
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let done = run(workspace.root(), &["policy", "explain", "ada", "files_delete"]);
     assert_eq!(done.code, 3, "{done:?}");
     assert!(done.out.contains("denied by no-reads"), "{done:?}");
@@ -248,7 +250,7 @@ fn a_tool_that_the_policy_hides_is_reported_with_the_caller_and_the_cause() {
                 roles = [\"reader\"]\neffects = [\"reads\"]\n";
     let settings =
         format!("{}roles = [\"reader\"]\n[policy]\ndefault = \"deny\"\n{rule}", keys_of(&["ada"]));
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let explain = "`toolgate policy explain local";
     let listed = run(workspace.root(), &["tools"]);
     assert_eq!(listed.code, 2, "{listed:?}");
@@ -264,10 +266,10 @@ fn policy_explain_uses_the_roles_of_the_key_unless_a_role_is_given() {
     let rules = "[[policy.rules]]\nname = \"no-guests\"\neffect = \"deny\"\n\
                  roles = [\"guest\"]\n";
     let settings = format!("{}roles = [\"guest\"]\n{rules}", keys_of(&["ada"]));
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let home = TempDir::with_prefix("toolgate-home-").unwrap();
     let toolgate =
-        |args: &[&str]| CommandLine::new(workspace.root(), args).env("HOME", home.path()).run();
+        |args: &[&str]| TestCommandLine::new(workspace.root(), args).env("HOME", home.path()).run();
     let created = toolgate(&["key", "new", "bob", "--role", "guest"]);
     assert_eq!(created.code, 0, "{created:?}");
     for (caller, more, code) in [
@@ -287,11 +289,11 @@ fn policy_explain_uses_the_roles_of_the_key_unless_a_role_is_given() {
 #[test]
 fn a_new_key_with_a_role_that_no_rule_names_gets_a_warning() {
     let rules = "[[policy.rules]]\nname = \"r\"\neffect = \"deny\"\nroles = [\"guest\"]\n";
-    let workspace = Workspace::new().file("toolgate.toml", rules);
+    let workspace = TempWorkspace::new().file("toolgate.toml", rules);
     let home = TempDir::with_prefix("toolgate-home-").unwrap();
     for (role, is_known) in [("guest", true), ("admin", true), ("gest", false)] {
         let args = ["key", "new", "bob", "--role", role];
-        let created = CommandLine::new(workspace.root(), &args).env("HOME", home.path()).run();
+        let created = TestCommandLine::new(workspace.root(), &args).env("HOME", home.path()).run();
         assert_eq!(created.code, 0, "{created:?}");
         let warning = format!("names the role `{role}`; the roles there are guest");
         assert_eq!(!created.err.contains(&warning), is_known, "{role}: {created:?}");
@@ -313,7 +315,7 @@ fn an_invalid_configuration_is_refused_with_its_line_and_name() {
         ("[log]\nlevel = \"loud=very\"\n", &["log.level", "loud=very"]),
     ];
     for (text, parts) in cases {
-        let workspace = Workspace::new().file("toolgate.toml", text);
+        let workspace = TempWorkspace::new().file("toolgate.toml", text);
         for args in [&["check-config"][..], &["stdio"], &["serve"], &["tools"]] {
             let done = run(workspace.root(), args);
             assert_eq!((done.code, done.out.as_str()), (2, ""), "{text:?}: {done:?}");
@@ -326,9 +328,9 @@ fn an_invalid_configuration_is_refused_with_its_line_and_name() {
 
 #[test]
 fn an_invalid_variable_is_refused_by_name() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let with = |name: &str, value: &str| {
-        CommandLine::new(workspace.root(), &["check-config"]).env(name, value).run()
+        TestCommandLine::new(workspace.root(), &["check-config"]).env(name, value).run()
     };
     let done = with("TOOLGATE_LIMITS_CALLS", "many");
     assert_eq!(done.code, 2);
@@ -346,14 +348,14 @@ fn an_invalid_variable_is_refused_by_name() {
 
 #[test]
 fn bash_accepts_the_completion_script() {
-    let done = run(Workspace::new().root(), &["completions", "bash"]);
+    let done = run(TempWorkspace::new().root(), &["completions", "bash"]);
     assert_eq!(done.code, 0);
     assert!(done.out.contains("check-config"), "{done:?}");
     let mut bash = Command::new("bash").arg("-n").stdin(Stdio::piped()).spawn().unwrap();
     bash.stdin.take().unwrap().write_all(done.out.as_bytes()).unwrap();
     assert!(bash.wait().unwrap().success());
     for shell in ["zsh", "fish", "elvish", "powershell"] {
-        assert_eq!(run(Workspace::new().root(), &["completions", shell]).code, 0);
+        assert_eq!(run(TempWorkspace::new().root(), &["completions", shell]).code, 0);
     }
 }
 
@@ -367,7 +369,7 @@ fn examples(help: &str) -> Vec<&str> {
 
 #[test]
 fn the_help_of_every_command_has_an_example() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let done = run(workspace.root(), &["--help"]);
     assert_eq!(done.code, 0);
     assert!(!examples(&done.out).is_empty());
@@ -382,7 +384,7 @@ fn the_help_of_every_command_has_an_example() {
 
 #[test]
 fn every_option_in_an_example_exists() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for command in [&[][..], &["serve"], &["call"], &["tools"], &["check-config"], &["completions"]]
     {
         let help = run(workspace.root(), &[command, &["--help"]].concat());
@@ -402,7 +404,7 @@ fn every_option_in_an_example_exists() {
 
 #[test]
 fn a_reader_that_closes_early_is_not_an_error() {
-    let workspace = Workspace::new().file("long.txt", "line\n".repeat(10_000));
+    let workspace = TempWorkspace::new().file("long.txt", "line\n".repeat(10_000));
     for args in [
         &["tools"][..],
         &["tools", "--json"],
@@ -418,7 +420,7 @@ fn a_reader_that_closes_early_is_not_an_error() {
         let (closed, out) = pipe().unwrap();
         drop(closed);
         let (mut stderr, err) = pipe().unwrap();
-        let mut line = CommandLine::new(workspace.root(), args);
+        let mut line = TestCommandLine::new(workspace.root(), args);
         let mut child = line.command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap();
         drop(line);
         let mut err = String::new();
@@ -436,7 +438,7 @@ fn a_pipe_to_head_is_not_an_error() {
         binary().display(),
         binary().display()
     );
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut bash = Command::new("bash");
     let done = bash.args(["-c", &script]).current_dir(workspace.root()).output().unwrap();
     let err = String::from_utf8_lossy(&done.stderr);
@@ -447,7 +449,7 @@ fn a_pipe_to_head_is_not_an_error() {
 fn an_invalid_command_line_is_refused_with_its_usage() {
     for args in [&["sreve"][..], &["call"], &["serve", "--nonsense"], &["completions", "tcsh"], &[]]
     {
-        let done = run(Workspace::new().root(), args);
+        let done = run(TempWorkspace::new().root(), args);
         assert_eq!((done.code, done.out.as_str()), (2, ""), "{args:?}: {done:?}");
         assert!(done.err.contains("--help") || done.err.contains("Usage"), "{done:?}");
     }
@@ -455,7 +457,7 @@ fn an_invalid_command_line_is_refused_with_its_usage() {
 
 #[test]
 fn the_doctor_reports_the_layers_of_each_profile() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let done = run(workspace.root(), &["doctor", "--json"]);
     let report: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(report["configured"], "workspace", "{report}");
@@ -472,10 +474,10 @@ fn the_doctor_reports_the_layers_of_each_profile() {
 
 #[test]
 fn the_doctor_lists_the_hosts_of_presets() {
-    let workspace = Workspace::new().file("toolgate.toml", "[sandbox]\nhosts = [\"@npm\"]\n");
-    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let workspace = TempWorkspace::new().file("toolgate.toml", "[sandbox]\nhosts = [\"@npm\"]\n");
+    let home = TempWorkspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
     let line =
-        |args: &[&str]| CommandLine::new(workspace.root(), args).env("HOME", home.root()).run();
+        |args: &[&str]| TestCommandLine::new(workspace.root(), args).env("HOME", home.root()).run();
     let report: Value = serde_json::from_str(&line(&["doctor", "--json"]).out).unwrap();
     let missing = report["missing"].as_array().unwrap();
     if missing.iter().any(|it| it["layer"] == "view" || it["layer"] == "network") {
@@ -498,7 +500,7 @@ fn the_doctor_reports_the_layers_for_the_root_folder_too() {
 fn a_failed_step_of_authorization_is_printed_once() {
     // Nothing listens at port 1.
     let settings = "[upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\n";
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let login = run(workspace.root(), &["login", "far", "--no-browser"]);
     let errors: Vec<_> = login.err.lines().filter(|line| line.starts_with("toolgate: ")).collect();
     assert!(login.code == 2 && errors.len() == 1, "{login:?}");

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-use super::{CommandLine, run};
-use crate::support::{Launch, Workspace};
+use super::{TestCommandLine, run};
+use crate::support::{ServerLaunchOptions, TempWorkspace};
 
 /// Starts a server that is not an MCP server and answers every request with `response`. Returns its
 /// URL.
@@ -21,7 +21,7 @@ fn impostor(response: &'static str) -> String {
 }
 
 fn call_server(url: &str) -> (i32, String, String) {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let args = ["call", "files_read", r#"{"path":"README.md"}"#, "--url", url];
     let done = run(workspace.root(), &args);
     (done.code, done.out, done.err)
@@ -67,9 +67,9 @@ fn a_refused_token_is_called_a_credential_not_a_key() {
     let url =
         impostor("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     let server = url.trim_start_matches("http://").trim_end_matches("/mcp");
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let args = ["call", "files_read", r#"{"path":"README.md"}"#, "--url", &url];
-    let done = CommandLine::new(workspace.root(), &args).env("TOOLGATE_KEY", "eyJ.eyJ.x").run();
+    let done = TestCommandLine::new(workspace.root(), &args).env("TOOLGATE_KEY", "eyJ.eyJ.x").run();
     let expected =
         format!("toolgate: {server} refused the credential in TOOLGATE_KEY: it is unknown");
     assert!(done.code == 2 && done.err.starts_with(&expected), "{done:?}");
@@ -77,8 +77,8 @@ fn a_refused_token_is_called_a_credential_not_a_key() {
 
 #[test]
 fn read_only_is_refused_for_a_call_at_a_server() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let arguments = r#"{"path":"new.txt","content":"x"}"#;
     let args = ["call", "files_write", arguments, "--read-only", "--url", &served.url()];
     let done = run(workspace.root(), &args);

@@ -6,21 +6,21 @@ use std::os::unix::fs::PermissionsExt;
 
 use tempfile::TempDir;
 
-use super::{CommandLine, run};
-use crate::support::{Launch, Workspace, wait_until};
+use super::{TestCommandLine, run};
+use crate::support::{ServerLaunchOptions, TempWorkspace, wait_until};
 
 #[test]
 fn a_port_in_use_is_reported_with_advice() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
-    let done = run(Workspace::new().root(), &["serve", "--listen", &addr]);
+    let done = run(TempWorkspace::new().root(), &["serve", "--listen", &addr]);
     assert_eq!(done.code, 2, "{done:?}");
     assert!(done.err.contains(&addr) && done.err.contains("--listen 127.0.0.1:0"), "{done:?}");
 }
 
 #[test]
 fn a_missing_folder_is_reported() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let cases = [
         &["serve", "none"][..],
         &["stdio", "none"],
@@ -40,27 +40,27 @@ fn a_missing_folder_is_reported() {
 #[test]
 fn a_public_address_without_credentials_is_refused() {
     for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"] {
-        let done = run(Workspace::new().root(), &["serve", "--listen", listen]);
+        let done = run(TempWorkspace::new().root(), &["serve", "--listen", listen]);
         assert_eq!(done.code, 2, "{done:?}");
         assert!(done.err.contains("no credential is configured"), "{done:?}");
     }
-    let workspace = Workspace::new();
-    let line = CommandLine::new(workspace.root(), &["serve"]);
+    let workspace = TempWorkspace::new();
+    let line = TestCommandLine::new(workspace.root(), &["serve"]);
     assert_eq!(line.env("TOOLGATE_SERVER_LISTEN", "0.0.0.0:0").run().code, 2);
 }
 
 #[test]
 fn an_unknown_dialect_is_refused_with_the_known_ones() {
-    let done = run(Workspace::new().root(), &["stdio", "--dialect", "klingon"]);
+    let done = run(TempWorkspace::new().root(), &["stdio", "--dialect", "klingon"]);
     assert_eq!(done.code, 2, "{done:?}");
     assert!(done.err.contains("`klingon`") && done.err.contains("mcp"), "{done:?}");
 }
 
 #[test]
 fn without_a_terminal_the_address_is_one_line() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     // Root gets a warning.
-    let served = Launch::over(&workspace).set("log_level", "error").served();
+    let served = ServerLaunchOptions::over(&workspace).set("log_level", "error").served();
     let folder = workspace.root().canonicalize().unwrap();
     assert_eq!(
         served.log(),
@@ -71,16 +71,17 @@ fn without_a_terminal_the_address_is_one_line() {
 #[test]
 fn the_example_in_the_help_of_stdio_gets_an_answer() {
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-    let done =
-        CommandLine::new(Workspace::new().root(), &["stdio"]).input(&format!("{ping}\n")).run();
+    let done = TestCommandLine::new(TempWorkspace::new().root(), &["stdio"])
+        .input(&format!("{ping}\n"))
+        .run();
     assert_eq!((done.code, done.out.trim()), (0, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
 }
 
 #[test]
 fn serving_the_whole_home_folder_gets_a_warning() {
-    let workspace = Workspace::new().file("sub/a.txt", "a");
+    let workspace = TempWorkspace::new().file("sub/a.txt", "a");
     let log = |folder: &str| {
-        let line = CommandLine::new(workspace.root(), &["stdio", folder]);
+        let line = TestCommandLine::new(workspace.root(), &["stdio", folder]);
         line.env("HOME", workspace.root()).run().err
     };
     assert!(log(".").contains("your home folder"), "{}", log("."));
@@ -94,7 +95,8 @@ fn a_session_key_that_others_can_read_gets_a_warning() {
     fs::write(&file, [7; 32]).unwrap();
     for (mode, has_warning) in [(0o600, false), (0o640, true), (0o604, true)] {
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-        let launch = Launch::over(&Workspace::new()).set("server_session_key", file.display());
+        let launch = ServerLaunchOptions::over(&TempWorkspace::new())
+            .set("server_session_key", file.display());
         let served = launch.served();
         served.session("2025-06-18");
         let is_warned = || served.log().contains("the key of server.session_key, can be read");
@@ -115,7 +117,7 @@ fn a_rule_that_fails_for_most_tools_gets_a_warning() {
         (guarded.to_owned(), false),
         (format!("tools = [\"files.write\"]\n{when}"), false),
     ] {
-        let workspace = Workspace::new().file("toolgate.toml", format!("{rule}{rest}"));
+        let workspace = TempWorkspace::new().file("toolgate.toml", format!("{rule}{rest}"));
         for args in [&["check-config"][..], &["stdio"]] {
             let done = run(workspace.root(), args);
             assert_eq!(done.code, 0, "{done:?}");

@@ -3,20 +3,24 @@
 use std::fs;
 
 use super::*;
-use crate::support::Workspace;
+use crate::support::TempWorkspace;
 
 const WIDENS: &str = "# a comment\n[sandbox]\nprofile = \"off\"\n\n[command.\"a.b\"]\nabout = \"a\"\nargv = [\"true\"]\nprogram = \"true\"\n";
 
 /// Runs `toolgate WORDS` in a folder whose file is not named with `--config`.
-fn run_without_config(workspace: &Workspace, home: &TempDir, args: &[&str]) -> CliResult {
-    let mut line = CommandLine::new(workspace.root(), args).env("HOME", home.path());
+fn run_without_config(
+    workspace: &TempWorkspace,
+    home: &TempDir,
+    args: &[&str],
+) -> CliCommandResult {
+    let mut line = TestCommandLine::new(workspace.root(), args).env("HOME", home.path());
     line.command.env_remove("TOOLGATE_CONFIG");
     line.run()
 }
 
 #[test]
 fn an_untrusted_file_is_refused_with_its_settings() {
-    let workspace = Workspace::new().file("toolgate.toml", WIDENS);
+    let workspace = TempWorkspace::new().file("toolgate.toml", WIDENS);
     let home = TempDir::new().unwrap();
     let call = ["call", "exec_run", "{\"command\":\"true\"}"];
     for args in [&["serve", "."][..], &["stdio"], &["tools"], &call] {
@@ -33,7 +37,7 @@ fn an_untrusted_file_is_refused_with_its_settings() {
 #[test]
 fn an_untrusted_file_is_checked_and_explained_without_its_secrets() {
     let settings = format!("{WIDENS}[secrets]\nvalues_from = [\"DEPLOY_TOKEN\"]\n");
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let home = TempDir::new().unwrap();
     let check = || run_without_config(&workspace, &home, &["check-config"]);
     let checked = check();
@@ -59,7 +63,7 @@ fn an_untrusted_file_is_checked_and_explained_without_its_secrets() {
 #[test]
 fn the_check_of_an_untrusted_file_reports_an_error_before_the_missing_trust() {
     let rule = "[[policy.rules]]\nname = \"a\"\neffect = \"allow\"\ntools = [\"filse.*\"]\n";
-    let workspace = Workspace::new().file("toolgate.toml", format!("{WIDENS}{rule}"));
+    let workspace = TempWorkspace::new().file("toolgate.toml", format!("{WIDENS}{rule}"));
     let home = TempDir::new().unwrap();
     let checked = run_without_config(&workspace, &home, &["check-config"]);
     assert_eq!(checked.code, 2, "{checked:?}");
@@ -75,7 +79,7 @@ fn an_invalid_file_is_not_trusted() {
         ("[[policy.rules]]\nname = \"r\"\neffect = \"deny\"\nwhen = \"caller.\"\n", "`r`"),
         ("[server]\ndialects = [\"klingon\"]\n", "`klingon`"),
     ] {
-        let workspace = Workspace::new().file("toolgate.toml", settings);
+        let workspace = TempWorkspace::new().file("toolgate.toml", settings);
         let home = TempDir::new().unwrap();
         let done = run_without_config(&workspace, &home, &["trust"]);
         assert!(done.code == 2 && done.err.contains(why), "{settings}: {done:?}");
@@ -85,7 +89,7 @@ fn an_invalid_file_is_not_trusted() {
 
 #[test]
 fn trust_is_limited_to_the_path_and_content_of_the_file() {
-    let workspace = Workspace::new().file("toolgate.toml", WIDENS);
+    let workspace = TempWorkspace::new().file("toolgate.toml", WIDENS);
     let home = TempDir::new().unwrap();
     let trusted = run_without_config(&workspace, &home, &["trust"]);
     assert_eq!(trusted.code, 0, "{trusted:?}");
@@ -94,7 +98,7 @@ fn trust_is_limited_to_the_path_and_content_of_the_file() {
     let result = run_without_config(&workspace, &home, &call);
     assert!(result.code == 0 && result.out.contains("\"off\""), "{result:?}");
     // Neither the same content elsewhere nor changed content is trusted.
-    let other = Workspace::new().file("toolgate.toml", WIDENS);
+    let other = TempWorkspace::new().file("toolgate.toml", WIDENS);
     assert_eq!(run_without_config(&other, &home, &call).code, 2);
     let later = WIDENS.replace("a comment", "another");
     workspace.put("toolgate.toml", &later);
@@ -114,11 +118,11 @@ fn trust_is_limited_to_the_path_and_content_of_the_file() {
 #[test]
 fn a_file_that_only_restricts_needs_no_trust() {
     let home = TempDir::new().unwrap();
-    let narrows = Workspace::new().file("toolgate.toml", "[tools]\ndeny = [\"exec.*\"]\n");
+    let narrows = TempWorkspace::new().file("toolgate.toml", "[tools]\ndeny = [\"exec.*\"]\n");
     let listed = run_without_config(&narrows, &home, &["tools"]);
     assert!(listed.code == 0 && !listed.out.contains("exec_run"), "{listed:?}");
     assert!(run_without_config(&narrows, &home, &["trust"]).err.contains("only restricts tools"));
-    let none = run_without_config(&Workspace::new(), &home, &["trust"]);
+    let none = run_without_config(&TempWorkspace::new(), &home, &["trust"]);
     assert!(none.code == 2 && none.err.contains("there is no toolgate.toml here, so"), "{none:?}");
     assert!(!fs::exists(home.path().join(".local/state/toolgate/trusted")).unwrap());
 }
@@ -126,12 +130,12 @@ fn a_file_that_only_restricts_needs_no_trust() {
 #[test]
 fn tools_cannot_write_trust_marks_if_the_home_folder_is_served() {
     let home = TempDir::new().unwrap();
-    let workspace = Workspace::new().file("toolgate.toml", WIDENS);
+    let workspace = TempWorkspace::new().file("toolgate.toml", WIDENS);
     run_without_config(&workspace, &home, &["trust"]);
     let write = "{\"path\":\".local/state/toolgate/trusted/x\",\"content\":\"\"}";
     let script = "{\"command\":\"sh\",\"args\":[\"-c\",\"touch .local/state/toolgate/trusted/x; ls -A .local/state/toolgate\"]}";
     let call = |tool, input| {
-        let line = CommandLine::new(home.path(), &["call", tool, input]);
+        let line = TestCommandLine::new(home.path(), &["call", tool, input]);
         line.env("HOME", home.path()).run()
     };
     let written = call("files_write", write);
@@ -146,8 +150,8 @@ fn tools_cannot_write_trust_marks_if_the_home_folder_is_served() {
 
 #[test]
 fn a_link_to_a_trusted_file_in_another_folder_is_refused() {
-    let trusted = Workspace::new().file("toolgate.toml", WIDENS);
-    let linked = Workspace::new();
+    let trusted = TempWorkspace::new().file("toolgate.toml", WIDENS);
+    let linked = TempWorkspace::new();
     let home = TempDir::new().unwrap();
     assert_eq!(run_without_config(&trusted, &home, &["trust"]).code, 0);
     assert_eq!(run_without_config(&trusted, &home, &["check-config"]).code, 0);
@@ -164,7 +168,7 @@ fn a_link_to_a_trusted_file_in_another_folder_is_refused() {
 fn a_settings_path_that_is_not_a_regular_file_is_refused_at_once() {
     for make in [&["mkfifo"][..], &["mkdir"], &["truncate", "-s", "3G"], &["ln", "-s", "/dev/zero"]]
     {
-        let workspace = Workspace::new();
+        let workspace = TempWorkspace::new();
         let home = TempDir::new().unwrap();
         let mut command = Command::new(make[0]);
         command.args(&make[1..]).arg("toolgate.toml").current_dir(workspace.root());
@@ -179,7 +183,7 @@ fn a_settings_path_that_is_not_a_regular_file_is_refused_at_once() {
 
 #[test]
 fn tools_cannot_write_into_a_folder_of_packs() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let pack = "[command.\"a.b\"]\nabout = \"a\"\nargv = [\"x\"]\nprogram = \"true\"\n";
     let workspace = workspace.file("settings/packs/p.toml", pack);
     // Paths of packs are relative to the configuration file.
@@ -187,7 +191,7 @@ fn tools_cannot_write_into_a_folder_of_packs() {
     let call = |path: &str| {
         let input = format!("{{\"path\":\"{path}\",\"content\":\"\"}}");
         let args = ["call", "--config", "settings/other.toml", "files_write", &input];
-        CommandLine::new(workspace.root(), &args).run()
+        TestCommandLine::new(workspace.root(), &args).run()
     };
     let refused = call("settings/packs/more.toml");
     assert!(refused.code == 1 && refused.err.contains("protected"), "{refused:?}");

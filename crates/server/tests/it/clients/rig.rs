@@ -3,19 +3,19 @@
 
 use std::path::PathBuf;
 
-use crate::support::{HttpServer, Launch, Workspace, binary};
+use crate::support::{HttpServerProcess, ServerLaunchOptions, TempWorkspace, binary};
 
 /// Servers for tests of clients: two over HTTP. Over stdio, each client starts its own server.
 pub(super) struct ClientTestServers {
-    pub(super) workspace: Workspace,
-    pub(super) toolgate: HttpServer,
-    pub(super) everything: HttpServer,
+    pub(super) workspace: TempWorkspace,
+    pub(super) toolgate: HttpServerProcess,
+    pub(super) everything: HttpServerProcess,
 }
 
 impl ClientTestServers {
     pub(super) fn new() -> Self {
         // Enough tools for two pages of a list.
-        let many = Workspace::with_many_tools(200);
+        let many = TempWorkspace::with_many_tools(200);
         let own = "[server]\nresults = \"both\"\n\n[exec]\nconfirm = [\"touch\"]\n";
         let settings = format!("{own}\n{}", many.read("toolgate.toml"));
         let tea = "---\nname: tea\ndescription: How to brew tea.\n---\nBoil.\n";
@@ -25,8 +25,8 @@ impl ClientTestServers {
             .file("folder/a file.txt", "in a folder\n")
             .file(".ignore", "folder/\n")
             .file(".toolgate/skills/tea/SKILL.md", tea);
-        let toolgate = Launch::over(&workspace).served();
-        Self { workspace, toolgate, everything: Launch::everything().served() }
+        let toolgate = ServerLaunchOptions::over(&workspace).served();
+        Self { workspace, toolgate, everything: ServerLaunchOptions::everything().served() }
     }
 
     /// Returns the path of the example's binary, which is in the folder of the tested binary.

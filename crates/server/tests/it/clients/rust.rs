@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::rig::ClientTestServers;
-use crate::support::{MODERN, Marker, PATIENCE, Workspace, binary, path, sleeps};
+use crate::support::{MODERN, PATIENCE, ProcessMarker, TempWorkspace, binary, path, sleeps};
 
 const FORMS_SINCE: &str = "2025-06-18";
 const SOUND_SINCE: &str = "2025-03-26";
@@ -64,7 +64,7 @@ pub(super) fn check(revision: &'static str) {
 
 /// Notification that the Rust SDK's client received from the server.
 #[derive(Debug, Clone, PartialEq)]
-enum Notification {
+enum RmcpNotification {
     Progress(f64, Option<f64>),
     Log(LoggingLevel),
     Updated(String),
@@ -73,14 +73,14 @@ enum Notification {
 
 /// The person at the client, and the messages of the forms they got.
 #[derive(Clone)]
-struct ClientPerson {
+struct RmcpClientUser {
     revision: &'static str,
     messages: Arc<Mutex<Vec<String>>>,
     reply: Arc<Mutex<ElicitResult>>,
-    notification: mpsc::UnboundedSender<Notification>,
+    notification: mpsc::UnboundedSender<RmcpNotification>,
 }
 
-impl ClientHandler for ClientPerson {
+impl ClientHandler for RmcpClientUser {
     fn get_info(&self) -> ClientConfig {
         let capabilities = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
         let client = json!({ "name": "rust-driver", "version": "1" });
@@ -121,7 +121,7 @@ impl ClientHandler for ClientPerson {
         params: ProgressNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        self.record(Notification::Progress(params.progress, params.total));
+        self.record(RmcpNotification::Progress(params.progress, params.total));
     }
 
     async fn on_logging_message(
@@ -129,7 +129,7 @@ impl ClientHandler for ClientPerson {
         params: LoggingMessageNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        self.record(Notification::Log(params.level));
+        self.record(RmcpNotification::Log(params.level));
     }
 
     async fn on_resource_updated(
@@ -137,16 +137,16 @@ impl ClientHandler for ClientPerson {
         params: ResourceUpdatedNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        self.record(Notification::Updated(params.uri));
+        self.record(RmcpNotification::Updated(params.uri));
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.record(Notification::Tools);
+        self.record(RmcpNotification::Tools);
     }
 }
 
-impl ClientPerson {
-    fn record(&self, notification: Notification) {
+impl RmcpClientUser {
+    fn record(&self, notification: RmcpNotification) {
         // The receiver is gone once the client has disconnected.
         let _ = self.notification.send(notification);
     }
@@ -154,8 +154,8 @@ impl ClientPerson {
 
 /// Connection of the Rust SDK's client to a server.
 struct RmcpConnection {
-    running: RunningService<RoleClient, ClientPerson>,
-    notification: mpsc::UnboundedReceiver<Notification>,
+    running: RunningService<RoleClient, RmcpClientUser>,
+    notification: mpsc::UnboundedReceiver<RmcpNotification>,
     revision: &'static str,
 }
 
@@ -178,16 +178,18 @@ impl RmcpConnection {
         Self::new(running, notification, revision)
     }
 
-    fn person(revision: &'static str) -> (ClientPerson, mpsc::UnboundedReceiver<Notification>) {
+    fn person(
+        revision: &'static str,
+    ) -> (RmcpClientUser, mpsc::UnboundedReceiver<RmcpNotification>) {
         let (sender, notification) = mpsc::unbounded_channel();
         let messages = Arc::default();
         let reply = Arc::new(Mutex::new(accept_content(json!({}))));
-        (ClientPerson { revision, messages, reply, notification: sender }, notification)
+        (RmcpClientUser { revision, messages, reply, notification: sender }, notification)
     }
 
     fn new(
-        running: RunningService<RoleClient, ClientPerson>,
-        notification: mpsc::UnboundedReceiver<Notification>,
+        running: RunningService<RoleClient, RmcpClientUser>,
+        notification: mpsc::UnboundedReceiver<RmcpNotification>,
         revision: &'static str,
     ) -> Self {
         let info = running.peer_info().unwrap();
@@ -229,7 +231,10 @@ impl RmcpConnection {
     }
 
     /// Waits for the next notification that `fits`.
-    async fn next_notification(&mut self, fits: impl Fn(&Notification) -> bool) -> Notification {
+    async fn next_notification(
+        &mut self,
+        fits: impl Fn(&RmcpNotification) -> bool,
+    ) -> RmcpNotification {
         let next = async {
             loop {
                 let notification = self.notification.recv().await.expect("the client is connected");
@@ -248,7 +253,7 @@ impl RmcpConnection {
     }
 }
 
-async fn check_workspace(mut peer: RmcpConnection, workspace: &Workspace, transport: &str) {
+async fn check_workspace(mut peer: RmcpConnection, workspace: &TempWorkspace, transport: &str) {
     let root = format!("file://{}", workspace.root().canonicalize().unwrap().display());
     let readme = json!({ "path": "README.md" });
 
@@ -264,7 +269,7 @@ async fn check_workspace(mut peer: RmcpConnection, workspace: &Workspace, transp
 
     let result = peer.call("files_read", readme.clone()).await;
     assert!(
-        result.is_error != Some(true) && text(&result).contains(Workspace::README),
+        result.is_error != Some(true) && text(&result).contains(TempWorkspace::README),
         "{result:?}"
     );
     let result = peer.call("files_read", json!({ "path": "none.txt" })).await;
@@ -274,11 +279,11 @@ async fn check_workspace(mut peer: RmcpConnection, workspace: &Workspace, transp
     let script = "for n in 1 2 3; do echo $n; sleep 0.15; done";
     peer.call("exec_run", json!({ "command": script, "shell": true })).await;
     let first = peer
-        .next_notification(|notification| matches!(notification, Notification::Progress(..)))
+        .next_notification(|notification| matches!(notification, RmcpNotification::Progress(..)))
         .await;
-    while let Ok(Notification::Progress(progress, _)) = peer.notification.try_recv() {
+    while let Ok(RmcpNotification::Progress(progress, _)) = peer.notification.try_recv() {
         assert!(
-            matches!(first, Notification::Progress(before, _) if before < progress),
+            matches!(first, RmcpNotification::Progress(before, _) if before < progress),
             "{progress}"
         );
     }
@@ -289,7 +294,7 @@ async fn check_workspace(mut peer: RmcpConnection, workspace: &Workspace, transp
     let files = format!("{root}/{{+path}}");
     assert!(templates.iter().any(|one| one.uri_template == files), "{templates:?}");
     let read = peer.read(&format!("{root}/README.md")).await.unwrap();
-    assert_eq!(text_in(&read), Workspace::README);
+    assert_eq!(text_in(&read), TempWorkspace::README);
     let dot = peer.read(&format!("{root}/dot.png")).await.unwrap();
     let ResourceContents::BlobResourceContents { blob, mime_type, .. } = dot else {
         panic!("{dot:?}");
@@ -319,8 +324,10 @@ async fn check_workspace(mut peer: RmcpConnection, workspace: &Workspace, transp
         let params: SubscribeRequestParams = from_json(json!({ "uri": uri }));
         peer.running.subscribe(params).await.unwrap();
         workspace.put(&watched, "after it");
-        peer.next_notification(|notification| *notification == Notification::Updated(uri.clone()))
-            .await;
+        peer.next_notification(|notification| {
+            *notification == RmcpNotification::Updated(uri.clone())
+        })
+        .await;
         let params: UnsubscribeRequestParams = from_json(json!({ "uri": uri }));
         peer.running.unsubscribe(params).await.unwrap();
     }
@@ -344,7 +351,7 @@ async fn check_workspace(mut peer: RmcpConnection, workspace: &Workspace, transp
         assert!(skills.iter().any(|skill| skill.uri == "skill://tea/SKILL.md"), "{skills:?}");
     }
 
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let params = CallToolRequestParams::new("exec_run").with_arguments(from_json(sleeps(&marker)));
     tokio::select! {
         done = peer.running.call_tool(params) => panic!("{done:?}"),
@@ -352,12 +359,12 @@ async fn check_workspace(mut peer: RmcpConnection, workspace: &Workspace, transp
         () = wait_until_holds(|| !marker.pids().is_empty()) => {}
     }
     wait_until_holds(|| marker.pids().is_empty()).await;
-    assert!(text(&peer.call("files_read", readme).await).contains(Workspace::README));
+    assert!(text(&peer.call("files_read", readme).await).contains(TempWorkspace::README));
     peer.leave().await;
 }
 
 /// Runs a program that needs a confirmation, which is first accepted and then declined.
-async fn check_confirmation(peer: &RmcpConnection, workspace: &Workspace, transport: &str) {
+async fn check_confirmation(peer: &RmcpConnection, workspace: &TempWorkspace, transport: &str) {
     let touch = |word: &str| {
         let name = format!("{word}-{transport}");
         let made = workspace.path(&name);
@@ -393,9 +400,11 @@ async fn check_example(mut peer: RmcpConnection) {
     peer.call("test_tool_with_progress", json!({})).await;
     for progress in [0.0, 50.0, 100.0] {
         let notification = peer
-            .next_notification(|notification| matches!(notification, Notification::Progress(..)))
+            .next_notification(|notification| {
+                matches!(notification, RmcpNotification::Progress(..))
+            })
             .await;
-        assert_eq!(notification, Notification::Progress(progress, Some(100.0)));
+        assert_eq!(notification, RmcpNotification::Progress(progress, Some(100.0)));
     }
 
     // In the stateless revision each request has its own level.
@@ -409,9 +418,9 @@ async fn check_example(mut peer: RmcpConnection) {
     peer.running.call_tool(params).await.unwrap();
     for _ in 0..3 {
         let notification = peer
-            .next_notification(|notification| matches!(notification, Notification::Log(_)))
+            .next_notification(|notification| matches!(notification, RmcpNotification::Log(_)))
             .await;
-        assert_eq!(notification, Notification::Log(LoggingLevel::Info));
+        assert_eq!(notification, RmcpNotification::Log(LoggingLevel::Info));
     }
 
     let result = peer.call("test_sampling", json!({ "prompt": "Say something" })).await;
@@ -443,7 +452,7 @@ async fn check_example(mut peer: RmcpConnection) {
         );
     } else {
         peer.call("test_trigger_tool_change", json!({})).await;
-        peer.next_notification(|notification| *notification == Notification::Tools).await;
+        peer.next_notification(|notification| *notification == RmcpNotification::Tools).await;
     }
 
     let result = peer.call("test_reconnection", json!({})).await;

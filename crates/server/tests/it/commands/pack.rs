@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use super::{PackTestBench, pack_path, program_path};
+use super::{CommandPackTestBench, pack_path, program_path};
 use crate::support::binary;
 
 /// Arguments of which exactly one must be given.
@@ -106,7 +106,7 @@ fn is_same(given: &Value, read: &Value) -> bool {
 #[tokio::test]
 async fn zyra_s_own_parser_reads_every_argument_as_given() {
     // Only the command lines matter, so nothing needs to run.
-    let bench = PackTestBench::with(Path::new("true"));
+    let bench = CommandPackTestBench::with(Path::new("true"));
     let mut calls = Vec::new();
     let mut given_values = Vec::new();
     for tool in &bench.tools {
@@ -145,7 +145,7 @@ async fn zyra_s_own_parser_reads_every_argument_as_given() {
 
 #[test]
 fn the_pack_has_every_argument_and_requires_what_zyra_requires() {
-    let bench = PackTestBench::with(Path::new("true"));
+    let bench = CommandPackTestBench::with(Path::new("true"));
     let pack: toml::Table = fs::read_to_string(pack_path()).unwrap().parse().unwrap();
     let commands = pack["command"].as_table().unwrap();
     // The arguments of searches come from the API, not from the program.

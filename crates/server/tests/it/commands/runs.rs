@@ -5,9 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::json;
-use toolgate_contract::{CallEnding, ProducedFile};
+use toolgate_contract::{ProducedFile, ToolRunStatus};
 
-use super::{PackTestBench, program_path};
+use super::{CommandPackTestBench, program_path};
 
 /// Returns a field of 18 by 36 numbers in the file format of numpy.
 fn field() -> Vec<u8> {
@@ -28,7 +28,7 @@ fn first_bytes(file: &ProducedFile, count: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_heatmap_is_drawn_and_returned() {
-    let bench = PackTestBench::with(&program_path("zyra"));
+    let bench = CommandPackTestBench::with(&program_path("zyra"));
     fs::create_dir(bench.workspace.path().join("samples")).unwrap();
     fs::write(bench.workspace.path().join("samples/demo.npy"), field()).unwrap();
     let input = json!({
@@ -37,7 +37,7 @@ async fn a_heatmap_is_drawn_and_returned() {
     });
     let (output, files) = bench.call("visualize.heatmap", input).await;
     let output = output.unwrap();
-    assert_eq!(output.ending, CallEnding::Done, "{}", output.value);
+    assert_eq!(output.ending, ToolRunStatus::Done, "{}", output.value);
     assert_eq!(output.value["artefacts"], json!(["heatmap.png"]));
     let [png] = &files[..] else { panic!("{files:?}") };
     let head = first_bytes(png, 24);
@@ -48,7 +48,7 @@ async fn a_heatmap_is_drawn_and_returned() {
 
 #[tokio::test]
 async fn a_grib2_file_is_decoded() {
-    let bench = PackTestBench::with(&program_path("zyra"));
+    let bench = CommandPackTestBench::with(&program_path("zyra"));
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/commands/demo.grib2");
     fs::copy(sample, bench.workspace.path().join("demo.grib2")).unwrap();
     let (output, _) = bench.call("process.decode_grib2", json!({"file": "demo.grib2"})).await;
@@ -59,7 +59,7 @@ async fn a_grib2_file_is_decoded() {
 
 #[tokio::test]
 async fn frames_are_described() {
-    let bench = PackTestBench::with(&program_path("zyra"));
+    let bench = CommandPackTestBench::with(&program_path("zyra"));
     fs::create_dir(bench.workspace.path().join("frames")).unwrap();
     for hour in ["00", "01", "03"] {
         let name = format!("frames/frame_20240101{hour}0000.png");
@@ -71,7 +71,7 @@ async fn frames_are_described() {
     });
     let (output, files) = bench.call("transform.metadata", input).await;
     let output = output.unwrap();
-    assert_eq!(output.ending, CallEnding::Done, "{}", output.value);
+    assert_eq!(output.ending, ToolRunStatus::Done, "{}", output.value);
     let [file] = &files[..] else { panic!("{files:?}: {}", output.value) };
     assert_eq!(file.path, "meta/frames.json");
     let text = fs::read_to_string(bench.workspace.path().join(&file.path)).unwrap();
@@ -82,10 +82,10 @@ async fn frames_are_described() {
 
 #[tokio::test]
 async fn a_missing_file_fails_with_the_error_of_zyra() {
-    let bench = PackTestBench::with(&program_path("zyra"));
+    let bench = CommandPackTestBench::with(&program_path("zyra"));
     let (output, files) = bench.call("process.decode_grib2", json!({"input": "no.grib2"})).await;
     let output = output.unwrap();
-    assert_eq!((output.ending, files.len()), (CallEnding::ProgramFailed, 0));
+    assert_eq!((output.ending, files.len()), (ToolRunStatus::ProgramFailed, 0));
     assert_eq!(output.value["exit_code"], 1);
     let stderr = output.value["stderr"].as_str().unwrap();
     assert!(stderr.contains("No such file or directory: 'no.grib2'"), "{stderr}");
@@ -93,7 +93,7 @@ async fn a_missing_file_fails_with_the_error_of_zyra() {
 
 #[tokio::test]
 async fn the_catalogue_is_searched() {
-    let bench = PackTestBench::with(&program_path("zyra"));
+    let bench = CommandPackTestBench::with(&program_path("zyra"));
     let (output, _) = bench.call("search.query", json!({"query": "ocean", "limit": 2})).await;
     let output = output.unwrap();
     let found: serde_json::Value =

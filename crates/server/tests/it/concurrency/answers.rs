@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpRequest, Launch, Marker, REVISIONS, Stdio, Workspace, call, initialize, legacy, modern,
-    structured, waits_for_go,
+    ProcessMarker, REVISIONS, ServerLaunchOptions, StdioServerProcess, TempWorkspace,
+    TestHttpRequest, call, initialize, legacy, modern, structured, waits_for_go,
 };
 
 #[test]
 fn a_slow_program_delays_no_other_call_over_stdio() {
-    let workspace = Workspace::new();
-    let mut stdio = Launch::over(&workspace).stdio();
+    let workspace = TempWorkspace::new();
+    let mut stdio = ServerLaunchOptions::over(&workspace).stdio();
     stdio.ask(&initialize("hello", "2025-11-25"));
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     stdio.send(&call("slow", "exec_run", waits_for_go(&marker)));
     marker.wait_until_running();
     for round in 0..20 {
@@ -25,7 +25,7 @@ fn a_slow_program_delays_no_other_call_over_stdio() {
         assert!(list["result"]["tools"].is_array(), "{list}");
         let read = json!({ "path": "README.md" });
         let read = stdio.ask(&call(format!("read {round}"), "files_read", read));
-        assert_eq!(structured(&read)["content"], Workspace::README);
+        assert_eq!(structured(&read)["content"], TempWorkspace::README);
     }
     workspace.put("go", "");
     assert_eq!(structured(&stdio.answer("slow"))["stdout"], "began\nwent\n");
@@ -33,20 +33,21 @@ fn a_slow_program_delays_no_other_call_over_stdio() {
 
 #[test]
 fn a_slow_program_delays_no_other_call_over_http() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let session = served.session("2025-11-25");
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let mut slow = served.connect();
-    slow.post(&HttpRequest::mcp(&call("slow", "exec_run", waits_for_go(&marker))));
+    slow.post(&TestHttpRequest::mcp(&call("slow", "exec_run", waits_for_go(&marker))));
     marker.wait_until_running();
     for _round in 0..20 {
-        let ping = HttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
+        let ping =
+            TestHttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
         assert_eq!(served.send(&ping).message()["result"], json!({}));
         let list = served.ask(&modern(1, "tools/list", json!({})));
         assert!(list["result"]["tools"].is_array(), "{list}");
         let read = served.ask(&call(1, "files_read", json!({ "path": "README.md" })));
-        assert_eq!(structured(&read)["content"], Workspace::README);
+        assert_eq!(structured(&read)["content"], TempWorkspace::README);
     }
     workspace.put("go", "");
     assert_eq!(structured(&slow.response().message())["stdout"], "began\nwent\n");
@@ -54,18 +55,19 @@ fn a_slow_program_delays_no_other_call_over_http() {
 
 #[test]
 fn answers_come_in_the_order_in_which_they_are_ready() {
-    let workspace = Workspace::new();
-    let mut stdio = Launch::over(&workspace).stdio();
-    stdio.send(&call(1, "exec_run", waits_for_go(&Marker::new())));
+    let workspace = TempWorkspace::new();
+    let mut stdio = ServerLaunchOptions::over(&workspace).stdio();
+    stdio.send(&call(1, "exec_run", waits_for_go(&ProcessMarker::new())));
     stdio.send(&call(2, "files_read", json!({ "path": "README.md" })));
     assert_eq!(stdio.receive()["id"], 2);
     workspace.put("go", "");
     assert_eq!(stdio.receive()["id"], 1);
 }
 
-fn pages() -> Workspace {
-    (0..200)
-        .fold(Workspace::new(), |workspace, n| workspace.file(&format!("{n}.txt"), n.to_string()))
+fn pages() -> TempWorkspace {
+    (0..200).fold(TempWorkspace::new(), |workspace, n| {
+        workspace.file(&format!("{n}.txt"), n.to_string())
+    })
 }
 
 fn read(n: u64) -> Value {
@@ -74,7 +76,7 @@ fn read(n: u64) -> Value {
 
 #[test]
 fn two_hundred_reads_at_once_are_each_answered_with_their_own_file_over_stdio() {
-    let mut stdio = Launch::over(&pages()).stdio();
+    let mut stdio = ServerLaunchOptions::over(&pages()).stdio();
     let requests: String = (0..200).map(|n| format!("{}\n", read(n))).collect();
     stdio.write(requests.as_bytes());
     let mut answered = HashSet::new();
@@ -87,11 +89,11 @@ fn two_hundred_reads_at_once_are_each_answered_with_their_own_file_over_stdio() 
 
 #[test]
 fn two_hundred_reads_at_once_are_each_answered_with_their_own_file_over_http() {
-    let served = Launch::over(&pages()).served();
+    let served = ServerLaunchOptions::over(&pages()).served();
     let connections: Vec<_> = (0..200).map(|_| served.connect()).collect();
     let mut pending = Vec::new();
     for (n, mut connection) in (0..200).zip(connections) {
-        connection.post(&HttpRequest::mcp(&read(n)));
+        connection.post(&TestHttpRequest::mcp(&read(n)));
         pending.push((n, connection));
     }
     for (n, mut connection) in pending {
@@ -103,9 +105,9 @@ fn two_hundred_reads_at_once_are_each_answered_with_their_own_file_over_http() {
 
 #[test]
 fn both_eras_are_served_side_by_side_on_one_stdio_process() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
     // Before any `initialize`, and between requests of the other revisions.
-    let stateless = |stdio: &mut Stdio, id: &str| {
+    let stateless = |stdio: &mut StdioServerProcess, id: &str| {
         let answer = stdio.ask(&call(id, "files_read", json!({ "path": "README.md" })));
         assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
         let discover = stdio.ask(&modern(format!("{id} discover"), "server/discover", json!({})));
@@ -125,18 +127,22 @@ fn both_eras_are_served_side_by_side_on_one_stdio_process() {
 
 #[test]
 fn both_eras_are_served_side_by_side_at_one_http_endpoint() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let sessions: Vec<_> =
         REVISIONS[1..].iter().map(|revision| (revision, served.session(revision))).collect();
     let mut connection = served.connect();
     for (revision, session) in &sessions {
         let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
-        let post = HttpRequest::mcp(&legacy(1, "tools/call", params));
+        let post = TestHttpRequest::mcp(&legacy(1, "tools/call", params));
         connection
             .post(&post.with("mcp-session-id", session).with("mcp-protocol-version", revision));
         let answer = connection.response().message();
         assert!(answer["result"].get("resultType").is_none(), "{answer}");
-        connection.post(&HttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));
+        connection.post(&TestHttpRequest::mcp(&call(
+            1,
+            "files_read",
+            json!({ "path": "README.md" }),
+        )));
         let answer = connection.response().message();
         assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
     }
@@ -144,7 +150,7 @@ fn both_eras_are_served_side_by_side_at_one_http_endpoint() {
 
 #[test]
 fn very_long_names_are_refused_quickly() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
     let long = "x".repeat(10_000_000);
     let started = Instant::now();
     let tool = call(1, &long, json!({}));

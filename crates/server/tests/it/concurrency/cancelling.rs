@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpRequest, HttpServer, Launch, MODERN, Marker, NOTHING, Workspace, call, initialize, legacy,
-    modern, notification, request, sleeps, structured, wait_until, waits_for_go,
+    HttpServerProcess, MODERN, NOTHING, ProcessMarker, ServerLaunchOptions, TempWorkspace,
+    TestHttpRequest, call, initialize, legacy, modern, notification, request, sleeps, structured,
+    wait_until, waits_for_go,
 };
 
 /// Returns a call of `tool` as `revision` spells it.
@@ -19,13 +20,13 @@ fn cancel_notification(id: impl Into<Value>) -> Value {
 #[test]
 fn a_call_cancelled_over_stdio_ends_unanswered_and_others_continue() {
     for revision in [MODERN, "2025-11-25", "2024-11-05"] {
-        let workspace = Workspace::new();
-        let mut stdio = Launch::over(&workspace).stdio();
+        let workspace = TempWorkspace::new();
+        let mut stdio = ServerLaunchOptions::over(&workspace).stdio();
         if revision != MODERN {
             stdio.ask(&initialize("hello", revision));
         }
-        let doomed = Marker::new();
-        let other = Marker::new();
+        let doomed = ProcessMarker::new();
+        let other = ProcessMarker::new();
         stdio.send(&call_request(revision, "doomed", "exec_run", sleeps(&doomed)));
         stdio.send(&call_request(revision, "other", "exec_run", waits_for_go(&other)));
         doomed.wait_until_running();
@@ -54,18 +55,18 @@ fn a_call_cancelled_over_stdio_ends_unanswered_and_others_continue() {
 
 #[test]
 fn a_late_cancellation_does_not_affect_an_ended_call() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
     let read = call(1, "files_read", json!({ "path": "README.md" }));
-    assert_eq!(structured(&stdio.ask(&read))["content"], Workspace::README);
+    assert_eq!(structured(&stdio.ask(&read))["content"], TempWorkspace::README);
     stdio.send(&cancel_notification(1));
-    assert_eq!(structured(&stdio.ask(&read))["content"], Workspace::README);
+    assert_eq!(structured(&stdio.ask(&read))["content"], TempWorkspace::README);
 }
 
 #[test]
 fn a_number_does_not_cancel_the_string_that_spells_it() {
-    let workspace = Workspace::new();
-    let mut stdio = Launch::over(&workspace).stdio();
-    let marker = Marker::new();
+    let workspace = TempWorkspace::new();
+    let mut stdio = ServerLaunchOptions::over(&workspace).stdio();
+    let marker = ProcessMarker::new();
     stdio.send(&call("1", "exec_run", waits_for_go(&marker)));
     marker.wait_until_running();
     stdio.send(&cancel_notification(1));
@@ -73,16 +74,16 @@ fn a_number_does_not_cancel_the_string_that_spells_it() {
     assert_eq!(structured(&stdio.answer("1"))["stdout"], "began\nwent\n");
 }
 
-fn served(workspace: &Workspace) -> HttpServer {
-    Launch::over(workspace).served()
+fn served(workspace: &TempWorkspace) -> HttpServerProcess {
+    ServerLaunchOptions::over(workspace).served()
 }
 
 #[test]
 fn disconnecting_before_the_answer_cancels_a_stateless_call() {
-    let served = served(&Workspace::new());
-    let marker = Marker::new();
+    let served = served(&TempWorkspace::new());
+    let marker = ProcessMarker::new();
     let mut connection = served.connect();
-    connection.post(&HttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
+    connection.post(&TestHttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
     marker.wait_until_running();
     connection.close();
     marker.wait_until_gone();
@@ -91,10 +92,10 @@ fn disconnecting_before_the_answer_cancels_a_stateless_call() {
 
 #[test]
 fn disconnecting_during_the_stream_cancels_a_stateless_call() {
-    let served = served(&Workspace::new());
-    let marker = Marker::new();
+    let served = served(&TempWorkspace::new());
+    let marker = ProcessMarker::new();
     let mut connection = served.connect();
-    connection.post(&HttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
+    connection.post(&TestHttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
     let head = connection.head();
     assert!(head.is_stream(), "{head:?}");
     marker.wait_until_running();
@@ -105,13 +106,13 @@ fn disconnecting_during_the_stream_cancels_a_stateless_call() {
 
 #[test]
 fn disconnecting_after_progress_cancels_a_stateless_call() {
-    let served = served(&Workspace::new());
-    let marker = Marker::new();
+    let served = served(&TempWorkspace::new());
+    let marker = ProcessMarker::new();
     let script = json!({ "command": "echo one; exec sleep $1", "shell": true, "args": [marker.0] });
     let params =
         json!({ "name": "exec_run", "arguments": script, "_meta": { "progressToken": "p" } });
     let mut connection = served.connect();
-    connection.post(&HttpRequest::mcp(&modern(1, "tools/call", params)));
+    connection.post(&TestHttpRequest::mcp(&modern(1, "tools/call", params)));
     assert!(connection.head().is_stream());
     assert_eq!(connection.event().unwrap()["method"], "notifications/progress");
     connection.close();
@@ -121,11 +122,11 @@ fn disconnecting_after_progress_cancels_a_stateless_call() {
 
 #[test]
 fn disconnecting_cancels_a_stateless_call_of_a_client_without_streams() {
-    let served = served(&Workspace::new());
-    let marker = Marker::new();
+    let served = served(&TempWorkspace::new());
+    let marker = ProcessMarker::new();
     let mut connection = served.connect();
-    let post =
-        HttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))).with("accept", "application/json");
+    let post = TestHttpRequest::mcp(&call(1, "exec_run", sleeps(&marker)))
+        .with("accept", "application/json");
     connection.post(&post);
     marker.wait_until_running();
     connection.close();
@@ -136,13 +137,13 @@ fn disconnecting_cancels_a_stateless_call_of_a_client_without_streams() {
 #[test]
 fn disconnecting_does_not_cancel_a_call_of_a_session() {
     for in_stream in [true, false] {
-        let workspace = Workspace::new();
+        let workspace = TempWorkspace::new();
         let served = served(&workspace);
         let session = served.session("2025-11-25");
-        let marker = Marker::new();
+        let marker = ProcessMarker::new();
         let message = call_request("2025-11-25", "1", "exec_run", waits_for_go(&marker));
         let mut connection = served.connect();
-        connection.post(&HttpRequest::mcp(&message).with("mcp-session-id", &session));
+        connection.post(&TestHttpRequest::mcp(&message).with("mcp-session-id", &session));
         marker.wait_until_running();
         if in_stream {
             assert!(connection.head().is_stream());
@@ -158,21 +159,21 @@ fn disconnecting_does_not_cancel_a_call_of_a_session() {
 
 #[test]
 fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
-    let served = served(&Workspace::new());
+    let served = served(&TempWorkspace::new());
     let mine = served.session("2025-11-25");
     let other = served.session("2025-06-18");
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let mut connection = served.connect();
     let message =
         legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
-    connection.post(&HttpRequest::mcp(&message).with("mcp-session-id", &mine));
+    connection.post(&TestHttpRequest::mcp(&message).with("mcp-session-id", &mine));
     marker.wait_until_running();
     assert!(connection.head().is_stream());
     // A notification in another session has no effect.
-    let cancel = HttpRequest::mcp(&cancel_notification(1));
+    let cancel = TestHttpRequest::mcp(&cancel_notification(1));
     assert_eq!(served.send(&cancel.clone().with("mcp-session-id", &other)).status, 202);
     assert_eq!(served.send(&cancel).status, 202);
-    let ping = HttpRequest::mcp(&legacy(2, "ping", json!({}))).with("mcp-session-id", &mine);
+    let ping = TestHttpRequest::mcp(&legacy(2, "ping", json!({}))).with("mcp-session-id", &mine);
     assert_eq!(served.send(&ping).message()["result"], json!({}));
     assert!(!marker.pids().is_empty(), "another session cancelled it");
 
@@ -184,17 +185,17 @@ fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
 
 #[test]
 fn the_end_of_a_session_cancels_its_calls() {
-    let served = served(&Workspace::new());
+    let served = served(&TempWorkspace::new());
     let session = served.session("2025-11-25");
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let mut connection = served.connect();
     let message =
         legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
-    connection.post(&HttpRequest::mcp(&message).with("mcp-session-id", &session));
+    connection.post(&TestHttpRequest::mcp(&message).with("mcp-session-id", &session));
     marker.wait_until_running();
     let head = connection.head();
     assert_eq!((head.status, head.is_stream()), (200, true), "{head:?}");
-    let end = HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    let end = TestHttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
     marker.wait_until_gone();
     // The connection of the call is closed.
@@ -205,9 +206,9 @@ fn the_end_of_a_session_cancels_its_calls() {
 
 #[test]
 fn a_call_cancelled_in_the_queue_never_runs() {
-    let workspace = Workspace::new();
-    let mut stdio = Launch::over(&workspace).set("limits_programs", 1).stdio();
-    let marker = Marker::new();
+    let workspace = TempWorkspace::new();
+    let mut stdio = ServerLaunchOptions::over(&workspace).set("limits_programs", 1).stdio();
+    let marker = ProcessMarker::new();
     stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
     marker.wait_until_running();
     let touch = json!({ "command": "touch", "args": ["ran"] });

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::console::{ConsoleClient, command_line, form};
 use crate::support::{
-    Client, ClientTransport, HttpRequest, Launch, Marker, Workspace, binary, checkout, keys_of,
-    path, wait_until,
+    ProcessMarker, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestHttpRequest,
+    TestMcpClient, binary, checkout, keys_of, path, wait_until,
 };
 
 #[test]
 fn a_tool_is_called_by_its_form_as_the_person() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let person = ConsoleClient::with_link(&served);
     let page = person.page("/console/tools/files.read");
     assert!(page.contains("name=\"arg.path\""), "{page}");
@@ -33,11 +33,11 @@ fn a_tool_is_called_by_its_form_as_the_person() {
 
 #[test]
 fn a_job_of_another_caller_is_cancelled_and_the_record_names_the_person() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
-    let marker = Marker::new();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
+    let marker = ProcessMarker::new();
     let body = json!({ "tool": "tell-steps", "arguments": { "name": marker.0, "code": "0" } });
-    let post = HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/jobs").malformed();
+    let post = TestHttpRequest::bytes(body.to_string().as_bytes()).to("/v1/jobs").malformed();
     let id = served.send(&post).json()["job_id"].as_str().unwrap().to_owned();
     marker.wait_until_running();
     let person = ConsoleClient::with_link(&served);
@@ -64,14 +64,14 @@ fn a_confirmation_of_a_connected_client_is_answered_at_the_console() {
     for (choice, is_allowed, params) in
         [("allow", true, &call), ("refuse", false, &call), ("allow", true, &through)]
     {
-        let workspace = Workspace::new();
-        let launch = Launch::over(&workspace).set("tools_confirm", "files.write");
+        let workspace = TempWorkspace::new();
+        let launch = ServerLaunchOptions::over(&workspace).set("tools_confirm", "files.write");
         let served = launch.set("discovery_mode", "on").served();
-        let wire = ClientTransport::Http(served);
-        let mut client = Client::open(wire, "2025-11-25", json!({ "elicitation": {} }));
+        let wire = TestClientTransport::Http(served);
+        let mut client = TestMcpClient::open(wire, "2025-11-25", json!({ "elicitation": {} }));
         let message = client.request("tools/call", params.clone());
         let post = client.post(&message);
-        let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+        let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
         let mut connection = served.connect();
         connection.post(&post);
         connection.head();
@@ -114,7 +114,8 @@ fn a_confirmation_of_a_connected_client_is_answered_at_the_console() {
 #[test]
 fn an_upstream_is_reconnected_by_command() {
     let settings = "[upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\nprivate_network = true\n";
-    let served = Launch::over(&Workspace::new().file("toolgate.toml", settings)).served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", settings)).served();
     let failed = command_line(&served, &["--reconnect", "far"]).output().unwrap();
     assert_eq!(failed.status.code(), Some(1), "{failed:?}");
     let why = String::from_utf8_lossy(&failed.stderr).into_owned();
@@ -134,7 +135,7 @@ fn an_upstream_is_reconnected_by_command() {
 
 #[test]
 fn a_reconnection_is_reported_with_the_tools_or_the_cause_of_its_failure() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let program = [".tools/python/bin/python", "tests/upstreams/odd.py"];
     let program = program.map(|part| checkout().join(part));
     let log = workspace.path("odd.log");
@@ -143,7 +144,7 @@ fn a_reconnection_is_reported_with_the_tools_or_the_cause_of_its_failure() {
          [upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\nprivate_network = true\n"
     );
     let workspace = workspace.file("odd.log", "").file("toolgate.toml", settings);
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let person = ConsoleClient::with_link(&served);
     for (name, outcome) in [
         ("odd", "The upstream `odd` is connected again. Its tools: "),
@@ -162,7 +163,7 @@ fn a_reconnection_is_reported_with_the_tools_or_the_cause_of_its_failure() {
 
 #[test]
 fn a_one_time_token_is_not_sent_to_another_machine() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     for action in [&["--waiting"][..], &["--no-browser"]] {
         for url in ["http://192.0.2.1:9", "http://127.0.0.1.example.com", "https://example.com"] {
             let mut command = Command::new(binary());
@@ -182,8 +183,8 @@ fn a_rule_can_refuse_an_action() {
     let rule = "[[policy.rules]]\nname = \"no-restarts\"\neffect = \"deny\"\n\
                 tools = [\"console.restart_upstream\"]\n\
                 [upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\nprivate_network = true\n";
-    let workspace = Workspace::new().file("toolgate.toml", format!("{keys}{rule}"));
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new().file("toolgate.toml", format!("{keys}{rule}"));
+    let served = ServerLaunchOptions::over(&workspace).served();
     let person = ConsoleClient::with_key(&served, "ada-key");
     let refused = person.post("/console/upstreams/far/restart", &[]);
     assert_eq!(refused.status, 409, "{refused:?}");
@@ -195,7 +196,7 @@ fn a_rule_can_refuse_an_action() {
 
 #[test]
 fn a_form_of_any_other_media_type_is_refused() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let request = form("/console/sign-in", &[("token", "x")]).with("content-type", "text/plain");
     assert_eq!(served.send(&request).status, 415);
     let rpc = form("/mcp", &[("token", "x")]);

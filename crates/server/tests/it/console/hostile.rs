@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::console::ConsoleClient;
-use crate::support::{HttpRequest, Launch, Workspace, call, wait_until};
+use crate::support::{ServerLaunchOptions, TempWorkspace, TestHttpRequest, call, wait_until};
 
 /// Text that would run a script or leave an attribute if it were interpreted.
 const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>";
@@ -18,8 +18,8 @@ fn no_page_interprets_markup_in_paths_output_names_and_descriptions() {
          args = {{ word = \"string!\" }}\n",
         about = json!(format!("Says {HOSTILE}")),
     );
-    let workspace = Workspace::new().file("toolgate.toml", command).file("a.html", HOSTILE);
-    let served = Launch::over(&workspace).set("audit_arguments", "redacted").served();
+    let workspace = TempWorkspace::new().file("toolgate.toml", command).file("a.html", HOSTILE);
+    let served = ServerLaunchOptions::over(&workspace).set("audit_arguments", "redacted").served();
     served.ask(&call(1, "files_read", json!({ "path": HOSTILE })));
     served.ask(&call(2, HOSTILE, json!({ "path": HOSTILE })));
     served.ask(&call(3, "a_hostile", json!({ "word": HOSTILE })));
@@ -61,10 +61,11 @@ fn the_name_of_a_file_of_a_job_and_the_error_of_an_upstream_are_text() {
          argv = [{name:?}]\nartefacts = [\"*.txt\"]\n\
          [upstream.evil]\ncommand = [\"/bin/sh\", \"-c\", \"echo '{HOSTILE_ERROR}' >&2; exit 1\"]\n"
     );
-    let served = Launch::over(&Workspace::new().file("toolgate.toml", settings)).served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", settings)).served();
     served.ask(&call(1, "evil_x", json!({})));
     let body = json!({ "tool": "a.makes", "arguments": {} });
-    let post = HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/jobs").malformed();
+    let post = TestHttpRequest::bytes(body.to_string().as_bytes()).to("/v1/jobs").malformed();
     let id = served.send(&post).json()["job_id"].as_str().unwrap().to_owned();
     let person = ConsoleClient::with_link(&served);
     let job = format!("/console/jobs/{id}");

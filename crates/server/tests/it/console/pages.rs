@@ -5,11 +5,13 @@ use std::fs;
 use serde_json::json;
 
 use crate::console::ConsoleClient;
-use crate::support::{HttpRequest, Launch, Workspace, call, keys_of, wait_until};
+use crate::support::{
+    ServerLaunchOptions, TempWorkspace, TestHttpRequest, call, keys_of, wait_until,
+};
 
 #[test]
 fn calls_are_listed_filtered_and_shown_in_full() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     served.ask(&call(1, "files_read", json!({ "path": "README.md" })));
     served.ask(&call(2, "files_read", json!({ "path": "missing.md" })));
     served.ask(&call(3, "files_read", json!({ "path": "missing.md" })));
@@ -50,7 +52,8 @@ fn calls_are_listed_filtered_and_shown_in_full() {
 fn a_refused_call_leads_to_the_rule_and_to_one_that_allows_it() {
     let rule = "[[policy.rules]]\nname = \"no-secrets\"\neffect = \"deny\"\ntools = [\"files.write\"]\n\
                 when = \"input.path.startsWith('secret')\"\n";
-    let served = Launch::over(&Workspace::new().file("toolgate.toml", rule)).served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", rule)).served();
     served.ask(&call(1, "files_write", json!({ "path": "secret.txt", "content": "x" })));
     served.outcomes(1);
     let person = ConsoleClient::with_link(&served);
@@ -70,7 +73,8 @@ fn a_refused_call_leads_to_the_rule_and_to_one_that_allows_it() {
 #[test]
 fn a_call_that_a_setting_refused_shows_the_lines_that_allow_it() {
     let settings = "[tools]\ndeny = [\"files.write\", \"files.move\"]\n";
-    let served = Launch::over(&Workspace::new().file("toolgate.toml", settings)).served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", settings)).served();
     served.ask(&call(1, "files_write", json!({ "path": "a.txt", "content": "x" })));
     served.outcomes(1);
     let refused = ConsoleClient::with_link(&served).page("/console/calls/1");
@@ -81,7 +85,7 @@ fn a_call_that_a_setting_refused_shows_the_lines_that_allow_it() {
 
 #[test]
 fn the_changes_of_a_caller_to_a_file_are_listed_without_its_reads() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     served.ask(&call(1, "files_write", json!({ "path": "plan.txt", "content": "x" })));
     served.ask(&call(2, "files_read", json!({ "path": "plan.txt" })));
     served.ask(&call(3, "files_write", json!({ "path": "other.txt", "content": "x" })));
@@ -101,8 +105,8 @@ fn the_changes_of_a_caller_to_a_file_are_listed_without_its_reads() {
 fn every_page_of_the_navigation_is_served_and_small() {
     let settings = format!("[server]\nconnections_max = 500\n{}", keys_of(&["ada"]));
     let settings = settings.replace("name = \"ada\"", "roles = [\"admin\"]\nname = \"ada\"");
-    let workspace = Workspace::new().file("toolgate.toml", settings);
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
+    let served = ServerLaunchOptions::over(&workspace).served();
     let person = ConsoleClient::with_key(&served, "ada-key");
     let overview = person.page("/");
     let nav = overview.split("<nav").nth(1).unwrap().split("</nav>").next().unwrap();
@@ -125,10 +129,11 @@ fn every_page_of_the_navigation_is_served_and_small() {
 
 #[test]
 fn a_page_hears_of_calls() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let person = ConsoleClient::with_link(&served);
     let mut connection = served.connect();
-    connection.post(&HttpRequest::bare("GET", "/console/events").with("cookie", &person.cookie));
+    connection
+        .post(&TestHttpRequest::bare("GET", "/console/events").with("cookie", &person.cookie));
     let head = connection.head();
     assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
     let mut heard = String::new();
@@ -142,7 +147,7 @@ fn a_page_hears_of_calls() {
 
 #[test]
 fn without_an_audit_log_the_pages_say_so() {
-    let served = Launch::over(&Workspace::new()).set("audit_to", "off").served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).set("audit_to", "off").served();
     let person = ConsoleClient::with_link(&served);
     for page in ["/", "/console/calls", "/console/callers"] {
         assert!(person.page(page).contains("audit.to"), "{page}");
@@ -152,8 +157,8 @@ fn without_an_audit_log_the_pages_say_so() {
 #[test]
 fn an_unreachable_upstream_is_shown_with_its_error() {
     let settings = "[upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\nprivate_network = true\n";
-    let workspace = Workspace::new().file("toolgate.toml", settings);
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
+    let served = ServerLaunchOptions::over(&workspace).served();
     let person = ConsoleClient::with_link(&served);
     let untried = person.page("/console/upstreams");
     assert!(untried.contains("No request was sent: no caller has needed it"), "{untried}");
@@ -176,8 +181,8 @@ fn an_unreachable_upstream_is_shown_with_its_error() {
 #[test]
 fn the_settings_page_shows_which_changes_of_the_file_are_not_in_force() {
     let settings = "[limits]\ncalls = 500\n";
-    let workspace = Workspace::new().file("toolgate.toml", settings);
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
+    let served = ServerLaunchOptions::over(&workspace).served();
     let person = ConsoleClient::with_link(&served);
     let page = person.page("/console/settings");
     assert!(page.contains("A reload would change nothing"), "{page}");
@@ -199,7 +204,8 @@ fn the_pages_of_a_server_with_a_thousand_tools_are_small() {
         )
     };
     let settings: String = (0..1000).map(command).collect();
-    let served = Launch::over(&Workspace::new().file("toolgate.toml", settings)).served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", settings)).served();
     let person = ConsoleClient::with_link(&served);
     let files = ["/console/style.css", "/console/script.js", "/console/icon.svg"];
     let file_bytes: usize = files.iter().map(|file| person.page(file).len()).sum();

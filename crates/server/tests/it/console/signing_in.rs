@@ -1,7 +1,7 @@
 //! Signing in to the console, and requests that are refused.
 
 use crate::console::{ConsoleClient, form, one_time_token, sign_in};
-use crate::support::{HttpRequest, Launch, Workspace, keys_of};
+use crate::support::{ServerLaunchOptions, TempWorkspace, TestHttpRequest, keys_of};
 
 /// Pages and files of the console, and what it must not show to strangers.
 const PAGES: [&str; 12] = [
@@ -20,19 +20,19 @@ const PAGES: [&str; 12] = [
 ];
 
 /// Returns settings with a key for each role.
-fn keyed_workspace() -> Workspace {
+fn keyed_workspace() -> TempWorkspace {
     let keys = keys_of(&["ada", "viewer", "agent"]);
     let keys = keys.replace("name = \"ada\"", "roles = [\"admin\"]\nname = \"ada\"");
     let keys = keys.replace("name = \"viewer\"", "roles = [\"console\"]\nname = \"viewer\"");
-    Workspace::new().file("toolgate.toml", keys)
+    TempWorkspace::new().file("toolgate.toml", keys)
 }
 
 #[test]
 fn without_a_session_every_page_leads_to_the_page_that_signs_in() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     for page in PAGES {
         for cookie in ["", "toolgate_console=", "toolgate_console=0000"] {
-            let answer = served.send(&HttpRequest::bare("GET", page).with("cookie", cookie));
+            let answer = served.send(&TestHttpRequest::bare("GET", page).with("cookie", cookie));
             assert_eq!(answer.status, 303, "{page}");
             assert_eq!(answer.header("location"), Some("/console/sign-in"));
             assert_eq!(answer.text(), "");
@@ -46,9 +46,10 @@ fn without_a_session_every_page_leads_to_the_page_that_signs_in() {
 
 #[test]
 fn a_link_works_once_and_only_where_no_key_is_needed() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let token = one_time_token(&served);
-    let page = served.send(&HttpRequest::bare("GET", &format!("/console/sign-in?token={token}")));
+    let page =
+        served.send(&TestHttpRequest::bare("GET", &format!("/console/sign-in?token={token}")));
     assert_eq!(page.status, 200);
     assert!(page.text().contains(&token), "a look does not use the link up");
     assert_eq!(sign_in(&served, &[("token", &token)]).status, 303);
@@ -57,13 +58,13 @@ fn a_link_works_once_and_only_where_no_key_is_needed() {
     assert_eq!(sign_in(&served, &[("key", "anything")]).status, 400);
     ConsoleClient::with_link(&served).page("/");
 
-    let keyed = Launch::over(&keyed_workspace()).served();
+    let keyed = ServerLaunchOptions::over(&keyed_workspace()).served();
     assert_eq!(sign_in(&keyed, &[("token", &one_time_token(&served))]).status, 400);
 }
 
 #[test]
 fn a_key_signs_in_with_its_role() {
-    let served = Launch::over(&keyed_workspace()).served();
+    let served = ServerLaunchOptions::over(&keyed_workspace()).served();
     let wrong = sign_in(&served, &[("key", "wrong-key")]);
     assert_eq!(wrong.status, 401, "{wrong:?}");
     assert!(!wrong.text().contains("wrong-key"));
@@ -80,7 +81,7 @@ fn a_key_signs_in_with_its_role() {
 
 #[test]
 fn a_session_ends_when_the_person_signs_out() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let person = ConsoleClient::with_link(&served);
     let other_tab = ConsoleClient { served: &served, cookie: person.cookie.clone() };
     assert_eq!(other_tab.get("/").status, 200);
@@ -92,7 +93,7 @@ fn a_session_ends_when_the_person_signs_out() {
 
 #[test]
 fn a_form_without_the_token_of_the_session_is_refused() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let person = ConsoleClient::with_link(&served);
     let other = ConsoleClient::with_link(&served);
     for fields in [&[][..], &[("csrf", "")], &[("csrf", other.csrf().as_str())]] {
@@ -105,9 +106,11 @@ fn a_form_without_the_token_of_the_session_is_refused() {
 #[test]
 fn a_request_from_a_page_of_another_site_is_refused() {
     let site = "https://other.example";
-    let served = Launch::over(&Workspace::new()).set("server_allowed_origins", site).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new())
+        .set("server_allowed_origins", site)
+        .served();
     let person = ConsoleClient::with_link(&served);
-    let get = HttpRequest::bare("GET", "/console/calls").with("cookie", &person.cookie);
+    let get = TestHttpRequest::bare("GET", "/console/calls").with("cookie", &person.cookie);
     assert_eq!(served.send(&get.clone().with("origin", site)).status, 403);
     assert_eq!(served.send(&get.clone().with("origin", "null")).status, 403);
     assert_eq!(served.send(&get.clone().with("sec-fetch-site", "cross-site")).status, 403);
@@ -117,7 +120,7 @@ fn a_request_from_a_page_of_another_site_is_refused() {
 
 #[test]
 fn every_answer_forbids_foreign_content_frames_and_caches() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let person = ConsoleClient::with_link(&served);
     for target in ["/", "/console/calls", "/console/sign-in", "/console/nothing"] {
         let answer = person.get(target);
@@ -137,27 +140,28 @@ fn every_answer_forbids_foreign_content_frames_and_caches() {
 
 #[test]
 fn the_setting_removes_the_console() {
-    let served = Launch::over(&Workspace::new()).set("server_console", "off").served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("server_console", "off").served();
     for page in PAGES {
-        assert_eq!(served.send(&HttpRequest::bare("GET", page)).status, 404, "{page}");
+        assert_eq!(served.send(&TestHttpRequest::bare("GET", page)).status, 404, "{page}");
     }
 }
 
 #[test]
 fn a_cookie_that_somebody_else_chose_never_becomes_a_session() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let chosen = format!("toolgate_console={}", "ab".repeat(32));
     let token = one_time_token(&served);
     let request = form("/console/sign-in", &[("token", &token), ("next", "//evil.example/")]);
     let answer = served.send(&request.with("cookie", &chosen));
     assert_eq!((answer.status, answer.header("location")), (303, Some("/")), "{answer:?}");
     assert!(!answer.header("set-cookie").unwrap().starts_with(&chosen), "{answer:?}");
-    let page = served.send(&HttpRequest::bare("GET", "/").with("cookie", &chosen));
+    let page = served.send(&TestHttpRequest::bare("GET", "/").with("cookie", &chosen));
     assert_eq!((page.status, page.header("location")), (303, Some("/console/sign-in")));
     for path in
         ["//evil.example/", "/console//evil.example/", "/console/sign-in?next=//evil.example/"]
     {
-        let answer = served.send(&HttpRequest::bare("GET", path));
+        let answer = served.send(&TestHttpRequest::bare("GET", path));
         let location = answer.header("location").unwrap_or("/");
         assert!(location.starts_with('/') && !location.starts_with("//"), "{path}: {answer:?}");
     }

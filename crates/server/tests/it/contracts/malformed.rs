@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Connection, HttpRequest, HttpServer, Launch, Socket, Stdio, Workspace, wait_for,
+    HttpServerProcess, ServerLaunchOptions, StdioServerProcess, TempWorkspace, TestHttpConnection,
+    TestHttpRequest, TestWebSocket, wait_for,
 };
 
 /// Fault in the bytes of a malformed message.
@@ -60,7 +61,7 @@ fn corpus() -> Vec<(MessageFault, Vec<u8>)> {
 }
 
 /// A dialect: where it is served, the error it returns for a fault, and a request that succeeds.
-struct DialectCase {
+struct MalformedInputCase {
     name: &'static str,
     /// Path of the dialect on the shared listener.
     path: &'static str,
@@ -93,9 +94,9 @@ fn request(method: &str, params: Value) -> Value {
 }
 
 /// Returns the dialects that use JSON-RPC on every transport.
-fn json_rpc_dialects() -> Vec<DialectCase> {
+fn json_rpc_dialects() -> Vec<MalformedInputCase> {
     vec![
-        DialectCase {
+        MalformedInputCase {
             name: "synesthetic",
             path: "/synesthetic",
             own_path: "/",
@@ -104,7 +105,7 @@ fn json_rpc_dialects() -> Vec<DialectCase> {
             valid_request: || request("list_schemas", json!({})),
             is_success: |answer| answer["result"]["ok"] == true,
         },
-        DialectCase {
+        MalformedInputCase {
             name: "workstation",
             path: "/workstation",
             own_path: "/",
@@ -113,7 +114,7 @@ fn json_rpc_dialects() -> Vec<DialectCase> {
             valid_request: || request("tools/list", json!({})),
             is_success: |answer| answer["result"]["tools"].is_array(),
         },
-        DialectCase {
+        MalformedInputCase {
             name: "mira",
             path: "/rpc",
             own_path: "/",
@@ -122,7 +123,7 @@ fn json_rpc_dialects() -> Vec<DialectCase> {
             valid_request: || request("tools/list", json!({})),
             is_success: |answer| answer["result"]["tools"].is_array(),
         },
-        DialectCase {
+        MalformedInputCase {
             name: "zyra",
             path: "/v1/mcp",
             own_path: "/v1/mcp",
@@ -135,19 +136,19 @@ fn json_rpc_dialects() -> Vec<DialectCase> {
 }
 
 /// Transport over which malformed messages are sent.
-enum MessageTransport {
+enum MalformedMessageTransport {
     Post(SocketAddr, &'static str),
-    Socket(Box<Socket>),
-    Stdio(Box<Stdio>),
+    Socket(Box<TestWebSocket>),
+    Stdio(Box<StdioServerProcess>),
 }
 
-impl MessageTransport {
+impl MalformedMessageTransport {
     /// Sends `bytes` and returns the answer; `None` if they cannot be sent this way.
     fn exchange(&mut self, bytes: &[u8]) -> Option<Value> {
         match self {
             Self::Post(addr, path) => {
-                let mut connection = Connection::to(*addr);
-                connection.post(&HttpRequest::bytes(bytes).to(path).without("accept"));
+                let mut connection = TestHttpConnection::to(*addr);
+                connection.post(&TestHttpRequest::bytes(bytes).to(path).without("accept"));
                 Some(connection.response().json())
             }
             // A WebSocket text must be UTF-8; the server closes the socket otherwise.
@@ -164,7 +165,7 @@ impl MessageTransport {
 }
 
 /// Returns the address of the dedicated listener of `name`.
-fn dedicated_address(served: &HttpServer, name: &str) -> SocketAddr {
+fn dedicated_address(served: &HttpServerProcess, name: &str) -> SocketAddr {
     wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once(&format!("serving {name} alone at http://"))?;
@@ -173,11 +174,11 @@ fn dedicated_address(served: &HttpServer, name: &str) -> SocketAddr {
 }
 
 /// A workspace whose server has a listener for each of `names`.
-fn workspace_with_listeners(names: &[&str]) -> Workspace {
+fn workspace_with_listeners(names: &[&str]) -> TempWorkspace {
     let listen =
         |name: &&str| format!("[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"{name}\"\n");
     let settings: String = names.iter().map(listen).collect();
-    Workspace::new().file("toolgate.toml", settings)
+    TempWorkspace::new().file("toolgate.toml", settings)
 }
 
 #[test]
@@ -185,17 +186,21 @@ fn s2_24_27_s4_34_malformed_bytes_are_refused_in_each_dialects_form_and_the_next
 {
     let all = json_rpc_dialects();
     let workspace = workspace_with_listeners(&all.iter().map(|one| one.name).collect::<Vec<_>>());
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     for one in &all {
         let mut transports = vec![
-            MessageTransport::Post(served.addr, one.path),
-            MessageTransport::Post(dedicated_address(&served, one.name), one.own_path),
-            MessageTransport::Stdio(Box::new(
-                Launch::over(&Workspace::new()).arg("--dialect").arg(one.name).stdio(),
+            MalformedMessageTransport::Post(served.addr, one.path),
+            MalformedMessageTransport::Post(dedicated_address(&served, one.name), one.own_path),
+            MalformedMessageTransport::Stdio(Box::new(
+                ServerLaunchOptions::over(&TempWorkspace::new())
+                    .arg("--dialect")
+                    .arg(one.name)
+                    .stdio(),
             )),
         ];
-        transports
-            .extend(one.socket.map(|path| MessageTransport::Socket(Box::new(served.socket(path)))));
+        transports.extend(
+            one.socket.map(|path| MalformedMessageTransport::Socket(Box::new(served.socket(path)))),
+        );
         for transport in &mut transports {
             for (fault, bytes) in corpus() {
                 let shown: String = String::from_utf8_lossy(&bytes).chars().take(60).collect();
@@ -214,12 +219,12 @@ fn s2_24_27_s4_34_malformed_bytes_are_refused_in_each_dialects_form_and_the_next
 
 #[test]
 fn malformed_bytes_are_refused_in_an_envelope() {
-    let served = Launch::over(&workspace_with_listeners(&["envelope"])).served();
+    let served = ServerLaunchOptions::over(&workspace_with_listeners(&["envelope"])).served();
     let own = dedicated_address(&served, "envelope");
     for addr in [served.addr, own] {
         for (fault, bytes) in corpus() {
-            let mut connection = Connection::to(addr);
-            connection.post(&HttpRequest::bytes(&bytes).to("/mcp/tool/mcp.tool:files.read"));
+            let mut connection = TestHttpConnection::to(addr);
+            connection.post(&TestHttpRequest::bytes(&bytes).to("/mcp/tool/mcp.tool:files.read"));
             let response = connection.response();
             let envelope = response.json();
             eprintln!("{fault:?} {envelope}");
@@ -229,15 +234,16 @@ fn malformed_bytes_are_refused_in_an_envelope() {
             assert_eq!(envelope["error"]["code"], "INVALID_INPUT");
             assert_eq!(envelope["meta"]["transport"], "http");
         }
-        let mut connection = Connection::to(addr);
-        connection.post(&HttpRequest::bare("GET", "/mcp/discover"));
+        let mut connection = TestHttpConnection::to(addr);
+        connection.post(&TestHttpRequest::bare("GET", "/mcp/discover"));
         assert_eq!(connection.response().json()["ok"], true);
     }
 }
 
 #[test]
 fn s1_27_28_malformed_lines_are_refused_with_the_canonical_reason() {
-    let mut stdio = Launch::over(&Workspace::new()).arg("--dialect").arg("envelope").stdio();
+    let mut stdio =
+        ServerLaunchOptions::over(&TempWorkspace::new()).arg("--dialect").arg("envelope").stdio();
     for (fault, bytes) in corpus() {
         stdio.write(&[&bytes, &b"\n"[..]].concat());
         let answer = stdio.receive();

@@ -11,7 +11,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Launch, Workspace, binary, call, over_both, path, wait_long_for, wait_until};
+use crate::support::{
+    ServerLaunchOptions, TempWorkspace, binary, call, over_both, path, wait_long_for, wait_until,
+};
 
 /// Folder with an audit log that outlives its servers, and the key of the log.
 struct AuditLogFolder {
@@ -32,8 +34,8 @@ impl AuditLogFolder {
     }
 
     /// Returns the options of a server that writes to this audit log.
-    fn launch(&self, workspace: &Workspace) -> Launch {
-        let launch = Launch::over(workspace).set("audit_to", self.file().display());
+    fn launch(&self, workspace: &TempWorkspace) -> ServerLaunchOptions {
+        let launch = ServerLaunchOptions::over(workspace).set("audit_to", self.file().display());
         launch.set("audit_key", self.key().display())
     }
 
@@ -88,7 +90,7 @@ fn named_call(id: u64, name: &str) -> Value {
 
 #[test]
 fn a_record_has_the_hash_of_its_input_and_the_server_that_wrote_it() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         client.call("files_read", json!({ "path": "README.md" }));
         client.call("files_read", json!({ "path": "README.md" }));
         client.call("files_read", json!({ "path": "other.md" }));
@@ -116,7 +118,7 @@ fn a_record_has_the_hash_of_its_input_and_the_server_that_wrote_it() {
 #[test]
 fn a_log_is_verified_and_each_edit_is_reported_with_its_line() {
     let log = AuditLogFolder::new();
-    let mut stdio = log.launch(&Workspace::new()).stdio();
+    let mut stdio = log.launch(&TempWorkspace::new()).stdio();
     for id in 1..=20 {
         stdio.ask(&named_call(id, &format!("tool-{id}")));
     }
@@ -164,7 +166,7 @@ fn a_log_is_verified_and_each_edit_is_reported_with_its_line() {
 #[test]
 fn servers_killed_during_a_write_leave_an_intact_log() {
     let log = AuditLogFolder::new();
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for round in 0..10_u64 {
         scope(|scope| {
             for one in 0..5_u64 {
@@ -203,7 +205,7 @@ fn servers_killed_during_a_write_leave_an_intact_log() {
 fn eight_servers_on_one_log_lose_no_record_and_leave_it_intact() {
     const EACH: u64 = 250;
     let log = AuditLogFolder::new();
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     scope(|scope| {
         for server in 0..8 {
             let launch = log.launch(&workspace);
@@ -231,7 +233,7 @@ fn eight_servers_on_one_log_lose_no_record_and_leave_it_intact() {
 #[test]
 fn a_strict_log_has_every_call_answered_before_the_server_was_killed() {
     let log = AuditLogFolder::new();
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for round in 0..12_u64 {
         let mut stdio = log.launch(&workspace).set("audit_strict", true).stdio();
         for id in 1..=32 {
@@ -251,9 +253,9 @@ fn a_strict_log_has_every_call_answered_before_the_server_was_killed() {
 }
 
 /// Mounted disk of 256 KiB.
-struct SmallDisk(TempDir);
+struct SmallTestDisk(TempDir);
 
-impl SmallDisk {
+impl SmallTestDisk {
     fn new() -> Result<Self, String> {
         let folder = TempDir::with_prefix("toolgate-disk-").unwrap();
         let args = ["-t", "tmpfs", "-o", "size=256k", "toolgate-test"];
@@ -276,7 +278,7 @@ impl SmallDisk {
     }
 }
 
-impl Drop for SmallDisk {
+impl Drop for SmallTestDisk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(self.0.path()).status();
     }
@@ -284,12 +286,12 @@ impl Drop for SmallDisk {
 
 #[test]
 fn no_call_succeeds_with_a_strict_log_on_a_full_disk() {
-    let disk = match SmallDisk::new() {
+    let disk = match SmallTestDisk::new() {
         Ok(disk) => disk,
         Err(why) => return eprintln!("SKIPPED: no small disk can be mounted here: {why}"),
     };
     let log = AuditLogFolder::new();
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let file = disk.0.path().join("audit.jsonl");
     let launch = log.launch(&workspace).set("audit_to", file.display());
     let mut stdio = launch.set("audit_strict", true).stdio();
@@ -327,12 +329,12 @@ fn no_call_succeeds_with_a_strict_log_on_a_full_disk() {
 
 #[test]
 fn records_made_on_a_full_disk_are_written_once_there_is_space() {
-    let disk = match SmallDisk::new() {
+    let disk = match SmallTestDisk::new() {
         Ok(disk) => disk,
         Err(why) => return eprintln!("SKIPPED: no small disk can be mounted here: {why}"),
     };
     let log = AuditLogFolder::new();
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let file = disk.0.path().join("audit.jsonl");
     let mut stdio = log.launch(&workspace).set("audit_to", file.display()).stdio();
     stdio.ask(&named_call(1, "first"));
@@ -354,7 +356,7 @@ fn records_made_on_a_full_disk_are_written_once_there_is_space() {
 #[test]
 fn audit_tail_prints_the_last_records_unchanged_as_json() {
     let log = AuditLogFolder::new();
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut stdio = log.launch(&workspace).stdio();
     for id in 1..=30 {
         stdio.ask(&named_call(id, &format!("tool-{id}")));

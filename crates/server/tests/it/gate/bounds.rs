@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpRequest, Launch, Marker, Workspace, call, over_both_with, refusal, structured, text,
-    waits_for_go,
+    ProcessMarker, ServerLaunchOptions, TempWorkspace, TestHttpRequest, call, over_both_with,
+    refusal, structured, text, waits_for_go,
 };
 
 #[test]
 fn a_call_beyond_its_deadline_is_stopped_with_an_error() {
     // Hard links: much to search, little to store.
-    let workspace = Workspace::new().file("0.txt", "the quick brown fox\n".repeat(200_000));
+    let workspace = TempWorkspace::new().file("0.txt", "the quick brown fox\n".repeat(200_000));
     for n in 1..400 {
         fs::hard_link(workspace.path("0.txt"), workspace.path(&format!("{n}.txt"))).unwrap();
     }
@@ -29,8 +29,8 @@ fn a_call_beyond_its_deadline_is_stopped_with_an_error() {
 
 #[test]
 fn a_program_beyond_its_timeout_is_stopped_and_its_output_is_returned() {
-    over_both_with(&Workspace::new(), &[("limits_deadline_ms", 50)], |client| {
-        let marker = Marker::new();
+    over_both_with(&TempWorkspace::new(), &[("limits_deadline_ms", 50)], |client| {
+        let marker = ProcessMarker::new();
         let script = json!({
             "command": "echo so far; exec sleep $1",
             "shell": true,
@@ -47,33 +47,34 @@ fn a_program_beyond_its_timeout_is_stopped_and_its_output_is_returned() {
 
 #[test]
 fn a_program_beyond_the_limit_is_refused_and_reads_are_not_delayed() {
-    let workspace = Workspace::new();
-    let tune = |launch: Launch| launch.set("limits_programs", 1).set("limits_wait_ms", 0);
+    let workspace = TempWorkspace::new();
+    let tune =
+        |launch: ServerLaunchOptions| launch.set("limits_programs", 1).set("limits_wait_ms", 0);
     let next = json!({ "command": "printf", "args": ["next"] });
 
-    let mut stdio = tune(Launch::over(&workspace)).stdio();
-    let marker = Marker::new();
+    let mut stdio = tune(ServerLaunchOptions::over(&workspace)).stdio();
+    let marker = ProcessMarker::new();
     stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
     marker.wait_until_running();
     let refused = stdio.ask(&call(2, "exec_run", next.clone()));
     check_refusal(&refused);
     for id in 10..30 {
         let read = stdio.ask(&call(id, "files_read", json!({ "path": "README.md" })));
-        assert_eq!(structured(&read)["content"], Workspace::README);
+        assert_eq!(structured(&read)["content"], TempWorkspace::README);
     }
     workspace.put("go", "");
     stdio.answer(1);
     assert_eq!(structured(&stdio.ask(&call(3, "exec_run", next.clone())))["stdout"], "next");
 
-    let workspace = Workspace::new();
-    let served = tune(Launch::over(&workspace)).served();
-    let marker = Marker::new();
+    let workspace = TempWorkspace::new();
+    let served = tune(ServerLaunchOptions::over(&workspace)).served();
+    let marker = ProcessMarker::new();
     let mut connection = served.connect();
-    connection.post(&HttpRequest::mcp(&call(1, "exec_run", waits_for_go(&marker))));
+    connection.post(&TestHttpRequest::mcp(&call(1, "exec_run", waits_for_go(&marker))));
     marker.wait_until_running();
     check_refusal(&served.ask(&call(2, "exec_run", next.clone())));
     let read = served.ask(&call(3, "files_read", json!({ "path": "README.md" })));
-    assert_eq!(structured(&read)["content"], Workspace::README);
+    assert_eq!(structured(&read)["content"], TempWorkspace::README);
     workspace.put("go", "");
     connection.response();
     assert_eq!(structured(&served.ask(&call(4, "exec_run", next)))["stdout"], "next");
@@ -91,10 +92,10 @@ fn check_refusal(answer: &Value) {
 
 #[test]
 fn a_program_waits_for_a_free_slot_for_a_bounded_time() {
-    let workspace = Workspace::new();
-    let launch = Launch::over(&workspace).set("limits_programs", 1);
+    let workspace = TempWorkspace::new();
+    let launch = ServerLaunchOptions::over(&workspace).set("limits_programs", 1);
     let mut stdio = launch.set("limits_wait_ms", 300).stdio();
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
     marker.wait_until_running();
     let printf = json!({ "command": "printf", "args": ["next"] });
@@ -110,7 +111,7 @@ fn a_program_waits_for_a_free_slot_for_a_bounded_time() {
 #[test]
 fn the_slot_of_a_call_is_freed_whatever_its_outcome() {
     let one = [("limits_calls", 1), ("limits_programs", 1), ("limits_wait_ms", 0)];
-    over_both_with(&Workspace::new(), &one, |client| {
+    over_both_with(&TempWorkspace::new(), &one, |client| {
         for _ in 0..5 {
             client.call("files_read", json!({ "path": "none" }));
             client.call("files_read", json!({ "path": 5 }));
@@ -122,6 +123,6 @@ fn the_slot_of_a_call_is_freed_whatever_its_outcome() {
         let ok = client.call("exec_run", json!({ "command": "true" }));
         assert_eq!(structured(&ok)["exit_code"], 0);
         let read = client.call("files_read", json!({ "path": "README.md" }));
-        assert_eq!(structured(&read)["content"], Workspace::README);
+        assert_eq!(structured(&read)["content"], TempWorkspace::README);
     });
 }

@@ -6,36 +6,36 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::{
-    Client, HttpRequest, Launch, MODERN, Workspace, initialize, keys_of, refusal, structured, text,
-    wait_until,
+    MODERN, ServerLaunchOptions, TempWorkspace, TestHttpRequest, TestMcpClient, initialize,
+    keys_of, refusal, structured, text, wait_until,
 };
 
 /// Returns a client of a server with these settings in the workspace.
-fn client(workspace: &Workspace, settings: &str) -> Client {
+fn client(workspace: &TempWorkspace, settings: &str) -> TestMcpClient {
     workspace.put("toolgate.toml", settings);
-    Client::stdio(Launch::over(workspace), MODERN)
+    TestMcpClient::stdio(ServerLaunchOptions::over(workspace), MODERN)
 }
 
 /// Replaces the file `name` by `content`, like an editor.
-fn replace(workspace: &Workspace, name: &str, content: &str) {
+fn replace(workspace: &TempWorkspace, name: &str, content: &str) {
     let next = workspace.path(&format!("{name}.next"));
     fs::write(&next, content).unwrap();
     fs::rename(&next, workspace.path(name)).unwrap();
 }
 
-fn has_tool(client: &mut Client, name: &str) -> bool {
+fn has_tool(client: &mut TestMcpClient, name: &str) -> bool {
     client.tools().iter().any(|tool| tool["name"] == name)
 }
 
-fn read(client: &mut Client, path: &str) -> serde_json::Value {
+fn read(client: &mut TestMcpClient, path: &str) -> serde_json::Value {
     client.call("files_read", json!({ "path": path }))
 }
 
 #[test]
 fn a_changed_rule_decides_about_the_next_call_of_a_connected_client() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = client(&workspace, "");
-    assert_eq!(structured(&read(&mut client, "README.md"))["content"], Workspace::README);
+    assert_eq!(structured(&read(&mut client, "README.md"))["content"], TempWorkspace::README);
     let rule = "[[policy.rules]]\nname = \"closed\"\neffect = \"deny\"\ntools = [\"files.read\"]\n\
                 when = 'input.path == \"README.md\"'\nmessage = \"closed for now\"\n";
     replace(&workspace, "toolgate.toml", rule);
@@ -45,17 +45,18 @@ fn a_changed_rule_decides_about_the_next_call_of_a_connected_client() {
     assert!(log.contains("active now: policy.rules"), "{log}");
     replace(&workspace, "toolgate.toml", "[tools]\ndeny = [\"files.write\"]\n");
     wait_until("the tool is gone", || !has_tool(&mut client, "files_write"));
-    assert_eq!(structured(&read(&mut client, "README.md"))["content"], Workspace::README);
+    assert_eq!(structured(&read(&mut client, "README.md"))["content"], TempWorkspace::README);
 }
 
 #[test]
 fn changed_limits_apply_and_unchanged_ones_keep_counting() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let rate = |calls: u32| {
         format!("[[limits.rate]]\ntools = \"files.read\"\ncalls = {calls}\nin_ms = 3600000\n")
     };
     let mut client = client(&workspace, &rate(2));
-    let limited = |client: &mut Client| read(client, "README.md")["result"]["isError"] == true;
+    let limited =
+        |client: &mut TestMcpClient| read(client, "README.md")["result"]["isError"] == true;
     assert_eq!(
         [limited(&mut client), limited(&mut client), limited(&mut client)],
         [false, false, true]
@@ -72,7 +73,7 @@ fn changed_limits_apply_and_unchanged_ones_keep_counting() {
 
 #[test]
 fn declared_commands_are_added_changed_and_removed_with_their_files() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let command = |name: &str, says: &str| {
         format!(
             "[command.\"say.{name}\"]\nabout = \"Says a word.\"\nprogram = \"echo\"\n\
@@ -82,7 +83,7 @@ fn declared_commands_are_added_changed_and_removed_with_their_files() {
     workspace.put("packs/one.toml", command("one", "first"));
     let packs = "[commands]\npacks = [\"packs\"]\n";
     let mut client = client(&workspace, packs);
-    let said = |client: &mut Client, name: &str| {
+    let said = |client: &mut TestMcpClient, name: &str| {
         let answer = client.call(name, json!({}));
         structured(&answer)["stdout"].as_str().unwrap_or_default().trim().to_owned()
     };
@@ -105,12 +106,13 @@ fn declared_commands_are_added_changed_and_removed_with_their_files() {
 
 #[test]
 fn a_changed_file_of_secrets_is_redacted_from_then_on() {
-    let workspace = Workspace::new().file("text.txt", "first-secret second-secret");
+    let workspace = TempWorkspace::new().file("text.txt", "first-secret second-secret");
     let outside = tempfile::tempdir().unwrap();
     let file = outside.path().join("secrets");
     fs::write(&file, "first-secret\n").unwrap();
     let mut client = client(&workspace, &format!("[secrets]\nfiles = [{file:?}]\n"));
-    let content = |client: &mut Client| structured(&read(client, "text.txt"))["content"].clone();
+    let content =
+        |client: &mut TestMcpClient| structured(&read(client, "text.txt"))["content"].clone();
     assert_eq!(content(&mut client), "[redacted] second-secret");
     fs::write(outside.path().join("next"), "second-secret\n").unwrap();
     fs::rename(outside.path().join("next"), &file).unwrap();
@@ -119,10 +121,10 @@ fn a_changed_file_of_secrets_is_redacted_from_then_on() {
 
 #[test]
 fn keys_of_the_settings_are_added_and_removed_while_a_server_runs() {
-    let workspace = Workspace::new().file("toolgate.toml", "");
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new().file("toolgate.toml", "");
+    let served = ServerLaunchOptions::over(&workspace).served();
     let status = |key: &str| {
-        let post = HttpRequest::mcp(&initialize(0, "2025-06-18"));
+        let post = TestHttpRequest::mcp(&initialize(0, "2025-06-18"));
         served.send(&post.with("X-API-Key", key)).status
     };
     assert_eq!(status("any"), 200, "no credential is needed");
@@ -139,7 +141,7 @@ fn keys_of_the_settings_are_added_and_removed_while_a_server_runs() {
 
 #[test]
 fn changes_that_need_a_restart_are_named_and_all_others_apply() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = client(&workspace, "");
     assert!(has_tool(&mut client, "files_copy"));
     let settings = "[jobs]\nto = \"off\"\n[server]\nurl = \"https://tools.example/mcp\"\n\
@@ -151,9 +153,9 @@ fn changes_that_need_a_restart_are_named_and_all_others_apply() {
     let expected = "these changes need a restart: jobs.to, server.url";
     wait_until("the names are logged", || client.server().log().contains(expected));
     // Settings of the command line stay in force.
-    let workspace = Workspace::new().file("toolgate.toml", "");
-    let launch = Launch::over(&workspace).arg("--read-only");
-    let mut client = Client::stdio(launch, MODERN);
+    let workspace = TempWorkspace::new().file("toolgate.toml", "");
+    let launch = ServerLaunchOptions::over(&workspace).arg("--read-only");
+    let mut client = TestMcpClient::stdio(launch, MODERN);
     assert!(has_tool(&mut client, "files_list"));
     replace(&workspace, "toolgate.toml", "[tools]\ndeny = [\"files.list\"]\n");
     wait_until("it is in force", || !has_tool(&mut client, "files_list"));
@@ -163,9 +165,9 @@ fn changes_that_need_a_restart_are_named_and_all_others_apply() {
 #[test]
 fn changed_assets_are_served_with_those_of_new_folders() {
     let schemas = "libs/synesthetic-schemas/jsonschema";
-    let workspace = Workspace::new().file(&format!("{schemas}/a.json"), "{}");
+    let workspace = TempWorkspace::new().file(&format!("{schemas}/a.json"), "{}");
     let mut client = client(&workspace, "");
-    let names = |client: &mut Client| {
+    let names = |client: &mut TestMcpClient| {
         let answer = client.call("assets_list_schemas", json!({}));
         structured(&answer)["schemas"].as_array().unwrap().len()
     };
@@ -178,9 +180,9 @@ fn changed_assets_are_served_with_those_of_new_folders() {
 
 #[test]
 fn a_changed_sandbox_confines_the_next_program() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = client(&workspace, "");
-    let touch = |client: &mut Client| {
+    let touch = |client: &mut TestMcpClient| {
         let answer = client.call("exec_run", json!({ "command": "touch", "args": ["made"] }));
         answer["result"]["structuredContent"]["exit_code"].clone()
     };
@@ -197,12 +199,14 @@ fn a_changed_sandbox_confines_the_next_program() {
 
 #[test]
 fn a_call_in_flight_ends_under_the_settings_that_it_began_with() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let settings = workspace.read("toolgate.toml");
     let mut client = client(&workspace, &settings);
     let request =
         client.request("tools/call", json!({ "name": "work_wait", "arguments": { "name": "it" } }));
-    let crate::support::ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let crate::support::TestClientTransport::Stdio(stdio) = &mut client.wire else {
+        unreachable!()
+    };
     stdio.send(&request);
     wait_until("it runs", || workspace.path("ran").exists());
     let denied = format!("{settings}\n[tools]\ndeny = [\"work.wait\"]\n");
@@ -210,7 +214,9 @@ fn a_call_in_flight_ends_under_the_settings_that_it_began_with() {
     wait_until("it is in force", || client.server().log().contains("active now: tools.deny"));
     std::thread::sleep(Duration::from_millis(50));
     workspace.put("go", "");
-    let crate::support::ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let crate::support::TestClientTransport::Stdio(stdio) = &mut client.wire else {
+        unreachable!()
+    };
     let answer = std::iter::repeat_with(|| stdio.receive()).find(|it| it["id"] == request["id"]);
     assert!(text(&answer.unwrap()).contains("went"));
     assert!(!has_tool(&mut client, "work_wait"));

@@ -5,8 +5,8 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, ClientTransport, Launch, REVISIONS, Workspace, call, over_both, over_both_tuned,
-    structured, text,
+    REVISIONS, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestMcpClient, call,
+    over_both, over_both_tuned, structured, text,
 };
 
 fn hash(text: &str) -> String {
@@ -30,8 +30,8 @@ fn a_record_has_the_policy_decision_for_every_outcome() {
         effect = "confirm"
     "#;
     fs::write(&config, rules).unwrap();
-    let tuned = |launch: Launch| launch.arg("--config").arg(&config);
-    over_both_tuned(&Workspace::new(), tuned, |client| {
+    let tuned = |launch: ServerLaunchOptions| launch.arg("--config").arg(&config);
+    over_both_tuned(&TempWorkspace::new(), tuned, |client| {
         client.call("files_read", json!({ "path": "README.md" }));
         client.call("files_info", json!({ "path": "README.md" }));
         client.call("files_exists", json!({ "path": "README.md" }));
@@ -58,12 +58,12 @@ fn a_record_has_the_policy_decision_for_every_outcome() {
 
 #[test]
 fn a_record_has_the_size_of_the_output() {
-    over_both(&Workspace::new().file("b", [0, 159, 146, 150]), |client| {
+    over_both(&TempWorkspace::new().file("b", [0, 159, 146, 150]), |client| {
         let answer = client.call("files_exists", json!({ "path": "README.md" }));
         let structured_bytes = structured(&answer).to_string().len();
         client.call("files_read", json!({ "path": "none" }));
         let root = client.server().root().canonicalize().unwrap();
-        let read = |client: &mut Client, name: &str| {
+        let read = |client: &mut TestMcpClient, name: &str| {
             let uri = format!("file://{}/{name}", root.display());
             client.ask("resources/read", json!({ "uri": uri }));
         };
@@ -76,14 +76,14 @@ fn a_record_has_the_size_of_the_output() {
         client.server().outcomes(5);
         let records = client.server().records();
         let bytes_out: Vec<_> = records.iter().map(|record| record["bytes_out"].clone()).collect();
-        let expected = json!([structured_bytes, null, Workspace::README.len(), 4, texts]);
+        let expected = json!([structured_bytes, null, TempWorkspace::README.len(), 4, texts]);
         assert_eq!(Value::from(bytes_out), expected);
     });
 }
 
 #[test]
 fn records_of_resources_and_prompts_have_the_hash_of_the_request() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let uris = ["file:///none", "audit://tail"];
         for uri in uris {
             client.ask("resources/read", json!({ "uri": uri }));
@@ -107,8 +107,8 @@ fn records_of_resources_and_prompts_have_the_hash_of_the_request() {
 
 #[test]
 fn a_record_has_the_sandbox_of_its_programs() {
-    let tuned = |launch: Launch| launch.set("exec_allow", "true");
-    over_both_tuned(&Workspace::new(), tuned, |client| {
+    let tuned = |launch: ServerLaunchOptions| launch.set("exec_allow", "true");
+    over_both_tuned(&TempWorkspace::new(), tuned, |client| {
         let answer = client.call("exec_run", json!({ "command": "true" }));
         let sandbox = &structured(&answer)["sandbox"];
         client.call("exec_run", json!({ "command": "no-such-program" }));
@@ -132,8 +132,8 @@ fn a_record_has_the_sandbox_of_its_programs() {
 #[test]
 fn a_record_has_a_hash_of_the_session_id() {
     let legacy = REVISIONS[1];
-    let served = Launch::over(&Workspace::new()).served();
-    let mut client = Client::open(ClientTransport::Http(served), legacy, json!({}));
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
+    let mut client = TestMcpClient::open(TestClientTransport::Http(served), legacy, json!({}));
     client.call("files_exists", json!({ "path": "." }));
     client.server().outcomes(1);
     let id = client.session.clone().unwrap();
@@ -144,7 +144,7 @@ fn a_record_has_a_hash_of_the_session_id() {
 
 #[test]
 fn calls_on_one_socket_share_a_session_and_others_have_none() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     served.ask(&call(1, "files_exists", json!({ "path": "." })));
     for _ in 0..2 {
         let mut socket = served.socket("/v1/ws/mcp");

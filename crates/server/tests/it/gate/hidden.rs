@@ -5,18 +5,19 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Workspace, call, modern, refusal, structured};
+use crate::support::{ServerLaunchOptions, TempWorkspace, call, modern, refusal, structured};
 
 /// Returns a server whose state folder and key file are in its workspace.
-fn launch(workspace: &Workspace) -> Launch {
+fn launch(workspace: &TempWorkspace) -> ServerLaunchOptions {
     workspace.put("keys.toml", "a-secret-of-the-keys\n");
-    let launch = Launch::over(workspace).env("XDG_STATE_HOME", workspace.path("state"));
+    let launch =
+        ServerLaunchOptions::over(workspace).env("XDG_STATE_HOME", workspace.path("state"));
     launch.set("audit_to", "state").set("server_keys_file", workspace.path("keys.toml").display())
 }
 
 #[test]
 fn no_tool_reads_or_moves_the_audit_key_or_the_key_file() {
-    let workspace = Workspace::new().file("plain.txt", "plain text\n");
+    let workspace = TempWorkspace::new().file("plain.txt", "plain text\n");
     let workspace = workspace.link("link", Path::new("state/toolgate/audit.key"));
     let mut stdio = launch(&workspace).stdio();
     let plain = stdio.ask(&call(0, "files_read", json!({ "path": "plain.txt" })));

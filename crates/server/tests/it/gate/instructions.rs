@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::support::{Workspace, over_both_with, refusal, structured};
+use crate::support::{TempWorkspace, over_both_with, refusal, structured};
 
 #[test]
 fn skills_and_prompts_are_writable_only_if_a_setting_says_so() {
     for writable in ["false", "true"] {
-        let workspace = Workspace::new()
+        let workspace = TempWorkspace::new()
             .file("skills/tea/SKILL.md", "before\n")
             .file("texts/tea.md", "before\n");
         let settings = [

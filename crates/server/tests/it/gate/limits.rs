@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::policy::{call_with_key, key};
-use crate::support::{Launch, Workspace, keys_of, over_both, refusal, wait_until};
+use crate::support::{ServerLaunchOptions, TempWorkspace, keys_of, over_both, refusal, wait_until};
 
 #[test]
 fn one_caller_does_not_block_others() {
     let ((ada, ada_lines), (bob, bob_lines)) = (key("ada"), key("bob"));
     let limits = "[limits]\nprograms = 4\n";
     let workspace =
-        Workspace::new().file("toolgate.toml", format!("{limits}{ada_lines}\n{bob_lines}"));
-    let served = Launch::over(&workspace).served();
+        TempWorkspace::new().file("toolgate.toml", format!("{limits}{ada_lines}\n{bob_lines}"));
+    let served = ServerLaunchOptions::over(&workspace).served();
     let sleep = |key: &str, seconds: &str| -> Value {
         call_with_key(
             &served,
@@ -46,8 +46,8 @@ fn refused_calls_of_one_caller_do_not_displace_records_of_others() {
     // Number of refused calls that leave a record at once, and of further ones per second.
     const REFUSED: u64 = 1_000;
     const MORE: u64 = 20;
-    let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
+    let served = ServerLaunchOptions::over(&workspace).served();
     let read =
         |key: &str| call_with_key(&served, key, "files_read", json!({ "path": "README.md" }));
     assert_eq!(read("bob-key")["result"]["isError"], false);
@@ -89,7 +89,7 @@ fn refused_calls_of_one_caller_do_not_displace_records_of_others() {
 
 #[test]
 fn a_prompt_that_includes_files_counts_against_the_rate_of_reading_them() {
-    let workspace = Workspace::new().file(
+    let workspace = TempWorkspace::new().file(
         "toolgate.toml",
         "[[limits.rate]]\ntools = \"files.read\"\ncalls = 2\nin_ms = 3600000\n",
     );
@@ -113,8 +113,8 @@ fn a_prompt_that_includes_files_counts_against_the_rate_of_reading_them() {
 
 #[test]
 fn beyond_the_limit_an_output_of_the_caller_with_most_is_removed() {
-    let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
+    let served = ServerLaunchOptions::over(&workspace).served();
     let print = |key: &str| {
         let answer =
             call_with_key(&served, key, "exec_run", json!({ "command": "seq", "args": ["99999"] }));

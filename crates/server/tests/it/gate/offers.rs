@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, Workspace, over_both_tuned, over_both_with, refusal, structured, text,
+    MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, over_both_tuned, over_both_with,
+    refusal, structured, text,
 };
 
 const READS: [&str; 23] = [
@@ -54,10 +55,10 @@ const RUNS: [&str; 7] =
     ["ci_build", "ci_diagnostics", "ci_lint", "ci_restore", "ci_run", "ci_test", "exec_run"];
 
 /// Checks that exactly `offered` is listed, and that no other tool can be called.
-fn check(tune: impl Fn(Launch) -> Launch, offered: &[&[&str]]) {
+fn check(tune: impl Fn(ServerLaunchOptions) -> ServerLaunchOptions, offered: &[&[&str]]) {
     let offered: BTreeSet<&str> = offered.iter().copied().flatten().copied().collect();
     let all = [&READS[..], &ADDS, &CHANGES, &RUNS].concat();
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both_tuned(&workspace, tune, |client| {
         let tools = client.tools();
         let listed: BTreeSet<&str> =
@@ -70,7 +71,7 @@ fn check(tune: impl Fn(Launch) -> Launch, offered: &[&[&str]]) {
             assert!(refusal(&answer).contains(&expected), "{answer}");
             assert!(!refusal(&answer).contains("did you mean"), "{answer}");
         }
-        assert_eq!(workspace.read("README.md"), Workspace::README);
+        assert_eq!(workspace.read("README.md"), TempWorkspace::README);
         assert_eq!(std::fs::read_dir(workspace.root()).unwrap().count(), 1);
     });
 }
@@ -125,8 +126,9 @@ fn a_denied_tool_is_not_offered_even_if_it_is_allowed() {
             &["search_upsert"],
         ],
     );
-    let both =
-        |launch: Launch| launch.set("tools_allow", "files.*").set("tools_deny", "files.[!r]*");
+    let both = |launch: ServerLaunchOptions| {
+        launch.set("tools_allow", "files.*").set("tools_deny", "files.[!r]*")
+    };
     check(both, &[&["files_read"]]);
 }
 
@@ -135,15 +137,17 @@ fn denying_exec_denies_every_tool_that_runs_given_commands() {
     let left = [&READS[1..], &ADDS, &CHANGES, &["ci_diagnostics"]];
     check(|launch| launch.set("tools_deny", "exec.*"), &left);
     // A tool is allowed by its own name only.
-    let both = |launch: Launch| launch.set("tools_allow", "ci.*").set("tools_deny", "exec_run");
+    let both = |launch: ServerLaunchOptions| {
+        launch.set("tools_allow", "ci.*").set("tools_deny", "exec_run")
+    };
     check(both, &[&["ci_detect", "ci_diagnostics"]]);
-    let ci = |launch: Launch| launch.set("tools_allow", "ci.run,files.read");
+    let ci = |launch: ServerLaunchOptions| launch.set("tools_allow", "ci.run,files.read");
     check(ci, &[&["ci_run", "files_read"]]);
 }
 
 #[test]
 fn confirming_exec_confirms_every_tool_that_runs_command_lines() {
-    let workspace = Workspace::new().file("Makefile", "build:\n\ttouch ran\n");
+    let workspace = TempWorkspace::new().file("Makefile", "build:\n\ttouch ran\n");
     over_both_with(&workspace, &[("tools_confirm", "exec.run")], |client| {
         for (tool, input) in [("ci_run", arguments("ci_run")), ("ci_build", json!({}))] {
             let message = refusal(&client.call(tool, input));
@@ -165,10 +169,12 @@ fn only_allowed_tools_are_offered() {
 #[test]
 fn tools_are_offered_by_the_names_of_sets_and_toolsets() {
     check(|launch| launch.arg("--tools").arg("all"), &[&READS, &ADDS, &CHANGES, &RUNS]);
-    let named = |launch: Launch| launch.arg("--tools").arg("docs,exec_run");
+    let named = |launch: ServerLaunchOptions| launch.arg("--tools").arg("docs,exec_run");
     check(named, &[&["docs_load_fetch", "docs_render", "docs_search", "exec_run"]]);
-    let mut client = Client::stdio(
-        Launch::over(&Workspace::new()).set("tools_allow", "core").set("tools_deny", "git.*"),
+    let mut client = TestMcpClient::stdio(
+        ServerLaunchOptions::over(&TempWorkspace::new())
+            .set("tools_allow", "core")
+            .set("tools_deny", "git.*"),
         MODERN,
     );
     let tools = client.tools();
@@ -180,7 +186,7 @@ fn tools_are_offered_by_the_names_of_sets_and_toolsets() {
 #[test]
 fn a_merged_tool_is_not_listed_and_still_called_by_its_old_name() {
     over_both_tuned(
-        &Workspace::new(),
+        &TempWorkspace::new(),
         |launch| launch,
         |client| {
             let answer = client.call("files_exists", json!({ "path": "README.md" }));
@@ -192,7 +198,7 @@ fn a_merged_tool_is_not_listed_and_still_called_by_its_old_name() {
 
 #[test]
 fn a_tool_that_is_not_offered_does_not_start_as_a_job() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both_with(&workspace, &[("tools_deny", "exec.*")], |client| {
         for tool in ["exec_run", "ci_run"] {
             let start = json!({ "tool": tool, "arguments": arguments(tool) });
@@ -202,7 +208,7 @@ fn a_tool_that_is_not_offered_does_not_start_as_a_job() {
         }
         assert_eq!(structured(&client.call("jobs_list", json!({})))["jobs"], json!([]));
     });
-    let served = Launch::over(&workspace).arg("--read-only").served();
+    let served = ServerLaunchOptions::over(&workspace).arg("--read-only").served();
     for mode in ["sync", "async"] {
         let arguments = arguments("exec_run");
         let params = json!({ "name": "exec-run", "arguments": arguments, "mode": mode });
@@ -213,7 +219,7 @@ fn a_tool_that_is_not_offered_does_not_start_as_a_job() {
 
 #[test]
 fn each_tool_has_a_description_and_the_hints_that_clients_do_not_assume() {
-    let mut client = Client::stdio(Launch::over(&Workspace::new()), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&TempWorkspace::new()), MODERN);
     for tool in client.tools() {
         let name = tool["name"].as_str().unwrap();
         let hints = &tool["annotations"];
@@ -228,7 +234,7 @@ fn each_tool_has_a_description_and_the_hints_that_clients_do_not_assume() {
 
 #[test]
 fn a_program_outside_exec_allow_is_not_run() {
-    over_both_with(&Workspace::new(), &[("exec_allow", "printf")], |client| {
+    over_both_with(&TempWorkspace::new(), &[("exec_allow", "printf")], |client| {
         let message =
             refusal(&client.call("exec_run", json!({ "command": "touch", "args": ["ran"] })));
         assert!(message.contains("`touch`") && message.contains("printf"), "{message}");
@@ -242,7 +248,7 @@ fn a_program_outside_exec_allow_is_not_run() {
 #[test]
 fn a_program_sees_only_the_environment_that_it_was_given() {
     let settings = [("exec_env_keep", "HOME"), ("root", "/nowhere")];
-    over_both_with(&Workspace::new(), &settings, |client| {
+    over_both_with(&TempWorkspace::new(), &settings, |client| {
         let answer = client.call("exec_run", json!({ "command": "env" }));
         let stdout = answer["result"]["structuredContent"]["stdout"].as_str().unwrap().to_owned();
         let names: BTreeSet<&str> =
@@ -253,9 +259,12 @@ fn a_program_sees_only_the_environment_that_it_was_given() {
 
 #[test]
 fn the_active_configuration_cannot_be_written_under_any_name() {
-    let workspace = Workspace::new().file("my.toml", "[limits]\ncalls = 5\n");
+    let workspace = TempWorkspace::new().file("my.toml", "[limits]\ncalls = 5\n");
     let file = workspace.path("my.toml");
-    let mut client = Client::stdio(Launch::over(&workspace).arg("--config").arg(&file), MODERN);
+    let mut client = TestMcpClient::stdio(
+        ServerLaunchOptions::over(&workspace).arg("--config").arg(&file),
+        MODERN,
+    );
     for path in ["my.toml", "toolgate.toml"] {
         let ask = json!({ "path": path, "content": "", "overwrite": true });
         let answer = client.call("files_write", ask);
@@ -265,14 +274,14 @@ fn the_active_configuration_cannot_be_written_under_any_name() {
 
 #[test]
 fn a_cut_output_names_exec_output_only_if_the_caller_can_call_it() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let input = json!({ "command": "seq", "args": ["1", "1000"], "max_output_bytes": 20 });
     for (denied, expected, other) in [
         ("exec.output", "set `max_output_bytes`", "exec_output"),
         ("git.add", "exec_output: output_id", "set `max_output_bytes`"),
     ] {
-        let launch = Launch::over(&workspace).set("tools_deny", denied);
-        let mut client = Client::stdio(launch, MODERN);
+        let launch = ServerLaunchOptions::over(&workspace).set("tools_deny", denied);
+        let mut client = TestMcpClient::stdio(launch, MODERN);
         let text = text(&client.call("exec_run", input.clone()));
         assert!(text.contains(expected) && !text.contains(other), "{denied}: {text}");
     }

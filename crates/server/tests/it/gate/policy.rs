@@ -5,8 +5,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, HttpRequest, HttpServer, Launch, MODERN, Workspace, binary, over_both, path, refusal,
-    request, structured,
+    HttpServerProcess, MODERN, ServerLaunchOptions, TempWorkspace, TestHttpRequest, TestMcpClient,
+    binary, over_both, path, refusal, request, structured,
 };
 
 const RULES: &str = r#"
@@ -30,8 +30,8 @@ tools = ["files.write"]
 when = 'input.content.size() > input.limit'
 "#;
 
-fn workspace() -> Workspace {
-    Workspace::new().file("toolgate.toml", RULES).file("infra/main.tf", "x")
+fn workspace() -> TempWorkspace {
+    TempWorkspace::new().file("toolgate.toml", RULES).file("infra/main.tf", "x")
 }
 
 /// Returns a new key, and the lines that configure it.
@@ -42,10 +42,17 @@ pub(super) fn key(name: &str) -> (String, String) {
     (key.to_owned(), String::from_utf8(made.stdout).unwrap())
 }
 
-pub(super) fn call_with_key(served: &HttpServer, key: &str, tool: &str, arguments: Value) -> Value {
+pub(super) fn call_with_key(
+    served: &HttpServerProcess,
+    key: &str,
+    tool: &str,
+    arguments: Value,
+) -> Value {
     let params = json!({ "name": tool, "arguments": arguments });
     served
-        .send(&HttpRequest::mcp(&request(MODERN, 1, "tools/call", params)).with("X-API-Key", key))
+        .send(
+            &TestHttpRequest::mcp(&request(MODERN, 1, "tools/call", params)).with("X-API-Key", key),
+        )
         .message()
 }
 
@@ -172,7 +179,8 @@ fn rules_distinguish_callers_and_roles() {
                  effect = \"deny\"\ncallers = [\"bob\"]\neffects = [\"changes\"]\n";
     let ada_lines = format!("{}\nroles = [\"builder\"]\n", ada_lines.trim_end());
     let config = format!("{rules}\n{ada_lines}\n{bob_lines}");
-    let served = Launch::over(&Workspace::new().file("toolgate.toml", config)).served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", config)).served();
     let run = json!({ "command": "true" });
     assert_eq!(call_with_key(&served, &ada, "exec_run", run.clone())["result"]["isError"], false);
     assert!(call_with_key(&served, &bob, "exec_run", run)["error"].is_object());
@@ -185,8 +193,8 @@ fn rules_distinguish_callers_and_roles() {
 fn a_call_that_needs_confirmation_is_refused_if_nobody_can_be_asked() {
     let rules = "[[policy.rules]]\nname = \"ask\"\neffect = \"confirm\"\ntools = [\"files.delete\"]\n\
                  when = 'input.path.endsWith(\".md\")'\n";
-    let workspace = Workspace::new().file("toolgate.toml", rules).file("a.txt", "");
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let workspace = TempWorkspace::new().file("toolgate.toml", rules).file("a.txt", "");
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     let answer = client.call("files_delete", json!({ "path": "README.md" }));
     assert!(refusal(&answer).contains("confirmed by a person"), "{answer}");
     assert!(workspace.path("README.md").exists());

@@ -5,8 +5,8 @@ use std::fs::File;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, ClientTransport, Launch, Marker, Workspace, call, legacy, notification, over_both,
-    over_both_with, sleeps, wait_until,
+    ProcessMarker, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestMcpClient, call,
+    legacy, notification, over_both, over_both_with, sleeps, wait_until,
 };
 
 #[test]
@@ -35,7 +35,7 @@ fn each_call_leaves_one_record_with_its_outcome() {
         ("exec_run", json!({ "command": "true" }), "ok"),
         ("exec_run", json!({ "command": "false" }), "program_failed"),
     ];
-    let workspace = Workspace::new().file("big", "");
+    let workspace = TempWorkspace::new().file("big", "");
     // The file is too large to edit. It is sparse, so it takes no space.
     let big = File::options().write(true).open(workspace.path("big")).unwrap();
     big.set_len((64 << 20) + 1).unwrap();
@@ -56,7 +56,7 @@ fn each_call_leaves_one_record_with_its_outcome() {
         let expected = calls.iter().map(|(_, _, outcome)| *outcome).chain(["ok"]);
         assert_eq!(outcomes, expected.collect::<Vec<_>>());
         let caller =
-            if matches!(client.wire, ClientTransport::Stdio(_)) { "local" } else { "http" };
+            if matches!(client.wire, TestClientTransport::Stdio(_)) { "local" } else { "http" };
         for (record, (tool, _, outcome)) in client.server().records().iter().zip(&calls) {
             assert_eq!(record["tool"], *tool, "{record}");
             assert_eq!((&record["caller"], &record["dialect"]), (&json!(caller), &json!("mcp")));
@@ -71,7 +71,7 @@ fn each_call_leaves_one_record_with_its_outcome() {
 
 #[test]
 fn a_record_contains_the_subject_but_neither_other_arguments_nor_results() {
-    over_both(&Workspace::new().file("s.txt", "hidden-in-file"), |client| {
+    over_both(&TempWorkspace::new().file("s.txt", "hidden-in-file"), |client| {
         client.call("files_read", json!({ "path": "s.txt" }));
         client.call("files_write", json!({ "path": "new.txt", "content": "hidden-in-content" }));
         client.server().outcomes(2);
@@ -87,23 +87,23 @@ fn a_record_contains_the_subject_but_neither_other_arguments_nor_results() {
 
 #[test]
 fn a_record_of_a_failed_program_contains_its_exit_code_and_last_error_line() {
-    let fails = |client: &mut Client| {
+    let fails = |client: &mut TestMcpClient| {
         let script = "echo first >&2; echo broken pipe >&2; exit 3";
         client.call("exec_run", json!({ "command": "sh", "args": ["-c", script] }));
         client.server().outcomes(1);
         client.server().records()[0]["error"].clone()
     };
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         assert_eq!(fails(client), "exit code 3: broken pipe");
     });
-    over_both_with(&Workspace::new(), &[("audit_arguments", "none")], |client| {
+    over_both_with(&TempWorkspace::new(), &[("audit_arguments", "none")], |client| {
         assert_eq!(fails(client), Value::Null);
     });
 }
 
 #[test]
 fn a_record_contains_neither_arguments_nor_results_if_the_settings_say_so() {
-    let workspace = Workspace::new().file("s.txt", "hidden-in-file");
+    let workspace = TempWorkspace::new().file("s.txt", "hidden-in-file");
     over_both_with(&workspace, &[("audit_arguments", "none")], |client| {
         client.call("files_read", json!({ "path": "s.txt" }));
         client.call("files_read", json!({ "path": "hidden-in-path" }));
@@ -116,9 +116,9 @@ fn a_record_contains_neither_arguments_nor_results_if_the_settings_say_so() {
 
 #[test]
 fn a_tool_name_cannot_forge_a_record() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let forged = "x\"}\n{\"outcome\":\"ok\",\"tool\":\"forged";
-        let ClientTransport::Stdio(_) = client.wire else { return };
+        let TestClientTransport::Stdio(_) = client.wire else { return };
         client.call(forged, json!({}));
         client.call(&"long".repeat(100_000), json!({}));
         assert_eq!(client.server().outcomes(2), ["unknown_tool", "unknown_tool"]);
@@ -130,11 +130,11 @@ fn a_tool_name_cannot_forge_a_record() {
 
 #[test]
 fn interrupted_calls_leave_a_record() {
-    let workspace = Workspace::new();
-    let launch = Launch::over(&workspace).set("limits_programs", 1);
+    let workspace = TempWorkspace::new();
+    let launch = ServerLaunchOptions::over(&workspace).set("limits_programs", 1);
     let mut stdio = launch.set("limits_wait_ms", 0).stdio();
-    let first = Marker::new();
-    let second = Marker::new();
+    let first = ProcessMarker::new();
+    let second = ProcessMarker::new();
     stdio.send(&call(1, "exec_run", sleeps(&first)));
     first.wait_until_running();
     stdio.ask(&call(2, "exec_run", sleeps(&second)));
@@ -151,7 +151,8 @@ fn interrupted_calls_leave_a_record() {
 
 #[test]
 fn each_call_of_a_batch_leaves_one_record() {
-    let mut client = Client::stdio(Launch::over(&Workspace::new()), "2025-03-26");
+    let mut client =
+        TestMcpClient::stdio(ServerLaunchOptions::over(&TempWorkspace::new()), "2025-03-26");
     let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
     let batch: Vec<_> = (0..10).map(|id| legacy(id, "tools/call", params.clone())).collect();
     assert_eq!(client.raw(json!(batch).to_string().as_bytes()).as_array().unwrap().len(), 10);
@@ -160,24 +161,24 @@ fn each_call_of_a_batch_leaves_one_record() {
 
 #[test]
 fn records_go_to_the_configured_destination() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let read = call(1, "files_read", json!({ "path": "README.md" }));
 
-    let mut stdio = Launch::over(&workspace).set("audit_to", "stderr").stdio();
+    let mut stdio = ServerLaunchOptions::over(&workspace).set("audit_to", "stderr").stdio();
     stdio.ask(&read);
     stdio.close_input();
     stdio.wait_for_exit();
     wait_until("it is on standard error", || stdio.log().contains("\"outcome\":\"ok\""));
 
     // Root gets a warning.
-    let quiet = Launch::over(&workspace).set("log_level", "error");
+    let quiet = ServerLaunchOptions::over(&workspace).set("log_level", "error");
     let mut stdio = quiet.set("audit_to", "off").stdio();
     stdio.ask(&read);
     stdio.close_input();
     assert_eq!(stdio.wait_for_exit().code(), Some(0));
     assert_eq!(stdio.log(), "");
 
-    let mut stdio = Launch::over(&workspace).set("audit_to", "state").stdio();
+    let mut stdio = ServerLaunchOptions::over(&workspace).set("audit_to", "state").stdio();
     stdio.ask(&read);
     stdio.close_input();
     stdio.wait_for_exit();
@@ -191,7 +192,8 @@ fn records_go_to_the_configured_destination() {
 
 #[test]
 fn the_server_does_not_start_if_its_audit_log_cannot_be_opened() {
-    let launch = Launch::over(&Workspace::new()).set("audit_to", "/proc/no/such/place");
+    let launch =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("audit_to", "/proc/no/such/place");
     let stdio = launch.stdio();
     assert_eq!(stdio.wait_for_exit().code(), Some(2));
     wait_until("it says why", || stdio.log().contains("audit log /proc/no/such/place"));

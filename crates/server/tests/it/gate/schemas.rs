@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{Workspace, over_both};
+use crate::support::{TempWorkspace, over_both};
 
 /// Returns representative calls of every tool.
 fn representative_calls(
@@ -109,7 +109,7 @@ fn representative_calls(
 
 #[test]
 fn every_tools_structured_content_satisfies_its_own_output_schema() {
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("src/main.rs", "fn main() {}\n")
         .file("blob", [0, 159, 146, 150].repeat(20))
         .file("repository/Makefile", "build:\n\ttrue\ntest:\n\tfalse\nlint:\n\ttrue\n")
@@ -159,7 +159,7 @@ fn every_tools_structured_content_satisfies_its_own_output_schema() {
 
 #[test]
 fn every_schema_is_a_schema_of_an_object_without_references_elsewhere() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for tool in client.tools() {
             for which in ["inputSchema", "outputSchema"] {
                 let schema = &tool[which];

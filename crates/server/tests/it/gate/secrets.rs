@@ -3,20 +3,21 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, Workspace, over_both_tuned, structured, wait_for, wait_until,
+    ServerLaunchOptions, TempWorkspace, TestMcpClient, over_both_tuned, structured, wait_for,
+    wait_until,
 };
 
 /// Secrets: one from a variable, one from a file of secrets.
 const NAMED: &str = "hunter2-of-a-variable";
 const IN_FILE: &str = "hunter2 with \"quotes\" in a file";
 
-fn workspace() -> Workspace {
+fn workspace() -> TempWorkspace {
     let text = format!("first {NAMED}\nthen {IN_FILE}\n");
-    Workspace::new().file("s.txt", text).file(&format!("{NAMED}.txt"), "named so")
+    TempWorkspace::new().file("s.txt", text).file(&format!("{NAMED}.txt"), "named so")
 }
 
 /// Configures both secrets. The file of secrets is outside the workspace.
-fn with_secrets(launch: Launch, secrets: &tempfile::TempDir) -> Launch {
+fn with_secrets(launch: ServerLaunchOptions, secrets: &tempfile::TempDir) -> ServerLaunchOptions {
     let file = secrets.path().join("secrets");
     std::fs::write(&file, format!("{IN_FILE}\n")).unwrap();
     let launch = launch.set("secrets_values_from", "DEPLOY").env("DEPLOY", NAMED);
@@ -138,7 +139,7 @@ fn job_output_is_stored_redacted_even_if_it_comes_in_pieces() {
 #[test]
 fn a_configured_secret_is_redacted_in_older_dialects() {
     let secrets = tempfile::tempdir().unwrap();
-    let launch = with_secrets(Launch::over(&workspace()), &secrets);
+    let launch = with_secrets(ServerLaunchOptions::over(&workspace()), &secrets);
     let mut stdio = launch.arg("--dialect").arg("mira").stdio();
     let params = json!({ "path": "s.txt" });
     let read = json!({ "jsonrpc": "2.0", "id": 1, "method": "files/read", "params": params });
@@ -150,7 +151,7 @@ fn a_configured_secret_is_redacted_in_older_dialects() {
 fn a_configured_secret_is_redacted_from_the_refusal_of_a_message() {
     for dialect in ["mcp", "mira", "zyra", "workstation"] {
         let secrets = tempfile::tempdir().unwrap();
-        let launch = with_secrets(Launch::over(&workspace()), &secrets);
+        let launch = with_secrets(ServerLaunchOptions::over(&workspace()), &secrets);
         let mut stdio = launch.arg("--dialect").arg(dialect).stdio();
         let unknown = json!({ "jsonrpc": "2.0", "id": 1, "method": NAMED, "params": {} });
         stdio.write(format!("{unknown}\n").as_bytes());
@@ -161,8 +162,8 @@ fn a_configured_secret_is_redacted_from_the_refusal_of_a_message() {
 
 #[test]
 fn results_are_unchanged_if_no_secret_is_configured() {
-    let mut client = Client::stdio(
-        Launch::over(&workspace()).env("DEPLOY_TOKEN", NAMED),
+    let mut client = TestMcpClient::stdio(
+        ServerLaunchOptions::over(&workspace()).env("DEPLOY_TOKEN", NAMED),
         crate::support::MODERN,
     );
     let answer = client.call("files_read", json!({ "path": "s.txt" }));
@@ -172,8 +173,11 @@ fn results_are_unchanged_if_no_secret_is_configured() {
 #[test]
 fn the_server_does_not_start_if_a_secret_is_missing_or_short() {
     for (launch, expected) in [
-        (Launch::over(&Workspace::new()), "`DEPLOY` of secrets.values_from is not set"),
-        (Launch::over(&Workspace::new()).env("DEPLOY", "short12"), "has 7 bytes"),
+        (
+            ServerLaunchOptions::over(&TempWorkspace::new()),
+            "`DEPLOY` of secrets.values_from is not set",
+        ),
+        (ServerLaunchOptions::over(&TempWorkspace::new()).env("DEPLOY", "short12"), "has 7 bytes"),
     ] {
         let stdio = launch.set("secrets_values_from", "DEPLOY").stdio();
         assert_eq!(stdio.wait_for_exit().code(), Some(2));

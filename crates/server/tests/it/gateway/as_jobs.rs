@@ -8,21 +8,22 @@ use serde_json::{Value, json};
 use super::{launch, with_odds};
 use crate::console::ConsoleClient;
 use crate::support::{
-    Client, ClientTransport, MODERN, Workspace, binary, path, trust_config, wait_for, wait_until,
+    MODERN, TempWorkspace, TestClientTransport, TestMcpClient, binary, path, trust_config,
+    wait_for, wait_until,
 };
 
 /// Opens an HTTP client that accepts tasks.
-fn open(workspace: &Workspace) -> Client {
-    with_tasks(ClientTransport::Http(launch(workspace).served()))
+fn open(workspace: &TempWorkspace) -> TestMcpClient {
+    with_tasks(TestClientTransport::Http(launch(workspace).served()))
 }
 
-fn with_tasks(wire: ClientTransport) -> Client {
+fn with_tasks(wire: TestClientTransport) -> TestMcpClient {
     let capabilities = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
-    Client::open(wire, MODERN, capabilities)
+    TestMcpClient::open(wire, MODERN, capabilities)
 }
 
 /// Waits for the end of the task in `started` and returns its state.
-fn wait_for_task(client: &mut Client, started: &Value) -> Value {
+fn wait_for_task(client: &mut TestMcpClient, started: &Value) -> Value {
     assert_eq!(started["result"]["resultType"], "task", "{started}");
     let params = json!({ "taskId": started["result"]["taskId"] });
     wait_for("it ends", || {
@@ -37,7 +38,7 @@ fn a_call_continues_as_a_job_after_its_client_has_left() {
     let mut client = open(&workspace);
     client.tools();
     let started = client.call("odd_wait", json!({}));
-    let Client { wire, .. } = client;
+    let TestMcpClient { wire, .. } = client;
     let mut other = with_tasks(wire);
     fs::write(workspace.path("odd.log.go"), "").unwrap();
     let state = wait_for_task(&mut other, &started);
@@ -77,15 +78,15 @@ fn a_cancelled_job_cancels_its_upstream_call() {
 #[test]
 fn a_job_that_asks_is_listed_first_at_the_console_and_answered_there() {
     let workspace = with_odds(&[("odd", "ODD_ASKS = \"1\", ", "")]);
-    let wire = ClientTransport::Http(launch(&workspace).served());
+    let wire = TestClientTransport::Http(launch(&workspace).served());
     let extensions = json!({ "io.modelcontextprotocol/tasks": {} });
     let capabilities = json!({ "elicitation": { "form": {} }, "extensions": extensions });
-    let mut client = Client::open(wire, MODERN, capabilities);
+    let mut client = TestMcpClient::open(wire, MODERN, capabilities);
     client.tools();
     let started = client.call("odd_ask", json!({}));
     assert_eq!(started["result"]["resultType"], "task", "{started}");
     fs::write(workspace.path("odd.log.go"), "").unwrap();
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
     let person = ConsoleClient::with_link(served);
     wait_until("the question is shown", || person.page("/").contains("Waits for your answer"));
     assert!(person.page("/console/jobs").contains("waits for an answer"));
@@ -105,15 +106,15 @@ fn a_job_that_asks_is_listed_first_at_the_console_and_answered_there() {
 #[test]
 fn the_question_of_a_waiting_job_is_printed_before_it_is_answered() {
     let workspace = with_odds(&[("odd", "ODD_ASKS = \"1\", ", "")]);
-    let wire = ClientTransport::Http(launch(&workspace).served());
+    let wire = TestClientTransport::Http(launch(&workspace).served());
     let extensions = json!({ "io.modelcontextprotocol/tasks": {} });
     let capabilities = json!({ "elicitation": { "form": {} }, "extensions": extensions });
-    let mut client = Client::open(wire, MODERN, capabilities);
+    let mut client = TestMcpClient::open(wire, MODERN, capabilities);
     client.tools();
     let started = client.call("odd_ask", json!({}));
     let id = started["result"]["taskId"].as_str().expect("a task");
     fs::write(workspace.path("odd.log.go"), "").unwrap();
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
     let jobs = |args: &[&str]| {
         let mut command = Command::new(binary());
         command.args(["jobs", id]).args(args).current_dir(served.root()).env_clear();

@@ -17,43 +17,43 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use super::{stdio, text};
-use crate::support::Workspace;
+use crate::support::TempWorkspace;
 
 /// MCP server of the Rust SDK with a tool that adds two numbers.
 #[derive(Clone)]
-struct SumServer {
+struct SumMcpServer {
     tool_router: ToolRouter<Self>,
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct SumInput {
+struct SumToolInput {
     a: i64,
     b: i64,
 }
 
 #[tool_router]
-impl SumServer {
+impl SumMcpServer {
     #[tool(description = "Adds two numbers.")]
-    fn add(&self, Parameters(SumInput { a, b }): Parameters<SumInput>) -> String {
+    fn add(&self, Parameters(SumToolInput { a, b }): Parameters<SumToolInput>) -> String {
         (a + b).to_string()
     }
 }
 
 #[tool_handler(router = self.tool_router)]
-impl ServerHandler for SumServer {
+impl ServerHandler for SumMcpServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
     }
 }
 
 /// Running MCP server of the Rust SDK. Dropping it stops it.
-struct RmcpServer {
+struct RmcpServerProcess {
     url: String,
     _end: oneshot::Sender<()>,
 }
 
 /// Starts a server with sessions (before 2026-07-28) or without.
-fn serve(sessions: bool) -> RmcpServer {
+fn serve(sessions: bool) -> RmcpServerProcess {
     let (sender, address) = std::sync::mpsc::channel();
     let (end, ended) = oneshot::channel::<()>();
     let serving = async move {
@@ -61,7 +61,7 @@ fn serve(sessions: bool) -> RmcpServer {
         config.legacy_session_mode = sessions;
         config.json_response = !sessions;
         let manager = Arc::new(LocalSessionManager::default());
-        let sums = || Ok(SumServer { tool_router: SumServer::tool_router() });
+        let sums = || Ok(SumMcpServer { tool_router: SumMcpServer::tool_router() });
         let service = StreamableHttpService::new(sums, manager, config);
         let app = axum::Router::new().nest_service("/mcp", service);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -74,7 +74,7 @@ fn serve(sessions: bool) -> RmcpServer {
     thread::spawn(move || {
         Builder::new_current_thread().enable_all().build().unwrap().block_on(serving);
     });
-    RmcpServer { url: format!("http://{}/mcp", address.recv().unwrap()), _end: end }
+    RmcpServerProcess { url: format!("http://{}/mcp", address.recv().unwrap()), _end: end }
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn an_rmcp_server_works_with_sessions_and_without() {
         let served = serve(sessions);
         let settings =
             format!("[upstream.sums]\nurl = {:?}\nrevision = {revision:?}\n", served.url);
-        let workspace = Workspace::new().file("toolgate.toml", settings);
+        let workspace = TempWorkspace::new().file("toolgate.toml", settings);
         let mut client = stdio(&workspace);
         let sum = client.call("sums_add", json!({ "a": 2, "b": 40 }));
         assert_eq!(text(&sum), "42", "{revision}");

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{launch, names, stdio, text, with_odds};
-use crate::support::{Client, ClientTransport, MODERN, wait_until};
+use crate::support::{MODERN, TestClientTransport, TestMcpClient, wait_until};
 
-fn read(client: &mut Client, uri: &str) -> Value {
+fn read(client: &mut TestMcpClient, uri: &str) -> Value {
     client.ask("resources/read", json!({ "uri": uri }))
 }
 
@@ -15,7 +15,7 @@ fn a_resource_is_read_from_the_upstream_that_lists_it_and_our_own_uris_are_reser
     let two = "ODD_SAYS = \"two\", ODD_RESOURCES = \"odd://2 odd://both file:///etc/passwd\",";
     let workspace = with_odds(&[("one", one, ""), ("two", two, "")]);
     let served = launch(&workspace).served();
-    let mut client = Client::open(ClientTransport::Http(served), MODERN, json!({}));
+    let mut client = TestMcpClient::open(TestClientTransport::Http(served), MODERN, json!({}));
     let listed = client.ask("resources/list", json!({})).to_string();
     assert!(listed.contains("odd://1") && listed.contains("odd://2"), "{listed}");
     assert_eq!(listed.matches("odd://both").count(), 2, "its name and its URI, once: {listed}");
@@ -47,7 +47,7 @@ fn an_unknown_uri_with_many_slashes_is_refused_quickly() {
 fn a_tool_that_is_listed_twice_is_not_served_and_logged() {
     let workspace = with_odds(&[("odd", "ODD_TWICE = \"Another.\",", "")]);
     let served = launch(&workspace).served();
-    let mut client = Client::open(ClientTransport::Http(served), MODERN, json!({}));
+    let mut client = TestMcpClient::open(TestClientTransport::Http(served), MODERN, json!({}));
     let names = names(&mut client);
     assert!(!names.contains(&"odd_echo".to_owned()), "{names:?}");
     assert!(names.contains(&"odd_shout".to_owned()), "{names:?}");

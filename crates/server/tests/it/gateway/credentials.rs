@@ -4,25 +4,26 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::real::{RealServer, free_port, tool, wait_until_listening};
+use super::real::{RealUpstreamServer, free_port, tool, wait_until_listening};
 use super::{checkout, launch, text};
 use crate::support::{
-    Client, ClientTransport, HttpRequest, HttpServer, MODERN, Workspace, call, keys_of,
+    HttpServerProcess, MODERN, TempWorkspace, TestClientTransport, TestHttpRequest, TestMcpClient,
+    call, keys_of,
 };
 
 /// A server whose tool returns the headers that it received, and that redirects `away`.
-struct HeaderEcho {
+struct HeaderEchoServer {
     url: String,
     away: String,
-    _server: RealServer,
+    _server: RealUpstreamServer,
 }
 
-impl HeaderEcho {
+impl HeaderEchoServer {
     fn start(elsewhere: &str) -> Self {
         let port = free_port();
         let mut command = Command::new(tool("upstreams/bin/python"));
         command.arg(checkout().join("tests/upstreams/heard.py")).arg(port.to_string());
-        let (server, _) = RealServer::start_job(command.arg(elsewhere), "Uvicorn running");
+        let (server, _) = RealUpstreamServer::start_job(command.arg(elsewhere), "Uvicorn running");
         let at = format!("http://127.0.0.1:{port}");
         let url = format!("{at}/mcp");
         let away = format!("{at}/away");
@@ -33,8 +34,8 @@ impl HeaderEcho {
 
 /// Returns the headers that the upstream `name` receives with a call of Ada, who sends extra ones.
 #[track_caller]
-fn received_headers(served: &HttpServer, name: &str) -> Value {
-    let post = HttpRequest::mcp(&call(1, &format!("{name}_heard"), json!({})));
+fn received_headers(served: &HttpServerProcess, name: &str) -> Value {
+    let post = TestHttpRequest::mcp(&call(1, &format!("{name}_heard"), json!({})));
     let post = post.with("authorization", "Bearer ada-key").with("cookie", "session=ada-cookie");
     let post = post.with("x-other", "ada-header");
     serde_json::from_str(text(&served.send(&post).message())).unwrap()
@@ -42,8 +43,8 @@ fn received_headers(served: &HttpServer, name: &str) -> Value {
 
 #[test]
 fn an_upstream_receives_its_own_headers_and_no_credentials_of_the_caller() {
-    let one = HeaderEcho::start("http://127.0.0.1:1/");
-    let other = HeaderEcho::start("http://127.0.0.1:1/");
+    let one = HeaderEchoServer::start("http://127.0.0.1:1/");
+    let other = HeaderEchoServer::start("http://127.0.0.1:1/");
     let settings = format!(
         "[upstream.one]\nurl = {:?}\nheaders = {{ X-Api-Key = \"${{ONE_KEY}}\" }}\n\
          [upstream.two]\nurl = {:?}\n{}",
@@ -51,7 +52,7 @@ fn an_upstream_receives_its_own_headers_and_no_credentials_of_the_caller() {
         other.url,
         keys_of(&["ada"]),
     );
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let served = launch(&workspace).env("ONE_KEY", "the-key-of-one").served();
     let one = received_headers(&served, "one");
     let two = received_headers(&served, "two");
@@ -64,15 +65,18 @@ fn an_upstream_receives_its_own_headers_and_no_credentials_of_the_caller() {
 
 #[test]
 fn a_redirect_of_an_upstream_is_not_followed() {
-    let other = HeaderEcho::start("http://127.0.0.1:1/");
-    let redirecting = HeaderEcho::start(&other.url);
+    let other = HeaderEchoServer::start("http://127.0.0.1:1/");
+    let redirecting = HeaderEchoServer::start(&other.url);
     let settings = format!(
         "[upstream.away]\nurl = {:?}\nheaders = {{ X-Api-Key = \"secret\" }}\nstart_ms = 5000\n",
         redirecting.away
     );
-    let workspace = Workspace::new().file("toolgate.toml", settings);
-    let mut client =
-        Client::open(ClientTransport::Http(launch(&workspace).served()), MODERN, json!({}));
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
+    let mut client = TestMcpClient::open(
+        TestClientTransport::Http(launch(&workspace).served()),
+        MODERN,
+        json!({}),
+    );
     let listed = super::names(&mut client);
     assert!(!listed.iter().any(|name| name.starts_with("away_")), "{listed:?}");
     let log = client.server().log();

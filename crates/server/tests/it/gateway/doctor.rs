@@ -3,10 +3,10 @@
 use std::process::{Command, Output};
 
 use super::{checkout, with_odd, with_odds};
-use crate::support::{Workspace, binary, path, trust_config};
+use crate::support::{TempWorkspace, binary, path, trust_config};
 
 /// Runs `toolgate doctor upstreams NAMES` in `workspace`.
-fn doctor(workspace: &Workspace, names: &[&str]) -> Output {
+fn doctor(workspace: &TempWorkspace, names: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.args(["doctor", "upstreams"]).args(names);
     command.current_dir(workspace.root()).env_clear().env("PATH", path());
@@ -60,7 +60,7 @@ fn doctor_counts_hidden_tools_and_reports_a_misspelled_one() {
 /// of the upstream, and if the upstream answered.
 fn details(script: &str) -> (Vec<String>, bool) {
     let python = checkout().join(".tools/python/bin/python");
-    let workspace = Workspace::new().file("up.py", script);
+    let workspace = TempWorkspace::new().file("up.py", script);
     let script = workspace.path("up.py");
     let settings = format!("[upstream.up]\ncommand = [{python:?}, {script:?}]\nstart_ms = 5000\n");
     let workspace = workspace.file("toolgate.toml", settings);
@@ -116,7 +116,7 @@ fn doctor_shows_what_a_program_that_answers_wrote_besides() {
 #[test]
 fn doctor_shows_the_error_output_of_a_program_that_ends_once_and_in_whole_lines() {
     let settings = "[upstream.up]\ncommand = [\"sh\", \"-c\", \"read line; echo npm error one >&2; echo npm error two >&2; exit 1\"]\n";
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let report = doctor(&workspace, &[]);
     let stdout = String::from_utf8(report.stdout).unwrap();
     let stderr = String::from_utf8(report.stderr).unwrap();
@@ -135,7 +135,7 @@ fn doctor_shows_the_error_output_of_a_program_that_ends_once_and_in_whole_lines(
 #[test]
 fn doctor_says_that_nothing_was_asked_if_the_program_does_not_start() {
     let settings = "[upstream.up]\ncommand = [\"no-such-program-here\"]\n";
-    let report = doctor(&Workspace::new().file("toolgate.toml", settings), &[]);
+    let report = doctor(&TempWorkspace::new().file("toolgate.toml", settings), &[]);
     let stdout = String::from_utf8(report.stdout).unwrap();
     assert!(stdout.starts_with("FAILED  up: "), "{stdout}");
     assert!(stdout.contains("no request was sent: "), "{stdout}");

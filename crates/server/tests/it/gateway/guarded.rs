@@ -5,10 +5,10 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::{launch, names, stdio, text, with_odds};
-use crate::support::{Client, MODERN, Workspace, binary, path, wait_until};
+use crate::support::{MODERN, TempWorkspace, TestMcpClient, binary, path, wait_until};
 
 /// Returns a workspace with the upstream `odd`, which has `env` and `more`, and with `rules`.
-fn with_rules(env: &str, more: &str, rules: &str) -> Workspace {
+fn with_rules(env: &str, more: &str, rules: &str) -> TempWorkspace {
     let workspace = with_odds(&[("odd", env, more)]);
     let settings = workspace.read("toolgate.toml");
     workspace.file("toolgate.toml", format!("{rules}\n{settings}"))
@@ -18,7 +18,7 @@ fn deny(of: &str) -> String {
     format!("[[policy.rules]]\nname = \"none\"\neffect = \"deny\"\n{of}\n")
 }
 
-fn uris(client: &mut Client) -> Vec<String> {
+fn uris(client: &mut TestMcpClient) -> Vec<String> {
     let listed = client.ask("resources/list", json!({}));
     let all = listed["result"]["resources"].as_array().unwrap();
     all.iter().map(|it| it["uri"].as_str().unwrap().to_owned()).collect()
@@ -79,7 +79,7 @@ fn an_empty_list_in_a_rule_is_refused() {
 fn private_values_of_an_upstream_are_redacted_from_its_errors_and_the_log() {
     let workspace = with_rules("ODD_MUMBLES = \"${ODD_WORD}\", ", "", "[log]\nlevel = \"debug\"");
     let launch = launch(&workspace).env("ODD_WORD", "abcd-QWERTY-0987");
-    let mut client = Client::stdio(launch, MODERN);
+    let mut client = TestMcpClient::stdio(launch, MODERN);
     let refused = client.call("odd_mumble", json!({}));
     assert!(is_refused(&refused), "{refused}");
     assert!(!refused.to_string().contains("QWERTY"), "{refused}");
@@ -135,7 +135,7 @@ fn metadata_of_an_upstream_is_passed_on_unchanged() {
 #[test]
 fn a_client_before_2025_06_18_gets_no_metadata_except_in_results() {
     let workspace = with_odds(&[("odd", "ODD_RESOURCES = \"odd://1\",", "")]);
-    let mut client = Client::stdio(launch(&workspace), "2025-03-26");
+    let mut client = TestMcpClient::stdio(launch(&workspace), "2025-03-26");
     let tools = client.tools();
     assert!(tools.iter().any(|tool| tool["name"] == "odd_say"));
     assert!(tools.iter().all(|tool| tool.get("_meta").is_none()), "{tools:?}");
@@ -154,7 +154,7 @@ fn a_client_before_2025_06_18_gets_no_metadata_except_in_results() {
 fn metadata_of_a_task_result_is_kept_and_redacted() {
     let workspace = with_rules("", "", "[secrets]\nvalues_from = [\"OWN_TOKEN\"]\n");
     let launch = launch(&workspace).env("OWN_TOKEN", "hunter2-and-more");
-    let mut client = Client::stdio(launch, "2025-11-25");
+    let mut client = TestMcpClient::stdio(launch, "2025-11-25");
     client.tools();
     let meta = json!({
         "view": "hunter2-and-more",

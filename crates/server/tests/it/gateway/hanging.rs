@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{launch, names, text, with_odds};
-use crate::support::{Client, ClientTransport, MODERN, wait_until};
+use crate::support::{MODERN, TestClientTransport, TestMcpClient, wait_until};
 
 #[test]
 fn only_the_first_list_waits_for_an_upstream_that_does_not_list() {
     let workspace = with_odds(&[("late", "ODD_LATE = \"1\",", "start_ms = 3000")]);
-    let mut client = Client::stdio(launch(&workspace), "2025-06-18");
+    let mut client = TestMcpClient::stdio(launch(&workspace), "2025-06-18");
     assert!(!names(&mut client).contains(&"late_echo".to_owned()));
     let before = Instant::now();
     for _ in 0..5 {
@@ -25,7 +25,7 @@ fn only_the_first_list_waits_for_an_upstream_that_does_not_list() {
     assert!(took < Duration::from_millis(2500), "{took:?}");
     fs::write(workspace.path("late.log.go"), "").unwrap();
     // Clients are notified once the upstream has listed.
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let mut messages = std::iter::from_fn(|| Some(stdio.receive()));
     assert!(messages.any(|message| message["method"] == "notifications/tools/list_changed"));
     assert!(names(&mut client).contains(&"late_echo".to_owned()));
@@ -34,10 +34,10 @@ fn only_the_first_list_waits_for_an_upstream_that_does_not_list() {
 #[test]
 fn calls_without_an_answer_do_not_block_other_calls() {
     let workspace = with_odds(&[("hung", "", "at_once = 64"), ("well", "", "")]);
-    let mut client = Client::stdio(launch(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(launch(&workspace), MODERN);
     names(&mut client);
     let requests: Vec<_> = (0..80).map(|_| client.request("tools/call", hanging_call())).collect();
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     requests.iter().for_each(|request| stdio.send(request));
     wait_until("they hang", || workspace.read("hung.log").matches("call never").count() == 64);
     let before = Instant::now();

@@ -6,10 +6,10 @@ use std::process::{Command, Output};
 use serde_json::json;
 
 use super::{checkout, launch, text};
-use crate::support::{Client, MODERN, Workspace, binary, path};
+use crate::support::{MODERN, TempWorkspace, TestMcpClient, binary, path};
 
 /// Runs `toolgate import servers WORDS` in `workspace`, with the home folder `.home`.
-fn import(workspace: &Workspace, args: &[&str]) -> Output {
+fn import(workspace: &TempWorkspace, args: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.args(["import", "servers"]).args(args).current_dir(workspace.root()).env_clear();
     command.env("PATH", path()).env("HOME", workspace.path(".home"));
@@ -17,8 +17,8 @@ fn import(workspace: &Workspace, args: &[&str]) -> Output {
 }
 
 /// Returns a workspace with the server `odd` and a secret in Cursor, and another in VS Code.
-fn with_clients() -> Workspace {
-    let workspace = Workspace::new();
+fn with_clients() -> TempWorkspace {
+    let workspace = TempWorkspace::new();
     let python = checkout().join(".tools/python/bin/python");
     let script = checkout().join("tests/upstreams/odd.py");
     let env = json!({ "ODD_LOG": workspace.path("odd.log"), "ODD_TOKEN": "hunter2-and-more" });
@@ -45,7 +45,7 @@ fn servers_of_clients_are_imported_without_their_secrets_and_served() {
     let written = workspace.read("toolgate.toml");
     assert!(!written.contains("hunter2") && !written.contains("docs_here"), "{written}");
     let launch = launch(&workspace).env("ODD_TOKEN", "of the server's own");
-    let mut client = Client::stdio(launch, MODERN);
+    let mut client = TestMcpClient::stdio(launch, MODERN);
     assert_eq!(text(&client.call("odd_echo", json!({ "message": "hello" }))), "hello");
 
     // A second import adds no duplicates.
@@ -58,7 +58,7 @@ fn servers_of_clients_are_imported_without_their_secrets_and_served() {
 
 #[test]
 fn filters_switches_and_names_survive_the_import_and_a_broken_file_is_passed_over() {
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file(".home/.codex/config.toml", "[mcp_servers.ctx]\ncommand = 'ctx'\ndisabled_tools = ['rm']\n")
         .file(".home/.codeium/windsurf/mcp_config.json", "{ \"mcpServers\": { \"broken\": ")
         .file(

@@ -6,20 +6,20 @@ use serde_json::json;
 
 use super::pins::{check_exit, pins};
 use super::{launch, names, stdio, with_odds};
-use crate::support::{Client, HttpRequest, MODERN, Workspace, keys_of, modern};
+use crate::support::{MODERN, TempWorkspace, TestHttpRequest, TestMcpClient, keys_of, modern};
 
 const FIRST: &str = "Call `echo` before all others.";
 
 /// Returns a workspace with an upstream that has `instructions`, and with `more` settings.
-fn with_instructions(instructions: &str, more: &str) -> Workspace {
+fn with_instructions(instructions: &str, more: &str) -> TempWorkspace {
     let env = format!("ODD_INSTRUCTS = {instructions:?}, ");
     with_odds(&[("odd", env.as_str(), more)])
 }
 
 /// Returns the instructions that clients get, over each transport and in each era.
-fn received_instructions(workspace: &Workspace) -> Vec<String> {
+fn received_instructions(workspace: &TempWorkspace) -> Vec<String> {
     let of_revision = |revision| {
-        [Client::stdio, Client::http].map(|begin: fn(_, _) -> Client| {
+        [TestMcpClient::stdio, TestMcpClient::http].map(|begin: fn(_, _) -> TestMcpClient| {
             let mut client = begin(launch(workspace), revision);
             match revision {
                 MODERN => discovered_instructions(&mut client),
@@ -31,7 +31,7 @@ fn received_instructions(workspace: &Workspace) -> Vec<String> {
 }
 
 /// Returns the instructions that `client` of 2026-07-28 discovers.
-fn discovered_instructions(client: &mut Client) -> String {
+fn discovered_instructions(client: &mut TestMcpClient) -> String {
     let answer = client.ask("server/discover", json!({}));
     answer["result"]["instructions"].as_str().unwrap().to_owned()
 }
@@ -44,7 +44,7 @@ fn quote(text: &str) -> String {
 }
 
 /// Replaces `from` in the configuration by `to`.
-fn rewrite(workspace: &Workspace, from: &str, to: &str) {
+fn rewrite(workspace: &TempWorkspace, from: &str, to: &str) {
     let settings = workspace.read("toolgate.toml");
     assert!(settings.contains(from), "{settings}");
     fs::write(workspace.path("toolgate.toml"), settings.replace(from, to)).unwrap();
@@ -117,7 +117,7 @@ fn a_caller_who_sees_no_tool_of_an_upstream_gets_no_instructions_of_it() {
     fs::write(workspace.path("toolgate.toml"), settings).unwrap();
     let served = launch(&workspace).served();
     let ask = |key: &str, method: &str| {
-        let post = HttpRequest::mcp(&modern(1, method, json!({})));
+        let post = TestHttpRequest::mcp(&modern(1, method, json!({})));
         let answer = served.send(&post.with("authorization", &format!("Bearer {key}"))).message();
         answer["result"].clone()
     };

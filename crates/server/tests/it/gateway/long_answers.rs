@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{launch, stdio, text, with_odd};
-use crate::search_engines::server::Server as Database;
-use crate::support::{Client, MODERN};
+use crate::search_engines::server::PostgresServerProcess as Database;
+use crate::support::{MODERN, TestMcpClient};
 
 /// Returns rows of about 400 KB as JSON, more than one result shows.
 fn rows() -> Value {
@@ -27,7 +27,7 @@ fn links(answer: &Value) -> Vec<(String, String)> {
     links.map(|block| (word(block, "uri"), word(block, "mimeType"))).collect()
 }
 
-fn read_stored(client: &mut Client, uri: &str) -> Value {
+fn read_stored(client: &mut TestMcpClient, uri: &str) -> Value {
     client.ask("resources/read", json!({ "uri": uri }))["result"]["contents"][0].clone()
 }
 
@@ -142,7 +142,7 @@ fn a_secret_at_a_cut_is_redacted_in_every_piece() {
     let settings = "[secrets]\nvalues_from = [\"PASSWORD\"]";
     let workspace = with_odd(settings);
     let launch = launch(&workspace).env("PASSWORD", "correct-horse-battery");
-    let mut client = Client::stdio(launch, MODERN);
+    let mut client = TestMcpClient::stdio(launch, MODERN);
     // The shown beginning ends within the secret.
     let long_text = format!("{}correct-horse-battery{}", "x".repeat(4090), "y".repeat(300_000));
     let cut = client.call("odd_say", json!({ "content": [{ "type": "text", "text": long_text }] }));
@@ -156,7 +156,8 @@ fn a_secret_at_a_cut_is_redacted_in_every_piece() {
 fn a_long_result_is_read_at_another_server_of_a_fleet_as_long_as_the_database_answers() {
     let mut database = Database::start();
     let workspace = with_odd("");
-    let client = || Client::http(launch(&workspace).set("fleet_url", database.url()), MODERN);
+    let client =
+        || TestMcpClient::http(launch(&workspace).set("fleet_url", database.url()), MODERN);
     let [mut first, mut second] = [client(), client()];
     let cut = first.call("odd_huge", json!({}));
     let [(uri, _)] = &links(&cut)[..] else { panic!("{cut}") };

@@ -11,31 +11,31 @@ use std::thread;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::real::{RealServer, free_port, node, tool, wait_until_listening};
+use super::real::{RealUpstreamServer, free_port, node, tool, wait_until_listening};
 use super::{checkout, launch, names, text};
 use crate::support::{
-    Client, Connection, HttpRequest, Launch, Response, Workspace, binary, call, keys_of, path,
-    trust_config, wait_for, wait_until,
+    ServerLaunchOptions, TempWorkspace, TestHttpConnection, TestHttpRequest, TestHttpResponse,
+    TestMcpClient, binary, call, keys_of, path, trust_config, wait_for, wait_until,
 };
 
 /// Audience of the tokens that callers authenticate with.
 const AUDIENCE: &str = "https://tools.example/mcp";
 
-/// An upstream that requires tokens of `AuthorizationServer`.
+/// An upstream that requires tokens of `TestAuthorizationServer`.
 struct ProtectedUpstream {
-    authorization: AuthorizationServer,
+    authorization: TestAuthorizationServer,
     url: String,
-    _server: RealServer,
+    _server: RealUpstreamServer,
 }
 
 /// An authorization server, and the log lines that it printed.
-struct AuthorizationServer {
+struct TestAuthorizationServer {
     url: String,
     lines: Arc<Mutex<Vec<String>>>,
-    _server: RealServer,
+    _server: RealUpstreamServer,
 }
 
-impl AuthorizationServer {
+impl TestAuthorizationServer {
     /// Starts a server whose tokens are valid for `life` seconds.
     fn start(life: u32) -> Self {
         Self::start_with(life, &[])
@@ -52,7 +52,7 @@ impl AuthorizationServer {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let sink = lines.clone();
         thread::spawn(move || stderr.for_each(|line| sink.lock().unwrap().push(line)));
-        let server = RealServer(child);
+        let server = RealUpstreamServer(child);
         let url = wait_for("it prints its address", || {
             let lines = lines.lock().unwrap();
             let line = lines.iter().find_map(|line| line.strip_prefix("authorization server at "));
@@ -90,9 +90,9 @@ impl AuthorizationServer {
         let credentials = base64::engine::general_purpose::STANDARD;
         let credentials = credentials.encode("service:the-secret-of-the-service");
         let body = format!("grant_type=client_credentials&scope=read&resource={resource}");
-        let post = HttpRequest::bytes(body.as_bytes()).to("/token");
+        let post = TestHttpRequest::bytes(body.as_bytes()).to("/token");
         let post = post.with("content-type", "application/x-www-form-urlencoded");
-        let mut connection = Connection::to(self.addr());
+        let mut connection = TestHttpConnection::to(self.addr());
         connection.post(&post.with("authorization", &format!("Basic {credentials}")));
         let answer = connection.response();
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -101,7 +101,7 @@ impl AuthorizationServer {
     }
 
     /// Opens `page` and follows redirects like a browser. Returns the last response.
-    fn browse(page: &str) -> Response {
+    fn browse(page: &str) -> TestHttpResponse {
         let mut at = page.to_owned();
         let mut cookies = Vec::<(String, String)>::new();
         for _ in 0..10 {
@@ -109,8 +109,8 @@ impl AuthorizationServer {
             let (host, path) = rest.split_once('/').unwrap();
             let sent_cookies: Vec<_> =
                 cookies.iter().map(|(name, it)| format!("{name}={it}")).collect();
-            let mut connection = Connection::to(host.parse().unwrap());
-            let get = HttpRequest::bare("GET", &format!("/{path}"))
+            let mut connection = TestHttpConnection::to(host.parse().unwrap());
+            let get = TestHttpRequest::bare("GET", &format!("/{path}"))
                 .with("cookie", &sent_cookies.join("; "));
             connection.post(&get);
             let answer = connection.response();
@@ -134,30 +134,30 @@ impl AuthorizationServer {
 
 impl ProtectedUpstream {
     fn start(life: u32) -> Self {
-        Self::behind(AuthorizationServer::start(life))
+        Self::behind(TestAuthorizationServer::start(life))
     }
 
     /// Starts an upstream that requires tokens of `authorization`.
-    fn behind(authorization: AuthorizationServer) -> Self {
+    fn behind(authorization: TestAuthorizationServer) -> Self {
         let port = free_port();
         let mut command = Command::new(tool("upstreams/bin/python"));
         command.arg(checkout().join("tests/upstreams/protected.py")).arg(&authorization.url);
         command.arg(format!("{}/jwks", authorization.url)).arg(port.to_string()).arg("read");
-        let (server, _) = RealServer::start_job(&mut command, "Uvicorn running");
+        let (server, _) = RealUpstreamServer::start_job(&mut command, "Uvicorn running");
         let url = format!("http://127.0.0.1:{port}/mcp");
         wait_until_listening(&url);
         Self { authorization, url, _server: server }
     }
 
     /// Returns a workspace with this upstream, whose settings include `more`.
-    fn workspace(&self, more: &str) -> Workspace {
+    fn workspace(&self, more: &str) -> TempWorkspace {
         let settings = format!("[upstream.prot]\nurl = {:?}\n{more}\n", self.url);
-        Workspace::new().file("toolgate.toml", settings)
+        TempWorkspace::new().file("toolgate.toml", settings)
     }
 }
 
 /// Returns the command `toolgate WORDS` for `workspace`, with the state folder `state`.
-fn toolgate(workspace: &Workspace, state: &TempDir, args: &[&str]) -> Command {
+fn toolgate(workspace: &TempWorkspace, state: &TempDir, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(args).current_dir(workspace.root()).env_clear();
     command.env("PATH", path()).env("HOME", state.path()).env("XDG_STATE_HOME", state.path());
@@ -172,27 +172,27 @@ fn check_exit(result: &Output, code: i32) -> String {
 }
 
 /// Signs Ada in to the upstream. Returns the output.
-fn sign_in(workspace: &Workspace, state: &TempDir) -> String {
+fn sign_in(workspace: &TempWorkspace, state: &TempDir) -> String {
     let mut command = toolgate(workspace, state, &["login", "prot", "--no-browser"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut page = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut page).unwrap();
-    let last = AuthorizationServer::browse(page.trim());
+    let last = TestAuthorizationServer::browse(page.trim());
     assert!(last.text().contains("Return to the terminal"), "{last:?}");
     check_exit(&child.wait_with_output().unwrap(), 0)
 }
 
 const SERVICE: &str = "client_id = \"service\"\nclient_secret = \"${SERVICE_SECRET}\"\n";
 
-fn service(launch: Launch) -> Launch {
+fn service(launch: ServerLaunchOptions) -> ServerLaunchOptions {
     launch.env("SERVICE_SECRET", "the-secret-of-the-service")
 }
 
 #[test]
 fn a_sign_in_without_declared_pkce_is_refused_unless_the_settings_assume_it() {
     let protected =
-        ProtectedUpstream::behind(AuthorizationServer::start_with(300, &[("NO_PKCE", "1")]));
+        ProtectedUpstream::behind(TestAuthorizationServer::start_with(300, &[("NO_PKCE", "1")]));
     let state = TempDir::new().unwrap();
     let workspace = protected.workspace("");
     for words in [&["login", "prot", "--no-browser"][..], &["doctor", "oauth", "prot"]] {
@@ -211,7 +211,7 @@ fn a_running_server_uses_and_renews_the_sign_in_of_a_person() {
     let protected = ProtectedUpstream::start(300);
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
-    let mut client = Client::http(launch(&workspace).with_state(&state), "2025-06-18");
+    let mut client = TestMcpClient::http(launch(&workspace).with_state(&state), "2025-06-18");
     assert!(!names(&mut client).contains(&"prot_whoami".to_owned()));
     let log = client.server().log();
     assert!(log.contains("toolgate login prot"), "{log}");
@@ -258,7 +258,7 @@ fn an_expiring_token_is_renewed_before_it_is_refused() {
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
     sign_in(&workspace, &state);
-    let mut client = Client::stdio(launch(&workspace).with_state(&state), "2025-06-18");
+    let mut client = TestMcpClient::stdio(launch(&workspace).with_state(&state), "2025-06-18");
     assert!(names(&mut client).contains(&"prot_whoami".to_owned()));
     let before = protected.authorization.issued_count("refresh_token");
     assert_eq!(text(&client.call("prot_whoami", json!({}))), "ada read");
@@ -274,7 +274,7 @@ fn client_credentials_get_a_token_and_another_once_it_is_refused() {
         protected.authorization.url
     );
     let workspace = protected.workspace(&oauth);
-    let mut client = Client::stdio(service(launch(&workspace)), "2025-06-18");
+    let mut client = TestMcpClient::stdio(service(launch(&workspace)), "2025-06-18");
     assert!(names(&mut client).contains(&"prot_whoami".to_owned()));
     let has_given = |tokens| protected.authorization.has_given("client_credentials", tokens);
     for _ in 0..3 {
@@ -301,7 +301,7 @@ fn a_client_authenticates_with_a_signing_key() {
         );
         let workspace = protected.workspace(&oauth);
         let launch = launch(&workspace).env("KEY", authorization.key(id)).env("KEY_ID", "first");
-        let mut client = Client::stdio(launch, "2025-06-18");
+        let mut client = TestMcpClient::stdio(launch, "2025-06-18");
         assert!(names(&mut client).contains(&"prot_whoami".to_owned()), "{id}");
         assert!(text(&client.call("prot_whoami", json!({}))).ends_with(" read"), "{id}");
         authorization.has_given("client_credentials", at + 1);
@@ -329,12 +329,12 @@ fn the_token_of_each_caller_is_exchanged_and_never_forwarded() {
     let workspace = protected.workspace(&oauth);
     let served = service(launch(&workspace)).served();
     let called = |tool: &str, secret: &str| {
-        let post = HttpRequest::mcp(&call(1, tool, json!({})));
+        let post = TestHttpRequest::mcp(&call(1, tool, json!({})));
         served.send(&post.with("Authorization", &format!("Bearer {secret}"))).message()
     };
     let ada = authorization.request_token(AUDIENCE);
     wait_until("its tools are known", || {
-        let list = HttpRequest::mcp(&crate::support::modern(1, "tools/list", json!({})));
+        let list = TestHttpRequest::mcp(&crate::support::modern(1, "tools/list", json!({})));
         let list = served.send(&list.with("Authorization", &format!("Bearer {ada}"))).message();
         list.to_string().contains("prot_whoami")
     });
@@ -359,7 +359,7 @@ fn a_secret_is_not_sent_to_an_authorization_server_that_only_the_upstream_names(
     let begins = "[upstream.prot.oauth]\ngrant = \"client_credentials\"\n";
     let none = protected.workspace(&format!("{begins}{SERVICE}"));
     let state = TempDir::new().unwrap();
-    let doctor = |workspace: &Workspace, code| {
+    let doctor = |workspace: &TempWorkspace, code| {
         let mut command = toolgate(workspace, &state, &["doctor", "oauth", "prot"]);
         check_exit(
             &command.env("SERVICE_SECRET", "the-secret-of-the-service").output().unwrap(),
@@ -379,7 +379,7 @@ fn doctor_reports_each_step_of_authorization_and_the_one_that_fails() {
     let protected = ProtectedUpstream::start(300);
     let workspace = protected.workspace("");
     let state = TempDir::new().unwrap();
-    let doctor = |workspace: &Workspace| {
+    let doctor = |workspace: &TempWorkspace| {
         toolgate(workspace, &state, &["doctor", "oauth", "prot"]).output().unwrap()
     };
     let output = check_exit(&doctor(&workspace), 1);
@@ -400,7 +400,7 @@ fn doctor_reports_each_step_of_authorization_and_the_one_that_fails() {
     // The metadata describes another URL.
     let other = protected.url.replace("127.0.0.1", "localhost");
     let other =
-        Workspace::new().file("toolgate.toml", format!("[upstream.prot]\nurl = {other:?}\n"));
+        TempWorkspace::new().file("toolgate.toml", format!("[upstream.prot]\nurl = {other:?}\n"));
     let output = check_exit(&doctor(&other), 1);
     assert!(
         output.contains("FAILED  resource metadata: ") && output.contains("instead of"),

@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::{checkout, launch, names, stdio, text};
-use crate::support::{Client, Workspace, binary, path, trust_config, wait_until};
+use crate::support::{TempWorkspace, TestMcpClient, binary, path, trust_config, wait_until};
 
 pub(super) fn tool(path: &str) -> String {
     checkout().join(".tools").join(path).display().to_string()
@@ -23,14 +23,14 @@ fn package(name: &str) -> String {
 }
 
 /// Returns a workspace with the configuration `settings`.
-fn with(settings: &str) -> Workspace {
-    Workspace::new().file("toolgate.toml", settings)
+fn with(settings: &str) -> TempWorkspace {
+    TempWorkspace::new().file("toolgate.toml", settings)
 }
 
 /// A running server that is killed on drop.
-pub(super) struct RealServer(pub(super) Child);
+pub(super) struct RealUpstreamServer(pub(super) Child);
 
-impl RealServer {
+impl RealUpstreamServer {
     /// Starts `command` and waits for `ready` on its standard error. Returns that line, too.
     pub(super) fn start_job(command: &mut Command, ready: &str) -> (Self, String) {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -42,7 +42,7 @@ impl RealServer {
     }
 }
 
-impl Drop for RealServer {
+impl Drop for RealUpstreamServer {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -60,8 +60,8 @@ pub(super) fn free_port() -> u16 {
 }
 
 /// Returns a workspace that is a Git repository with one commit.
-fn repository() -> Workspace {
-    let workspace = Workspace::new();
+fn repository() -> TempWorkspace {
+    let workspace = TempWorkspace::new();
     for args in [
         &["init", "-q", "-b", "main"][..],
         &["add", "README.md"],
@@ -74,7 +74,7 @@ fn repository() -> Workspace {
 }
 
 #[track_caller]
-fn check_answer(client: &mut Client, tool: &str, arguments: Value, with: &str) {
+fn check_answer(client: &mut TestMcpClient, tool: &str, arguments: Value, with: &str) {
     assert!(names(client).contains(&tool.to_owned()), "{:?}", names(client));
     let answer = client.call(tool, arguments);
     assert!(answer["result"]["isError"] != true, "{answer}");
@@ -83,7 +83,7 @@ fn check_answer(client: &mut Client, tool: &str, arguments: Value, with: &str) {
 
 #[test]
 fn a_file_server_reads_allowed_files_and_refuses_others() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let node = node();
     let server = package("server-filesystem");
     let folder = workspace.path(".");
@@ -98,7 +98,7 @@ fn a_file_server_reads_allowed_files_and_refuses_others() {
 }
 
 /// Returns a workspace with `server-everything` as the upstream `every`.
-fn everything() -> Workspace {
+fn everything() -> TempWorkspace {
     let command = [node(), package("server-everything"), "stdio".to_owned()];
     with(&format!("[upstream.every]\ncommand = {command:?}\n"))
 }
@@ -143,7 +143,7 @@ fn the_command_line_prints_all_texts_of_a_result_and_mentions_the_rest() {
 fn an_upstream_keeps_its_state_between_calls() {
     let node = node();
     let server = package("server-memory");
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let memory = workspace.path("memory.jsonl");
     let workspace = workspace.file(
         "toolgate.toml",
@@ -152,7 +152,7 @@ fn an_upstream_keeps_its_state_between_calls() {
              env = {{ MEMORY_FILE_PATH = {memory:?} }}\n"
         ),
     );
-    let mut first = Client::http(launch(&workspace), "2025-06-18");
+    let mut first = TestMcpClient::http(launch(&workspace), "2025-06-18");
     let ada = json!({ "entities": [
         { "name": "Ada", "entityType": "person", "observations": ["wrote programs"] },
     ] });
@@ -176,7 +176,7 @@ fn a_fastmcp_server_works_over_http() {
     let script = checkout().join("bench/peers/echo_fastmcp.py");
     let python = tool("upstreams/bin/python");
     let (_server, line) =
-        RealServer::start_job(Command::new(python).arg(script).arg("http"), "serving at ");
+        RealUpstreamServer::start_job(Command::new(python).arg(script).arg("http"), "serving at ");
     let url = line.rsplit(' ').next().unwrap();
     wait_until_listening(url);
     let workspace = with(&format!("[upstream.fast]\nurl = {url:?}\n"));
@@ -203,7 +203,7 @@ fn servers_over_sse_and_over_streamable_http_with_sessions_work() {
         let port = free_port();
         let mut command = Command::new(node());
         command.arg(package("server-everything")).arg(transport).env("PORT", port.to_string());
-        let (_server, _) = RealServer::start_job(&mut command, &port.to_string());
+        let (_server, _) = RealUpstreamServer::start_job(&mut command, &port.to_string());
         let url = format!("http://127.0.0.1:{port}/{path}");
         wait_until_listening(&url);
         let workspace = with(&format!("[upstream.every]\nurl = {url:?}\n{setting}\n"));
@@ -227,7 +227,7 @@ fn a_restarted_session_server_gets_a_new_session() {
         let mut command = Command::new(node());
         command.arg(package("server-everything")).arg("streamableHttp");
         let (server, _) =
-            RealServer::start_job(command.env("PORT", port.to_string()), &port.to_string());
+            RealUpstreamServer::start_job(command.env("PORT", port.to_string()), &port.to_string());
         wait_until_listening(&url);
         server
     };
@@ -246,7 +246,7 @@ fn a_server_works_over_a_websocket() {
     let mut command = Command::new(tool("upstreams/bin/python"));
     command.arg(checkout().join("tests/upstreams/over_websocket.py"));
     command.arg(tool("upstreams/bin/mcp-server-git"));
-    let (_server, line) = RealServer::start_job(&mut command, "serving at ");
+    let (_server, line) = RealUpstreamServer::start_job(&mut command, "serving at ");
     let url = line.rsplit(' ').next().unwrap();
     let workspace = with(&format!("[upstream.git]\nurl = {url:?}\ntransport = \"websocket\"\n"));
     let mut client = stdio(&workspace);

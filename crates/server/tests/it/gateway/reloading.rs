@@ -9,16 +9,16 @@ use tempfile::TempDir;
 
 use super::{checkout, launch, names, stdio, text, with_odd};
 use crate::support::{
-    Client, ClientTransport, MODERN, Workspace, binary, is_alive, path, wait_until,
+    MODERN, TempWorkspace, TestClientTransport, TestMcpClient, binary, is_alive, path, wait_until,
 };
 
 /// Replaces the configuration of `workspace` by `settings`, like an editor.
-fn write_settings(workspace: &Workspace, settings: &str) {
+fn write_settings(workspace: &TempWorkspace, settings: &str) {
     fs::write(workspace.path("next.toml"), settings).unwrap();
     fs::rename(workspace.path("next.toml"), workspace.path("toolgate.toml")).unwrap();
 }
 
-fn pid(client: &mut Client) -> u32 {
+fn pid(client: &mut TestMcpClient) -> u32 {
     text(&client.call("odd_pid", json!({}))).parse().unwrap()
 }
 
@@ -63,7 +63,7 @@ fn a_call_in_flight_finishes_after_its_upstream_was_replaced() {
     let mut client = stdio(&workspace);
     let first = pid(&mut client);
     let request = client.request("tools/call", json!({ "name": "odd_wait", "arguments": {} }));
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     wait_until("it is called", || workspace.read("odd.log").contains("call wait"));
     let settings = workspace.read("toolgate.toml");
@@ -71,7 +71,7 @@ fn a_call_in_flight_finishes_after_its_upstream_was_replaced() {
     wait_until("another is called", || pid(&mut client) != first);
     assert!(is_alive(first));
     fs::write(workspace.path("odd.log.go"), "").unwrap();
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let answer = stdio.receive();
     assert_eq!(answer["id"], request["id"]);
     assert_eq!(text(&answer), "waited");
@@ -92,7 +92,7 @@ fn echo_before_listing(env: &str) -> Value {
     });
     let params = json!({ "name": "odd_echo", "arguments": { "message": "hello" } });
     let request = client.request("tools/call", params);
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     fs::write(workspace.path("odd.log.go"), "").unwrap();
     let answer = std::iter::repeat_with(|| stdio.receive()).find(|it| it["id"] == request["id"]);
@@ -122,7 +122,7 @@ fn a_replaced_upstream_no_longer_changes_the_catalog() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);
     let request = client.request("tools/call", json!({ "name": "odd_late", "arguments": {} }));
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     wait_until("it is called", || workspace.read("odd.log").contains("call late"));
     let settings = workspace.read("toolgate.toml");
@@ -132,7 +132,7 @@ fn a_replaced_upstream_no_longer_changes_the_catalog() {
     });
     // Now the replaced upstream announces changed tools.
     fs::write(workspace.path("odd.log.go"), "").unwrap();
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let answer = std::iter::repeat_with(|| stdio.receive()).find(|it| it["id"] == request["id"]);
     assert_eq!(text(&answer.unwrap()), "late");
     let names = names(&mut client);
@@ -208,10 +208,10 @@ fn a_changed_sandbox_starts_the_programs_of_upstreams_again() {
 
 #[test]
 fn a_symlink_or_fifo_as_configuration_is_logged_and_blocks_nothing() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let other = with_odd("");
     let state = TempDir::new().unwrap();
-    let mut client = Client::stdio(launch(&workspace).with_state(&state), MODERN);
+    let mut client = TestMcpClient::stdio(launch(&workspace).with_state(&state), MODERN);
     names(&mut client);
     let at = workspace.path("toolgate.toml");
     std::os::unix::fs::symlink(other.path("toolgate.toml"), &at).unwrap();
@@ -244,7 +244,7 @@ fn a_program_starts_in_an_empty_folder_and_is_not_looked_up_in_the_workspace() {
     assert!(run.unwrap().success());
     let workspace = workspace.file("toolgate.toml", all);
     let found = format!("{}:{}", bin.display(), path().into_string().unwrap());
-    let mut client = Client::stdio(launch(&workspace).env("PATH", found), MODERN);
+    let mut client = TestMcpClient::stdio(launch(&workspace).env("PATH", found), MODERN);
     assert!(names(&mut client).contains(&"alone_txt_echo".to_owned()));
     let root = workspace.root().canonicalize().unwrap().display().to_string();
     let alone = workspace.read("alone.txt");
@@ -258,12 +258,12 @@ fn a_program_starts_in_an_empty_folder_and_is_not_looked_up_in_the_workspace() {
 
 #[test]
 fn a_configuration_that_appears_is_applied() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let other = with_odd("");
     // A configuration that is named needs no trust.
     let file = workspace.path("toolgate.toml");
     fs::write(&file, "").unwrap();
-    let mut client = Client::stdio(launch(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(launch(&workspace), MODERN);
     assert!(!names(&mut client).iter().any(|name| name.starts_with("odd_")));
     write_settings(&workspace, &other.read("toolgate.toml"));
     wait_until("it is listed", || names(&mut client).contains(&"odd_echo".to_owned()));
@@ -272,10 +272,10 @@ fn a_configuration_that_appears_is_applied() {
 
 #[test]
 fn a_configuration_that_appears_is_applied_once_it_is_trusted() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let other = with_odd("");
     let state = TempDir::new().unwrap();
-    let mut client = Client::stdio(launch(&workspace).with_state(&state), MODERN);
+    let mut client = TestMcpClient::stdio(launch(&workspace).with_state(&state), MODERN);
     names(&mut client);
     write_settings(&workspace, &other.read("toolgate.toml"));
     wait_until("it is logged", || client.server().log().contains("is not trusted"));
@@ -289,12 +289,12 @@ fn a_configuration_that_appears_is_applied_once_it_is_trusted() {
 
 #[test]
 fn a_result_that_violates_its_schema_is_refused_or_only_logged_as_configured() {
-    let call = |more: &str| -> (Value, Client) {
+    let call = |more: &str| -> (Value, TestMcpClient) {
         let workspace = with_odd(more);
         let mut client = stdio(&workspace);
         (client.call("odd_shaped", json!({})), client)
     };
-    let is_logged = |client: &Client| client.server().log().contains("odd.shaped");
+    let is_logged = |client: &TestMcpClient| client.server().log().contains("odd.shaped");
     let (refused, client) = call("");
     assert!(refused.to_string().contains("/count"), "{refused}");
     wait_until("it is logged", || is_logged(&client));

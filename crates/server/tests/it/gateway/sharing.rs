@@ -4,28 +4,28 @@ use serde_json::json;
 
 use super::{launch, text, with_odds};
 use crate::support::{
-    HttpRequest, HttpServer, call, initialize, is_alive, keys_of, legacy, wait_until,
+    HttpServerProcess, TestHttpRequest, call, initialize, is_alive, keys_of, legacy, wait_until,
 };
 
 const REVISION: &str = "2025-06-18";
 
 /// Returns the process id that answers `tool`, called by `caller` in `session`, or in none.
 #[track_caller]
-fn program(served: &HttpServer, tool: &str, caller: &str, session: Option<&str>) -> u32 {
+fn program(served: &HttpServerProcess, tool: &str, caller: &str, session: Option<&str>) -> u32 {
     let post = match session {
         Some(session) => {
             let params = json!({ "name": tool, "arguments": {} });
-            let post = HttpRequest::mcp(&legacy(1, "tools/call", params));
+            let post = TestHttpRequest::mcp(&legacy(1, "tools/call", params));
             post.with("mcp-protocol-version", REVISION).with("mcp-session-id", session)
         }
-        None => HttpRequest::mcp(&call(1, tool, json!({}))),
+        None => TestHttpRequest::mcp(&call(1, tool, json!({}))),
     };
     text(&served.send(&post.with("x-api-key", &format!("{caller}-key"))).message()).parse().unwrap()
 }
 
-fn session(served: &HttpServer, caller: &str) -> String {
+fn session(served: &HttpServerProcess, caller: &str) -> String {
     let post =
-        HttpRequest::mcp(&initialize(0, REVISION)).with("x-api-key", &format!("{caller}-key"));
+        TestHttpRequest::mcp(&initialize(0, REVISION)).with("x-api-key", &format!("{caller}-key"));
     served.send(&post).header("mcp-session-id").unwrap().to_owned()
 }
 
@@ -62,7 +62,7 @@ fn the_program_of_a_session_ends_with_its_session_only() {
     let served = launch(&workspace).served();
     let [one, other] = [session(&served, "ada"), session(&served, "ada")];
     let [first, second] = [&one, &other].map(|of| program(&served, "odd_pid", "ada", Some(of)));
-    let end = HttpRequest::bare("DELETE", "/mcp").with("mcp-protocol-version", REVISION);
+    let end = TestHttpRequest::bare("DELETE", "/mcp").with("mcp-protocol-version", REVISION);
     served.send(&end.with("mcp-session-id", &one).with("x-api-key", "ada-key"));
     wait_until("it has ended", || !is_alive(first));
     assert!(is_alive(second));

@@ -4,16 +4,16 @@ use serde_json::{Value, json};
 
 use super::real::{node, tool};
 use super::{checkout, stdio};
-use crate::support::{Client, Workspace};
+use crate::support::{TempWorkspace, TestMcpClient};
 
 /// Returns a workspace with its own skill `tea` and an upstream with the skills `pdf` and `tea`.
-fn with_skills(live: bool, more: &str) -> Workspace {
+fn with_skills(live: bool, more: &str) -> TempWorkspace {
     let skill = |name: &str, about: &str| {
         format!(
             "---\nname: {name}\ndescription: {about}\nmetadata:\n  version: \"1.0\"\n---\n\n# {about}\n"
         )
     };
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("skills/tea/SKILL.md", skill("tea", "Ours"))
         .file("theirs/tea/SKILL.md", skill("tea", "Theirs"))
         .file("theirs/pdf/SKILL.md", skill("pdf", "Reads forms"))
@@ -25,7 +25,7 @@ fn with_skills(live: bool, more: &str) -> Workspace {
     workspace.file("toolgate.toml", format!("[upstream.up]\ncommand = {command:?}\n{more}\n"))
 }
 
-fn read(client: &mut Client, uri: &str) -> Value {
+fn read(client: &mut TestMcpClient, uri: &str) -> Value {
     client.ask("resources/read", json!({ "uri": uri }))
 }
 
@@ -35,7 +35,7 @@ fn contents(answer: &Value) -> &str {
     answer["result"]["contents"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
-fn list_skills(client: &mut Client) -> Vec<String> {
+fn list_skills(client: &mut TestMcpClient) -> Vec<String> {
     let answer = client.ask("skills/list", json!({}));
     let all = answer["result"]["skills"].as_array().unwrap_or_else(|| panic!("{answer}"));
     all.iter().map(|skill| skill["uri"].as_str().unwrap().to_owned()).collect()

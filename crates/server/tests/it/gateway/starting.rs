@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::json;
 
 use super::{checkout, launch, names, stdio, text, with_odd};
-use crate::support::{Client, HttpRequest, Workspace, call};
+use crate::support::{TempWorkspace, TestHttpRequest, TestMcpClient, call};
 
 /// A server whose only tool returns its working folder and the number of entries in it.
 const SERVER: &str = r#"#!/bin/sh
@@ -24,15 +24,16 @@ done
 "#;
 
 /// Returns a workspace with an upstream that runs `program`, and a file that is not executable.
-fn with_program(program: &str, settings: &str) -> Workspace {
+fn with_program(program: &str, settings: &str) -> TempWorkspace {
     let settings = format!("[upstream.sh]\ncommand = [{program:?}]\n{settings}\n");
-    Workspace::new().file("tools/server", SERVER).file("toolgate.toml", settings)
+    TempWorkspace::new().file("tools/server", SERVER).file("toolgate.toml", settings)
 }
 
 /// Starts an upstream with `settings`. Returns its own report of where it runs.
-fn start_upstream(settings: &str) -> (Workspace, String) {
+fn start_upstream(settings: &str) -> (TempWorkspace, String) {
     let settings = format!("[upstream.sh]\ncommand = [\"./tools/server\"]\n{settings}\n");
-    let workspace = Workspace::new().file("tools/server", SERVER).file("toolgate.toml", settings);
+    let workspace =
+        TempWorkspace::new().file("tools/server", SERVER).file("toolgate.toml", settings);
     let program = workspace.path("tools/server");
     fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
     let mut client = stdio(&workspace);
@@ -118,7 +119,7 @@ for line in sys.stdin:
 #[test]
 fn a_slow_server_of_the_newest_revision_alone_is_served() {
     let python = checkout().join(".tools/python/bin/python");
-    let workspace = Workspace::new().file("slow.py", SLOW);
+    let workspace = TempWorkspace::new().file("slow.py", SLOW);
     let script = workspace.path("slow.py");
     let settings = format!("[upstream.slow]\ncommand = [{python:?}, {script:?}]\n");
     let workspace = workspace.file("toolgate.toml", settings);
@@ -132,7 +133,7 @@ fn a_slow_server_of_the_newest_revision_alone_is_served() {
 #[test]
 fn a_call_of_a_tool_of_an_unavailable_upstream_is_explained_in_every_dialect() {
     let settings = "[upstream.gone]\ncommand = [\"no-such-program-here\"]\n";
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let check = |refused: &str| {
         for part in [
             "its upstream `gone` is unavailable since 20",
@@ -142,13 +143,13 @@ fn a_call_of_a_tool_of_an_unavailable_upstream_is_explained_in_every_dialect() {
             assert!(refused.contains(part), "{part}: {refused}");
         }
     };
-    for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
+    for mut client in [stdio(&workspace), TestMcpClient::http(launch(&workspace), "2025-06-18")] {
         check(&client.call("gone_read", json!({})).to_string());
     }
     let served = launch(&workspace).served();
     check(&served.ask(&call(1, "gone_read", json!({}))).to_string());
     let body = json!({ "tool": "gone.read", "arguments": {} });
-    let post = HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/jobs").malformed();
+    let post = TestHttpRequest::bytes(body.to_string().as_bytes()).to("/v1/jobs").malformed();
     let refused = served.send(&post);
     assert_eq!(refused.status, 404, "{refused:?}");
     check(&refused.text());
@@ -158,7 +159,7 @@ fn a_call_of_a_tool_of_an_unavailable_upstream_is_explained_in_every_dialect() {
 fn an_unavailable_upstream_is_not_mentioned_to_a_caller_that_may_not_see_its_tools() {
     let settings = "[upstream.gone]\ncommand = [\"no-such-program-here\"]\n\
                     [[policy.rules]]\nname = \"no-gone\"\neffect = \"deny\"\ntools = [\"gone.*\"]\n";
-    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
     let mut client = stdio(&workspace);
     let refused = client.call("gone_read", json!({})).to_string();
     assert!(refused.contains("no tool is named `gone_read`"), "{refused}");

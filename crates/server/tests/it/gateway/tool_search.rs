@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::{launch, names, stdio, text, with_odd};
 use crate::support::{
-    Client, ClientTransport, HttpRequest, MODERN, initialize, legacy, notification, wait_until,
+    MODERN, TestClientTransport, TestHttpRequest, TestMcpClient, initialize, legacy, notification,
+    wait_until,
 };
 
 const FOLDED: [&str; 3] = ["tools_search", "tools_call", "tools_read"];
@@ -15,7 +16,7 @@ const FOLDED: [&str; 3] = ["tools_search", "tools_call", "tools_read"];
 #[test]
 fn a_folded_list_leads_to_all_tools_in_every_era() {
     let workspace = with_odd("\n[discovery]\nmode = \"on\"\n");
-    for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
+    for mut client in [stdio(&workspace), TestMcpClient::http(launch(&workspace), "2025-06-18")] {
         let listed = client.tools();
         let cost = listed.iter().map(|tool| {
             let shown = [&tool["name"], &tool["description"], &tool["inputSchema"]];
@@ -41,11 +42,11 @@ fn a_folded_list_leads_to_all_tools_in_every_era() {
 #[test]
 fn a_session_receives_the_arguments_of_a_tool_once() {
     let workspace = with_odd("\n[discovery]\nmode = \"on\"\n");
-    let found = |client: &mut Client, query: &str| {
+    let found = |client: &mut TestMcpClient, query: &str| {
         text(&client.call("tools_search", json!({ "queries": [query] }))).to_owned()
     };
     let echo = "odd_echo(message?: str)";
-    for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
+    for mut client in [stdio(&workspace), TestMcpClient::http(launch(&workspace), "2025-06-18")] {
         assert!(found(&mut client, "echo a message").contains(echo));
         let later = found(&mut client, "say a message back");
         assert!(later.contains("  odd_echo  changes\n") && !later.contains(echo), "{later}");
@@ -57,7 +58,7 @@ fn a_session_receives_the_arguments_of_a_tool_once() {
         assert!(text(&refused).contains("the schema was sent before"), "{refused}");
     }
     // Requests without a session are answered in full.
-    let mut client = Client::http(launch(&workspace), MODERN);
+    let mut client = TestMcpClient::http(launch(&workspace), MODERN);
     for query in ["echo a message", "say a message back"] {
         assert!(found(&mut client, query).contains(echo), "{query}");
     }
@@ -87,7 +88,7 @@ fn a_result_of_a_found_tool_shows_16_kib_at_most() {
 #[test]
 fn the_list_of_a_session_is_equal_after_a_hundred_searches_and_calls() {
     let workspace = with_odd("\n[discovery]\nmode = \"on\"\nfavourites = [\"odd.pid\"]\n");
-    for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
+    for mut client in [stdio(&workspace), TestMcpClient::http(launch(&workspace), "2025-06-18")] {
         let before = client.tools();
         for at in 0..100 {
             let query = json!({ "queries": [format!("echo message {at}")] });
@@ -153,8 +154,8 @@ fn a_client_with_a_search_of_its_own_gets_the_whole_list() {
 #[test]
 fn a_client_with_a_search_of_its_own_gets_hints_from_remembered_queries() {
     let workspace = with_odd("\n[discovery]\nmemory = \"caller\"\n");
-    let mut client = Client::http(launch(&workspace), "2025-06-18");
-    let hints = |client: &mut Client| {
+    let mut client = TestMcpClient::http(launch(&workspace), "2025-06-18");
+    let hints = |client: &mut TestMcpClient| {
         let tools = client.tools();
         let hints = tools.iter().filter_map(|tool| {
             let hint = tool["_meta"]["anthropic/searchHint"].as_str()?;
@@ -172,11 +173,11 @@ fn a_client_with_a_search_of_its_own_gets_hints_from_remembered_queries() {
 }
 
 /// Continues `client` in a new session of its server, under the name `name`.
-fn open_session(client: &mut Client, name: &str) {
-    let ClientTransport::Http(served) = &client.wire else { panic!("a session needs HTTP") };
+fn open_session(client: &mut TestMcpClient, name: &str) {
+    let TestClientTransport::Http(served) = &client.wire else { panic!("a session needs HTTP") };
     let mut hello = initialize("hello", client.revision);
     hello["params"]["clientInfo"]["name"] = json!(name);
-    let response = served.send(&HttpRequest::mcp(&hello));
+    let response = served.send(&TestHttpRequest::mcp(&hello));
     client.session = response.header("mcp-session-id").map(str::to_owned);
     let response = client.response(&notification("notifications/initialized", json!({})));
     assert_eq!(response.status, 202, "{response:?}");
@@ -185,7 +186,7 @@ fn open_session(client: &mut Client, name: &str) {
 #[test]
 fn a_list_near_its_budget_does_not_change_its_form_from_session_to_session() {
     let workspace = with_odd("\n[discovery]\nbudget_tokens = 14000\n");
-    let mut client = Client::http(launch(&workspace), "2025-06-18");
+    let mut client = TestMcpClient::http(launch(&workspace), "2025-06-18");
     // A token has 3.9 characters. The other tools of the upstream have fewer than 3,000 tokens. A
     // description has at most 64 KiB.
     for (version, tokens, is_folded) in

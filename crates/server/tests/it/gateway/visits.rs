@@ -8,12 +8,14 @@ use serde_json::{Value, json};
 
 use super::real::tool;
 use super::{checkout, launch, text};
-use crate::support::{Client, ClientTransport, MODERN, Workspace, converse, wait_until};
+use crate::support::{
+    MODERN, TempWorkspace, TestClientTransport, TestMcpClient, converse, wait_until,
+};
 
 const PAGE: &str = "https://example.com/in";
 
-fn with_visits(env: &str) -> Workspace {
-    let workspace = Workspace::new();
+fn with_visits(env: &str) -> TempWorkspace {
+    let workspace = TempWorkspace::new();
     let python = tool("upstreams/bin/python");
     let script = checkout().join("tests/upstreams/visits.py");
     let log = workspace.path("visits.log");
@@ -25,23 +27,23 @@ fn with_visits(env: &str) -> Workspace {
 }
 
 /// Opens a client of `revision` that supports page visits, over stdio or HTTP.
-fn open(workspace: &Workspace, revision: &'static str, over_http: bool) -> Client {
+fn open(workspace: &TempWorkspace, revision: &'static str, over_http: bool) -> TestMcpClient {
     let wire = match over_http {
-        true => ClientTransport::Http(launch(workspace).served()),
-        false => ClientTransport::Stdio(launch(workspace).stdio()),
+        true => TestClientTransport::Http(launch(workspace).served()),
+        false => TestClientTransport::Stdio(launch(workspace).stdio()),
     };
-    Client::open(wire, revision, json!({ "elicitation": { "url": {} } }))
+    TestMcpClient::open(wire, revision, json!({ "elicitation": { "url": {} } }))
 }
 
-fn visited_file(workspace: &Workspace) -> String {
+fn visited_file(workspace: &TempWorkspace) -> String {
     workspace.path("been").display().to_string()
 }
 
-fn secret(workspace: &Workspace) -> Value {
+fn secret(workspace: &TempWorkspace) -> Value {
     json!({ "name": "visits_secret", "arguments": { "been": visited_file(workspace) } })
 }
 
-fn calls(workspace: &Workspace) -> usize {
+fn calls(workspace: &TempWorkspace) -> usize {
     workspace.read("visits.log").matches("secret").count()
 }
 
@@ -100,12 +102,12 @@ fn a_declined_visit_is_an_error() {
 #[test]
 fn a_client_without_page_visits_gets_the_error_of_its_revision() {
     let workspace = with_visits("");
-    let mut modern = Client::http(launch(&workspace), MODERN);
+    let mut modern = TestMcpClient::http(launch(&workspace), MODERN);
     let refused = modern.ask("tools/call", secret(&workspace));
     assert_eq!(refused["error"]["code"], -32021, "{refused}");
     let required = &refused["error"]["data"]["requiredCapabilities"];
     assert_eq!(*required, json!({ "elicitation": { "url": {} } }), "{refused}");
-    let mut older = Client::http(launch(&workspace), "2025-11-25");
+    let mut older = TestMcpClient::http(launch(&workspace), "2025-11-25");
     let refused = older.ask("tools/call", secret(&workspace));
     assert_eq!(refused["error"]["code"], -32042, "{refused}");
     assert_eq!(refused["error"]["data"]["elicitations"][0]["url"], PAGE, "{refused}");
@@ -117,7 +119,7 @@ fn a_client_of_a_running_call_is_notified_of_the_completed_visit() {
     let mut client = open(&workspace, "2025-11-25", false);
     let params = json!({ "name": "visits_pay", "arguments": { "been": visited_file(&workspace) } });
     let message = client.request("tools/call", params);
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);
     let mut notifications = Vec::new();
     let answer = loop {
@@ -152,7 +154,7 @@ fn a_call_that_waits_for_a_visit_ends_when_it_is_cancelled() {
     again["inputResponses"] = json!({ key.as_str(): { "action": "accept" } });
     again["requestState"] = first["result"]["requestState"].clone();
     let message = client.request("tools/call", again);
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);
     wait_until("it is called again", || calls(&workspace) >= 3);
     let cancelled = json!({ "requestId": message["id"] });

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Connection, HttpRequest, HttpServer, Launch, Workspace, call, keys_of, let_continue,
-    started_commands, wait_until,
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpConnection, TestHttpRequest,
+    call, keys_of, let_continue, started_commands, wait_until,
 };
 
 /// Largest body in these tests. There is room for eight of them, besides the first 64 KiB of each.
@@ -19,9 +19,9 @@ fn read(id: u64) -> Value {
 }
 
 /// Returns a message of nearly the largest size.
-fn large(id: u64) -> HttpRequest {
+fn large(id: u64) -> TestHttpRequest {
     let content = "x".repeat(BODY - 1024);
-    HttpRequest::mcp(&call(
+    TestHttpRequest::mcp(&call(
         id,
         "files_write",
         json!({ "path": format!("{id}.txt"), "content": content }),
@@ -29,7 +29,7 @@ fn large(id: u64) -> HttpRequest {
 }
 
 /// Opens a connection and sends `post` without its last byte.
-fn send_unfinished(served: &HttpServer, post: &HttpRequest) -> Connection {
+fn send_unfinished(served: &HttpServerProcess, post: &TestHttpRequest) -> TestHttpConnection {
     let mut connection = served.connect();
     let bytes = post.to_bytes(served.addr);
     connection.try_write(&bytes[..bytes.len() - 1]);
@@ -37,7 +37,7 @@ fn send_unfinished(served: &HttpServer, post: &HttpRequest) -> Connection {
 }
 
 /// Opens a connection and sends the first byte of a chunked body.
-fn start_body(served: &HttpServer, post: HttpRequest) -> Connection {
+fn start_body(served: &HttpServerProcess, post: TestHttpRequest) -> TestHttpConnection {
     let post = post.without("content-length").with("transfer-encoding", "chunked");
     let mut connection = served.connect();
     connection.write(&post.to_bytes(served.addr));
@@ -46,7 +46,7 @@ fn start_body(served: &HttpServer, post: HttpRequest) -> Connection {
 }
 
 #[track_caller]
-fn check_answered_at_once(served: &HttpServer, post: &HttpRequest) {
+fn check_answered_at_once(served: &HttpServerProcess, post: &TestHttpRequest) {
     let started = Instant::now();
     let response = served.send(post);
     assert_eq!(response.status, 200, "{response:?}");
@@ -57,39 +57,42 @@ fn check_answered_at_once(served: &HttpServer, post: &HttpRequest) {
 
 #[test]
 fn stalled_bodies_do_not_block_other_requests() {
-    let served = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", "devkey").served();
-    let key = |post: HttpRequest| post.with("x-api-key", "devkey");
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new()).env("ZYRA_API_KEY", "devkey").served();
+    let key = |post: TestHttpRequest| post.with("x-api-key", "devkey");
     let mut stalled: Vec<_> =
-        (0..16).map(|_| start_body(&served, HttpRequest::bare("GET", "/v1/health"))).collect();
-    check_answered_at_once(&served, &key(HttpRequest::mcp(&read(1))));
+        (0..16).map(|_| start_body(&served, TestHttpRequest::bare("GET", "/v1/health"))).collect();
+    check_answered_at_once(&served, &key(TestHttpRequest::mcp(&read(1))));
     let posts = [
-        HttpRequest::bytes(b""),
-        HttpRequest::bytes(b"").to("/v1/mcp"),
-        HttpRequest::bytes(b"").to("/rpc"),
+        TestHttpRequest::bytes(b""),
+        TestHttpRequest::bytes(b"").to("/v1/mcp"),
+        TestHttpRequest::bytes(b"").to("/rpc"),
     ];
     stalled.extend((0..24).map(|nth| start_body(&served, key(posts[nth % posts.len()].clone()))));
-    check_answered_at_once(&served, &key(HttpRequest::mcp(&read(2))));
+    check_answered_at_once(&served, &key(TestHttpRequest::mcp(&read(2))));
 }
 
 #[test]
 fn only_the_start_of_an_unused_body_is_read() {
-    let served = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", "devkey").served();
-    let large = HttpRequest::bytes(&vec![b' '; (64 << 10) + 1]).to("/v1/health");
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new()).env("ZYRA_API_KEY", "devkey").served();
+    let large = TestHttpRequest::bytes(&vec![b' '; (64 << 10) + 1]).to("/v1/health");
     assert_eq!(served.send(&large).status, 200, "the JSON-RPC error is in the body");
-    let look = HttpRequest::bare("GET", "/v1/health").with("content-length", "70000");
+    let look = TestHttpRequest::bare("GET", "/v1/health").with("content-length", "70000");
     assert_eq!(served.send(&look).status, 200);
     assert_eq!(served.get("/v1/health").status, 200);
 }
 
 #[test]
 fn unfinished_large_bodies_are_dropped_when_room_is_needed() {
-    let served = Launch::over(&Workspace::new()).set("limits_message_bytes", BODY).served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("limits_message_bytes", BODY).served();
     // The unfinished parts of nine bodies exceed the share of one address.
     let mut stalled: Vec<_> = (0..9).map(|id| send_unfinished(&served, &large(id))).collect();
     let full = served.send(&large(9));
     assert_eq!(full.status, 200, "{full:?}");
-    check_answered_at_once(&served, &HttpRequest::mcp(&read(10)));
-    wait_until("one is dropped", || stalled.iter().any(Connection::has_answer));
+    check_answered_at_once(&served, &TestHttpRequest::mcp(&read(10)));
+    wait_until("one is dropped", || stalled.iter().any(TestHttpConnection::has_answer));
     let mut statuses: Vec<_> = Vec::new();
     for connection in &mut stalled {
         connection.try_write(b"}");
@@ -104,9 +107,10 @@ fn unfinished_large_bodies_are_dropped_when_room_is_needed() {
 #[test]
 fn one_caller_cannot_use_all_the_room_for_bodies() {
     let toml = keys_of(&["ada", "bob"]);
-    let workspace = Workspace::new().file("toolgate.toml", toml);
-    let served = Launch::over(&workspace).set("limits_message_bytes", BODY).served();
-    let with_key = |post: HttpRequest, name: &str| post.with("x-api-key", &format!("{name}-key"));
+    let workspace = TempWorkspace::new().file("toolgate.toml", toml);
+    let served = ServerLaunchOptions::over(&workspace).set("limits_message_bytes", BODY).served();
+    let with_key =
+        |post: TestHttpRequest, name: &str| post.with("x-api-key", &format!("{name}-key"));
     let mut adas: Vec<_> =
         (0..12).map(|id| send_unfinished(&served, &with_key(large(id), "ada"))).collect();
     thread::sleep(Duration::from_millis(300));
@@ -119,7 +123,8 @@ fn one_caller_cannot_use_all_the_room_for_bodies() {
 
 #[test]
 fn many_large_bodies_at_once_are_each_answered_or_refused_with_503() {
-    let served = Launch::over(&Workspace::new()).set("limits_message_bytes", BODY).served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("limits_message_bytes", BODY).served();
     let statuses: Vec<_> = thread::scope(|scope| {
         let sending = (0..24).map(|id| {
             let served = &served;
@@ -137,13 +142,13 @@ fn many_large_bodies_at_once_are_each_answered_or_refused_with_503() {
 
 #[test]
 fn the_memory_of_a_request_is_in_use_until_its_call_ends() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).set("limits_message_bytes", BODY).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).set("limits_message_bytes", BODY).served();
     let script = "cat >/dev/null; echo run >> ran; until [ -e go ]; do sleep 0.02; done";
     let stdin = "x".repeat(BODY - 4096);
     let slow = |id| {
         let input = json!({ "command": script, "shell": true, "stdin": stdin });
-        HttpRequest::mcp(&call(id, "exec_run", input))
+        TestHttpRequest::mcp(&call(id, "exec_run", input))
     };
     // The memory of one address is enough for two such requests.
     let mut running: Vec<_> = (0..2)
@@ -155,7 +160,7 @@ fn the_memory_of_a_request_is_in_use_until_its_call_ends() {
         .collect();
     wait_until("both run", || started_commands(&workspace).len() == 2);
     assert_eq!(served.send(&slow(2)).status, 503);
-    check_answered_at_once(&served, &HttpRequest::mcp(&read(3)));
+    check_answered_at_once(&served, &TestHttpRequest::mcp(&read(3)));
     let_continue(&workspace);
     assert!(running.iter_mut().all(|connection| connection.head().status == 200));
     wait_until("there is room again", || served.send(&slow(4)).status == 200);

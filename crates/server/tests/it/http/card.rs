@@ -2,18 +2,20 @@
 
 use serde_json::json;
 
-use crate::support::{HttpRequest, HttpServer, Launch, MODERN, Workspace};
+use crate::support::{
+    HttpServerProcess, MODERN, ServerLaunchOptions, TempWorkspace, TestHttpRequest,
+};
 
 const URL: &str = "https://tools.example/mcp";
 
-fn published() -> HttpServer {
-    Launch::over(&Workspace::new()).set("server_url", URL).served()
+fn published() -> HttpServerProcess {
+    ServerLaunchOptions::over(&TempWorkspace::new()).set("server_url", URL).served()
 }
 
 #[test]
 fn a_server_with_a_public_domain_serves_its_card() {
     let served = published();
-    let response = served.send(&HttpRequest::bare("GET", "/mcp/server-card"));
+    let response = served.send(&TestHttpRequest::bare("GET", "/mcp/server-card"));
     assert_eq!(response.status, 200);
     assert_eq!(response.header("content-type"), Some("application/mcp-server-card+json"));
     let card: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
@@ -24,13 +26,13 @@ fn a_server_with_a_public_domain_serves_its_card() {
     assert!(card.get("tools").is_none(), "{card}");
 
     let tag = response.header("etag").unwrap().to_owned();
-    let again = HttpRequest::bare("GET", "/mcp/server-card").with("if-none-match", &tag);
+    let again = TestHttpRequest::bare("GET", "/mcp/server-card").with("if-none-match", &tag);
     assert_eq!(served.send(&again).status, 304);
 }
 
 #[test]
 fn the_catalog_has_the_url_of_the_card() {
-    let response = published().send(&HttpRequest::bare("GET", "/.well-known/ai-catalog.json"));
+    let response = published().send(&TestHttpRequest::bare("GET", "/.well-known/ai-catalog.json"));
     assert_eq!(response.header("content-type"), Some("application/ai-catalog+json"));
     let catalog: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
     let entry = json!({
@@ -43,7 +45,7 @@ fn the_catalog_has_the_url_of_the_card() {
 
 #[test]
 fn a_server_without_a_public_domain_serves_no_card() {
-    let launch = || Launch::over(&Workspace::new());
+    let launch = || ServerLaunchOptions::over(&TempWorkspace::new());
     for launch in [
         launch(),
         launch().set("server_url", "http://localhost:8000/mcp"),
@@ -52,7 +54,7 @@ fn a_server_without_a_public_domain_serves_no_card() {
     ] {
         let served = launch.served();
         for target in ["/mcp/server-card", "/.well-known/ai-catalog.json"] {
-            assert_eq!(served.send(&HttpRequest::bare("GET", target)).status, 404, "{target}");
+            assert_eq!(served.send(&TestHttpRequest::bare("GET", target)).status, 404, "{target}");
         }
     }
 }

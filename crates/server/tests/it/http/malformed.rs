@@ -5,7 +5,9 @@ use std::net::{Shutdown, TcpStream};
 
 use serde_json::json;
 
-use crate::support::{HttpRequest, HttpServer, Launch, Workspace, call, structured};
+use crate::support::{
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpRequest, call, structured,
+};
 
 /// Sends `bytes`, with `HOST` replaced by the server's address, and returns the status, or 0
 /// without an answer.
@@ -13,7 +15,7 @@ use crate::support::{HttpRequest, HttpServer, Launch, Workspace, call, structure
 /// The rest of the same bytes must not be answered as another request. If `leaves` is true, the
 /// client then closes its side.
 #[track_caller]
-fn status(served: &HttpServer, bytes: &str, leaves: bool) -> u16 {
+fn status(served: &HttpServerProcess, bytes: &str, leaves: bool) -> u16 {
     let mut connection = served.connect();
     let bytes = bytes.replace("HOST", &served.addr.to_string());
     // The server may have closed before all is written.
@@ -62,15 +64,15 @@ fn is_whole(answer: &str) -> bool {
 /// Checks that each request is refused with `expected`, and that the server still answers.
 #[track_caller]
 fn check(expected: &[u16], requests: &[&str], leaves: bool) {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     for request in requests {
         let status = status(&served, request, leaves);
         let shown: String = request.chars().take(200).collect();
         assert!(expected.contains(&status), "{shown:?}: {status}, not {expected:?}");
     }
     let read =
-        served.send(&HttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));
-    assert_eq!(structured(&read.json())["content"], Workspace::README);
+        served.send(&TestHttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));
+    assert_eq!(structured(&read.json())["content"], TempWorkspace::README);
 }
 
 #[test]

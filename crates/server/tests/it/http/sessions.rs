@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    HttpRequest, HttpServer, Launch, Marker, REVISIONS, Workspace, call, initialize, keys_of,
-    legacy, refusal, sleeps,
+    HttpServerProcess, ProcessMarker, REVISIONS, ServerLaunchOptions, TempWorkspace,
+    TestHttpRequest, call, initialize, keys_of, legacy, refusal, sleeps,
 };
 
-fn served() -> HttpServer {
-    Launch::over(&Workspace::new()).served()
+fn served() -> HttpServerProcess {
+    ServerLaunchOptions::over(&TempWorkspace::new()).served()
 }
 
-fn ping(session: &str) -> HttpRequest {
-    HttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", session)
+fn ping(session: &str) -> TestHttpRequest {
+    TestHttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", session)
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_request_without_its_session_is_a_bad_request() {
     let served = served();
     served.session("2025-11-25");
     for method in ["ping", "tools/list", "tools/call"] {
-        let response = served.send(&HttpRequest::mcp(&legacy(1, method, json!({}))));
+        let response = served.send(&TestHttpRequest::mcp(&legacy(1, method, json!({}))));
         assert_eq!(response.status, 400, "{method}: {response:?}");
     }
 }
@@ -49,7 +49,7 @@ fn a_request_without_its_session_is_a_bad_request() {
 fn a_session_is_valid_only_in_its_own_dialect() {
     let served = served();
     let open = |path: &str| {
-        let opened = served.send(&HttpRequest::mcp(&initialize(0, "2025-06-18")).to(path));
+        let opened = served.send(&TestHttpRequest::mcp(&initialize(0, "2025-06-18")).to(path));
         assert_eq!(opened.status, 200, "{path}: {opened:?}");
         opened.header("mcp-session-id").unwrap().to_owned()
     };
@@ -86,7 +86,7 @@ fn an_ended_session_is_not_found() {
     let served = served();
     let id = served.session("2025-11-25");
     let other = served.session("2025-11-25");
-    let end = HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &id);
+    let end = TestHttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &id);
     assert_eq!(served.send(&end).status, 204);
     assert_eq!(served.send(&end).status, 404);
     assert_eq!(served.send(&ping(&id)).status, 404);
@@ -116,7 +116,7 @@ fn an_unknown_version_header_is_a_bad_request_with_the_known_versions() {
 #[test]
 fn the_stateless_revision_has_no_sessions() {
     let served = served();
-    let post = HttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" })));
+    let post = TestHttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" })));
     for id in ["none-of-ours", "", &served.session("2025-11-25")] {
         let response = served.send(&post.clone().with("mcp-session-id", id));
         assert_eq!(response.status, 200, "{response:?}");
@@ -125,56 +125,57 @@ fn the_stateless_revision_has_no_sessions() {
 }
 
 /// Starts a server with one connection, and so with four sessions at most.
-fn served_of_four(workspace: &Workspace) -> HttpServer {
-    Launch::over(workspace).set("server_connections_max", 1).served()
+fn served_of_four(workspace: &TempWorkspace) -> HttpServerProcess {
+    ServerLaunchOptions::over(workspace).set("server_connections_max", 1).served()
 }
 
 /// Starts a call in `session` that runs until `marker` is dropped, and closes its connection.
-fn keep_busy(served: &HttpServer, session: &str, marker: &Marker) {
+fn keep_busy(served: &HttpServerProcess, session: &str, marker: &ProcessMarker) {
     let params = json!({ "name": "exec_run", "arguments": sleeps(marker) });
     let mut connection = served.connect();
-    connection
-        .post(&HttpRequest::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", session));
+    connection.post(
+        &TestHttpRequest::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", session),
+    );
     marker.wait_until_running();
     connection.close();
 }
 
 #[test]
 fn a_new_session_is_refused_at_the_limit_if_all_are_busy() {
-    let served = served_of_four(&Workspace::new());
+    let served = served_of_four(&TempWorkspace::new());
     let sessions = [(); 4].map(|()| served.session("2025-11-25"));
-    let markers = [(); 4].map(|()| Marker::new());
+    let markers = [(); 4].map(|()| ProcessMarker::new());
     for (session, marker) in sessions.iter().zip(&markers) {
         keep_busy(&served, session, marker);
     }
     let first = &sessions[0];
-    let response = served.send(&HttpRequest::mcp(&initialize(1, "2025-11-25")));
+    let response = served.send(&TestHttpRequest::mcp(&initialize(1, "2025-11-25")));
     assert_eq!((response.status, response.header("mcp-session-id")), (503, None), "{response:?}");
     assert_eq!(response.header("retry-after"), Some("1"));
     assert!(refusal(&response.json()).contains("sessions"), "{response:?}");
     assert_eq!(served.send(&ping(first)).status, 200);
     assert_eq!(
-        served.send(&HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", first)).status,
+        served.send(&TestHttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", first)).status,
         204
     );
     served.session("2025-11-25");
 }
 
 /// Opens a session whose opening message is too long for an id, so that it cannot be resumed.
-fn oversized_initialize() -> HttpRequest {
+fn oversized_initialize() -> TestHttpRequest {
     let mut hello = initialize(0, "2025-11-25");
     hello["params"]["clientInfo"]["title"] = "x".repeat(3000).into();
-    HttpRequest::mcp(&hello)
+    TestHttpRequest::mcp(&hello)
 }
 
 #[test]
 fn at_the_limit_the_session_silent_for_longest_without_calls_ends() {
-    let served = served_of_four(&Workspace::new());
+    let served = served_of_four(&TempWorkspace::new());
     let open = || served.send(&oversized_initialize()).header("mcp-session-id").unwrap().to_owned();
     let busy = open();
     let silent = open();
     let active = [open(), open()];
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     keep_busy(&served, &busy, &marker);
     for session in &active {
         assert_eq!(served.send(&ping(session)).status, 200);
@@ -188,9 +189,9 @@ fn at_the_limit_the_session_silent_for_longest_without_calls_ends() {
 
 #[test]
 fn at_the_limit_a_session_of_the_caller_with_the_most_sessions_ends() {
-    let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
+    let workspace = TempWorkspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
     let served = served_of_four(&workspace);
-    let send_as = |name: &str, post: HttpRequest| {
+    let send_as = |name: &str, post: TestHttpRequest| {
         served.send(&post.with("x-api-key", &format!("{name}-key")))
     };
     let open = |name: &str| {
@@ -206,7 +207,7 @@ fn at_the_limit_a_session_of_the_caller_with_the_most_sessions_ends() {
 
 #[test]
 fn a_session_that_was_evicted_is_resumed_at_its_next_request() {
-    let served = served_of_four(&Workspace::new());
+    let served = served_of_four(&TempWorkspace::new());
     let sessions: Vec<_> = (0..9).map(|_| served.session("2025-06-18")).collect();
     for session in sessions.iter().chain(&sessions) {
         assert_eq!(served.send(&ping(session)).status, 200);
@@ -221,18 +222,20 @@ fn a_session_is_resumed_only_by_servers_with_its_key() {
         fs::write(&path, [byte; 32]).unwrap();
         path.display().to_string()
     };
-    let start = |key: &str| Launch::over(&Workspace::new()).set("server_session_key", key).served();
+    let start = |key: &str| {
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("server_session_key", key).served()
+    };
     let (one, other) = (key("one", 1), key("other", 2));
     let first = start(&one);
     let replica = start(&one);
     let stranger = start(&other);
     let session = first.session("2025-06-18");
     assert_eq!(replica.send(&ping(&session)).status, 200);
-    let list = HttpRequest::mcp(&legacy(1, "tools/list", json!({})));
+    let list = TestHttpRequest::mcp(&legacy(1, "tools/list", json!({})));
     let listed = replica.send(&list.with("mcp-session-id", &session)).message();
     assert!(listed["result"]["tools"][0].get("title").is_some(), "{listed}");
     assert_eq!(stranger.send(&ping(&session)).status, 404);
-    let end = HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    let end = TestHttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(first.send(&end).status, 204);
     assert_eq!(first.send(&ping(&session)).status, 404);
 }
@@ -242,7 +245,8 @@ fn a_session_key_that_is_too_short_is_refused_at_start() {
     let keys = TempDir::new().unwrap();
     let path = keys.path().join("key");
     fs::write(&path, "short").unwrap();
-    let launch = Launch::over(&Workspace::new()).set("server_session_key", path.display());
+    let launch =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("server_session_key", path.display());
     let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
     assert!(!server.wait_for_exit().success());
     assert!(server.log().contains("server.session_key"), "{}", server.log());
@@ -252,7 +256,7 @@ fn a_session_key_that_is_too_short_is_refused_at_start() {
 fn a_session_cannot_be_opened_twice() {
     let served = served();
     let session = served.session("2025-11-25");
-    let again = HttpRequest::mcp(&initialize(2, "2025-06-18")).with("mcp-session-id", &session);
+    let again = TestHttpRequest::mcp(&initialize(2, "2025-06-18")).with("mcp-session-id", &session);
     let response = served.send(&again);
     assert_eq!((response.status, response.header("mcp-session-id")), (400, None), "{response:?}");
     assert_eq!(served.send(&ping(&session)).status, 200);
@@ -264,7 +268,7 @@ fn the_negotiated_revision_applies_only_to_its_session() {
     let new = served.session("2025-11-25");
     let old = served.session("2024-11-05");
     let tools = |session: &str| -> Value {
-        let list = HttpRequest::mcp(&legacy(1, "tools/list", json!({})));
+        let list = TestHttpRequest::mcp(&legacy(1, "tools/list", json!({})));
         served.send(&list.with("mcp-session-id", session)).message()["result"]["tools"][0].clone()
     };
     assert!(tools(&new).get("outputSchema").is_some());

@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpRequest, HttpServer, Launch, MODERN, Response, Workspace, call, initialize, legacy, modern,
-    notification, refusal,
+    HttpServerProcess, MODERN, ServerLaunchOptions, TempWorkspace, TestHttpRequest,
+    TestHttpResponse, call, initialize, legacy, modern, notification, refusal,
 };
 
-fn served() -> HttpServer {
-    Launch::over(&Workspace::new()).served()
+fn served() -> HttpServerProcess {
+    ServerLaunchOptions::over(&TempWorkspace::new()).served()
 }
 
-fn list() -> HttpRequest {
-    HttpRequest::mcp(&modern(1, "tools/list", json!({})))
+fn list() -> TestHttpRequest {
+    TestHttpRequest::mcp(&modern(1, "tools/list", json!({})))
 }
 
 #[test]
@@ -26,9 +26,10 @@ fn notifications_and_responses_are_accepted_with_an_empty_202() {
         json!({ "jsonrpc": "2.0", "id": 5, "result": {} }),
     ];
     for message in &messages {
-        for post in
-            [HttpRequest::mcp(message), HttpRequest::mcp(message).with("mcp-session-id", &session)]
-        {
+        for post in [
+            TestHttpRequest::mcp(message),
+            TestHttpRequest::mcp(message).with("mcp-session-id", &session),
+        ] {
             let response = served.send(&post);
             assert_eq!((response.status, response.body.len()), (202, 0), "{message}: {response:?}");
         }
@@ -72,7 +73,8 @@ fn an_unknown_origin_is_forbidden_even_with_a_known_host() {
         "file://".to_owned(),
         String::new(),
     ] {
-        for post in [list(), HttpRequest::bare("GET", "/mcp"), HttpRequest::bare("GET", "/healthz")]
+        for post in
+            [list(), TestHttpRequest::bare("GET", "/mcp"), TestHttpRequest::bare("GET", "/healthz")]
         {
             let response = served.send(&post.with("origin", &origin));
             assert_eq!(response.status, 403, "{origin}: {response:?}");
@@ -85,10 +87,10 @@ fn an_unknown_origin_is_forbidden_even_with_a_known_host() {
 
 #[test]
 fn requests_from_a_page_of_another_site_are_forbidden() {
-    let launch = Launch::over(&Workspace::new());
+    let launch = ServerLaunchOptions::over(&TempWorkspace::new());
     let served = launch.set("server_allowed_origins", "https://app.example").served();
     // A browser requests the source of an <img> like this: without an `Origin`.
-    let look = |site: &str| HttpRequest::bare("GET", "/v1/mcp").with("sec-fetch-site", site);
+    let look = |site: &str| TestHttpRequest::bare("GET", "/v1/mcp").with("sec-fetch-site", site);
     for (site, status) in
         [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
     {
@@ -103,7 +105,7 @@ fn requests_from_a_page_of_another_site_are_forbidden() {
 
 #[test]
 fn a_configured_host_or_origin_is_accepted() {
-    let launch = Launch::over(&Workspace::new())
+    let launch = ServerLaunchOptions::over(&TempWorkspace::new())
         .set("server_allowed_hosts", "tools.example, other.example:8443")
         .set("server_allowed_origins", "https://app.example");
     let served = launch.served();
@@ -116,24 +118,25 @@ fn a_configured_host_or_origin_is_accepted() {
 
 #[test]
 fn only_an_allowed_page_may_read_its_answers() {
-    let launch = Launch::over(&Workspace::new());
+    let launch = ServerLaunchOptions::over(&TempWorkspace::new());
     let served = launch.set("server_allowed_origins", "https://app.example").served();
     let preflight = |origin: &str| {
-        HttpRequest::bare("OPTIONS", "/mcp")
+        TestHttpRequest::bare("OPTIONS", "/mcp")
             .with("origin", origin)
             .with("access-control-request-method", "POST")
             .with("access-control-request-headers", "content-type,mcp-session-id")
     };
     let response = served.send(&preflight("https://app.example"));
     assert_eq!((response.status, response.body.len()), (204, 0), "{response:?}");
-    let allowed = |response: &Response, suffix: &str| {
+    let allowed = |response: &TestHttpResponse, suffix: &str| {
         response.header(&format!("access-control-allow-{suffix}")).map(str::to_owned)
     };
     assert_eq!(allowed(&response, "origin").unwrap(), "https://app.example");
     assert!(allowed(&response, "methods").unwrap().contains("POST"));
     assert!(allowed(&response, "headers").unwrap().contains("mcp-session-id"));
 
-    let open = HttpRequest::mcp(&initialize(1, "2025-11-25")).with("origin", "https://app.example");
+    let open =
+        TestHttpRequest::mcp(&initialize(1, "2025-11-25")).with("origin", "https://app.example");
     let response = served.send(&open);
     assert_eq!(allowed(&response, "origin").unwrap(), "https://app.example");
     assert_eq!(response.header("access-control-expose-headers"), Some("*"));
@@ -171,7 +174,7 @@ fn a_path_with_a_slash_at_its_end_is_answered_like_the_path() {
         assert_eq!((response.status, &response.body), (plain.status, &plain.body), "{path}");
     }
     let session = served.session("2025-11-25");
-    let closed = HttpRequest::bare("DELETE", "/mcp/").with("mcp-session-id", &session);
+    let closed = TestHttpRequest::bare("DELETE", "/mcp/").with("mcp-session-id", &session);
     assert_eq!(served.send(&closed).status, 204);
 }
 
@@ -179,8 +182,8 @@ fn a_path_with_a_slash_at_its_end_is_answered_like_the_path() {
 fn jobs_and_health_are_served_at_paths_with_a_slash_at_their_end() {
     let served = served();
     for path in ["/healthz", "/v1/jobs"] {
-        let plain = served.send(&HttpRequest::bare("GET", path));
-        let slashed = served.send(&HttpRequest::bare("GET", &format!("{path}/")));
+        let plain = served.send(&TestHttpRequest::bare("GET", path));
+        let slashed = served.send(&TestHttpRequest::bare("GET", &format!("{path}/")));
         assert_eq!((slashed.status, &slashed.body), (200, &plain.body), "{path}");
     }
 }
@@ -189,7 +192,7 @@ fn jobs_and_health_are_served_at_paths_with_a_slash_at_their_end() {
 fn a_body_with_a_byte_order_mark_is_read() {
     let served = served();
     let message = modern(1, "server/discover", json!({}));
-    let marked = HttpRequest::bytes(format!("\u{feff}{message}").as_bytes());
+    let marked = TestHttpRequest::bytes(format!("\u{feff}{message}").as_bytes());
     let marked = marked.with("mcp-protocol-version", MODERN).with("mcp-method", "server/discover");
     let response = served.send(&marked);
     assert_eq!(response.status, 200, "{response:?}");
@@ -199,11 +202,11 @@ fn a_body_with_a_byte_order_mark_is_read() {
 #[test]
 fn an_unknown_method_has_the_status_of_its_revision() {
     let served = served();
-    let response = served.send(&HttpRequest::mcp(&modern(1, "tools/fly", json!({}))));
+    let response = served.send(&TestHttpRequest::mcp(&modern(1, "tools/fly", json!({}))));
     assert_eq!((response.status, &response.json()["error"]["code"]), (404, &json!(-32601)));
     let session = served.session("2025-11-25");
     let post =
-        HttpRequest::mcp(&legacy(1, "tools/fly", json!({}))).with("mcp-session-id", &session);
+        TestHttpRequest::mcp(&legacy(1, "tools/fly", json!({}))).with("mcp-session-id", &session);
     let response = served.send(&post);
     assert_eq!((response.status, &response.json()["error"]["code"]), (200, &json!(-32601)));
 }
@@ -214,7 +217,7 @@ fn methods_that_the_stateless_revision_removed_are_not_found() {
     for method in
         ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"]
     {
-        let response = served.send(&HttpRequest::mcp(&modern(1, method, json!({}))));
+        let response = served.send(&TestHttpRequest::mcp(&modern(1, method, json!({}))));
         assert_eq!((response.status, &response.json()["error"]["code"]), (404, &json!(-32601)));
     }
 }
@@ -224,21 +227,21 @@ fn an_unsupported_http_method_is_refused_with_the_allowed_ones() {
     let served = served();
     let session = served.session("2025-11-25");
     for verb in ["GET", "PUT", "PATCH", "OPTIONS", "DELETE"] {
-        let post = HttpRequest::bare(verb, "/mcp").with("accept", "text/event-stream");
+        let post = TestHttpRequest::bare(verb, "/mcp").with("accept", "text/event-stream");
         let response = served.send(&post);
         assert_eq!((response.status, response.header("allow")), (405, Some("POST")), "{verb}");
         let needs = response.text().contains("`Mcp-Session-Id` from `initialize`");
         assert_eq!(needs, ["GET", "DELETE"].contains(&verb), "{verb}: {response:?}");
     }
     // Without `Accept: text/event-stream` there is no stream.
-    let in_session = |verb| HttpRequest::bare(verb, "/mcp").with("mcp-session-id", &session);
+    let in_session = |verb| TestHttpRequest::bare(verb, "/mcp").with("mcp-session-id", &session);
     let response = served.send(&in_session("GET"));
     assert_eq!(response.status, 406);
     assert!(response.text().contains("`Accept: text/event-stream`"), "{response:?}");
     let response = served.send(&in_session("PUT"));
     assert_eq!((response.status, response.header("allow")), (405, Some("GET, POST, DELETE")));
     // The stateless revision has no sessions to end.
-    let post = HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    let post = TestHttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&post.clone().with("mcp-protocol-version", MODERN)).status, 405);
     assert_eq!(served.send(&post).status, 204);
 }
@@ -248,7 +251,7 @@ fn the_answer_to_a_head_request_has_no_body() {
     let served = served();
     let mut connection = served.connect();
     for (accept, status) in [("text/event-stream", 405), ("application/json", 200)] {
-        connection.post(&HttpRequest::bare("HEAD", "/mcp").with("accept", accept));
+        connection.post(&TestHttpRequest::bare("HEAD", "/mcp").with("accept", accept));
         assert_eq!(connection.head().status, status);
         connection.post(&list());
         assert_eq!(connection.response().status, 200);
@@ -262,7 +265,7 @@ fn a_get_of_mcp_without_streams_returns_zyras_description() {
     assert_eq!(full["mcp_version"], "0.1");
     for accept in ["application/json", "*/*", ""] {
         for verb in ["GET", "OPTIONS"] {
-            let response = served.send(&HttpRequest::bare(verb, "/mcp").with("accept", accept));
+            let response = served.send(&TestHttpRequest::bare(verb, "/mcp").with("accept", accept));
             assert_eq!(response.json(), full, "{verb} {accept}");
         }
     }
@@ -272,7 +275,7 @@ fn a_get_of_mcp_without_streams_returns_zyras_description() {
 fn a_browser_at_mcp_gets_an_explanation() {
     let served = served();
     let accept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
-    let response = served.send(&HttpRequest::bare("GET", "/mcp").with("accept", accept));
+    let response = served.send(&TestHttpRequest::bare("GET", "/mcp").with("accept", accept));
     assert_eq!((response.status, response.header("allow")), (405, Some("POST")));
     assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"));
     assert!(response.text().contains(&served.url()), "{response:?}");
@@ -280,7 +283,7 @@ fn a_browser_at_mcp_gets_an_explanation() {
 
 #[test]
 fn a_misspelled_path_of_mcp_is_suggested_before_others() {
-    let response = served().send(&HttpRequest::bare("GET", "/mpc"));
+    let response = served().send(&TestHttpRequest::bare("GET", "/mpc"));
     assert_eq!(response.status, 404, "{response:?}");
     assert!(response.text().contains("did you mean /mcp?"), "{response:?}");
 }
@@ -307,17 +310,17 @@ fn a_body_that_is_not_plain_json_is_an_unsupported_media_type() {
 #[test]
 fn health_needs_no_credential_but_a_known_host() {
     let served = served();
-    let response = served.send(&HttpRequest::bare("GET", "/healthz"));
+    let response = served.send(&TestHttpRequest::bare("GET", "/healthz"));
     assert_eq!((response.status, response.text().trim()), (200, "ok"));
     assert_eq!(
-        served.send(&HttpRequest::bare("GET", "/healthz").with("host", "evil.example")).status,
+        served.send(&TestHttpRequest::bare("GET", "/healthz").with("host", "evil.example")).status,
         403
     );
 }
 
 /// Checks the status and error code of the answer to a stateless request.
 #[track_caller]
-fn check(served: &HttpServer, post: &HttpRequest, expected: (u16, i64)) -> Value {
+fn check(served: &HttpServerProcess, post: &TestHttpRequest, expected: (u16, i64)) -> Value {
     let response = served.send(post);
     let answer = response.json();
     assert_eq!(
@@ -336,7 +339,7 @@ const UNSUPPORTED: (u16, i64) = (400, -32022);
 #[test]
 fn the_headers_of_a_stateless_request_must_match_its_body() {
     let served = served();
-    let post = HttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" })));
+    let post = TestHttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" })));
     let bad = [
         post.clone().with("mcp-protocol-version", "2025-11-25"),
         post.clone().without("mcp-protocol-version"),
@@ -366,7 +369,7 @@ fn an_unsupported_version_is_refused_with_the_supported_ones() {
     let version = "io.modelcontextprotocol/protocolVersion";
     let mut message = modern(1, "tools/list", json!({}));
     message["params"]["_meta"][version] = json!("v999");
-    let post = HttpRequest::mcp(&message).with("mcp-method", "tools/list");
+    let post = TestHttpRequest::mcp(&message).with("mcp-method", "tools/list");
     check(&served, &post.clone().with("mcp-protocol-version", MODERN), MISMATCH);
     let answer = check(&served, &post.with("mcp-protocol-version", "v999"), UNSUPPORTED);
     assert_eq!(answer["error"]["data"]["requested"], "v999");
@@ -377,7 +380,7 @@ fn an_unsupported_version_is_refused_with_the_supported_ones() {
 fn a_stateless_request_without_a_required_field_is_refused() {
     let served = served();
     let header = |message: &Value| {
-        HttpRequest::mcp(message)
+        TestHttpRequest::mcp(message)
             .with("mcp-protocol-version", MODERN)
             .with("mcp-method", "tools/list")
     };
@@ -398,7 +401,7 @@ fn a_stateless_request_without_a_required_field_is_refused() {
 fn the_refusal_of_a_request_without_revision_names_both_ways_to_set_one() {
     let served = served();
     let answer =
-        check(&served, &HttpRequest::mcp(&legacy(1, "tools/list", json!({}))), INVALID_PARAMS);
+        check(&served, &TestHttpRequest::mcp(&legacy(1, "tools/list", json!({}))), INVALID_PARAMS);
     let message = refusal(&answer);
     assert!(message.contains("initialize") && message.contains("_meta"), "{message}");
 }

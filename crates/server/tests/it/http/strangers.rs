@@ -6,31 +6,32 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::support::{
-    Connection, HttpRequest, HttpServer, Launch, Workspace, call, keys_of, structured,
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpConnection, TestHttpRequest,
+    call, keys_of, structured,
 };
 
 const CONNECTIONS_MAX: usize = 8;
 
-fn served() -> HttpServer {
-    let launch = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", "devkey");
+fn served() -> HttpServerProcess {
+    let launch = ServerLaunchOptions::over(&TempWorkspace::new()).env("ZYRA_API_KEY", "devkey");
     launch.set("server_connections_max", CONNECTIONS_MAX).served()
 }
 
-fn read() -> HttpRequest {
+fn read() -> TestHttpRequest {
     let read = call(1, "files_read", json!({ "path": "README.md" }));
-    HttpRequest::mcp(&read).with("x-api-key", "devkey")
+    TestHttpRequest::mcp(&read).with("x-api-key", "devkey")
 }
 
 #[track_caller]
-fn read_over(connection: &mut Connection) {
+fn read_over(connection: &mut TestHttpConnection) {
     connection.post(&read());
-    assert_eq!(structured(&connection.response().json())["content"], Workspace::README);
+    assert_eq!(structured(&connection.response().json())["content"], TempWorkspace::README);
 }
 
 #[test]
 fn unauthenticated_requests_on_every_connection_do_not_block_clients() {
     let served = served();
-    let stranger = HttpRequest::bytes(b"{}").to_bytes(served.addr);
+    let stranger = TestHttpRequest::bytes(b"{}").to_bytes(served.addr);
     let mut crowd: Vec<_> = (0..CONNECTIONS_MAX).map(|_| served.connect()).collect();
     for connection in &mut crowd {
         // The answers take half a minute.
@@ -51,7 +52,7 @@ fn unauthenticated_requests_on_every_connection_do_not_block_clients() {
 fn public_requests_do_not_block_clients() {
     let served = served();
     let mut crowd: Vec<_> = (0..CONNECTIONS_MAX).map(|_| served.connect()).collect();
-    let look = HttpRequest::bare("GET", "/v1/health").with("transfer-encoding", "chunked");
+    let look = TestHttpRequest::bare("GET", "/v1/health").with("transfer-encoding", "chunked");
     for connection in &mut crowd {
         connection.write(&look.to_bytes(served.addr));
     }
@@ -79,11 +80,11 @@ fn a_new_connection_is_not_closed_before_it_can_send() {
 fn an_expired_key_uses_no_streams_of_other_callers() {
     let [old, good] = ["old", "good"].map(|name| keys_of(&[name]));
     let config = format!("{old}expires = \"2020-01-01T00:00:00Z\"\n{good}");
-    let launch = Launch::over(&Workspace::new().file("toolgate.toml", config));
+    let launch = ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", config));
     let served = launch.set("server_connections_max", 32).served();
     let mut crowd: Vec<_> = (0..20).map(|_| served.connect()).collect();
     for connection in &mut crowd {
-        let upgrade = HttpRequest::bare("GET", "/v1/ws/mcp?api_key=old-key")
+        let upgrade = TestHttpRequest::bare("GET", "/v1/ws/mcp?api_key=old-key")
             .with("connection", "upgrade")
             .with("upgrade", "websocket")
             .with("sec-websocket-version", "13")

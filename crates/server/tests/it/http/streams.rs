@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpRequest, HttpServer, Launch, Marker, Workspace, at_once, call, legacy, modern, structured,
-    waits_for_go,
+    HttpServerProcess, ProcessMarker, ServerLaunchOptions, TempWorkspace, TestHttpRequest, at_once,
+    call, legacy, modern, structured, waits_for_go,
 };
 
 /// Returns a call that prints five lines with pauses, so that each is an event.
@@ -17,18 +17,18 @@ fn printing_call(token: Value) -> Value {
     })
 }
 
-fn served() -> HttpServer {
-    Launch::over(&Workspace::new()).served()
+fn served() -> HttpServerProcess {
+    ServerLaunchOptions::over(&TempWorkspace::new()).served()
 }
 
 #[test]
 fn an_answer_without_events_is_one_json_message() {
     let served = served();
     let response =
-        served.send(&HttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));
+        served.send(&TestHttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));
     assert_eq!((response.status, response.header("content-type")), (200, Some("application/json")));
     assert_eq!(response.header("content-length"), Some(&*response.body.len().to_string()));
-    assert_eq!(structured(&response.json())["content"], Workspace::README);
+    assert_eq!(structured(&response.json())["content"], TempWorkspace::README);
 }
 
 /// Checks a stream: progress that grows, then the answer, then the end.
@@ -53,8 +53,11 @@ fn check(events: &[Value], token: &Value) {
 fn progress_arrives_as_growing_events_before_the_answer() {
     let served = served();
     at_once([json!("p"), json!(7)], |token| {
-        let response =
-            served.send(&HttpRequest::mcp(&modern(1, "tools/call", printing_call(token.clone()))));
+        let response = served.send(&TestHttpRequest::mcp(&modern(
+            1,
+            "tools/call",
+            printing_call(token.clone()),
+        )));
         assert_eq!(response.status, 200);
         assert_eq!(response.header("x-accel-buffering"), Some("no"));
         assert!(response.header("cache-control").unwrap().contains("no-cache"));
@@ -70,7 +73,7 @@ fn a_session_gets_progress_as_events_too() {
     let served = served();
     at_once(["2025-11-25", "2025-03-26", "2024-11-05"], |revision| {
         let session = served.session(revision);
-        let post = HttpRequest::mcp(&legacy(1, "tools/call", printing_call(json!("p"))));
+        let post = TestHttpRequest::mcp(&legacy(1, "tools/call", printing_call(json!("p"))));
         let events = served.send(&post.with("mcp-session-id", &session)).events();
         check(&events, &json!("p"));
         let has_message = events.iter().any(|event| event["params"].get("message").is_some());
@@ -80,15 +83,15 @@ fn a_session_gets_progress_as_events_too() {
 
 #[test]
 fn an_event_is_sent_when_it_occurs_not_at_the_end() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let params = json!({
         "name": "exec_run",
-        "arguments": waits_for_go(&Marker::new()),
+        "arguments": waits_for_go(&ProcessMarker::new()),
         "_meta": { "progressToken": 1 },
     });
     let mut connection = served.connect();
-    connection.post(&HttpRequest::mcp(&modern(1, "tools/call", params)));
+    connection.post(&TestHttpRequest::mcp(&modern(1, "tools/call", params)));
     assert!(connection.head().is_stream());
     assert_eq!(connection.event().unwrap()["method"], "notifications/progress");
     // The program still waits for this file.
@@ -99,19 +102,19 @@ fn an_event_is_sent_when_it_occurs_not_at_the_end() {
     }
     assert_eq!(structured(&last)["stdout"], "began\nwent\n");
     // The connection can be used again.
-    connection.post(&HttpRequest::mcp(&call(2, "files_read", json!({ "path": "README.md" }))));
-    assert_eq!(structured(&connection.response().json())["content"], Workspace::README);
+    connection.post(&TestHttpRequest::mcp(&call(2, "files_read", json!({ "path": "README.md" }))));
+    assert_eq!(structured(&connection.response().json())["content"], TempWorkspace::README);
 }
 
 #[test]
 fn a_client_that_accepts_only_json_gets_json() {
     let served = served();
     at_once(["application/json", "*/*", ""], |accept| {
-        let post = HttpRequest::mcp(&modern(1, "tools/call", printing_call(json!("p"))));
+        let post = TestHttpRequest::mcp(&modern(1, "tools/call", printing_call(json!("p"))));
         let response = served.send(&post.with("accept", accept));
         assert_eq!(response.json()["result"]["isError"], false, "{accept}: {response:?}");
     });
-    let post = HttpRequest::mcp(&modern(1, "tools/list", json!({}))).without("accept");
+    let post = TestHttpRequest::mcp(&modern(1, "tools/list", json!({}))).without("accept");
     assert_eq!(served.send(&post).status, 200);
 }
 
@@ -119,16 +122,20 @@ fn a_client_that_accepts_only_json_gets_json() {
 fn progress_is_not_sent_without_a_token() {
     let script = json!({ "command": "echo one; echo two", "shell": true });
     let params = json!({ "name": "exec_run", "arguments": script });
-    let response = served().send(&HttpRequest::mcp(&modern(1, "tools/call", params)));
+    let response = served().send(&TestHttpRequest::mcp(&modern(1, "tools/call", params)));
     assert_eq!(structured(&response.json())["exit_code"], 0);
 }
 
 #[test]
 fn a_slow_answer_is_a_stream() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let mut connection = served.connect();
-    connection.post(&HttpRequest::mcp(&call(1, "exec_run", waits_for_go(&Marker::new()))));
+    connection.post(&TestHttpRequest::mcp(&call(
+        1,
+        "exec_run",
+        waits_for_go(&ProcessMarker::new()),
+    )));
     assert!(connection.head().is_stream());
     workspace.put("go", "");
     assert_eq!(structured(&connection.event().unwrap())["exit_code"], 0);

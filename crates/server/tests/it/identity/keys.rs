@@ -9,15 +9,16 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    HttpRequest, HttpServer, Launch, Workspace, binary, initialize, path, wait_until,
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpRequest, binary, initialize,
+    path, wait_until,
 };
 
 /// Folder with a key file.
-struct KeyFolder {
+struct KeyFileFolder {
     folder: TempDir,
 }
 
-impl KeyFolder {
+impl KeyFileFolder {
     fn new() -> Self {
         Self { folder: TempDir::with_prefix("toolgate-keys-").unwrap() }
     }
@@ -48,20 +49,22 @@ impl KeyFolder {
         serde_json::from_str(&json).unwrap()
     }
 
-    fn served(&self) -> HttpServer {
-        Launch::over(&Workspace::new()).set("server_keys_file", self.file().display()).served()
+    fn served(&self) -> HttpServerProcess {
+        ServerLaunchOptions::over(&TempWorkspace::new())
+            .set("server_keys_file", self.file().display())
+            .served()
     }
 }
 
 /// Returns the status of a request with `key`.
-fn status(served: &HttpServer, key: &str) -> u16 {
-    let post = HttpRequest::mcp(&initialize(0, "2025-06-18"));
+fn status(served: &HttpServerProcess, key: &str) -> u16 {
+    let post = TestHttpRequest::mcp(&initialize(0, "2025-06-18"));
     served.send(&post.with("Authorization", &format!("Bearer {key}"))).status
 }
 
 #[test]
 fn a_misspelled_command_or_an_invalid_name_is_refused_with_advice() {
-    let folder = KeyFolder::new();
+    let folder = KeyFileFolder::new();
     for (args, expected) in [
         (
             &["nwe", "ada"][..],
@@ -80,9 +83,9 @@ fn a_misspelled_command_or_an_invalid_name_is_refused_with_advice() {
 
 #[test]
 fn a_running_server_accepts_new_keys_and_rejects_revoked_ones() {
-    let folder = KeyFolder::new();
+    let folder = KeyFileFolder::new();
     let served = folder.served();
-    let bare = || served.send(&HttpRequest::mcp(&initialize(0, "2025-06-18"))).status;
+    let bare = || served.send(&TestHttpRequest::mcp(&initialize(0, "2025-06-18"))).status;
     assert_eq!(bare(), 200, "without keys no credential is needed");
     let ada = folder.create(&["new", "ada"]);
     wait_until("a request without a key is refused", || bare() == 401);
@@ -104,7 +107,7 @@ fn a_running_server_accepts_new_keys_and_rejects_revoked_ones() {
 
 #[test]
 fn a_revoked_key_is_not_a_guess_before_or_after_a_restart() {
-    let folder = KeyFolder::new();
+    let folder = KeyFileFolder::new();
     let ada = folder.create(&["new", "ada"]);
     let bob = folder.create(&["new", "bob"]);
     let served = folder.served();
@@ -129,7 +132,7 @@ fn a_revoked_key_is_not_a_guess_before_or_after_a_restart() {
 
 #[test]
 fn a_rotated_key_expires_and_the_next_key_has_its_roles() {
-    let folder = KeyFolder::new();
+    let folder = KeyFileFolder::new();
     let first = folder.create(&["new", "ci", "--role", "builder"]);
     let next = folder.create(&["rotate", "ci", "--overlap", "0s"]);
     let listed = folder.list();
@@ -156,7 +159,7 @@ fn a_rotated_key_expires_and_the_next_key_has_its_roles() {
 
 #[test]
 fn a_key_file_that_others_can_write_is_not_used() {
-    let folder = KeyFolder::new();
+    let folder = KeyFileFolder::new();
     let ada = folder.create(&["new", "ada"]);
     let served = folder.served();
     let set = |mode| {
@@ -178,7 +181,7 @@ fn a_key_file_that_others_can_write_is_not_used() {
     // No server starts with such a file.
     let refused = |reason: &str| {
         let keys = folder.file().display().to_string();
-        let launch = Launch::over(&Workspace::new()).set("server_keys_file", keys);
+        let launch = ServerLaunchOptions::over(&TempWorkspace::new()).set("server_keys_file", keys);
         let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
         assert_eq!(server.wait_for_exit().code(), Some(2));
         wait_until(reason, || server.log().contains(reason));
@@ -200,7 +203,7 @@ fn a_key_file_that_others_can_write_is_not_used() {
 
 #[test]
 fn keys_created_at_the_same_time_are_all_stored() {
-    let folder = KeyFolder::new();
+    let folder = KeyFileFolder::new();
     std::thread::scope(|scope| {
         for nth in 0..8 {
             let folder = &folder;
@@ -219,12 +222,12 @@ fn keys_created_at_the_same_time_are_all_stored() {
 
 #[test]
 fn a_public_address_needs_a_credential_and_encryption() {
-    let folder = KeyFolder::new();
+    let folder = KeyFileFolder::new();
     let launch = || {
-        let launch = Launch::over(&Workspace::new());
+        let launch = ServerLaunchOptions::over(&TempWorkspace::new());
         launch.set("server_keys_file", folder.file().display())
     };
-    let refused = |launch: Launch, flags: &[&str], reason: &str| {
+    let refused = |launch: ServerLaunchOptions, flags: &[&str], reason: &str| {
         let server = launch.serve_with_flags(flags);
         assert_eq!(server.wait_for_exit().code(), Some(2), "{}", server.log());
         wait_until(reason, || server.log().contains(reason));
@@ -235,7 +238,7 @@ fn a_public_address_needs_a_credential_and_encryption() {
         refused(launch().set("server_plaintext", true), &listen, "no credential is configured");
     }
     let config = "[[listen]]\naddr = \"0.0.0.0:0\"\ndialect = \"mira\"\n";
-    let own = Launch::over(&Workspace::new().file("toolgate.toml", config));
+    let own = ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", config));
     refused(own, &["--listen", "127.0.0.1:0"], "no credential is configured");
     let ada = folder.create(&["new", "ada"]);
     refused(launch(), &["--listen", "0.0.0.0:0"], "be unencrypted");
@@ -246,9 +249,9 @@ fn a_public_address_needs_a_credential_and_encryption() {
         let (_, rest) = log.split_once(" at http://0.0.0.0:")?;
         rest.split_once("/mcp\n")?.0.parse::<u16>().ok()
     });
-    let served = HttpServer { addr: ([127, 0, 0, 1], port).into(), server };
+    let served = HttpServerProcess { addr: ([127, 0, 0, 1], port).into(), server };
     let host = format!("127.0.0.1:{port}");
-    let post = HttpRequest::mcp(&initialize(0, "2025-06-18")).with("host", &host);
+    let post = TestHttpRequest::mcp(&initialize(0, "2025-06-18")).with("host", &host);
     assert_eq!(served.send(&post).status, 401);
     let post = post.with("Authorization", &format!("Bearer {ada}"));
     assert_eq!(served.send(&post).status, 200);

@@ -7,7 +7,10 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{Connection, HttpRequest, HttpServer, Launch, Response, Workspace, path};
+use crate::support::{
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpConnection, TestHttpRequest,
+    TestHttpResponse, path,
+};
 
 /// Audience of the tokens in these tests.
 pub(crate) const AUDIENCE: &str = "https://tools.example/mcp";
@@ -26,12 +29,12 @@ pub(crate) fn script(name: &str) -> PathBuf {
 }
 
 /// The running provider. It ends when its input closes.
-pub(crate) struct IdentityProvider {
+pub(crate) struct TestIdentityProvider {
     process: Child,
     addr: SocketAddr,
 }
 
-impl IdentityProvider {
+impl TestIdentityProvider {
     pub(crate) fn start() -> Self {
         let mut command = Command::new(python());
         command.arg(script("provider.py")).arg(AUDIENCE).env_clear().env("PATH", path());
@@ -49,8 +52,8 @@ impl IdentityProvider {
         format!("http://{}", self.addr)
     }
 
-    fn send(&self, post: &HttpRequest) -> Response {
-        let mut connection = Connection::to(self.addr);
+    fn send(&self, post: &TestHttpRequest) -> TestHttpResponse {
+        let mut connection = TestHttpConnection::to(self.addr);
         connection.post(post);
         let response = connection.response();
         assert_eq!(response.status, 200, "{response:?}");
@@ -63,7 +66,7 @@ impl IdentityProvider {
         let base64 = base64::engine::general_purpose::STANDARD;
         let credentials = base64.encode(format!("{name}:of no use elsewhere"));
         let body = format!("grant_type=client_credentials&scope={}", scope.replace(' ', "+"));
-        let post = HttpRequest::bytes(body.as_bytes()).to("/token");
+        let post = TestHttpRequest::bytes(body.as_bytes()).to("/token");
         let post = post.with("content-type", "application/x-www-form-urlencoded");
         let answer = self.send(&post.with("authorization", &format!("Basic {credentials}"))).json();
         answer["access_token"].as_str().unwrap().to_owned()
@@ -71,7 +74,7 @@ impl IdentityProvider {
 
     /// Creates a token that no honest provider would issue.
     pub(crate) fn forge_token(&self, wanted: &Value) -> String {
-        let post = HttpRequest::bytes(wanted.to_string().as_bytes()).to("/test/token");
+        let post = TestHttpRequest::bytes(wanted.to_string().as_bytes()).to("/test/token");
         self.send(&post).text()
     }
 
@@ -81,17 +84,19 @@ impl IdentityProvider {
     }
 
     pub(crate) fn rotate(&self) {
-        self.send(&HttpRequest::bytes(b"").to("/test/rotate"));
+        self.send(&TestHttpRequest::bytes(b"").to("/test/rotate"));
     }
 
     /// Sets the behavior: `well`, `away`, `slow`, `huge`, `redirecting`, `garbage`.
     pub(crate) fn set_mode(&self, mode: &str) {
-        self.send(&HttpRequest::bytes(b"").to(&format!("/test/mode/{}", mode.replace(' ', "%20"))));
+        self.send(
+            &TestHttpRequest::bytes(b"").to(&format!("/test/mode/{}", mode.replace(' ', "%20"))),
+        );
     }
 
     /// Returns the number of times that the provider's keys were fetched.
     pub(crate) fn fetch_count(&self) -> u64 {
-        self.send(&HttpRequest::bare("GET", "/test/asked")).json().as_u64().unwrap()
+        self.send(&TestHttpRequest::bare("GET", "/test/asked")).json().as_u64().unwrap()
     }
 
     /// Returns settings that accept the provider's tokens.
@@ -104,13 +109,13 @@ impl IdentityProvider {
     }
 
     /// Starts a server that accepts its tokens, with `more` settings.
-    pub(crate) fn served(&self, more: &str) -> HttpServer {
+    pub(crate) fn served(&self, more: &str) -> HttpServerProcess {
         let config = format!("{}\n{more}", self.settings());
-        Launch::over(&Workspace::new().file("toolgate.toml", config)).served()
+        ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", config)).served()
     }
 }
 
-impl Drop for IdentityProvider {
+impl Drop for TestIdentityProvider {
     fn drop(&mut self) {
         drop(self.process.stdin.take());
         let _ = self.process.kill();

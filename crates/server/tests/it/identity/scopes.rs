@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::provider::IdentityProvider;
-use crate::support::{HttpRequest, HttpServer, Response, call, initialize, legacy, modern};
+use super::provider::TestIdentityProvider;
+use crate::support::{
+    HttpServerProcess, TestHttpRequest, TestHttpResponse, call, initialize, legacy, modern,
+};
 
 /// Three scopes; the first allows tools that read files.
 const SCOPES: &str = "\
@@ -21,8 +23,8 @@ name = \"run\"
 tools = [\"exec.*\"]
 ";
 
-fn send_with_token(served: &HttpServer, token: &str, message: &Value) -> Response {
-    let post = HttpRequest::mcp(message);
+fn send_with_token(served: &HttpServerProcess, token: &str, message: &Value) -> TestHttpResponse {
+    let post = TestHttpRequest::mcp(message);
     served.send(&post.with("Authorization", &format!("Bearer {token}")))
 }
 
@@ -31,14 +33,14 @@ fn write(id: u64) -> Value {
 }
 
 /// Returns the `resource_metadata` parameter of a challenge.
-fn metadata_parameter(served: &HttpServer) -> String {
+fn metadata_parameter(served: &HttpServerProcess) -> String {
     let addr = served.addr;
     format!("resource_metadata=\"http://{addr}/.well-known/oauth-protected-resource/mcp\"")
 }
 
 #[test]
 fn a_token_without_the_scope_is_refused_with_the_needed_scope() {
-    let provider = IdentityProvider::start();
+    let provider = TestIdentityProvider::start();
     let served = provider.served(SCOPES);
     let reads = provider.request_token("ada", "files:read");
     let read = call(1, "files_exists", json!({ "path": "README.md" }));
@@ -79,19 +81,19 @@ fn a_token_without_the_scope_is_refused_with_the_needed_scope() {
 
 #[test]
 fn the_scopes_of_the_token_are_checked_for_each_request_of_a_session() {
-    let provider = IdentityProvider::start();
+    let provider = TestIdentityProvider::start();
     let served = provider.served(SCOPES);
     let reads = provider.request_token("ada", "files:read");
     let writes = provider.request_token("ada", "files:read files:write");
     let bearer =
-        |post: HttpRequest, token: &str| post.with("Authorization", &format!("Bearer {token}"));
-    let opened = served.send(&bearer(HttpRequest::mcp(&initialize(0, "2025-06-18")), &reads));
+        |post: TestHttpRequest, token: &str| post.with("Authorization", &format!("Bearer {token}"));
+    let opened = served.send(&bearer(TestHttpRequest::mcp(&initialize(0, "2025-06-18")), &reads));
     let session = opened.header("mcp-session-id").unwrap();
     let write = |id: u64, token: &str| {
         let arguments = json!({ "path": format!("{id}.txt"), "content": "x" });
         let params = json!({ "name": "files_write", "arguments": arguments });
         let post =
-            HttpRequest::mcp(&legacy(id, "tools/call", params)).with("mcp-session-id", session);
+            TestHttpRequest::mcp(&legacy(id, "tools/call", params)).with("mcp-session-id", session);
         served.send(&bearer(post, token)).status
     };
     assert_eq!(write(1, &reads), 403);
@@ -100,7 +102,7 @@ fn the_scopes_of_the_token_are_checked_for_each_request_of_a_session() {
     // A token of another caller does not open the session (H12); its owner ends it.
     let bob = provider.request_token("bob", "files:read files:write");
     assert_eq!(write(4, &bob), 404);
-    let delete = HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", session);
+    let delete = TestHttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", session);
     assert_eq!(served.send(&bearer(delete.clone(), &bob)).status, 404);
     assert_eq!(served.send(&bearer(delete, &reads)).status, 204);
     assert_eq!(write(5, &writes), 404);
@@ -108,7 +110,7 @@ fn the_scopes_of_the_token_are_checked_for_each_request_of_a_session() {
 
 #[test]
 fn each_dialect_refuses_a_missing_scope_in_its_own_form() {
-    let provider = IdentityProvider::start();
+    let provider = TestIdentityProvider::start();
     let served = provider.served(SCOPES);
     let reads = provider.request_token("ada", "files:read");
     let rpc = |method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
@@ -127,7 +129,7 @@ fn each_dialect_refuses_a_missing_scope_in_its_own_form() {
             json!({ "input": write }),
         ),
     ] {
-        let post = HttpRequest::bytes(body.to_string().as_bytes()).to(path);
+        let post = TestHttpRequest::bytes(body.to_string().as_bytes()).to(path);
         let refused = served.send(&post.with("Authorization", &format!("Bearer {reads}")));
         let answer = refused.json();
         assert_eq!(refused.status, status, "{path}: {answer}");
@@ -139,7 +141,7 @@ fn each_dialect_refuses_a_missing_scope_in_its_own_form() {
 
 #[test]
 fn the_metadata_lists_the_issuers_and_scopes_without_authentication() {
-    let provider = IdentityProvider::start();
+    let provider = TestIdentityProvider::start();
     let served = provider.served(SCOPES);
     let root = "/.well-known/oauth-protected-resource";
     for path in [root.to_owned(), format!("{root}/mcp")] {
@@ -153,10 +155,10 @@ fn the_metadata_lists_the_issuers_and_scopes_without_authentication() {
             "resource_name": "toolgate",
         });
         assert_eq!(response.json(), expected);
-        assert_eq!(served.send(&HttpRequest::bytes(b"{}").to(&path)).status, 405);
+        assert_eq!(served.send(&TestHttpRequest::bytes(b"{}").to(&path)).status, 405);
     }
     assert_eq!(served.get(&format!("{root}/rpc")).status, 404);
-    let bare = served.send(&HttpRequest::mcp(&initialize(0, "2025-06-18")));
+    let bare = served.send(&TestHttpRequest::mcp(&initialize(0, "2025-06-18")));
     assert_eq!(bare.status, 401);
     let challenge = format!("Bearer scope=\"files:read\", {}", metadata_parameter(&served));
     assert_eq!(bare.header("www-authenticate"), Some(challenge.as_str()));
@@ -166,16 +168,16 @@ fn the_metadata_lists_the_issuers_and_scopes_without_authentication() {
 
 #[test]
 fn without_an_issuer_there_is_no_metadata() {
-    let served = crate::support::Launch::over(&crate::support::Workspace::new());
+    let served = crate::support::ServerLaunchOptions::over(&crate::support::TempWorkspace::new());
     let served = served.env("ZYRA_API_KEY", "devkey").served();
     assert_eq!(served.get("/.well-known/oauth-protected-resource").status, 404);
-    let bare = served.send(&HttpRequest::mcp(&initialize(0, "2025-06-18")));
+    let bare = served.send(&TestHttpRequest::mcp(&initialize(0, "2025-06-18")));
     assert_eq!(bare.header("www-authenticate"), Some("Bearer"));
 }
 
 #[test]
 fn a_token_without_the_scope_does_not_see_the_names_of_files() {
-    let provider = IdentityProvider::start();
+    let provider = TestIdentityProvider::start();
     let served = provider.served(SCOPES);
     let complete = json!({
         "ref": { "type": "ref/resource", "uri": template(&served, &provider) },
@@ -198,7 +200,7 @@ fn a_token_without_the_scope_does_not_see_the_names_of_files() {
 }
 
 /// Returns the URI template of files.
-fn template(served: &HttpServer, provider: &IdentityProvider) -> String {
+fn template(served: &HttpServerProcess, provider: &TestIdentityProvider) -> String {
     let token = provider.request_token("ada", "run");
     let all =
         send_with_token(served, &token, &modern(1, "resources/templates/list", json!({}))).json();

@@ -16,8 +16,8 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stream
 
 use super::provider::{python, script};
 use crate::support::{
-    HttpRequest, Launch, PATIENCE, Server, Workspace, binary, initialize, path, wait_for,
-    wait_until,
+    PATIENCE, ServerLaunchOptions, TempWorkspace, TestHttpRequest, TestServerProcess, binary,
+    initialize, path, wait_for, wait_until,
 };
 
 /// Writes the certificate `name` and its key into `folder`.
@@ -34,11 +34,11 @@ fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
 
 /// Server that serves HTTP over TLS.
 struct TlsServer {
-    server: Server,
+    server: TestServerProcess,
     addr: SocketAddr,
 }
 
-fn served(launch: Launch, certificate: &Path, key: &Path) -> TlsServer {
+fn served(launch: ServerLaunchOptions, certificate: &Path, key: &Path) -> TlsServer {
     let launch = launch.set("server_tls_certificate", certificate.display());
     let server =
         launch.set("server_tls_key", key.display()).serve_with_flags(&["--listen", "127.0.0.1:0"]);
@@ -67,7 +67,7 @@ impl TlsServer {
         let stream = TcpStream::connect(self.addr).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut stream = StreamOwned::new(client, stream);
-        let post = HttpRequest::mcp(&initialize(0, "2025-06-18")).with("connection", "close");
+        let post = TestHttpRequest::mcp(&initialize(0, "2025-06-18")).with("connection", "close");
         let origin = format!("https://{}", self.addr);
         stream.write_all(&post.with("origin", &origin).to_bytes(self.addr)).ok()?;
         let mut answer = Vec::new();
@@ -84,7 +84,7 @@ impl TlsServer {
 fn a_tls_client_is_served_and_a_plaintext_client_gets_no_http_answer() {
     let folder = TempDir::new().unwrap();
     let (first, key) = certificate(folder.path(), "first");
-    let secured = served(Launch::over(&Workspace::new()), &first, &key);
+    let secured = served(ServerLaunchOptions::over(&TempWorkspace::new()), &first, &key);
     assert!(secured.answers(&first), "{:?}", secured.answer(&first));
     // toolgate's own client connects if the system trusts the certificate.
     let call = |trusted: &Path| {
@@ -111,7 +111,7 @@ fn a_replaced_certificate_is_used_without_losing_clients() {
     let (next, next_key) = certificate(folder.path(), "next");
     let first = folder.path().join("first.pem");
     fs::copy(&shown, &first).unwrap();
-    let secured = served(Launch::over(&Workspace::new()), &shown, &key);
+    let secured = served(ServerLaunchOptions::over(&TempWorkspace::new()), &shown, &key);
     wait_until("the server answers", || secured.answers(&first));
     let over = AtomicBool::new(false);
     let lost = AtomicUsize::new(0);
@@ -150,7 +150,7 @@ fn an_invalid_certificate_or_key_is_refused_by_name() {
     let (second, _) = certificate(folder.path(), "second");
     let empty = folder.path().join("empty.pem");
     fs::write(&empty, "").unwrap();
-    let inside = Workspace::new().file("tls.key", fs::read_to_string(&key).unwrap());
+    let inside = TempWorkspace::new().file("tls.key", fs::read_to_string(&key).unwrap());
     let within = inside.root().join("tls.key");
     for (certificate, key, reason) in [
         (&second, &key, "is not the key of the certificate"),
@@ -159,7 +159,8 @@ fn an_invalid_certificate_or_key_is_refused_by_name() {
         (&first, &folder.path().join("none"), "cannot read"),
         (&first, &within, "tools could read it"),
     ] {
-        let launch = Launch::over(&inside).set("server_tls_certificate", certificate.display());
+        let launch =
+            ServerLaunchOptions::over(&inside).set("server_tls_certificate", certificate.display());
         let launch = launch.set("server_tls_key", key.display());
         let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
         assert!(!server.wait_for_exit().success());

@@ -4,19 +4,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::provider::{AUDIENCE, IdentityProvider};
+use super::provider::{AUDIENCE, TestIdentityProvider};
 use crate::support::{
-    COMMANDS, HttpRequest, HttpServer, Response, at_once, call, initialize, wait_until,
+    COMMANDS, HttpServerProcess, TestHttpRequest, TestHttpResponse, at_once, call, initialize,
+    wait_until,
 };
 
 /// Calls a tool with `token`.
-fn call_with_token(served: &HttpServer, token: &str) -> Response {
-    let post = HttpRequest::mcp(&call(1, "files_exists", json!({ "path": "README.md" })));
+fn call_with_token(served: &HttpServerProcess, token: &str) -> TestHttpResponse {
+    let post = TestHttpRequest::mcp(&call(1, "files_exists", json!({ "path": "README.md" })));
     served.send(&post.with("Authorization", &format!("Bearer {token}")))
 }
 
 #[track_caller]
-fn check_accepted(served: &HttpServer, token: &str) {
+fn check_accepted(served: &HttpServerProcess, token: &str) {
     let answer = call_with_token(served, token);
     assert_eq!(answer.status, 200, "{answer:?}\n{}", served.log());
     assert_eq!(answer.json()["result"]["isError"], false, "{answer:?}");
@@ -24,7 +25,7 @@ fn check_accepted(served: &HttpServer, token: &str) {
 
 #[test]
 fn tokens_of_all_algorithms_are_accepted_and_their_subjects_recorded() {
-    let provider = IdentityProvider::start();
+    let provider = TestIdentityProvider::start();
     let served = provider.served("");
     check_accepted(&served, &provider.request_token("ada", "files:read"));
     for (key, alg) in
@@ -50,7 +51,7 @@ fn tokens_of_all_algorithms_are_accepted_and_their_subjects_recorded() {
 }
 
 /// Returns invalid tokens, each with its defect.
-fn forgeries(provider: &IdentityProvider) -> Vec<(String, Value)> {
+fn forgeries(provider: &TestIdentityProvider) -> Vec<(String, Value)> {
     let claims = |claims: Value| json!({ "claims": claims });
     let header = |header: Value| json!({ "header": header });
     let url = provider.url();
@@ -117,7 +118,7 @@ fn forgeries(provider: &IdentityProvider) -> Vec<(String, Value)> {
 
 #[test]
 fn invalid_tokens_are_refused_without_the_reason() {
-    let provider = IdentityProvider::start();
+    let provider = TestIdentityProvider::start();
     let mut answers = Vec::new();
     // One address may send at most nine invalid tokens a minute.
     for some in forgeries(&provider).chunks(9) {
@@ -144,12 +145,12 @@ fn invalid_tokens_are_refused_without_the_reason() {
 
 #[test]
 fn a_token_is_accepted_in_authorization_only() {
-    let provider = IdentityProvider::start();
+    let provider = TestIdentityProvider::start();
     let served = provider.served("");
     let token = provider.with_claims(json!({}));
-    let post = HttpRequest::mcp(&initialize(0, "2025-06-18"));
+    let post = TestHttpRequest::mcp(&initialize(0, "2025-06-18"));
     let bearer = format!("Bearer {token}");
-    let status = |post: &HttpRequest| served.send(post).status;
+    let status = |post: &TestHttpRequest| served.send(post).status;
     assert_eq!(status(&post.clone().with("Authorization", &bearer)), 200);
     for query in ["access_token", "api_key", "token"] {
         let target = format!("/mcp?{query}={token}");
@@ -179,7 +180,7 @@ fn a_token_is_accepted_in_authorization_only() {
 
 #[test]
 fn expired_tokens_are_not_guesses_and_forged_ones_are_throttled() {
-    let provider = IdentityProvider::start();
+    let provider = TestIdentityProvider::start();
     let served = provider.served("");
     let old = provider.with_claims(json!({ "exp": "-120" }));
     let early = provider.with_claims(json!({ "nbf": "120" }));
@@ -200,7 +201,7 @@ fn expired_tokens_are_not_guesses_and_forged_ones_are_throttled() {
 
 #[test]
 fn rotated_keys_are_fetched_at_once_and_unknown_ones_once_a_minute() {
-    let provider = IdentityProvider::start();
+    let provider = TestIdentityProvider::start();
     let served = provider.served("");
     let first = provider.with_claims(json!({}));
     check_accepted(&served, &first);
@@ -234,7 +235,7 @@ fn a_broken_provider_delays_only_its_tokens_and_is_not_trusted() {
         ("jwks elsewhere", "is not encrypted"),
     ];
     at_once(modes, |(mode, reason)| {
-        let provider = IdentityProvider::start();
+        let provider = TestIdentityProvider::start();
         provider.set_mode(mode);
         let key = "\n[[keys]]\nname = \"ci\"\n\
                    sha256 = \"e99cd6f9c57b85b112d134efdd0bdba9528cdace6a8613dde31aa2795a821594\"\n";
@@ -270,7 +271,7 @@ fn a_broken_provider_delays_only_its_tokens_and_is_not_trusted() {
 
 #[test]
 fn the_subject_of_a_token_never_equals_another_caller() {
-    let provider = IdentityProvider::start();
+    let provider = TestIdentityProvider::start();
     // The key `devkey` of the caller `ci`.
     let config = "[[keys]]\nname = \"ci\"\n\
                   sha256 = \"e99cd6f9c57b85b112d134efdd0bdba9528cdace6a8613dde31aa2795a821594\"\n";
@@ -278,12 +279,12 @@ fn the_subject_of_a_token_never_equals_another_caller() {
     let start = |secret: &str| {
         let params = json!({ "name": "draw-one", "mode": "async" });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        let post = HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/mcp");
+        let post = TestHttpRequest::bytes(body.to_string().as_bytes()).to("/v1/mcp");
         let answer = served.send(&post.with("Authorization", &format!("Bearer {secret}"))).json();
         answer["result"]["job_id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     };
     let seen = |secret: &str, job: &str| {
-        let get = HttpRequest::bare("GET", &format!("/v1/jobs/{job}"));
+        let get = TestHttpRequest::bare("GET", &format!("/v1/jobs/{job}"));
         served.send(&get.with("Authorization", &format!("Bearer {secret}"))).status
     };
     let token = |sub: &str| provider.with_claims(json!({ "sub": sub }));

@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpServer, Launch, Marker, Workspace, at_once, call, let_continue, refusal, started_commands,
-    structured, wait_until,
+    HttpServerProcess, ProcessMarker, ServerLaunchOptions, TempWorkspace, at_once, call,
+    let_continue, refusal, started_commands, structured, wait_until,
 };
 
-fn served(workspace: &Workspace) -> HttpServer {
-    Launch::over(workspace).set("limits_programs", 2).served()
+fn served(workspace: &TempWorkspace) -> HttpServerProcess {
+    ServerLaunchOptions::over(workspace).set("limits_programs", 2).served()
 }
 
 #[track_caller]
-fn wait_until_canceled(served: &HttpServer, id: &str) {
+fn wait_until_canceled(served: &HttpServerProcess, id: &str) {
     let answer = served.delete(&format!("/jobs/{id}"));
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.json(), json!({ "status": "canceled", "job_id": id }));
@@ -22,7 +22,7 @@ fn wait_until_canceled(served: &HttpServer, id: &str) {
 
 #[test]
 fn a_queued_job_is_cancelled_at_once_and_never_runs() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let served = served(&workspace);
     let blocker = served.start_job("work-wait", json!({ "name": "blocker" }));
     let doomed = served.start_job("work-wait", json!({ "name": "doomed" }));
@@ -37,9 +37,9 @@ fn a_queued_job_is_cancelled_at_once_and_never_runs() {
 
 #[test]
 fn a_running_job_is_cancelled_with_every_program_it_started() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let served = served(&workspace);
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     // One in its own session, one that ignores signals, one in the foreground.
     let script = "setsid sleep $1 & (trap '' TERM INT HUP; sleep $1) & sleep $1";
     let arguments = json!({ "command": script, "shell": true, "args": [marker.0] });
@@ -55,7 +55,7 @@ fn a_running_job_is_cancelled_with_every_program_it_started() {
 
 #[test]
 fn the_cancellation_of_an_ended_job_shows_how_it_ended() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let_continue(&workspace);
     let served = served(&workspace);
     let succeeded = served.start_job("work-wait", json!({ "name": "one" }));
@@ -85,9 +85,9 @@ fn the_cancellation_of_an_ended_job_shows_how_it_ended() {
 
 #[test]
 fn concurrent_cancellations_agree() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let served = served(&workspace);
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let id = served.start_job("work-wait", json!({ "name": marker.0 }));
     marker.wait_until_running();
     at_once(0..8, |_| {
@@ -100,15 +100,16 @@ fn concurrent_cancellations_agree() {
 
 #[test]
 fn cancelling_the_starting_call_does_not_cancel_the_job() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let served = served(&workspace);
     let session = served.session("2025-11-25");
     let start = json!({ "tool": "work_wait", "arguments": { "name": "one" } });
     let params = json!({ "name": "jobs_start", "arguments": start });
     let message = crate::support::legacy(1, "tools/call", params);
-    let post = crate::support::HttpRequest::mcp(&message).with("mcp-session-id", &session);
+    let post = crate::support::TestHttpRequest::mcp(&message).with("mcp-session-id", &session);
     let id = structured(&served.send(&post).message())["job_id"].as_str().unwrap().to_owned();
-    let end = crate::support::HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    let end =
+        crate::support::TestHttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
     let_continue(&workspace);
     served.job_in("succeeded", &id);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, ClientTransport, HttpRequest, Launch, Marker, Workspace, call, modern, over_both,
-    structured, wait_for, wait_until,
+    ProcessMarker, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestHttpRequest,
+    TestMcpClient, call, modern, over_both, structured, wait_for, wait_until,
 };
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -18,13 +18,13 @@ fn task_metadata() -> Value {
 }
 
 #[track_caller]
-fn ask(client: &mut Client, method: &str, mut params: Value) -> Value {
+fn ask(client: &mut TestMcpClient, method: &str, mut params: Value) -> Value {
     params["_meta"] = task_metadata();
     let message = client.request(method, params);
     match &mut client.wire {
-        ClientTransport::Stdio(stdio) => stdio.ask(&message),
-        ClientTransport::Http(served) => {
-            let post = HttpRequest::mcp(&message);
+        TestClientTransport::Stdio(stdio) => stdio.ask(&message),
+        TestClientTransport::Http(served) => {
+            let post = TestHttpRequest::mcp(&message);
             let post = match message["params"]["taskId"].as_str() {
                 Some(id) => post.with("mcp-name", id),
                 None => post,
@@ -35,7 +35,7 @@ fn ask(client: &mut Client, method: &str, mut params: Value) -> Value {
 }
 
 #[track_caller]
-fn run(client: &mut Client, arguments: Value) -> Value {
+fn run(client: &mut TestMcpClient, arguments: Value) -> Value {
     let mut answer =
         ask(client, "tools/call", json!({ "name": "exec_run", "arguments": arguments }));
     assert!(answer.get("error").is_none(), "{answer}");
@@ -44,7 +44,7 @@ fn run(client: &mut Client, arguments: Value) -> Value {
 
 #[test]
 fn a_long_call_becomes_a_task_and_a_short_one_is_answered() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         // A program may take long to start on a busy machine. A list of files does not.
         let short = ask(client, "tools/call", json!({ "name": "files_list", "arguments": {} }));
         assert_eq!(short["result"]["resultType"], "complete", "{short}");
@@ -70,8 +70,8 @@ fn a_long_call_becomes_a_task_and_a_short_one_is_answered() {
 
 #[test]
 fn a_task_is_cancelled() {
-    over_both(&Workspace::new(), |client| {
-        let marker = Marker::new();
+    over_both(&TempWorkspace::new(), |client| {
+        let marker = ProcessMarker::new();
         let task = run(client, json!({ "command": "sleep", "args": [marker.0] }));
         let params = json!({ "taskId": task["taskId"] });
         let answer = ask(client, "tasks/cancel", params.clone());
@@ -84,7 +84,7 @@ fn a_task_is_cancelled() {
 
 #[test]
 fn a_client_without_the_extension_gets_no_task() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let arguments = json!({ "command": "sleep", "args": ["1.3"] });
         let answer = client.call("exec_run", arguments);
         assert_eq!(structured(&answer)["exit_code"], 0);
@@ -93,15 +93,15 @@ fn a_client_without_the_extension_gets_no_task() {
 
 #[test]
 fn disconnecting_before_the_task_is_announced_leaves_none() {
-    let served = Launch::over(&Workspace::new()).served();
-    let marker = Marker::new();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
+    let marker = ProcessMarker::new();
     let params = json!({
         "name": "exec_run",
         "arguments": { "command": "sleep", "args": [marker.0] },
         "_meta": task_metadata(),
     });
     let mut connection = served.connect();
-    connection.post(&HttpRequest::mcp(&modern(1, "tools/call", params)));
+    connection.post(&TestHttpRequest::mcp(&modern(1, "tools/call", params)));
     marker.wait_until_running();
     connection.close();
     marker.wait_until_gone();
@@ -113,7 +113,7 @@ fn disconnecting_before_the_task_is_announced_leaves_none() {
 
 #[test]
 fn disconnecting_after_the_task_is_announced_leaves_it_running() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let task = run(client, json!({ "command": "sleep", "args": ["1.6"] }));
         let other = client.call("jobs_get", json!({ "job_id": task["taskId"], "wait_ms": 10_000 }));
         assert_eq!(structured(&other)["state"], "succeeded");

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpServer, Launch, Marker, Workspace, call, let_continue, peak_memory_kib, structured,
-    wait_long_for, wait_until,
+    HttpServerProcess, ProcessMarker, ServerLaunchOptions, TempWorkspace, call, let_continue,
+    peak_memory_kib, structured, wait_long_for, wait_until,
 };
 
 #[track_caller]
-fn output(served: &HttpServer, id: &str) -> String {
+fn output(served: &HttpServerProcess, id: &str) -> String {
     let mut after = 0;
     let mut text = String::new();
     loop {
@@ -28,8 +28,8 @@ fn output(served: &HttpServer, id: &str) -> String {
 
 #[test]
 fn two_gibibytes_of_output_are_cut_to_the_limit_in_bounded_memory() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     // The first call loads code into memory.
     served.job_in("succeeded", &served.start_job("exec-run", json!({ "command": "true" })));
     let before = peak_memory_kib(served.pid);
@@ -50,8 +50,8 @@ fn two_gibibytes_of_output_are_cut_to_the_limit_in_bounded_memory() {
 
 #[test]
 fn invalid_utf_8_is_replaced_and_the_rest_is_returned() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let script = "printf 'a\\377b\\303'; sleep 0.1; printf '\\251c'";
     let id = served.start_job("exec-run", json!({ "command": script, "shell": true }));
     served.job_in("succeeded", &id);
@@ -60,8 +60,8 @@ fn invalid_utf_8_is_replaced_and_the_rest_is_returned() {
 
 #[test]
 fn invalid_utf_8_is_replaced_for_zyra_clients() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let script = json!({ "command": "printf 'a\\377b'", "shell": true });
     let id = served.start_job("exec-run", script.clone());
     assert_eq!(served.job_in("succeeded", &id)["stdout"], "a\u{fffd}b");
@@ -71,12 +71,12 @@ fn invalid_utf_8_is_replaced_for_zyra_clients() {
 
 #[test]
 fn progress_on_one_stream_is_not_lost_to_output_on_the_other() {
-    let workspace = Workspace::new().file(
+    let workspace = TempWorkspace::new().file(
         "toolgate.toml",
         "[command.\"say.half\"]\nabout = \"Says it.\"\nprogram = \"sh\"\nprogress = '(\\d+)%'\n\
          argv = [\"-c\", \"echo 50%; echo aside >&2; until [ -e go ]; do sleep 0.02; done\"]\n",
     );
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = served.start_job("say-half", json!({}));
     wait_until("progress is reported", || {
         let answer = served.ask(&call(1, "jobs_get", json!({ "job_id": id })));
@@ -86,9 +86,9 @@ fn progress_on_one_stream_is_not_lost_to_output_on_the_other() {
 
 #[test]
 fn a_job_whose_program_forks_and_exits_ends_and_leaves_no_process() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
-    let marker = Marker::new();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
+    let marker = ProcessMarker::new();
     let script = "setsid sleep $1 >/dev/null 2>&1 & echo left; exit 0";
     let arguments = json!({ "command": script, "shell": true, "args": [marker.0] });
     let id = served.start_job("exec-run", arguments);
@@ -98,9 +98,9 @@ fn a_job_whose_program_forks_and_exits_ends_and_leaves_no_process() {
 
 #[test]
 fn a_job_that_never_ends_is_stopped_at_its_deadline() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("limits_programs", 2).served();
-    let marker = Marker::new();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).set("limits_programs", 2).served();
+    let marker = ProcessMarker::new();
     let id = served.start_job("work-endless", json!({ "name": marker.0 }));
     let job = served.job_in("failed", &id);
     assert!(marker.pids().is_empty());
@@ -113,8 +113,8 @@ fn a_job_that_never_ends_is_stopped_at_its_deadline() {
 
 #[test]
 fn a_job_whose_program_is_missing_fails_and_names_it() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = served.start_job("work-missing", json!({}));
     let job = served.job_in("failed", &id);
     assert!(job["stderr"].as_str().unwrap().contains("no-such-program-7f3a"), "{job}");

@@ -4,11 +4,14 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{HttpServer, Launch, Marker, Workspace, call, let_continue, wait_until};
+use crate::support::{
+    HttpServerProcess, ProcessMarker, ServerLaunchOptions, TempWorkspace, call, let_continue,
+    wait_until,
+};
 
 /// Returns the records of `served` once there are `count`.
 #[track_caller]
-fn records(served: &HttpServer, count: usize) -> Vec<Value> {
+fn records(served: &HttpServerProcess, count: usize) -> Vec<Value> {
     wait_until(&format!("{count} records"), || served.records().len() >= count);
     let records = served.records();
     assert_eq!(records.len(), count, "{records:?}");
@@ -17,9 +20,9 @@ fn records(served: &HttpServer, count: usize) -> Vec<Value> {
 
 #[test]
 fn each_job_leaves_one_record_with_its_id() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let_continue(&workspace);
-    let served = Launch::over(&workspace).set("limits_programs", 2).served();
+    let served = ServerLaunchOptions::over(&workspace).set("limits_programs", 2).served();
     let ids = [
         served.start_job("work-wait", json!({ "name": "one" })),
         served.start_job("tell-steps", json!({ "name": "two", "code": "4" })),
@@ -47,8 +50,8 @@ fn each_job_leaves_one_record_with_its_id() {
 
 #[test]
 fn a_refused_start_leaves_one_record_without_a_job() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     for (arguments, tool) in [(json!({ "name": 5 }), "work-wait"), (json!({}), "work-nothing")] {
         let params = json!({ "name": tool, "arguments": arguments, "mode": "async" });
         let answer = served.rpc("tools/call", params).json();
@@ -68,8 +71,8 @@ fn outcomes_of(records: &[Value], id: &str) -> Vec<Value> {
 
 #[test]
 fn a_job_cancelled_in_the_queue_leaves_a_record() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("limits_programs", 2).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).set("limits_programs", 2).served();
     let blocker = served.start_job("work-wait", json!({ "name": "blocker" }));
     let waiting = served.start_job("work-wait", json!({ "name": "waiting" }));
     assert_eq!(served.delete(&format!("/jobs/{waiting}")).status, 200);
@@ -80,11 +83,12 @@ fn a_job_cancelled_in_the_queue_leaves_a_record() {
 
 #[test]
 fn cancelled_and_interrupted_jobs_leave_a_record() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let state = TempDir::new().unwrap();
-    let launch = || Launch::over(&workspace).with_state(&state).set("limits_programs", 2);
+    let launch =
+        || ServerLaunchOptions::over(&workspace).with_state(&state).set("limits_programs", 2);
     let served = launch().served();
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let running = served.start_job("work-again", json!({ "name": marker.0 }));
     marker.wait_until_running();
     assert_eq!(served.delete(&format!("/jobs/{running}")).status, 200);
@@ -104,9 +108,9 @@ fn cancelled_and_interrupted_jobs_leave_a_record() {
 
 #[test]
 fn jobs_start_leaves_a_record_of_itself_and_one_of_the_job() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let_continue(&workspace);
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let start = json!({ "tool": "work_wait", "arguments": { "name": "one" } });
     let answer = served.ask(&call(1, "jobs_start", start));
     let id = answer["result"]["structuredContent"]["job_id"].as_str().unwrap();

@@ -3,19 +3,20 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpRequest, HttpServer, Launch, Marker, Response, Workspace, keys_of, let_continue,
+    HttpServerProcess, ProcessMarker, ServerLaunchOptions, TempWorkspace, TestHttpRequest,
+    TestHttpResponse, keys_of, let_continue,
 };
 
-fn post_job(body: &Value) -> HttpRequest {
-    HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/jobs").malformed()
+fn post_job(body: &Value) -> TestHttpRequest {
+    TestHttpRequest::bytes(body.to_string().as_bytes()).to("/v1/jobs").malformed()
 }
 
-fn get(served: &HttpServer, target: &str) -> Response {
-    served.send(&HttpRequest::bare("GET", target))
+fn get(served: &HttpServerProcess, target: &str) -> TestHttpResponse {
+    served.send(&TestHttpRequest::bare("GET", target))
 }
 
 /// Starts a job that prints steps until `let_continue`, and returns its id.
-fn start(served: &HttpServer, marker: &Marker) -> String {
+fn start(served: &HttpServerProcess, marker: &ProcessMarker) -> String {
     let arguments = json!({ "name": marker.0, "code": "0" });
     let reply = served.send(&post_job(&json!({ "tool": "tell-steps", "arguments": arguments })));
     assert_eq!(reply.status, 202, "{reply:?}");
@@ -27,15 +28,15 @@ fn start(served: &HttpServer, marker: &Marker) -> String {
 
 #[test]
 fn a_started_job_is_listed_and_watched_to_its_end() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
-    let marker = Marker::new();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
+    let marker = ProcessMarker::new();
     let id = start(&served, &marker);
     marker.wait_until_running();
     let page = get(&served, "/v1/jobs").json();
     assert_eq!((&page["jobs"][0]["job_id"], &page["next"]), (&json!(id), &Value::Null));
     let mut connection = served.connect();
-    connection.post(&HttpRequest::bare("GET", &format!("/v1/jobs/{id}/events")));
+    connection.post(&TestHttpRequest::bare("GET", &format!("/v1/jobs/{id}/events")));
     let head = connection.head();
     assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
     let first = connection.event().unwrap();
@@ -56,16 +57,17 @@ fn a_started_job_is_listed_and_watched_to_its_end() {
 
 #[test]
 fn a_job_is_cancelled_and_read_where_zyra_is_not_served() {
-    let launch = Launch::over(&Workspace::with_commands()).set("server_dialects", "mcp");
+    let launch =
+        ServerLaunchOptions::over(&TempWorkspace::with_commands()).set("server_dialects", "mcp");
     let served = launch.served();
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let id = start(&served, &marker);
     marker.wait_until_running();
     let job = get(&served, &format!("/v1/jobs/{id}")).json();
     assert_eq!((&job["status"], &job["tool"]), (&json!("running"), &json!("tell.steps")));
-    let canceled = served.send(&HttpRequest::bare("DELETE", &format!("/v1/jobs/{id}"))).json();
+    let canceled = served.send(&TestHttpRequest::bare("DELETE", &format!("/v1/jobs/{id}"))).json();
     assert_eq!(canceled["status"], "canceled", "{canceled}");
-    let again = served.send(&HttpRequest::bare("DELETE", &format!("/v1/jobs/{id}"))).json();
+    let again = served.send(&TestHttpRequest::bare("DELETE", &format!("/v1/jobs/{id}"))).json();
     assert_eq!(
         (&again["job_id"], &again["status"]),
         (&canceled["job_id"], &json!("canceled")),
@@ -75,16 +77,16 @@ fn a_job_is_cancelled_and_read_where_zyra_is_not_served() {
 
 #[test]
 fn a_wrong_request_gets_a_problem_that_names_the_mistake() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     for (request, status, detail) in [
         (post_job(&json!({ "arguments": {} })), 400, "tool"),
         (post_job(&json!({ "tool": "files_read", "arguments": [] })), 400, "must be an object"),
         (post_job(&json!({ "tool": "files_reed" })), 404, "files"),
         (post_job(&json!({ "tool": "files_delete" })), 400, "path"),
-        (HttpRequest::bytes(b"{").to("/v1/jobs").malformed(), 400, "not JSON"),
-        (HttpRequest::bare("GET", "/v1/jobs?after=x"), 404, "no job"),
-        (HttpRequest::bare("GET", "/v1/jobs/x/events"), 404, "no job"),
-        (HttpRequest::bare("PUT", "/v1/jobs"), 405, "GET, HEAD, POST"),
+        (TestHttpRequest::bytes(b"{").to("/v1/jobs").malformed(), 400, "not JSON"),
+        (TestHttpRequest::bare("GET", "/v1/jobs?after=x"), 404, "no job"),
+        (TestHttpRequest::bare("GET", "/v1/jobs/x/events"), 404, "no job"),
+        (TestHttpRequest::bare("PUT", "/v1/jobs"), 405, "GET, HEAD, POST"),
     ] {
         let reply = served.send(&request);
         assert_eq!(reply.status, status, "{reply:?}");
@@ -96,23 +98,23 @@ fn a_wrong_request_gets_a_problem_that_names_the_mistake() {
 
 #[test]
 fn jobs_belong_to_their_caller() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let settings = format!("{}{}", workspace.read("toolgate.toml"), keys_of(&["ada", "bob"]));
     workspace.put("toolgate.toml", settings);
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     assert_eq!(get(&served, "/v1/jobs").status, 401);
-    let ada = |request: HttpRequest| request.with("authorization", "Bearer ada-key");
-    let bob = |request: HttpRequest| request.with("authorization", "Bearer bob-key");
+    let ada = |request: TestHttpRequest| request.with("authorization", "Bearer ada-key");
+    let bob = |request: TestHttpRequest| request.with("authorization", "Bearer bob-key");
     let arguments = json!({ "name": "x", "code": "0" });
     let post = post_job(&json!({ "tool": "tell-steps", "arguments": arguments }));
     let reply = served.send(&ada(post));
     assert_eq!(reply.status, 202, "{reply:?}");
     let id = reply.json()["job_id"].as_str().unwrap().to_owned();
-    let list = HttpRequest::bare("GET", "/v1/jobs");
+    let list = TestHttpRequest::bare("GET", "/v1/jobs");
     assert_eq!(served.send(&bob(list.clone())).json()["jobs"], json!([]));
     assert_eq!(served.send(&ada(list)).json()["jobs"][0]["job_id"], id);
     let mut connection = served.connect();
-    connection.post(&bob(HttpRequest::bare("GET", &format!("/v1/jobs/{id}/events"))));
+    connection.post(&bob(TestHttpRequest::bare("GET", &format!("/v1/jobs/{id}/events"))));
     connection.head();
     assert_eq!(connection.event().unwrap()["event"], "unknown");
     assert_eq!(connection.event(), None);
@@ -120,14 +122,15 @@ fn jobs_belong_to_their_caller() {
 
 #[test]
 fn the_openapi_document_describes_the_paths_that_are_served() {
-    let served = Launch::over(&Workspace::new()).set("server_dialects", "mcp").served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("server_dialects", "mcp").served();
     let document = get(&served, "/openapi.json").json();
     assert_eq!(document["openapi"], "3.1.0");
     for (path, operations) in document["paths"].as_object().unwrap() {
         let target = path.replace("{job_id}", "00").replace("{name}", "a");
         for method in operations.as_object().unwrap().keys().filter(|it| *it != "parameters") {
             let method = method.to_uppercase();
-            let reply = served.send(&HttpRequest::bare(&method, &target));
+            let reply = served.send(&TestHttpRequest::bare(&method, &target));
             assert_ne!(reply.status, 405, "{method} {path}");
         }
     }

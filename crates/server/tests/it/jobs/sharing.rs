@@ -7,25 +7,25 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::{
-    HttpServer, Launch, Marker, Workspace, call, let_continue, started_commands, structured,
-    wait_long_for, wait_until_began,
+    HttpServerProcess, ProcessMarker, ServerLaunchOptions, TempWorkspace, call, let_continue,
+    started_commands, structured, wait_long_for, wait_until_began,
 };
 
 /// Interval at which a server looks for orphaned jobs, and some time to run them.
 const LOOK: Duration = Duration::from_secs(15 + 10);
 
-fn served(workspace: &Workspace, state: &TempDir) -> HttpServer {
-    Launch::over(workspace).with_state(state).set("limits_programs", 2).served()
+fn served(workspace: &TempWorkspace, state: &TempDir) -> HttpServerProcess {
+    ServerLaunchOptions::over(workspace).with_state(state).set("limits_programs", 2).served()
 }
 
 /// Slow, because the second server looks every 15 seconds.
 #[test]
 fn a_server_runs_jobs_of_another_only_after_that_one_died() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let state = TempDir::new().unwrap();
     let [first, second] = [(); 2].map(|()| served(&workspace, &state));
-    let one = Marker::new();
-    let two = Marker::new();
+    let one = ProcessMarker::new();
+    let two = ProcessMarker::new();
     let cut = first.start_job("work-wait", json!({ "name": one.0 }));
     wait_until_began(&workspace, &one.0);
     let waiting = first.start_job("work-wait", json!({ "name": "waiting" }));
@@ -58,10 +58,10 @@ fn a_server_runs_jobs_of_another_only_after_that_one_died() {
 
 #[test]
 fn a_queued_and_a_running_job_of_another_server_are_cancelled() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let state = TempDir::new().unwrap();
     let [first, second] = [(); 2].map(|()| served(&workspace, &state));
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let running = first.start_job("work-wait", json!({ "name": marker.0 }));
     wait_until_began(&workspace, &marker.0);
     let queued = first.start_job("work-wait", json!({ "name": "queued" }));
@@ -86,10 +86,10 @@ fn a_queued_and_a_running_job_of_another_server_are_cancelled() {
 /// Slow, because the second server looks every 15 seconds.
 #[test]
 fn a_cancellation_that_a_frozen_server_missed_is_done_by_the_next_server() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let state = TempDir::new().unwrap();
     let [first, second] = [(); 2].map(|()| served(&workspace, &state));
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     first.start_job("work-wait", json!({ "name": marker.0 }));
     wait_until_began(&workspace, &marker.0);
     let queued = first.start_job("work-wait", json!({ "name": "queued" }));
@@ -109,10 +109,10 @@ fn a_cancellation_that_a_frozen_server_missed_is_done_by_the_next_server() {
 
 #[test]
 fn a_job_of_another_server_can_be_awaited_and_watched() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let state = TempDir::new().unwrap();
     let [first, second] = [(); 2].map(|()| served(&workspace, &state));
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let id = first.start_job("tell-steps", json!({ "name": marker.0 }));
     wait_until_began(&workspace, &marker.0);
     let mut watcher = second.socket(&format!("/ws/jobs/{id}"));

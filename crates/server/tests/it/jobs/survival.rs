@@ -5,24 +5,27 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    HttpServer, Launch, Marker, Workspace, call, let_continue, started_commands, structured,
-    wait_until, wait_until_began,
+    HttpServerProcess, ProcessMarker, ServerLaunchOptions, TempWorkspace, call, let_continue,
+    started_commands, structured, wait_until, wait_until_began,
 };
 
 /// Starts a server that runs `running` jobs at once and stores them in `state`.
-fn served(workspace: &Workspace, state: &TempDir, running: usize) -> HttpServer {
-    Launch::over(workspace).with_state(state).set("limits_programs", 2 * running).served()
+fn served(workspace: &TempWorkspace, state: &TempDir, running: usize) -> HttpServerProcess {
+    ServerLaunchOptions::over(workspace)
+        .with_state(state)
+        .set("limits_programs", 2 * running)
+        .served()
 }
 
 /// Returns the job `id` from `jobs_get`.
 #[track_caller]
-fn get_job(served: &HttpServer, id: &str) -> Value {
+fn get_job(served: &HttpServerProcess, id: &str) -> Value {
     structured(&served.ask(&call(1, "jobs_get", json!({ "job_id": id })))).clone()
 }
 
 #[test]
 fn an_accepted_job_runs_even_if_the_server_is_killed_at_once() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let state = TempDir::new().unwrap();
     let ids = [1, 2, 3, 4].map(|nth| {
         let served = served(&workspace, &state, 8);
@@ -40,10 +43,10 @@ fn an_accepted_job_runs_even_if_the_server_is_killed_at_once() {
 
 #[test]
 fn after_a_kill_queued_jobs_run_once_and_running_ones_only_if_idempotent() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let state = TempDir::new().unwrap();
-    let once = Marker::new();
-    let again = Marker::new();
+    let once = ProcessMarker::new();
+    let again = ProcessMarker::new();
     let first = served(&workspace, &state, 2);
     let cut = first.start_job("work-wait", json!({ "name": once.0 }));
     let repeated = first.start_job("work-again", json!({ "name": again.0 }));
@@ -81,7 +84,7 @@ fn after_a_kill_queued_jobs_run_once_and_running_ones_only_if_idempotent() {
 
 #[test]
 fn after_a_kill_an_ended_job_has_its_result_its_output_and_its_files() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let state = TempDir::new().unwrap();
     let first = served(&workspace, &state, 8);
     let drawn = first.start_job("draw-one", json!({}));
@@ -89,7 +92,7 @@ fn after_a_kill_an_ended_job_has_its_result_its_output_and_its_files() {
     let failed = first.start_job("tell-steps", json!({ "name": "steps", "code": "3" }));
     first.job_in("succeeded", &drawn);
     first.job_in("failed", &failed);
-    let all = |served: &HttpServer| {
+    let all = |served: &HttpServerProcess| {
         let file = served.get(&format!("/jobs/{drawn}/download")).body;
         let manifest = served.get(&format!("/jobs/{drawn}/manifest")).json();
         let output = served.ask(&call(1, "jobs_output", json!({ "job_id": failed })));
@@ -113,10 +116,10 @@ fn after_a_kill_an_ended_job_has_its_result_its_output_and_its_files() {
 #[test]
 fn after_a_signal_the_next_server_runs_the_jobs_in_order() {
     for signal in [Signal::TERM, Signal::INT] {
-        let workspace = Workspace::with_commands();
+        let workspace = TempWorkspace::with_commands();
         let state = TempDir::new().unwrap();
-        let once = Marker::new();
-        let again = Marker::new();
+        let once = ProcessMarker::new();
+        let again = ProcessMarker::new();
         let first = served(&workspace, &state, 2);
         let cut = first.start_job("work-wait", json!({ "name": once.0 }));
         let repeated = first.start_job("work-again", json!({ "name": again.0 }));
@@ -145,9 +148,9 @@ fn after_a_signal_the_next_server_runs_the_jobs_in_order() {
 
 #[test]
 fn a_second_signal_loses_no_job() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let state = TempDir::new().unwrap();
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let first = served(&workspace, &state, 1);
     let repeated = first.start_job("work-again", json!({ "name": marker.0 }));
     let waiting = first.start_job("work-wait", json!({ "name": "waiting" }));
@@ -164,10 +167,10 @@ fn a_second_signal_loses_no_job() {
 
 #[test]
 fn a_job_of_a_stdio_client_that_disconnects_continues_on_the_next_server() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let state = TempDir::new().unwrap();
-    let marker = Marker::new();
-    let mut stdio = Launch::over(&workspace).with_state(&state).stdio();
+    let marker = ProcessMarker::new();
+    let mut stdio = ServerLaunchOptions::over(&workspace).with_state(&state).stdio();
     let start = json!({ "tool": "work_again", "arguments": { "name": marker.0 } });
     let job = structured(&stdio.ask(&call(1, "jobs_start", start))).clone();
     wait_until_began(&workspace, &marker.0);
@@ -175,7 +178,7 @@ fn a_job_of_a_stdio_client_that_disconnects_continues_on_the_next_server() {
     assert_eq!(stdio.wait_for_exit().code(), Some(0));
     marker.wait_until_gone();
 
-    let mut next = Launch::over(&workspace).with_state(&state).stdio();
+    let mut next = ServerLaunchOptions::over(&workspace).with_state(&state).stdio();
     let_continue(&workspace);
     let get = json!({ "job_id": job["job_id"], "wait_ms": 10_000 });
     let end = structured(&next.ask(&call(1, "jobs_get", get))).clone();

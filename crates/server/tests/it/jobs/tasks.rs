@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, ClientTransport, HttpRequest, Launch, Marker, Workspace, legacy, let_continue,
-    notification, refusal, wait_until,
+    ProcessMarker, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestHttpRequest,
+    TestMcpClient, legacy, let_continue, notification, refusal, wait_until,
 };
 
 const REVISION: &str = "2025-11-25";
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
-fn clients(workspace: &Workspace, check: impl Fn(&mut Client)) {
-    check(&mut Client::stdio(Launch::over(workspace), REVISION));
+fn clients(workspace: &TempWorkspace, check: impl Fn(&mut TestMcpClient)) {
+    check(&mut TestMcpClient::stdio(ServerLaunchOptions::over(workspace), REVISION));
     let _ = std::fs::remove_file(workspace.path("go"));
-    check(&mut Client::http(Launch::over(workspace), REVISION));
+    check(&mut TestMcpClient::http(ServerLaunchOptions::over(workspace), REVISION));
 }
 
 #[track_caller]
-fn start(client: &mut Client, tool: &str, arguments: Value, more: Value) -> Value {
+fn start(client: &mut TestMcpClient, tool: &str, arguments: Value, more: Value) -> Value {
     let mut params = json!({ "name": tool, "arguments": arguments, "task": { "ttl": 60_000 } });
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let answer = client.ask("tools/call", params);
@@ -30,7 +30,7 @@ fn start(client: &mut Client, tool: &str, arguments: Value, more: Value) -> Valu
 }
 
 #[track_caller]
-fn status(client: &mut Client, id: &Value) -> Value {
+fn status(client: &mut TestMcpClient, id: &Value) -> Value {
     let answer = client.ask("tasks/get", json!({ "taskId": id }));
     assert_eq!(answer["result"]["taskId"], *id, "{answer}");
     answer["result"]["status"].clone()
@@ -38,7 +38,7 @@ fn status(client: &mut Client, id: &Value) -> Value {
 
 #[test]
 fn the_server_declares_tasks_and_every_tool_supports_them() {
-    clients(&Workspace::with_commands(), |client| {
+    clients(&TempWorkspace::with_commands(), |client| {
         let tasks = json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
         assert_eq!(client.opened["result"]["capabilities"]["tasks"], tasks);
         for tool in client.tools() {
@@ -49,25 +49,25 @@ fn the_server_declares_tasks_and_every_tool_supports_them() {
 
 #[test]
 fn a_task_is_created_queried_and_its_result_awaited() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     clients(&workspace, |client| {
         let task = start(client, "tell_steps", json!({ "name": "a" }), json!({}));
         let id = &task["taskId"];
         assert_eq!(status(client, id), "working");
-        let stdio = matches!(client.wire, ClientTransport::Stdio(_));
+        let stdio = matches!(client.wire, TestClientTransport::Stdio(_));
         let message = client.request("tasks/result", json!({ "taskId": id }));
         let answer = match &mut client.wire {
             // It waits without delaying other requests.
-            ClientTransport::Stdio(wire) => {
+            TestClientTransport::Stdio(wire) => {
                 wire.send(&message);
                 let get = legacy("get", "tasks/get", json!({ "taskId": id }));
                 assert_eq!(wire.ask(&get)["result"]["status"], "working");
                 let_continue(&workspace);
                 wire.answer(message["id"].clone())
             }
-            ClientTransport::Http(_) => {
+            TestClientTransport::Http(_) => {
                 let post = client.post(&message);
-                let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+                let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
                 let mut connection = served.connect();
                 connection.post(&post);
                 assert_eq!(status(client, id), "working");
@@ -87,14 +87,14 @@ fn a_task_is_created_queried_and_its_result_awaited() {
 
 #[test]
 fn a_failed_task_has_its_error() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let_continue(&workspace);
-    check_failed(&mut Client::stdio(Launch::over(&workspace), REVISION));
-    check_failed(&mut Client::http(Launch::over(&workspace), REVISION));
+    check_failed(&mut TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), REVISION));
+    check_failed(&mut TestMcpClient::http(ServerLaunchOptions::over(&workspace), REVISION));
 }
 
 #[track_caller]
-fn check_failed(client: &mut Client) {
+fn check_failed(client: &mut TestMcpClient) {
     let task = start(client, "tell_steps", json!({ "name": "a", "code": "3" }), json!({}));
     let id = &task["taskId"];
     let answer = client.ask("tasks/result", json!({ "taskId": id }));
@@ -105,9 +105,9 @@ fn check_failed(client: &mut Client) {
 
 #[test]
 fn a_task_is_cancelled_once() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     clients(&workspace, |client| {
-        let marker = Marker::new();
+        let marker = ProcessMarker::new();
         let task = start(client, "work_wait", json!({ "name": marker.0 }), json!({}));
         let id = &task["taskId"];
         marker.wait_until_running();
@@ -124,7 +124,7 @@ fn a_task_is_cancelled_once() {
 
 #[test]
 fn tasks_are_listed_newest_first() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     clients(&workspace, |client| {
         let read = json!({ "path": "README.md" });
         let ids = [(); 3]
@@ -138,9 +138,11 @@ fn tasks_are_listed_newest_first() {
 
 #[test]
 fn a_list_of_tasks_has_pages() {
-    let workspace = Workspace::with_commands();
-    let launch = || Launch::over(&workspace);
-    for mut client in [Client::stdio(launch(), REVISION), Client::http(launch(), REVISION)] {
+    let workspace = TempWorkspace::with_commands();
+    let launch = || ServerLaunchOptions::over(&workspace);
+    for mut client in
+        [TestMcpClient::stdio(launch(), REVISION), TestMcpClient::http(launch(), REVISION)]
+    {
         let read = json!({ "path": "README.md" });
         // A page has 200 tasks.
         let mut ids: Vec<_> = (0..205)
@@ -165,7 +167,7 @@ fn a_list_of_tasks_has_pages() {
 
 #[test]
 fn an_unknown_task_is_refused_everywhere() {
-    clients(&Workspace::new(), |client| {
+    clients(&TempWorkspace::new(), |client| {
         for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
             for id in ["nobody's", "0123456789abcdef0123456789abcdef"] {
                 let answer = client.ask(method, json!({ "taskId": id }));
@@ -177,11 +179,11 @@ fn an_unknown_task_is_refused_everywhere() {
 
 #[test]
 fn over_stdio_progress_continues_after_the_answer_and_the_end_is_notified() {
-    let workspace = Workspace::with_commands();
-    let mut client = Client::stdio(Launch::over(&workspace), REVISION);
+    let workspace = TempWorkspace::with_commands();
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), REVISION);
     let meta = json!({ "_meta": { "progressToken": "p" } });
     let task = start(&mut client, "tell_steps", json!({ "name": "a" }), meta);
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let first = stdio.receive();
     assert_eq!(first["method"], "notifications/progress", "{first}");
     let_continue(&workspace);
@@ -206,13 +208,13 @@ fn over_stdio_progress_continues_after_the_answer_and_the_end_is_notified() {
 
 #[test]
 fn a_watched_task_does_not_delay_a_client_that_disconnects() {
-    let workspace = Workspace::with_commands();
-    let mut client = Client::stdio(Launch::over(&workspace), REVISION);
-    let marker = Marker::new();
+    let workspace = TempWorkspace::with_commands();
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), REVISION);
+    let marker = ProcessMarker::new();
     let meta = json!({ "_meta": { "progressToken": "p" } });
     start(&mut client, "work_wait", json!({ "name": marker.0 }), meta);
     marker.wait_until_running();
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     let started = Instant::now();
     stdio.close_input();
     assert_eq!(stdio.wait_for_exit().code(), Some(0));
@@ -222,12 +224,12 @@ fn a_watched_task_does_not_delay_a_client_that_disconnects() {
 
 #[test]
 fn cancelling_the_wait_for_a_result_does_not_end_the_task() {
-    let workspace = Workspace::with_commands();
-    let mut client = Client::stdio(Launch::over(&workspace), REVISION);
+    let workspace = TempWorkspace::with_commands();
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), REVISION);
     let task = start(&mut client, "work_wait", json!({ "name": "a" }), json!({}));
     let id = &task["taskId"];
     let message = client.request("tasks/result", json!({ "taskId": id }));
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);
     stdio.send(&notification("notifications/cancelled", json!({ "requestId": message["id"] })));
     assert_eq!(status(&mut client, id), "working");
@@ -237,20 +239,21 @@ fn cancelling_the_wait_for_a_result_does_not_end_the_task() {
 
 #[test]
 fn a_task_is_visible_in_another_session_of_its_caller() {
-    let workspace = Workspace::with_commands();
-    let mut client = Client::http(Launch::over(&workspace), REVISION);
+    let workspace = TempWorkspace::with_commands();
+    let mut client = TestMcpClient::http(ServerLaunchOptions::over(&workspace), REVISION);
     let task = start(&mut client, "files_read", json!({ "path": "README.md" }), json!({}));
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
     let other = served.session(REVISION);
     let get = legacy(9, "tasks/get", json!({ "taskId": task["taskId"] }));
-    let answer = served.send(&HttpRequest::mcp(&get).with("mcp-session-id", &other)).message();
+    let answer = served.send(&TestHttpRequest::mcp(&get).with("mcp-session-id", &other)).message();
     assert_eq!(answer["result"]["taskId"], task["taskId"], "{answer}");
 }
 
 #[test]
 fn without_jobs_no_tasks_are_declared() {
-    let workspace = Workspace::new();
-    let mut client = Client::stdio(Launch::over(&workspace).set("jobs_to", "off"), REVISION);
+    let workspace = TempWorkspace::new();
+    let mut client =
+        TestMcpClient::stdio(ServerLaunchOptions::over(&workspace).set("jobs_to", "off"), REVISION);
     assert_eq!(client.opened["result"]["capabilities"].get("tasks"), None);
     for tool in client.tools() {
         assert_eq!(tool.get("execution"), None, "{tool}");

@@ -6,24 +6,24 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    Client, Launch, Workspace, call, let_continue, over_both, refusal, started_commands,
-    structured, text, wait_until,
+    ServerLaunchOptions, TempWorkspace, TestMcpClient, call, let_continue, over_both, refusal,
+    started_commands, structured, text, wait_until,
 };
 
 #[track_caller]
-fn start(client: &mut Client, tool: &str, arguments: Value) -> String {
+fn start(client: &mut TestMcpClient, tool: &str, arguments: Value) -> String {
     let answer = client.call("jobs_start", json!({ "tool": tool, "arguments": arguments }));
     structured(&answer)["job_id"].as_str().unwrap().to_owned()
 }
 
 #[track_caller]
-fn get(client: &mut Client, id: &str, wait_ms: u64) -> Value {
+fn get(client: &mut TestMcpClient, id: &str, wait_ms: u64) -> Value {
     structured(&client.call("jobs_get", json!({ "job_id": id, "wait_ms": wait_ms }))).clone()
 }
 
 #[test]
 fn a_job_is_started_awaited_and_returned() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     over_both(&workspace, |client| {
         std::fs::remove_file(workspace.path("go")).unwrap_or_default();
         let id = start(client, "tell_steps", json!({ "name": "one", "code": "3" }));
@@ -48,7 +48,7 @@ fn a_job_is_started_awaited_and_returned() {
 
 #[test]
 fn a_job_returns_the_text_and_the_content_of_a_direct_call() {
-    let workspace = Workspace::new().file("a.txt", "one\ntwo\n").file("dot.png", dot());
+    let workspace = TempWorkspace::new().file("a.txt", "one\ntwo\n").file("dot.png", dot());
     over_both(&workspace, |client| {
         for (tool, arguments) in [
             ("files_read", json!({ "path": "a.txt", "end_line": 1 })),
@@ -86,14 +86,14 @@ fn dot() -> Vec<u8> {
 
 #[test]
 fn output_is_read_in_parts_to_the_end_while_the_job_runs() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     over_both(&workspace, |client| {
         std::fs::remove_file(workspace.path("go")).unwrap_or_default();
         let id = start(client, "tell_steps", json!({ "name": "one" }));
         let mut after = json!(0);
         let mut output = String::new();
         let mut ended = false;
-        let mut read = |client: &mut Client, output: &mut String| {
+        let mut read = |client: &mut TestMcpClient, output: &mut String| {
             let ask = json!({ "job_id": id, "after": after, "max_bytes": 1 });
             let page = structured(&client.call("jobs_output", ask)).clone();
             for piece in page["pieces"].as_array().unwrap() {
@@ -120,11 +120,11 @@ fn output_is_read_in_parts_to_the_end_while_the_job_runs() {
 
 #[test]
 fn jobs_are_listed_newest_first_in_pages() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let mut ids: Vec<_> =
             (0..53).map(|_| start(client, "files_read", json!({ "path": "README.md" }))).collect();
         ids.reverse();
-        let page = |client: &mut Client, after: Value| {
+        let page = |client: &mut TestMcpClient, after: Value| {
             let page = structured(&client.call("jobs_list", json!({ "after": after }))).clone();
             let jobs = page["jobs"].as_array().unwrap();
             let ids: Vec<_> =
@@ -141,7 +141,7 @@ fn jobs_are_listed_newest_first_in_pages() {
 
 #[test]
 fn a_job_is_cancelled() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     over_both(&workspace, |client| {
         let id = start(client, "work_wait", json!({ "name": "one" }));
         wait_until("it runs", || get(client, &id, 0)["state"] == "running");
@@ -153,7 +153,7 @@ fn a_job_is_cancelled() {
 
 #[test]
 fn files_of_a_job_are_listed_with_their_paths() {
-    over_both(&Workspace::with_commands(), |client| {
+    over_both(&TempWorkspace::with_commands(), |client| {
         let id = start(client, "draw_one", json!({}));
         let files = get(client, &id, 10_000)["files"].clone();
         let file = json!({ "path": "out/plot.png", "bytes": 5, "media_type": "image/png" });
@@ -165,7 +165,7 @@ fn files_of_a_job_are_listed_with_their_paths() {
 
 #[test]
 fn a_call_that_would_be_refused_is_refused_as_a_job() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     over_both(&workspace, |client| {
         for (tool, arguments, expected) in [
             ("work_wiat", json!({ "name": "a" }), "did you mean `work"),
@@ -185,10 +185,10 @@ fn a_call_that_would_be_refused_is_refused_as_a_job() {
 
 #[test]
 fn a_job_of_another_caller_is_unknown() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let state = TempDir::new().unwrap();
-    let served = Launch::over(&workspace).with_state(&state).served();
-    let mut stdio = Launch::over(&workspace).with_state(&state).stdio();
+    let served = ServerLaunchOptions::over(&workspace).with_state(&state).served();
+    let mut stdio = ServerLaunchOptions::over(&workspace).with_state(&state).stdio();
     let start = json!({ "tool": "work_wait", "arguments": { "name": "one" } });
     let answer = stdio.ask(&call(1, "jobs_start", start));
     let id = structured(&answer)["job_id"].as_str().unwrap().to_owned();

@@ -3,18 +3,18 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpRequest, HttpServer, Launch, Response, Workspace, keys_of, let_continue, started_commands,
-    wait_until,
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpRequest, TestHttpResponse,
+    keys_of, let_continue, started_commands, wait_until,
 };
 
 /// Starts a server that runs `running` jobs at once.
-fn served(workspace: &Workspace, running: usize) -> HttpServer {
-    Launch::over(workspace).set("limits_programs", 2 * running).served()
+fn served(workspace: &TempWorkspace, running: usize) -> HttpServerProcess {
+    ServerLaunchOptions::over(workspace).set("limits_programs", 2 * running).served()
 }
 
 #[test]
 fn a_tool_limited_to_one_call_does_not_delay_other_tools() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let served = served(&workspace, 2);
     let alone = ["a", "b", "c"].map(|name| served.start_job("work-alone", json!({ "name": name })));
     wait_until("the first runs", || started_commands(&workspace) == ["a"]);
@@ -30,7 +30,7 @@ fn a_tool_limited_to_one_call_does_not_delay_other_tools() {
 
 #[test]
 fn calls_and_jobs_of_a_tool_share_its_limit() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let served = served(&workspace, 8);
     let job = served.start_job("work-alone", json!({ "name": "job" }));
     wait_until("the job runs", || started_commands(&workspace) == ["job"]);
@@ -46,7 +46,7 @@ fn calls_and_jobs_of_a_tool_share_its_limit() {
 
 #[test]
 fn waiting_jobs_run_in_order_of_arrival() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let served = served(&workspace, 1);
     let wait = |name| served.start_job("work-wait", json!({ "name": name }));
     let blocker = wait("blocker");
@@ -63,7 +63,7 @@ fn waiting_jobs_run_in_order_of_arrival() {
 
 #[test]
 fn no_more_jobs_run_at_once_than_allowed() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let served = served(&workspace, 2);
     let ids: Vec<_> = (0..5)
         .map(|nth| served.start_job("work-wait", json!({ "name": nth.to_string() })))
@@ -78,39 +78,39 @@ fn no_more_jobs_run_at_once_than_allowed() {
 
 #[test]
 fn a_thousand_jobs_all_run_once() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let served = served(&workspace, 8);
     let ids: Vec<_> =
         (0..1000).map(|_| served.start_job("files-read", json!({ "path": "README.md" }))).collect();
     ids.iter().for_each(|id| {
-        assert_eq!(served.job_in("succeeded", id)["stdout"], Workspace::README);
+        assert_eq!(served.job_in("succeeded", id)["stdout"], TempWorkspace::README);
     });
     assert_eq!(served.outcomes(1000).len(), 1000);
 }
 
 /// Server at which several callers with API keys start jobs.
-struct CallerJobs(HttpServer);
+struct KeyedCallerJobs(HttpServerProcess);
 
-impl CallerJobs {
+impl KeyedCallerJobs {
     /// Starts a server that runs `programs` programs and half as many jobs at once.
-    fn over(workspace: &Workspace, programs: usize) -> Self {
+    fn over(workspace: &TempWorkspace, programs: usize) -> Self {
         let mut toml = std::fs::read_to_string(workspace.path("toolgate.toml")).unwrap();
         toml += &keys_of(&["ada", "bob"]);
         workspace.put("toolgate.toml", toml);
-        Self(Launch::over(workspace).set("limits_programs", programs).served())
+        Self(ServerLaunchOptions::over(workspace).set("limits_programs", programs).served())
     }
 
-    fn send_as(&self, caller: &str, post: HttpRequest) -> Response {
+    fn send_as(&self, caller: &str, post: TestHttpRequest) -> TestHttpResponse {
         self.0.send(&post.with("x-api-key", &format!("{caller}-key")))
     }
 
-    fn call(&self, caller: &str, name: &str, more: &Value) -> Response {
+    fn call(&self, caller: &str, name: &str, more: &Value) -> TestHttpResponse {
         let mut params = json!({ "name": "work-wait", "arguments": { "name": name } });
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
         self.send_as(
             caller,
-            HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/mcp").without("accept"),
+            TestHttpRequest::bytes(body.to_string().as_bytes()).to("/v1/mcp").without("accept"),
         )
     }
 
@@ -121,15 +121,15 @@ impl CallerJobs {
     }
 
     fn state(&self, caller: &str, id: &str) -> Value {
-        self.send_as(caller, HttpRequest::bare("GET", &format!("/jobs/{id}"))).json()["status"]
+        self.send_as(caller, TestHttpRequest::bare("GET", &format!("/jobs/{id}"))).json()["status"]
             .clone()
     }
 }
 
 #[test]
 fn jobs_of_one_caller_leave_slots_for_others() {
-    let workspace = Workspace::with_commands();
-    let callers = CallerJobs::over(&workspace, 8);
+    let workspace = TempWorkspace::with_commands();
+    let callers = KeyedCallerJobs::over(&workspace, 8);
     let mut ada_jobs: Vec<_> =
         (0..9).map(|nth| callers.start_job("ada", &format!("a{nth}"))).collect();
     wait_until("three of ada's run", || started_commands(&workspace).len() == 3);
@@ -146,8 +146,8 @@ fn jobs_of_one_caller_leave_slots_for_others() {
 
 #[test]
 fn callers_take_turns_if_one_job_runs_at_a_time() {
-    let workspace = Workspace::with_commands();
-    let callers = CallerJobs::over(&workspace, 2);
+    let workspace = TempWorkspace::with_commands();
+    let callers = KeyedCallerJobs::over(&workspace, 2);
     for (caller, name) in
         [("ada", "a0"), ("ada", "a1"), ("ada", "a2"), ("bob", "b0"), ("bob", "b1")]
     {
@@ -160,8 +160,8 @@ fn callers_take_turns_if_one_job_runs_at_a_time() {
 
 #[test]
 fn jobs_count_among_the_programs_of_their_caller() {
-    let workspace = Workspace::with_commands();
-    let callers = CallerJobs::over(&workspace, 4);
+    let workspace = TempWorkspace::with_commands();
+    let callers = KeyedCallerJobs::over(&workspace, 4);
     for nth in 0..3 {
         callers.start_job("ada", &format!("a{nth}"));
     }
@@ -183,10 +183,10 @@ fn jobs_count_among_the_programs_of_their_caller() {
 
 #[test]
 fn a_job_with_a_large_input_waits_until_others_have_released_their_memory() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     // There is memory for six messages of one caller, and a running job takes three times its
     // input.
-    let served = Launch::over(&workspace)
+    let served = ServerLaunchOptions::over(&workspace)
         .set("limits_message_bytes", 256 << 10)
         .set("limits_programs", 16)
         .served();

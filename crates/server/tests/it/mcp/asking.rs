@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{code, mcp_key, meta_with_capabilities, sessions};
 use crate::support::{
-    Client, ClientTransport, Launch, MODERN, REVISIONS, Workspace, converse, job_params,
-    over_both_tuned, refusal, structured,
+    MODERN, REVISIONS, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestMcpClient,
+    converse, job_params, over_both_tuned, refusal, structured,
 };
 
 /// Runs `check` with a client that has these capabilities and a server that asks for confirmation,
@@ -15,19 +15,19 @@ use crate::support::{
 fn check_with_confirmation(
     revisions: impl IntoIterator<Item = &'static str>,
     capabilities: &Value,
-    check: impl Fn(&mut Client, &Workspace),
+    check: impl Fn(&mut TestMcpClient, &TempWorkspace),
 ) {
     for revision in revisions {
         for over_http in [false, true] {
             eprintln!("{revision} over {}:", if over_http { "HTTP" } else { "stdio" });
-            let workspace = Workspace::new();
-            let launch = Launch::over(&workspace).set("tools_confirm", "files.write");
+            let workspace = TempWorkspace::new();
+            let launch = ServerLaunchOptions::over(&workspace).set("tools_confirm", "files.write");
             let wire = if over_http {
-                ClientTransport::Http(launch.served())
+                TestClientTransport::Http(launch.served())
             } else {
-                ClientTransport::Stdio(launch.stdio())
+                TestClientTransport::Stdio(launch.stdio())
             };
-            check(&mut Client::open(wire, revision, capabilities.clone()), &workspace);
+            check(&mut TestMcpClient::open(wire, revision, capabilities.clone()), &workspace);
         }
     }
 }
@@ -83,15 +83,15 @@ fn e3_an_error_from_the_client_is_not_consent() {
             json!({ "jsonrpc": "2.0", "id": id, "error": why })
         };
         let answer = match &mut client.wire {
-            ClientTransport::Stdio(stdio) => {
+            TestClientTransport::Stdio(stdio) => {
                 stdio.send(&message);
                 let question = stdio.receive();
                 stdio.send(&error(&question["id"]));
                 stdio.answer(message["id"].clone())
             }
-            ClientTransport::Http(_) => {
+            TestClientTransport::Http(_) => {
                 let post = client.post(&message);
-                let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+                let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
                 let mut connection = served.connect();
                 connection.post(&post);
                 assert!(connection.head().is_stream());
@@ -160,7 +160,7 @@ fn l20_nobody_is_asked_in_revisions_without_forms() {
     );
 }
 
-pub(crate) fn with_confirmations(launch: Launch) -> Launch {
+pub(crate) fn with_confirmations(launch: ServerLaunchOptions) -> ServerLaunchOptions {
     launch.set("tools_confirm", "files.write")
 }
 
@@ -170,7 +170,7 @@ fn can_fill_in() -> Value {
 
 /// Calls `files_write` on `path`, which must ask for input, and returns the result.
 #[track_caller]
-pub(crate) fn questions(client: &mut Client, path: &str) -> Value {
+pub(crate) fn questions(client: &mut TestMcpClient, path: &str) -> Value {
     let mut params =
         json!({ "name": "files_write", "arguments": { "path": path, "content": "x" } });
     params["_meta"] = can_fill_in();
@@ -183,7 +183,12 @@ pub(crate) fn questions(client: &mut Client, path: &str) -> Value {
 
 /// Calls `files_write` on `path` again and accepts all questions of `reply`.
 #[track_caller]
-pub(crate) fn agree_again(client: &mut Client, path: &str, reply: &Value, state: &Value) -> Value {
+pub(crate) fn agree_again(
+    client: &mut TestMcpClient,
+    path: &str,
+    reply: &Value,
+    state: &Value,
+) -> Value {
     let keys = reply["inputRequests"].as_object().unwrap().keys();
     let yes = json!({ "action": "accept", "content": {} });
     let responses: Value =
@@ -198,7 +203,7 @@ pub(crate) fn agree_again(client: &mut Client, path: &str, reply: &Value, state:
 
 #[test]
 fn mr4_a_changed_or_forged_state_is_refused() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both_tuned(&workspace, with_confirmations, |client| {
         let reply = questions(client, "a");
         let state = reply["requestState"].as_str().unwrap().to_owned();
@@ -226,7 +231,7 @@ fn mr4_a_changed_or_forged_state_is_refused() {
 
 #[test]
 fn mr5_a_consent_is_valid_once() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both_tuned(&workspace, with_confirmations, |client| {
         let reply = questions(client, "once");
         let state = reply["requestState"].clone();
@@ -250,7 +255,7 @@ fn mr5_a_consent_is_valid_once() {
 
 #[test]
 fn mr5_a_state_is_valid_only_for_its_own_request() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both_tuned(&workspace, with_confirmations, |client| {
         let _ = std::fs::remove_file(workspace.path("a"));
         let reply = questions(client, "a");
@@ -266,9 +271,11 @@ fn mr5_a_state_is_valid_only_for_its_own_request() {
 
 #[test]
 fn mr5_a_state_of_another_server_is_refused() {
-    let workspace = Workspace::new();
-    let mut one = Client::stdio(with_confirmations(Launch::over(&workspace)), MODERN);
-    let mut other = Client::stdio(with_confirmations(Launch::over(&workspace)), MODERN);
+    let workspace = TempWorkspace::new();
+    let mut one =
+        TestMcpClient::stdio(with_confirmations(ServerLaunchOptions::over(&workspace)), MODERN);
+    let mut other =
+        TestMcpClient::stdio(with_confirmations(ServerLaunchOptions::over(&workspace)), MODERN);
     let reply = questions(&mut one, "a");
     let answer = agree_again(&mut other, "a", &reply, &reply["requestState"]);
     assert_eq!(code(&answer), -32602, "{answer}");
@@ -277,7 +284,7 @@ fn mr5_a_state_of_another_server_is_refused() {
 
 #[test]
 fn mr4_an_answer_without_its_state_is_not_consent() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both_tuned(&workspace, with_confirmations, |client| {
         let reply = questions(client, "a");
         let mut params =
@@ -301,7 +308,7 @@ fn mr4_an_answer_without_its_state_is_not_consent() {
 
 #[test]
 fn mr3_no_other_route_to_a_call_bypasses_its_confirmation() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let write = json!({ "path": "a", "content": "x" });
     over_both_tuned(&workspace, with_confirmations, |client| {
         let job = json!({ "tool": "files_write", "arguments": write });
@@ -326,7 +333,7 @@ fn mr3_no_other_route_to_a_call_bypasses_its_confirmation() {
             assert!(!workspace.path("a").exists(), "{answer}");
         }
     });
-    let served = with_confirmations(Launch::over(&workspace)).served();
+    let served = with_confirmations(ServerLaunchOptions::over(&workspace)).served();
     for params in [
         json!({ "name": "files_write", "arguments": write }),
         job_params("files_write", write.clone()),
@@ -337,7 +344,10 @@ fn mr3_no_other_route_to_a_call_bypasses_its_confirmation() {
         }
         assert!(!workspace.path("a").exists(), "{answer}");
     }
-    let mut client = Client::stdio(with_confirmations(Launch::over(&workspace)), "2025-11-25");
+    let mut client = TestMcpClient::stdio(
+        with_confirmations(ServerLaunchOptions::over(&workspace)),
+        "2025-11-25",
+    );
     let task = json!({ "name": "files_write", "arguments": write, "task": { "ttl": 60_000 } });
     let started = client.ask("tools/call", task);
     if let Some(id) = started["result"]["task"]["taskId"].as_str() {
@@ -349,7 +359,7 @@ fn mr3_no_other_route_to_a_call_bypasses_its_confirmation() {
 
 #[test]
 fn mr6_missing_answers_are_asked_again_and_extra_ones_ignored() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both_tuned(&workspace, with_confirmations, |client| {
         let _ = std::fs::remove_file(workspace.path("a"));
         let reply = questions(client, "a");
@@ -380,7 +390,7 @@ fn mr6_missing_answers_are_asked_again_and_extra_ones_ignored() {
 
 #[test]
 fn mr6_answers_that_are_not_objects_are_a_protocol_error() {
-    over_both_tuned(&Workspace::new(), with_confirmations, |client| {
+    over_both_tuned(&TempWorkspace::new(), with_confirmations, |client| {
         let reply = questions(client, "a");
         let key = reply["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
         for bad in [json!([]), json!("yes"), json!(5), json!({ &key: "yes" }), json!({ &key: [] })]
@@ -398,20 +408,20 @@ fn mr6_answers_that_are_not_objects_are_a_protocol_error() {
 
 #[test]
 fn mr7_unanswered_questions_do_not_block_other_calls() {
-    let workspace = Workspace::new();
-    let tune = |launch: Launch| with_confirmations(launch).set("limits_calls", 1);
+    let workspace = TempWorkspace::new();
+    let tune = |launch: ServerLaunchOptions| with_confirmations(launch).set("limits_calls", 1);
     over_both_tuned(&workspace, tune, |client| {
         for n in 0..10 {
             questions(client, &format!("{n}"));
         }
         let read = client.call("files_read", json!({ "path": "README.md" }));
-        assert_eq!(structured(&read)["content"], Workspace::README);
+        assert_eq!(structured(&read)["content"], TempWorkspace::README);
     });
 }
 
 #[test]
 fn mr1_no_other_request_returns_input_required() {
-    over_both_tuned(&Workspace::new(), with_confirmations, |client| {
+    over_both_tuned(&TempWorkspace::new(), with_confirmations, |client| {
         let everything =
             json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
         for method in ["server/discover", "tools/list", "resources/list", "prompts/list"] {
@@ -450,8 +460,8 @@ fn l20_an_unexpected_response_is_ignored() {
         for id in [json!(1), json!("1"), json!("toolgate.confirm"), json!("none")] {
             let answer = json!({ "jsonrpc": "2.0", "id": id, "result": accept });
             match &mut client.wire {
-                ClientTransport::Stdio(stdio) => stdio.send(&answer),
-                ClientTransport::Http(_) => assert_eq!(client.response(&answer).status, 202),
+                TestClientTransport::Stdio(stdio) => stdio.send(&answer),
+                TestClientTransport::Http(_) => assert_eq!(client.response(&answer).status, 202),
             }
         }
         let (answer, requests) =
@@ -463,14 +473,14 @@ fn l20_an_unexpected_response_is_ignored() {
 
 #[test]
 fn l20_another_session_cannot_answer_a_question() {
-    let workspace = Workspace::new();
-    let launch = Launch::over(&workspace).set("tools_confirm", "files.write");
+    let workspace = TempWorkspace::new();
+    let launch = ServerLaunchOptions::over(&workspace).set("tools_confirm", "files.write");
     let capabilities = json!({ "elicitation": {} });
     let mut client =
-        Client::open(ClientTransport::Http(launch.served()), "2025-11-25", capabilities);
+        TestMcpClient::open(TestClientTransport::Http(launch.served()), "2025-11-25", capabilities);
     let message = client.request("tools/call", write());
     let post = client.post(&message);
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
     let mut connection = served.connect();
     connection.post(&post);
     assert!(connection.head().is_stream());
@@ -480,7 +490,8 @@ fn l20_another_session_cannot_answer_a_question() {
         json!({ "jsonrpc": "2.0", "id": question["id"], "result": result })
     };
     let other = served.session("2025-11-25");
-    let forged = crate::support::HttpRequest::mcp(&accept("accept")).with("mcp-session-id", &other);
+    let forged =
+        crate::support::TestHttpRequest::mcp(&accept("accept")).with("mcp-session-id", &other);
     assert_eq!(served.send(&forged).status, 202);
     let own = client.response(
         &json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": "decline" } }),

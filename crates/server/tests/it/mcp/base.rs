@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{code, mcp_key, meta_with_capabilities, uri};
 use crate::support::{
-    Client, ClientTransport, HttpRequest, MODERN, Workspace, modern, notification, over_both,
-    over_both_with, refusal, structured,
+    MODERN, TempWorkspace, TestClientTransport, TestHttpRequest, TestMcpClient, modern,
+    notification, over_both, over_both_with, refusal, structured,
 };
 
 const PARSE_ERROR: i64 = -32700;
@@ -31,7 +31,7 @@ fn collect_meta_keys(value: &Value, into: &mut BTreeSet<String>) {
 }
 
 /// Returns the results of one request of every kind that is answered with a result.
-fn every_result(client: &mut Client, workspace: &Workspace) -> Vec<Value> {
+fn every_result(client: &mut TestMcpClient, workspace: &TempWorkspace) -> Vec<Value> {
     let file = uri(workspace, "README.md");
     let reference = json!({ "type": "ref/prompt", "name": "explain" });
     let argument = json!({ "name": "path", "value": "READ" });
@@ -60,7 +60,7 @@ fn every_result(client: &mut Client, workspace: &Workspace) -> Vec<Value> {
 
 #[test]
 fn b1_invalid_utf_8_or_json_is_a_parse_error() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for bytes in
             [&b"{\"jsonrpc\":\"2.0\",\"id\":1"[..], b"\xff", b"{\"id\":01}", b"nul", b"{'a':1}"]
         {
@@ -71,7 +71,7 @@ fn b1_invalid_utf_8_or_json_is_a_parse_error() {
 
 #[test]
 fn b1_a_malformed_request_is_answered_with_its_id_if_it_is_readable() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let broken = [
             r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"a":"\ud800b","id":8}}"#,
             r#"{"params":{"a":1,"a":2},"jsonrpc":"2.0","method":"tools/list","id":"x"}"#,
@@ -87,7 +87,7 @@ fn b1_a_malformed_request_is_answered_with_its_id_if_it_is_readable() {
 
 #[test]
 fn b1_a_jsonrpc_version_other_than_2_0_is_an_invalid_request() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for version in [json!("1.0"), json!("2"), json!(2.0), json!(null), json!(["2.0"])] {
             let mut message = client.request("tools/list", json!({}));
             message["jsonrpc"] = version.clone();
@@ -98,7 +98,7 @@ fn b1_a_jsonrpc_version_other_than_2_0_is_an_invalid_request() {
 
 #[test]
 fn b2_an_id_that_is_not_a_string_or_integer_is_refused_without_an_id() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for id in [json!(null), json!(1.5), json!(true), json!([1]), json!({ "a": 1 })] {
             let mut message = client.request("tools/list", json!({}));
             message["id"] = id.clone();
@@ -111,7 +111,7 @@ fn b2_an_id_that_is_not_a_string_or_integer_is_refused_without_an_id() {
 
 #[test]
 fn b3_a_message_without_an_id_gets_no_answer() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let without_id = [
             notification("notifications/unheard-of", json!({})),
             notification("notifications/initialized", json!({})),
@@ -121,16 +121,16 @@ fn b3_a_message_without_an_id_gets_no_answer() {
         ];
         for message in &without_id {
             match &mut client.wire {
-                ClientTransport::Stdio(stdio) => stdio.send_malformed(message),
-                ClientTransport::Http(served) => {
-                    let response = served.send(&HttpRequest::mcp(message).malformed());
+                TestClientTransport::Stdio(stdio) => stdio.send_malformed(message),
+                TestClientTransport::Http(served) => {
+                    let response = served.send(&TestHttpRequest::mcp(message).malformed());
                     let taken = response.status == 202 && response.body.is_empty();
                     let refused = (400..500).contains(&response.status);
                     assert!(taken || refused, "{message}: {response:?}");
                 }
             }
         }
-        if let ClientTransport::Stdio(stdio) = &mut client.wire {
+        if let TestClientTransport::Stdio(stdio) = &mut client.wire {
             stdio.send(&modern("after", "server/discover", json!({})));
             assert_eq!(stdio.receive()["id"], "after");
         }
@@ -139,7 +139,7 @@ fn b3_a_message_without_an_id_gets_no_answer() {
 
 #[test]
 fn b3_a_call_without_an_id_is_not_run() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both(&workspace, |client| {
         let mut call = client.request(
             "tools/call",
@@ -150,9 +150,9 @@ fn b3_a_call_without_an_id_is_not_run() {
         );
         call.as_object_mut().unwrap().remove("id");
         match &mut client.wire {
-            ClientTransport::Stdio(stdio) => stdio.send_malformed(&call),
-            ClientTransport::Http(served) => {
-                served.send(&HttpRequest::mcp(&call).malformed());
+            TestClientTransport::Stdio(stdio) => stdio.send_malformed(&call),
+            TestClientTransport::Http(served) => {
+                served.send(&TestHttpRequest::mcp(&call).malformed());
             }
         }
         assert_eq!(client.call("files_list", json!({}))["result"]["isError"], false);
@@ -162,7 +162,7 @@ fn b3_a_call_without_an_id_is_not_run() {
 
 #[test]
 fn b6_every_error_code_is_a_known_or_unreserved_one() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let gone = uri(&workspace, "none");
     over_both(&workspace, |client| {
         let requests = [
@@ -195,7 +195,7 @@ fn b6_every_error_code_is_a_known_or_unreserved_one() {
 fn b8_client_capabilities_are_not_inferred_from_earlier_requests() {
     let write =
         |name: &str| json!({ "name": "files_write", "arguments": { "path": name, "content": "" } });
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both_with(&workspace, &[("tools_confirm", "files.write")], |client| {
         for round in ["a", "b"] {
             let mut params = write(round);
@@ -208,8 +208,8 @@ fn b8_client_capabilities_are_not_inferred_from_earlier_requests() {
         }
         let mut bare = client.request("tools/list", json!({}));
         bare["params"].as_object_mut().unwrap().remove("_meta");
-        if let ClientTransport::Http(served) = &client.wire {
-            let post = HttpRequest::mcp(&bare).with("mcp-protocol-version", MODERN);
+        if let TestClientTransport::Http(served) = &client.wire {
+            let post = TestHttpRequest::mcp(&bare).with("mcp-protocol-version", MODERN);
             let answer = served.send(&post.with("mcp-method", "tools/list"));
             assert_eq!(code(&answer.json()), INVALID_PARAMS);
         } else {
@@ -221,7 +221,7 @@ fn b8_client_capabilities_are_not_inferred_from_earlier_requests() {
 
 #[test]
 fn b13_every_result_names_the_server() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both(&workspace, |client| {
         for answer in every_result(client, &workspace) {
             let server = &answer["result"]["_meta"][mcp_key("serverInfo")];
@@ -233,7 +233,7 @@ fn b13_every_result_names_the_server() {
 
 #[test]
 fn b14_client_info_changes_nothing() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let mut answers = Vec::new();
         for info in [
             json!({ "name": "it", "version": "1" }),
@@ -252,7 +252,7 @@ fn b14_client_info_changes_nothing() {
 
 #[test]
 fn b15_meta_keys_are_defined_by_mcp_or_our_own() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both(&workspace, |client| {
         let mut keys = BTreeSet::new();
         for answer in every_result(client, &workspace) {
@@ -279,7 +279,7 @@ fn b15_meta_keys_are_defined_by_mcp_or_our_own() {
 
 #[test]
 fn b16_a_trace_context_is_accepted_and_an_invalid_one_is_harmless() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for parent in [
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             "00-00000000000000000000000000000000-0000000000000000-00",
@@ -290,14 +290,14 @@ fn b16_a_trace_context_is_accepted_and_an_invalid_one_is_harmless() {
             let arguments = json!({ "path": "README.md" });
             let params = json!({ "name": "files_read", "arguments": arguments, "_meta": meta });
             let answer = client.ask("tools/call", params);
-            assert_eq!(structured(&answer)["content"], Workspace::README, "{parent}");
+            assert_eq!(structured(&answer)["content"], TempWorkspace::README, "{parent}");
         }
     });
 }
 
 #[test]
 fn b17_every_tool_schema_is_valid_in_its_declared_dialect() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for tool in client.tools() {
             for schema in
                 [Some(&tool["inputSchema"]), tool.get("outputSchema")].into_iter().flatten()
@@ -327,7 +327,7 @@ fn b18_no_schema_refers_outside_itself() {
             _ => {}
         }
     }
-    over_both(&Workspace::new(), |client| client.tools().iter().for_each(check));
+    over_both(&TempWorkspace::new(), |client| client.tools().iter().for_each(check));
 }
 
 #[test]
@@ -345,6 +345,6 @@ fn b20_icons_are_https_or_data_uris() {
             _ => {}
         }
     }
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both(&workspace, |client| every_result(client, &workspace).iter().for_each(check));
 }

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{code, in_each, mcp_key, served, sessions, uri};
 use crate::support::{
-    Client, ClientTransport, HttpRequest, Launch, MODERN, REVISIONS, Workspace, initialize, legacy,
-    modern, notification, over_both, structured,
+    MODERN, REVISIONS, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestHttpRequest,
+    TestMcpClient, initialize, legacy, modern, notification, over_both, structured,
 };
 
 /// Returns a request that names the revision `named`.
@@ -26,7 +26,7 @@ fn e1_the_version_header_and_body_are_compared_before_either_is_interpreted() {
         ("v999", "v999", 400, -32022),
         ("2099-01-01", "2099-01-01", 400, -32022),
     ] {
-        let post = HttpRequest::mcp(&request_of(body)).with("mcp-protocol-version", header);
+        let post = TestHttpRequest::mcp(&request_of(body)).with("mcp-protocol-version", header);
         let response = served.send(&post.with("mcp-method", "tools/list"));
         let answer = response.json();
         assert_eq!(
@@ -43,16 +43,16 @@ fn e1_the_version_header_and_body_are_compared_before_either_is_interpreted() {
 
 #[test]
 fn e2_an_unsupported_version_error_lists_the_discovered_versions() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let discovered = client.ask("server/discover", json!({}));
         let all = discovered["result"]["supportedVersions"].as_array().unwrap();
         let answer = match &client.wire {
-            ClientTransport::Http(served) => {
+            TestClientTransport::Http(served) => {
                 let post =
-                    HttpRequest::mcp(&request_of("v999")).with("mcp-protocol-version", "v999");
+                    TestHttpRequest::mcp(&request_of("v999")).with("mcp-protocol-version", "v999");
                 served.send(&post.with("mcp-method", "tools/list")).json()
             }
-            ClientTransport::Stdio(_) => client.exchange(&request_of("v999")),
+            TestClientTransport::Stdio(_) => client.exchange(&request_of("v999")),
         };
         assert_eq!(code(&answer), -32022, "{answer}");
         let supported = answer["error"]["data"]["supported"].as_array().unwrap();
@@ -64,7 +64,7 @@ fn e2_an_unsupported_version_error_lists_the_discovered_versions() {
 fn e3_a_request_without_the_required_meta_is_refused() {
     let served = served();
     let post =
-        HttpRequest::mcp(&legacy(1, "tools/list", json!({}))).with("mcp-method", "tools/list");
+        TestHttpRequest::mcp(&legacy(1, "tools/list", json!({}))).with("mcp-method", "tools/list");
     let response = served.send(&post.with("mcp-protocol-version", MODERN));
     assert_eq!((response.status, code(&response.json())), (400, -32602), "{response:?}");
 }
@@ -73,14 +73,14 @@ fn e3_a_request_without_the_required_meta_is_refused() {
 fn e4_the_era_is_decided_before_the_method() {
     let gone =
         ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for method in gone {
             let params = json!({ "uri": "file:///a", "level": "info" });
             assert_eq!(code(&client.ask(method, params)), -32601, "{method}");
         }
     });
     // In a session the methods of sessions exist and the stateless ones do not.
-    in_each(sessions(), &Workspace::new(), |client| {
+    in_each(sessions(), &TempWorkspace::new(), |client| {
         assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
         for method in ["server/discover", "subscriptions/listen"] {
             assert_eq!(code(&client.ask(method, json!({}))), -32601, "{method}");
@@ -90,14 +90,14 @@ fn e4_the_era_is_decided_before_the_method() {
 
 #[test]
 fn e5_a_stateless_request_within_a_session_is_stateless() {
-    in_each(sessions(), &Workspace::new(), |client| {
+    in_each(sessions(), &TempWorkspace::new(), |client| {
         let list = modern("modern", "tools/list", json!({}));
         let answer = match &client.wire {
-            ClientTransport::Http(served) => {
+            TestClientTransport::Http(served) => {
                 let session = client.session.clone().unwrap();
-                served.send(&HttpRequest::mcp(&list).with("mcp-session-id", &session)).json()
+                served.send(&TestHttpRequest::mcp(&list).with("mcp-session-id", &session)).json()
             }
-            ClientTransport::Stdio(_) => client.exchange(&list),
+            TestClientTransport::Stdio(_) => client.exchange(&list),
         };
         assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
         let after = client.ask("tools/list", json!({}));
@@ -108,7 +108,8 @@ fn e5_a_stateless_request_within_a_session_is_stateless() {
 #[test]
 fn e6_a_handshake_never_selects_the_stateless_revision() {
     for wanted in [MODERN, "v999", "2024-10-07", "", "2025-11-26", "2099-01-01"] {
-        let opened = Launch::over(&Workspace::new()).stdio().ask(&initialize(1, wanted));
+        let opened =
+            ServerLaunchOptions::over(&TempWorkspace::new()).stdio().ask(&initialize(1, wanted));
         assert_eq!(opened["result"]["protocolVersion"], "2025-11-25", "{wanted}: {opened}");
         let opened = served().ask(&initialize(1, wanted));
         assert_eq!(opened["result"]["protocolVersion"], "2025-11-25", "{wanted}: {opened}");
@@ -117,7 +118,7 @@ fn e6_a_handshake_never_selects_the_stateless_revision() {
 
 #[test]
 fn l4_a_null_or_invalid_id_is_refused() {
-    in_each(sessions(), &Workspace::new(), |client| {
+    in_each(sessions(), &TempWorkspace::new(), |client| {
         for id in [json!(null), json!(1.5), json!(true), json!({})] {
             let message = json!({ "jsonrpc": "2.0", "id": id, "method": "ping" });
             let answer = client.raw(message.to_string().as_bytes());
@@ -132,9 +133,10 @@ fn l6_a_bad_origin_is_403_with_or_without_a_session() {
     let served = served();
     for revision in sessions() {
         let session = served.session(revision);
-        let ping = HttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
+        let ping =
+            TestHttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
         for origin in ["null", "http://evil.example"] {
-            for post in [ping.clone(), HttpRequest::mcp(&initialize(1, revision))] {
+            for post in [ping.clone(), TestHttpRequest::mcp(&initialize(1, revision))] {
                 assert_eq!(served.send(&post.with("origin", origin)).status, 403, "{origin}");
             }
         }
@@ -143,8 +145,8 @@ fn l6_a_bad_origin_is_403_with_or_without_a_session() {
 
 #[test]
 fn l7_notifications_and_responses_get_an_empty_202_and_invalid_messages_4xx() {
-    in_each(sessions(), &Workspace::new(), |client| {
-        if matches!(client.wire, ClientTransport::Stdio(_)) {
+    in_each(sessions(), &TempWorkspace::new(), |client| {
+        if matches!(client.wire, TestClientTransport::Stdio(_)) {
             return;
         }
         for message in [
@@ -158,7 +160,7 @@ fn l7_notifications_and_responses_get_an_empty_202_and_invalid_messages_4xx() {
         }
         for body in [json!(5), json!({ "jsonrpc": "2.0" }), json!({ "method": "notifications/a" })]
         {
-            let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+            let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
             let response = served.send(&client.post(&body).malformed());
             assert!((400..500).contains(&response.status), "{body}: {response:?}");
         }
@@ -167,7 +169,7 @@ fn l7_notifications_and_responses_get_an_empty_202_and_invalid_messages_4xx() {
 
 #[test]
 fn l16_an_unknown_log_level_is_refused_and_the_eight_are_accepted() {
-    in_each(sessions(), &Workspace::new(), |client| {
+    in_each(sessions(), &TempWorkspace::new(), |client| {
         for level in
             ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
         {
@@ -184,7 +186,7 @@ fn l16_an_unknown_log_level_is_refused_and_the_eight_are_accepted() {
 
 #[test]
 fn l18_a_missing_resource_has_the_error_code_of_its_era() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let gone = uri(&workspace, "none.txt");
     in_each(REVISIONS, &workspace, |client| {
         for uri in [gone.as_str(), "unheard:of"] {
@@ -198,7 +200,7 @@ fn l18_a_missing_resource_has_the_error_code_of_its_era() {
 
 #[test]
 fn l25_older_revisions_get_no_fields_of_the_newest() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let file = uri(&workspace, "README.md");
     let explain = json!({ "name": "explain", "arguments": { "path": "README.md" } });
     in_each(sessions(), &workspace, |client| {
@@ -233,7 +235,7 @@ fn has_member(value: &Value, name: &str) -> bool {
 
 #[test]
 fn l26_fields_are_absent_before_the_revision_that_added_them() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     in_each(REVISIONS, &workspace, |client| {
         let lists = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"];
         for method in lists {
@@ -271,7 +273,7 @@ fn l26_fields_are_absent_before_the_revision_that_added_them() {
 
 #[test]
 fn c26_a_batch_is_accepted_in_2025_03_26_only() {
-    in_each(REVISIONS, &Workspace::new(), |client| {
+    in_each(REVISIONS, &TempWorkspace::new(), |client| {
         let read = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
         let batch =
             json!([client.request("tools/call", read), client.request("tools/list", json!({}))]);
@@ -290,7 +292,7 @@ fn c26_a_batch_is_accepted_in_2025_03_26_only() {
 
 #[test]
 fn v3_declared_capabilities_work_and_undeclared_ones_do_not() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     in_each(REVISIONS, &workspace, |client| {
         let declared = if client.revision == MODERN {
             client.ask("server/discover", json!({}))["result"]["capabilities"].clone()
@@ -312,13 +314,13 @@ fn v3_declared_capabilities_work_and_undeclared_ones_do_not() {
         let skills = declared["extensions"].get("io.modelcontextprotocol/skills").is_some();
         assert_eq!(skills, client.revision == MODERN, "{declared}");
     });
-    let nothing = |launch: Launch| {
+    let nothing = |launch: ServerLaunchOptions| {
         launch.set("resources_kinds", "").set("prompts_folder", "off").set("skills_folders", "")
     };
     for mut client in [
-        Client::stdio(nothing(Launch::over(&workspace)), MODERN),
-        Client::http(nothing(Launch::over(&workspace)), MODERN),
-        Client::stdio(nothing(Launch::over(&workspace)), "2025-11-25"),
+        TestMcpClient::stdio(nothing(ServerLaunchOptions::over(&workspace)), MODERN),
+        TestMcpClient::http(nothing(ServerLaunchOptions::over(&workspace)), MODERN),
+        TestMcpClient::stdio(nothing(ServerLaunchOptions::over(&workspace)), "2025-11-25"),
     ] {
         let declared = if client.revision == MODERN {
             client.ask("server/discover", json!({}))["result"]["capabilities"].clone()
@@ -336,6 +338,6 @@ fn v3_declared_capabilities_work_and_undeclared_ones_do_not() {
             assert_eq!(code(&client.ask(method, json!({}))), -32601, "{method}");
         }
         let read = client.call("files_read", json!({ "path": "README.md" }));
-        assert_eq!(structured(&read)["content"], Workspace::README);
+        assert_eq!(structured(&read)["content"], TempWorkspace::README);
     }
 }

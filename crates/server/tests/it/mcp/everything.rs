@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::{code, mcp_key, meta_with_capabilities};
 use crate::support::{
-    Client, ClientTransport, HttpRequest, HttpServer, Launch, MODERN, REVISIONS, call, converse,
-    modern, refusal, text,
+    HttpServerProcess, MODERN, REVISIONS, ServerLaunchOptions, TestClientTransport,
+    TestHttpRequest, TestMcpClient, call, converse, modern, refusal, text,
 };
 
 /// Runs `check` with a client that has every capability, in each revision over both transports.
 fn check_each_revision(
     revisions: impl IntoIterator<Item = &'static str>,
-    check: impl Fn(&mut Client),
+    check: impl Fn(&mut TestMcpClient),
 ) {
     let capabilities = |revision: &str| match revision {
         "2024-11-05" | "2025-03-26" => json!({ "sampling": {}, "roots": {} }),
@@ -26,15 +26,15 @@ fn check_each_revision(
 fn check_each_with(
     revisions: impl IntoIterator<Item = &'static str>,
     capabilities: impl Fn(&str) -> Value,
-    check: impl Fn(&mut Client),
+    check: impl Fn(&mut TestMcpClient),
 ) {
     for revision in revisions {
         eprintln!("{revision} over stdio:");
-        let wire = ClientTransport::Stdio(Launch::everything().stdio());
-        check(&mut Client::open(wire, revision, capabilities(revision)));
+        let wire = TestClientTransport::Stdio(ServerLaunchOptions::everything().stdio());
+        check(&mut TestMcpClient::open(wire, revision, capabilities(revision)));
         eprintln!("{revision} over HTTP:");
-        let wire = ClientTransport::Http(Launch::everything().served());
-        check(&mut Client::open(wire, revision, capabilities(revision)));
+        let wire = TestClientTransport::Http(ServerLaunchOptions::everything().served());
+        check(&mut TestMcpClient::open(wire, revision, capabilities(revision)));
     }
 }
 
@@ -42,8 +42,8 @@ fn with_forms() -> impl Iterator<Item = &'static str> {
     REVISIONS.into_iter().filter(|revision| *revision >= "2025-06-18")
 }
 
-fn everything() -> HttpServer {
-    Launch::everything().served()
+fn everything() -> HttpServerProcess {
+    ServerLaunchOptions::everything().served()
 }
 
 /// Returns the answer of a client that accepts everything.
@@ -84,15 +84,15 @@ fn fill_field(field: &Value) -> Value {
 
 /// Calls `tool` and accepts all its questions.
 #[track_caller]
-fn agree(client: &mut Client, tool: &str, arguments: Value) -> (Value, Vec<Value>) {
+fn agree(client: &mut TestMcpClient, tool: &str, arguments: Value) -> (Value, Vec<Value>) {
     converse(client, "tools/call", json!({ "name": tool, "arguments": arguments }), accept)
 }
 
 /// Sends `message` and returns all messages up to and including its answer.
 #[track_caller]
-fn messages_until_answer(client: &mut Client, message: &Value) -> Vec<Value> {
+fn messages_until_answer(client: &mut TestMcpClient, message: &Value) -> Vec<Value> {
     match &mut client.wire {
-        ClientTransport::Stdio(stdio) => {
+        TestClientTransport::Stdio(stdio) => {
             stdio.send(message);
             let mut messages = Vec::new();
             loop {
@@ -102,10 +102,10 @@ fn messages_until_answer(client: &mut Client, message: &Value) -> Vec<Value> {
                 }
             }
         }
-        ClientTransport::Http(served) => {
+        TestClientTransport::Http(served) => {
             let session = client.session.iter();
-            let post =
-                session.fold(HttpRequest::mcp(message), |post, id| post.with("mcp-session-id", id));
+            let post = session
+                .fold(TestHttpRequest::mcp(message), |post, id| post.with("mcp-session-id", id));
             let response = served.send(&post);
             if response.is_stream() { response.events() } else { vec![response.json()] }
         }
@@ -272,8 +272,8 @@ fn b12_missing_capabilities_are_named_as_a_client_declares_them() {
             }
             let answer = client.call("test_elicitation", json!({ "message": "Who?" }));
             assert!(answer["error"]["data"]["requiredCapabilities"]["elicitation"].is_object());
-            if let ClientTransport::Http(served) = &client.wire {
-                let post = HttpRequest::mcp(&call(1, "test_missing_capability", json!({})));
+            if let TestClientTransport::Http(served) = &client.wire {
+                let post = TestHttpRequest::mcp(&call(1, "test_missing_capability", json!({})));
                 assert_eq!(served.send(&post).status, 400);
             }
         },
@@ -377,7 +377,7 @@ fn l26_audio_becomes_text_in_revisions_without_audio() {
 #[test]
 fn tl3_sessions_are_notified_of_changed_tools_and_prompts() {
     for revision in super::sessions() {
-        let mut client = Client::stdio(Launch::everything(), revision);
+        let mut client = TestMcpClient::stdio(ServerLaunchOptions::everything(), revision);
         client.ask("tools/list", json!({}));
         client.ask("prompts/list", json!({}));
         for (tool, method) in [
@@ -385,19 +385,19 @@ fn tl3_sessions_are_notified_of_changed_tools_and_prompts() {
             ("test_trigger_prompt_change", "notifications/prompts/list_changed"),
         ] {
             client.call(tool, json!({}));
-            let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+            let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
             assert_eq!(stdio.receive()["method"], method, "{revision}");
         }
     }
 }
 
 /// Returns a call with an argument that also needs a header.
-fn header_call(value: Value) -> HttpRequest {
-    HttpRequest::mcp(&call(1, "test_custom_header", json!({ "value": value })))
+fn header_call(value: Value) -> TestHttpRequest {
+    TestHttpRequest::mcp(&call(1, "test_custom_header", json!({ "value": value })))
 }
 
 #[track_caller]
-fn is_mismatch(served: &HttpServer, post: &HttpRequest) {
+fn is_mismatch(served: &HttpServerProcess, post: &TestHttpRequest) {
     let response = served.send(post);
     assert_eq!((response.status, code(&response.json())), (400, -32020), "{response:?}");
 }
@@ -431,7 +431,7 @@ fn h17_a_header_parameter_must_match_its_argument() {
 fn h17_a_missing_argument_must_have_no_header() {
     let served = everything();
     for arguments in [json!({}), json!({ "value": null })] {
-        let post = HttpRequest::mcp(&call(1, "test_custom_header", arguments.clone()));
+        let post = TestHttpRequest::mcp(&call(1, "test_custom_header", arguments.clone()));
         // The tool reports the missing argument; the missing header is not an error.
         let answer = served.send(&post).json();
         assert_ne!(answer["error"]["code"], -32020, "{arguments}: {answer}");
@@ -447,14 +447,14 @@ fn h17_headers_of_unknown_arguments_are_ignored() {
     let post = header_call(json!("plain")).with("mcp-param-value", "plain");
     assert_eq!(served.send(&post.with("mcp-param-other", "=?base64?***?=")).status, 200);
     is_mismatch(&served, &header_call(json!("plain")).with("mcp-param-value", "=?base64?***?="));
-    let post = HttpRequest::mcp(&call(1, "test_simple_text", json!({})));
+    let post = TestHttpRequest::mcp(&call(1, "test_simple_text", json!({})));
     assert_eq!(served.send(&post.with("mcp-param-value", "x")).status, 200);
 }
 
 #[test]
 fn h17_sessions_and_stdio_need_no_parameter_headers() {
     check_each_revision(REVISIONS, |client| {
-        if matches!(client.wire, ClientTransport::Http(_)) && client.revision == MODERN {
+        if matches!(client.wire, TestClientTransport::Http(_)) && client.revision == MODERN {
             return;
         }
         let answer = client.call("test_custom_header", json!({ "value": "plain" }));
@@ -517,7 +517,7 @@ fn tk8_a_task_that_asks_continues_after_the_answer() {
             assert_eq!(started["result"]["resultType"], "task", "{started}");
             let id = started["result"]["taskId"].clone();
             let params = json!({ "taskId": id });
-            let wait_for_status = |client: &mut Client, wanted: &str| {
+            let wait_for_status = |client: &mut TestMcpClient, wanted: &str| {
                 crate::support::wait_for(wanted, || {
                     let seen = client.ask("tasks/get", params.clone());
                     (seen["result"]["status"] == wanted).then_some(seen)

@@ -6,20 +6,25 @@ use serde_json::{Value, json};
 
 use super::{code, mcp_key, served, uri};
 use crate::support::{
-    HttpRequest, HttpServer, Launch, MODERN, Response, Workspace, call, initialize, legacy, modern,
-    notification, structured,
+    HttpServerProcess, MODERN, ServerLaunchOptions, TempWorkspace, TestHttpRequest,
+    TestHttpResponse, call, initialize, legacy, modern, notification, structured,
 };
 
-fn list() -> HttpRequest {
-    HttpRequest::mcp(&modern(1, "tools/list", json!({})))
+fn list() -> TestHttpRequest {
+    TestHttpRequest::mcp(&modern(1, "tools/list", json!({})))
 }
 
-fn read() -> HttpRequest {
-    HttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" })))
+fn read() -> TestHttpRequest {
+    TestHttpRequest::mcp(&call(1, "files_read", json!({ "path": "README.md" })))
 }
 
 #[track_caller]
-fn check(served: &HttpServer, post: &HttpRequest, status: u16, expected: i64) -> Response {
+fn check(
+    served: &HttpServerProcess,
+    post: &TestHttpRequest,
+    status: u16,
+    expected: i64,
+) -> TestHttpResponse {
     let response = served.send(post);
     let answer = response.json();
     assert_eq!((response.status, code(&answer)), (status, expected), "{answer}");
@@ -30,7 +35,7 @@ const MISMATCH: i64 = -32020;
 
 /// Checks that a response is 403 with no body or an error without an id.
 #[track_caller]
-fn is_forbidden(response: &Response) {
+fn is_forbidden(response: &TestHttpResponse) {
     assert_eq!(response.status, 403, "{response:?}");
     if let Ok(body) = serde_json::from_slice::<Value>(&response.body) {
         assert!(body.get("id").is_none_or(Value::is_null), "{body}");
@@ -43,11 +48,11 @@ fn h2_an_unknown_origin_is_403() {
     let session = served.session("2025-11-25");
     let posts = [
         list(),
-        HttpRequest::mcp(&initialize(1, "2025-11-25")),
-        HttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session),
-        HttpRequest::bare("GET", "/mcp").with("mcp-session-id", &session),
-        HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session),
-        HttpRequest::bytes(b"{"),
+        TestHttpRequest::mcp(&initialize(1, "2025-11-25")),
+        TestHttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session),
+        TestHttpRequest::bare("GET", "/mcp").with("mcp-session-id", &session),
+        TestHttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session),
+        TestHttpRequest::bytes(b"{"),
     ];
     for post in &posts {
         for origin in ["null", "http://evil.example", "https://127.0.0.1", "http://127.0.0.1:1"] {
@@ -55,7 +60,7 @@ fn h2_an_unknown_origin_is_403() {
         }
     }
     // None of them ended the session.
-    let ping = HttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
+    let ping = TestHttpRequest::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
     assert_eq!(served.send(&ping).status, 200);
 }
 
@@ -74,7 +79,7 @@ fn h4_a_batch_or_a_response_is_refused_as_a_body() {
     let served = served();
     let batch = json!([modern(1, "tools/list", json!({})), modern(2, "tools/list", json!({}))]);
     let modern = |body: &Value| {
-        let post = HttpRequest::bytes(body.to_string().as_bytes());
+        let post = TestHttpRequest::bytes(body.to_string().as_bytes());
         post.with("mcp-protocol-version", MODERN).with("mcp-method", "tools/list")
     };
     let response = served.send(&modern(&batch));
@@ -89,7 +94,7 @@ fn h5_a_notification_gets_an_empty_202_and_an_invalid_one_4xx() {
     let served = served();
     let meta = json!({ mcp_key("protocolVersion"): MODERN, mcp_key("clientCapabilities"): {} });
     let params = json!({ "requestId": 99, "_meta": meta });
-    let post = HttpRequest::mcp(&notification("notifications/cancelled", params));
+    let post = TestHttpRequest::mcp(&notification("notifications/cancelled", params));
     let response = served.send(&post);
     assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
     assert_eq!(response.header("content-type"), None, "{response:?}");
@@ -98,7 +103,7 @@ fn h5_a_notification_gets_an_empty_202_and_an_invalid_one_4xx() {
         json!({ "jsonrpc": "2.0", "method": 5 }),
         json!({ "method": "notifications/cancelled" }),
     ] {
-        let response = served.send(&HttpRequest::bytes(body.to_string().as_bytes()));
+        let response = served.send(&TestHttpRequest::bytes(body.to_string().as_bytes()));
         assert!((400..500).contains(&response.status), "{body}: {response:?}");
     }
 }
@@ -143,7 +148,7 @@ fn h13_every_request_names_its_method_in_the_header() {
         ("subscriptions/listen", json!({ "notifications": {} })),
         ("tools/fly", json!({})),
     ] {
-        let post = HttpRequest::mcp(&modern(1, method, params));
+        let post = TestHttpRequest::mcp(&modern(1, method, params));
         check(&served, &post.clone().without("mcp-method"), 400, MISMATCH);
         check(&served, &post.with("mcp-method", "tools/call"), 400, MISMATCH);
     }
@@ -151,13 +156,13 @@ fn h13_every_request_names_its_method_in_the_header() {
 
 #[test]
 fn h13_resource_reads_and_prompts_are_named_in_the_header() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let made = json!({ "name": "explain", "arguments": { "path": "README.md" } });
     for (method, params) in
         [("resources/read", json!({ "uri": uri(&workspace, "README.md") })), ("prompts/get", made)]
     {
-        let post = HttpRequest::mcp(&modern(1, method, params));
+        let post = TestHttpRequest::mcp(&modern(1, method, params));
         assert_eq!(served.send(&post).status, 200, "{method}");
         check(&served, &post.clone().without("mcp-name"), 400, MISMATCH);
         check(&served, &post.clone().with("mcp-name", ""), 400, MISMATCH);
@@ -198,13 +203,14 @@ fn h14_a_name_in_invalid_base64_is_a_mismatch() {
 
 #[test]
 fn h16_a_name_can_be_sent_in_base64() {
-    let workspace = Workspace::new().file("Größe 1.txt", "ten");
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new().file("Größe 1.txt", "ten");
+    let served = ServerLaunchOptions::over(&workspace).served();
     let name = "=?base64?ZmlsZXNfcmVhZA==?=";
     let answer = served.send(&read().with("mcp-name", name)).json();
-    assert_eq!(structured(&answer)["content"], Workspace::README);
+    assert_eq!(structured(&answer)["content"], TempWorkspace::README);
     // A URI that looks like a base64 marker itself.
-    let odd = HttpRequest::mcp(&modern(1, "resources/read", json!({ "uri": "=?base64?eA==?=" })));
+    let odd =
+        TestHttpRequest::mcp(&modern(1, "resources/read", json!({ "uri": "=?base64?eA==?=" })));
     check(&served, &odd, 400, MISMATCH);
 }
 
@@ -212,7 +218,7 @@ fn h16_a_name_can_be_sent_in_base64() {
 fn h20_get_and_delete_are_405_and_session_headers_are_ignored() {
     let served = served();
     for verb in ["GET", "DELETE"] {
-        let post = HttpRequest::bare(verb, "/mcp").with("mcp-protocol-version", MODERN);
+        let post = TestHttpRequest::bare(verb, "/mcp").with("mcp-protocol-version", MODERN);
         let response = served.send(&post.with("accept", "text/event-stream"));
         assert_eq!(response.status, 405, "{verb}: {response:?}");
     }
@@ -224,13 +230,13 @@ fn h20_get_and_delete_are_405_and_session_headers_are_ignored() {
 
 #[test]
 fn h7_the_answer_is_the_last_of_its_stream_and_has_no_event_id() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).served();
     // The call takes longer than the time until a stream begins.
     let arguments = json!({ "command": "sleep", "args": ["2.5"] });
     let mut connection = served.connect();
     connection.stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
-    connection.post(&HttpRequest::mcp(&call(1, "exec_run", arguments)));
+    connection.post(&TestHttpRequest::mcp(&call(1, "exec_run", arguments)));
     let response = connection.response();
     let events = response.events();
     assert_eq!(events.last().unwrap()["id"], 1, "{events:?}");

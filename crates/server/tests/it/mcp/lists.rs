@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::{code, in_each, sessions, uri};
 use crate::support::{
-    Client, ClientTransport, Launch, MODERN, REVISIONS, Workspace, over_both, over_both_with, text,
+    MODERN, REVISIONS, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestMcpClient,
+    over_both, over_both_with, text,
 };
 
 /// List methods, each with the key of its items.
@@ -19,7 +20,7 @@ const LISTS: [(&str, &str); 4] = [
 
 /// Returns the answers of every page.
 #[track_caller]
-fn pages(client: &mut Client, method: &str) -> Vec<Value> {
+fn pages(client: &mut TestMcpClient, method: &str) -> Vec<Value> {
     let mut pages = Vec::new();
     let mut params = json!({});
     for _ in 0..100 {
@@ -38,16 +39,16 @@ fn items(pages: &[Value], member: &str) -> Vec<Value> {
     pages.iter().flat_map(|page| page[member].as_array().unwrap().clone()).collect()
 }
 
-fn many_files() -> Workspace {
-    (0..7).fold(Workspace::new(), |workspace, n| workspace.file(&format!("d/{n}.txt"), "x"))
+fn many_files() -> TempWorkspace {
+    (0..7).fold(TempWorkspace::new(), |workspace, n| workspace.file(&format!("d/{n}.txt"), "x"))
 }
 
 /// Number of items in a page of a list.
 const PAGE: usize = 200;
 
 /// Returns a workspace with more than a page of tools, files and prompts.
-fn paged() -> Workspace {
-    let workspace = Workspace::with_many_tools(PAGE);
+fn paged() -> TempWorkspace {
+    let workspace = TempWorkspace::with_many_tools(PAGE);
     for n in 0..PAGE + 10 {
         workspace.put(&format!("d/{n:03}.txt"), "x");
         let prompt = format!("---\ndescription: Says {n}.\n---\nSay {n}.\n");
@@ -60,15 +61,15 @@ fn paged() -> Workspace {
 fn tl1_lists_are_the_same_on_every_transport_and_after_any_call() {
     let workspace = many_files();
     let mut seen: Vec<(String, Value)> = Vec::new();
-    let mut look = |client: &mut Client| {
+    let mut look = |client: &mut TestMcpClient| {
         for (method, member) in LISTS {
             let all = json!(items(&pages(client, method), member));
             seen.push((format!("{}{method}", client.revision), all));
         }
     };
     for mut client in [
-        Client::stdio(Launch::over(&workspace), MODERN),
-        Client::http(Launch::over(&workspace), MODERN),
+        TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN),
+        TestMcpClient::http(ServerLaunchOptions::over(&workspace), MODERN),
     ] {
         look(&mut client);
         client.call("files_read", json!({ "path": "README.md" }));
@@ -93,7 +94,7 @@ fn tl1_lists_are_the_same_on_every_transport_and_after_any_call() {
 fn tl2_a_list_has_the_same_order_each_time_page_by_page() {
     let workspace = paged();
     let first: Vec<Vec<Value>> = {
-        let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+        let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
         LISTS.map(|(method, member)| items(&pages(&mut client, method), member)).into()
     };
     over_both(&workspace, |client| {
@@ -116,7 +117,7 @@ fn tl2_a_list_has_the_same_order_each_time_page_by_page() {
 
 #[test]
 fn tl4_tool_names_are_plain_and_unique() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let mut names = HashSet::new();
         for tool in client.tools() {
             let name = tool["name"].as_str().unwrap().to_owned();
@@ -129,7 +130,7 @@ fn tl4_tool_names_are_plain_and_unique() {
 
 #[test]
 fn tl6_every_input_schema_describes_an_object() {
-    in_each(REVISIONS, &Workspace::new(), |client| {
+    in_each(REVISIONS, &TempWorkspace::new(), |client| {
         for tool in client.tools() {
             assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
         }
@@ -138,7 +139,7 @@ fn tl6_every_input_schema_describes_an_object() {
 
 #[test]
 fn tl7_structured_content_is_repeated_in_the_text() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let answer = client.call("files_list", json!({}));
         let text_content = text(&answer);
         for entry in
@@ -152,7 +153,7 @@ fn tl7_structured_content_is_repeated_in_the_text() {
 
 #[test]
 fn tl9_an_unknown_tool_is_a_protocol_error_and_a_failed_call_is_a_result() {
-    in_each(REVISIONS, &Workspace::new(), |client| {
+    in_each(REVISIONS, &TempWorkspace::new(), |client| {
         for params in [
             json!({ "name": "files_fly", "arguments": {} }),
             json!({ "name": "", "arguments": {} }),
@@ -165,7 +166,7 @@ fn tl9_an_unknown_tool_is_a_protocol_error_and_a_failed_call_is_a_result() {
         ] {
             let message = client.request("tools/call", params.clone());
             let answer = match &client.wire {
-                ClientTransport::Http(served) => {
+                TestClientTransport::Http(served) => {
                     let post = client.post(&message);
                     // An invalid name has no header.
                     let post = match params["name"].as_str() {
@@ -174,7 +175,7 @@ fn tl9_an_unknown_tool_is_a_protocol_error_and_a_failed_call_is_a_result() {
                     };
                     served.send(&post).message()
                 }
-                ClientTransport::Stdio(_) => client.exchange(&message),
+                TestClientTransport::Stdio(_) => client.exchange(&message),
             };
             let mismatched = code(&answer) == -32020 && client.revision == MODERN;
             assert!(code(&answer) == -32602 || mismatched, "{params}: {answer}");
@@ -186,7 +187,7 @@ fn tl9_an_unknown_tool_is_a_protocol_error_and_a_failed_call_is_a_result() {
 
 #[test]
 fn tl9_missing_arguments_mean_an_empty_object() {
-    in_each(REVISIONS, &Workspace::new(), |client| {
+    in_each(REVISIONS, &TempWorkspace::new(), |client| {
         let answer = client.ask("tools/call", json!({ "name": "files_list" }));
         assert_eq!(answer["result"]["isError"], false, "{answer}");
     });
@@ -194,7 +195,7 @@ fn tl9_missing_arguments_mean_an_empty_object() {
 
 #[test]
 fn tl11_no_tool_argument_is_mirrored_in_a_header() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for tool in client.tools() {
             let properties =
                 tool["inputSchema"]["properties"].as_object().cloned().unwrap_or_default();
@@ -209,8 +210,10 @@ fn tl11_no_tool_argument_is_mirrored_in_a_header() {
 fn pg1_an_invalid_cursor_is_refused_by_every_list() {
     let workspace = paged();
     for revision in [MODERN, "2025-11-25", "2024-11-05"] {
-        let launch = || Launch::over(&workspace);
-        for mut client in [Client::stdio(launch(), revision), Client::http(launch(), revision)] {
+        let launch = || ServerLaunchOptions::over(&workspace);
+        for mut client in
+            [TestMcpClient::stdio(launch(), revision), TestMcpClient::http(launch(), revision)]
+        {
             let first = client.ask("resources/list", json!({}));
             let real = first["result"]["nextCursor"].as_str().unwrap().to_owned();
             for (method, _) in LISTS {

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Launch, MODERN, REVISIONS, Workspace, over_both_tuned};
+use crate::support::{
+    MODERN, REVISIONS, ServerLaunchOptions, TempWorkspace, TestMcpClient, over_both_tuned,
+};
 
 /// Most tokens of all listed tools: names, descriptions and input schemas.
 const MODEL_TOKENS_MAX: usize = 5_000;
@@ -10,7 +12,7 @@ const MODEL_TOKENS_MAX: usize = 5_000;
 const LIST_TOKENS_MAX: usize = 7_000;
 
 /// Returns a server with the default form of results.
-fn with_texts(launch: Launch) -> Launch {
+fn with_texts(launch: ServerLaunchOptions) -> ServerLaunchOptions {
     launch.set("server_results", "text")
 }
 
@@ -19,8 +21,9 @@ fn the_list_of_all_tools_costs_a_model_at_most_5000_tokens() {
     let encoding = tiktoken_rs::cl100k_base().unwrap();
     let tokens = |value: &Value| encoding.encode_ordinary(&value.to_string()).len();
     for revision in REVISIONS {
-        let launch = with_texts(Launch::over(&Workspace::new())).arg("--tools").arg("all");
-        let mut client = Client::stdio(launch, revision);
+        let launch =
+            with_texts(ServerLaunchOptions::over(&TempWorkspace::new())).arg("--tools").arg("all");
+        let mut client = TestMcpClient::stdio(launch, revision);
         let answer = client.ask("tools/list", json!({}));
         let tools = answer["result"]["tools"].as_array().unwrap();
         let visible = |tool: &Value| {
@@ -36,7 +39,7 @@ fn the_list_of_all_tools_costs_a_model_at_most_5000_tokens() {
 
 #[test]
 fn listed_tools_have_plain_schemas_and_no_icons() {
-    over_both_tuned(&Workspace::new(), with_texts, |client| {
+    over_both_tuned(&TempWorkspace::new(), with_texts, |client| {
         let tools = client.tools();
         let listed = json!(tools).to_string();
         assert!(!listed.contains("\"null\""), "{listed}");
@@ -51,7 +54,7 @@ fn listed_tools_have_plain_schemas_and_no_icons() {
 
 #[test]
 fn a_result_is_one_text_block_by_default() {
-    let workspace = Workspace::new().file("a.txt", "one\ntwo\n");
+    let workspace = TempWorkspace::new().file("a.txt", "one\ntwo\n");
     over_both_tuned(&workspace, with_texts, |client| {
         assert!(client.tools().iter().all(|tool| tool.get("outputSchema").is_none()));
         let answer = client.call("files_read", json!({ "path": "a.txt", "end_line": 1 }));
@@ -67,7 +70,7 @@ fn a_result_is_one_text_block_by_default() {
 
 #[test]
 fn a_request_names_the_form_of_its_result() {
-    let workspace = Workspace::new().file("a.txt", "one\n");
+    let workspace = TempWorkspace::new().file("a.txt", "one\n");
     over_both_tuned(&workspace, with_texts, |client| {
         let mut ask = |form: Value| {
             let arguments = json!({ "path": "a.txt" });
@@ -91,8 +94,8 @@ fn a_request_names_the_form_of_its_result() {
 #[test]
 fn structured_results_come_with_output_schemas() {
     for form in ["structured", "both"] {
-        let launch = Launch::over(&Workspace::new()).set("server_results", form);
-        let mut client = Client::stdio(launch, MODERN);
+        let launch = ServerLaunchOptions::over(&TempWorkspace::new()).set("server_results", form);
+        let mut client = TestMcpClient::stdio(launch, MODERN);
         let tools = client.tools();
         let read = tools.iter().find(|tool| tool["name"] == "files_read").unwrap();
         assert_eq!(read["outputSchema"]["type"], "object", "{read}");

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::asking::{agree_again, questions, with_confirmations};
 use super::code;
-use crate::support::{Client, Launch, MODERN, Workspace, refusal};
+use crate::support::{MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, refusal};
 
 /// Writes a session key into `folder` and returns its path.
 fn session_key(folder: &TempDir, byte: u8) -> String {
@@ -17,14 +17,17 @@ fn session_key(folder: &TempDir, byte: u8) -> String {
 }
 
 /// Returns a client of a new server with this session key, in its own state folder.
-fn replica(workspace: &Workspace, key: &str) -> Client {
-    Client::http(with_confirmations(Launch::over(workspace)).set("server_session_key", key), MODERN)
+fn replica(workspace: &TempWorkspace, key: &str) -> TestMcpClient {
+    TestMcpClient::http(
+        with_confirmations(ServerLaunchOptions::over(workspace)).set("server_session_key", key),
+        MODERN,
+    )
 }
 
 /// Returns a client of a new server with this session key and this state folder.
-fn replica_in(state: &TempDir, workspace: &Workspace, key: &str) -> Client {
-    let launch = with_confirmations(Launch::over(workspace)).with_state(state);
-    Client::http(launch.set("server_session_key", key), MODERN)
+fn replica_in(state: &TempDir, workspace: &TempWorkspace, key: &str) -> TestMcpClient {
+    let launch = with_confirmations(ServerLaunchOptions::over(workspace)).with_state(state);
+    TestMcpClient::http(launch.set("server_session_key", key), MODERN)
 }
 
 #[track_caller]
@@ -35,7 +38,7 @@ fn assert_used(answer: &Value) {
 
 #[test]
 fn mr5_a_confirmation_is_accepted_at_another_server_with_the_same_key() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let keys = TempDir::new().unwrap();
     let key = session_key(&keys, 1);
     let [mut one, mut other] = [(); 2].map(|()| replica(&workspace, &key));
@@ -54,7 +57,7 @@ fn mr5_a_confirmation_is_accepted_at_another_server_with_the_same_key() {
 
 #[test]
 fn mr5_a_confirmation_is_valid_once_at_servers_that_share_a_state_folder() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let [keys, state_folder] = [(); 2].map(|()| TempDir::new().unwrap());
     let key = session_key(&keys, 1);
     let start = || replica_in(&state_folder, &workspace, &key);
@@ -73,7 +76,7 @@ fn mr5_a_confirmation_is_valid_once_at_servers_that_share_a_state_folder() {
 
 #[test]
 fn mr5_an_open_question_survives_a_restart_with_the_same_key() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let [keys, state_folder] = [(); 2].map(|()| TempDir::new().unwrap());
     let key = session_key(&keys, 1);
     let mut client = replica_in(&state_folder, &workspace, &key);
@@ -87,13 +90,14 @@ fn mr5_an_open_question_survives_a_restart_with_the_same_key() {
 
 #[test]
 fn mr5_a_state_of_a_server_with_another_key_is_refused() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let keys = TempDir::new().unwrap();
     let mut one = replica(&workspace, &session_key(&keys, 1));
     let reply = questions(&mut one, "a");
     let state = &reply["requestState"];
     let other_key = replica(&workspace, &session_key(&keys, 2));
-    let no_key = Client::http(with_confirmations(Launch::over(&workspace)), MODERN);
+    let no_key =
+        TestMcpClient::http(with_confirmations(ServerLaunchOptions::over(&workspace)), MODERN);
     for mut stranger in [other_key, no_key] {
         let answer = agree_again(&mut stranger, "a", &reply, state);
         assert_eq!(code(&answer), -32602, "{answer}");

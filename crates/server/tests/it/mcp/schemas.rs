@@ -89,7 +89,7 @@ fn invalid_messages_are_found_in_each_revision() {
 #[should_panic(expected = "invalid message from the server in 2025-11-25")]
 fn an_invalid_answer_fails_the_test_that_receives_it() {
     for_revision("2025-11-25");
-    let mut checker = schemas::MessageChecker::default();
+    let mut checker = schemas::McpMessageChecker::default();
     checker.sent(&initialize(1, "2025-11-25"), true);
     checker.received(
         &json!({ "jsonrpc": "2.0", "id": 1, "result": { "protocolVersion": "2025-11-25" } }),
@@ -101,7 +101,7 @@ fn an_invalid_answer_fails_the_test_that_receives_it() {
 #[should_panic(expected = "invalid message from a test in 2026-07-28")]
 fn an_invalid_request_that_is_accepted_fails_the_test_that_sends_it() {
     for_revision(MODERN);
-    let mut checker = schemas::MessageChecker::default();
+    let mut checker = schemas::McpMessageChecker::default();
     checker.sent(&modern(1, "tools/call", json!({ "arguments": [] })), true);
     let result = json!({ "resultType": "complete", "content": [] });
     checker.received(&json!({ "jsonrpc": "2.0", "id": 1, "result": result }), None);

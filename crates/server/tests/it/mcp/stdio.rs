@@ -4,18 +4,19 @@ use serde_json::{Value, json};
 
 use super::{code, meta_with_capabilities};
 use crate::support::{
-    Launch, NOTHING, Stdio, Workspace, call, initialize, legacy, modern, notification, structured,
+    NOTHING, ServerLaunchOptions, StdioServerProcess, TempWorkspace, call, initialize, legacy,
+    modern, notification, structured,
 };
 
-fn start_fresh() -> Stdio {
-    Launch::over(&Workspace::new()).stdio()
+fn start_fresh() -> StdioServerProcess {
+    ServerLaunchOptions::over(&TempWorkspace::new()).stdio()
 }
 
 #[test]
 fn t1_a_message_is_one_line_whatever_its_content() {
     let text = "one\ntwo\r\nthree\u{2028}four\u{85}";
-    let workspace = Workspace::new().file("lines", text);
-    let mut stdio = Launch::over(&workspace).stdio();
+    let workspace = TempWorkspace::new().file("lines", text);
+    let mut stdio = ServerLaunchOptions::over(&workspace).stdio();
     // Each line that is read must be a whole message.
     let answer = stdio.ask(&call(1, "files_read", json!({ "path": "lines" })));
     assert_eq!(structured(&answer)["content"], text);
@@ -34,7 +35,9 @@ fn a_byte_order_mark_before_a_message_is_ignored() {
 
 #[test]
 fn t3_the_server_sends_no_requests_in_the_stateless_revision() {
-    let mut stdio = Launch::over(&Workspace::new()).set("tools_confirm", "files.write").stdio();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new())
+        .set("tools_confirm", "files.write")
+        .stdio();
     let everything =
         json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
     let write = json!({ "path": "a", "content": "a" });
@@ -71,8 +74,8 @@ fn t4_notifications_belong_to_a_request_in_flight() {
 
 #[test]
 fn t5_a_cancelled_request_is_not_answered() {
-    let workspace = Workspace::new();
-    let mut stdio = Launch::over(&workspace).stdio();
+    let workspace = TempWorkspace::new();
+    let mut stdio = ServerLaunchOptions::over(&workspace).stdio();
     let script = "touch began; sleep 60";
     stdio.send(&call(1, "exec_run", json!({ "command": script, "shell": true })));
     crate::support::wait_until("it begins", || workspace.path("began").exists());

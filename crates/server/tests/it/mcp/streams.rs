@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::uri;
 use crate::support::{
-    Client, ClientTransport, Connection, HttpRequest, Launch, ResponseHead, Workspace, initialize,
-    legacy, notification,
+    HttpResponseHead, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestHttpConnection,
+    TestHttpRequest, TestMcpClient, initialize, legacy, notification,
 };
 
 const PROMPT: &str = "---\ndescription: d\n---\nSay.\n";
@@ -17,17 +17,17 @@ const REVISION: &str = "2025-11-25";
 
 /// Fields of a server-sent event that a client received.
 #[derive(Debug, Default)]
-struct StreamEvent {
+struct ReceivedStreamEvent {
     id: Option<String>,
     data: String,
 }
 
 /// Returns the next event with anything in it; `None` at the stream's end.
 #[track_caller]
-fn next_event(connection: &mut Connection) -> Option<StreamEvent> {
+fn next_event(connection: &mut TestHttpConnection) -> Option<ReceivedStreamEvent> {
     loop {
         let text = String::from_utf8(connection.chunk()?).unwrap();
-        let mut event = StreamEvent::default();
+        let mut event = ReceivedStreamEvent::default();
         for line in text.lines() {
             if let Some(id) = line.strip_prefix("id:") {
                 event.id = Some(id.trim().to_owned());
@@ -41,31 +41,31 @@ fn next_event(connection: &mut Connection) -> Option<StreamEvent> {
     }
 }
 
-fn message(event: &StreamEvent) -> Value {
+fn message(event: &ReceivedStreamEvent) -> Value {
     if event.data.is_empty() { Value::Null } else { serde_json::from_str(&event.data).unwrap() }
 }
 
-fn get(session: &str) -> HttpRequest {
-    let get = HttpRequest::bare("GET", "/mcp").with("mcp-session-id", session);
+fn get(session: &str) -> TestHttpRequest {
+    let get = TestHttpRequest::bare("GET", "/mcp").with("mcp-session-id", session);
     get.with("accept", "text/event-stream").with("mcp-protocol-version", REVISION)
 }
 
 /// Opens a stream with `post`.
 #[track_caller]
-fn open(client: &Client, post: &HttpRequest) -> (Connection, ResponseHead) {
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+fn open(client: &TestMcpClient, post: &TestHttpRequest) -> (TestHttpConnection, HttpResponseHead) {
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
     let mut connection = served.connect();
     connection.post(post);
     let head = connection.head();
     (connection, head)
 }
 
-fn client(workspace: &Workspace) -> Client {
-    Client::http(Launch::over(workspace), REVISION)
+fn client(workspace: &TempWorkspace) -> TestMcpClient {
+    TestMcpClient::http(ServerLaunchOptions::over(workspace), REVISION)
 }
 
 /// Returns a call that reports progress three times.
-fn report_progress_call(client: &mut Client, token: &str) -> Value {
+fn report_progress_call(client: &mut TestMcpClient, token: &str) -> Value {
     let script = "for n in 1 2 3; do echo line $n; sleep 0.15; done";
     let params = json!({
         "name": "exec_run",
@@ -77,11 +77,11 @@ fn report_progress_call(client: &mut Client, token: &str) -> Value {
 
 #[test]
 fn l5_only_a_session_can_open_a_stream() {
-    let client = client(&Workspace::new());
+    let client = client(&TempWorkspace::new());
     let session = client.session.clone().unwrap();
     let (_connection, head) = open(&client, &get(&session));
     assert_eq!((head.status, head.is_stream()), (200, true), "{head:?}");
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
     let without = get(&session).without("mcp-session-id");
     let status = served.send(&without).status;
     assert!([400, 405].contains(&status), "{status}");
@@ -92,7 +92,7 @@ fn l5_only_a_session_can_open_a_stream() {
 
 #[test]
 fn l9_a_stream_starts_with_a_resumable_event_and_ends_with_the_answer() {
-    let mut client = client(&Workspace::new());
+    let mut client = client(&TempWorkspace::new());
     let call = report_progress_call(&mut client, "p");
     let (mut connection, head) = open(&client, &client.post(&call));
     assert!(head.is_stream(), "{head:?}");
@@ -111,7 +111,7 @@ fn l9_a_stream_starts_with_a_resumable_event_and_ends_with_the_answer() {
 
 #[test]
 fn l12_a_lost_stream_is_resumed_with_its_own_remaining_events() {
-    let mut client = client(&Workspace::new());
+    let mut client = client(&TempWorkspace::new());
     let session = client.session.clone().unwrap();
     let (one, other) =
         (report_progress_call(&mut client, "one"), report_progress_call(&mut client, "other"));
@@ -144,12 +144,12 @@ fn l12_a_lost_stream_is_resumed_with_its_own_remaining_events() {
 
 #[test]
 fn l12_an_event_id_of_another_session_or_of_none_resumes_nothing() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = client(&workspace);
     let call = report_progress_call(&mut client, "p");
     let (mut connection, _) = open(&client, &client.post(&call));
     let id = next_event(&mut connection).unwrap().id.unwrap();
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
     let other = served.session(REVISION);
     for (session, last) in
         [(other.as_str(), id.as_str()), (other.as_str(), "garbage"), (other.as_str(), "999-999")]
@@ -172,7 +172,7 @@ fn l12_an_event_id_of_another_session_or_of_none_resumes_nothing() {
 
 #[test]
 fn l11_notifications_come_on_the_open_stream_and_answers_do_not() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = client(&workspace);
     let session = client.session.clone().unwrap();
     // A session that has listed prompts is notified of changes.
@@ -192,7 +192,7 @@ fn l11_notifications_come_on_the_open_stream_and_answers_do_not() {
 
 #[test]
 fn l11_a_notification_is_sent_on_one_of_two_streams() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = client(&workspace);
     let session = client.session.clone().unwrap();
     client.ask("prompts/list", json!({}));
@@ -209,8 +209,8 @@ fn l11_a_notification_is_sent_on_one_of_two_streams() {
     };
     assert_eq!(received["method"], "notifications/prompts/list_changed", "{received}");
     // The first stream has ended, or ends with the session, without the notification.
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
-    served.send(&HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session));
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
+    served.send(&TestHttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session));
     while let Some(event) = next_event(&mut first) {
         assert!(event.data.is_empty(), "sent twice: {event:?}");
     }
@@ -218,11 +218,11 @@ fn l11_a_notification_is_sent_on_one_of_two_streams() {
 
 #[test]
 fn l12_a_reopened_stream_repeats_no_event_and_no_id() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = client(&workspace);
     let session = client.session.clone().unwrap();
     client.ask("prompts/list", json!({}));
-    let next = |stream: &mut Connection| loop {
+    let next = |stream: &mut TestHttpConnection| loop {
         let event = next_event(stream).unwrap();
         if !event.data.is_empty() {
             break event.id.unwrap();
@@ -244,7 +244,7 @@ fn l12_a_reopened_stream_repeats_no_event_and_no_id() {
 
 #[test]
 fn l17_updates_are_sent_to_subscribers_until_they_unsubscribe() {
-    let workspace = Workspace::new().file("other.txt", "1");
+    let workspace = TempWorkspace::new().file("other.txt", "1");
     let file = uri(&workspace, "README.md");
     let other = uri(&workspace, "other.txt");
     let mut client = client(&workspace);
@@ -272,16 +272,16 @@ fn l17_updates_are_sent_to_subscribers_until_they_unsubscribe() {
     }
     assert_eq!(update["method"], "notifications/resources/updated", "{update}");
     assert_eq!(update["params"]["uri"], other, "{update}");
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
     let quiet = served.session(REVISION);
     let unknown = legacy(1, "resources/subscribe", json!({ "uri": "unheard:of" }));
-    let answer = served.send(&HttpRequest::mcp(&unknown).with("mcp-session-id", &quiet)).json();
+    let answer = served.send(&TestHttpRequest::mcp(&unknown).with("mcp-session-id", &quiet)).json();
     assert!(answer["error"]["code"].is_i64(), "{answer}");
 }
 
 #[test]
 fn l17_updates_of_an_earlier_subscription_come_on_a_later_stream() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = client(&workspace);
     let session = client.session.clone().unwrap();
     let file = uri(&workspace, "README.md");
@@ -314,12 +314,12 @@ fn l17_updates_of_an_earlier_subscription_come_on_a_later_stream() {
 #[test]
 fn l17_a_subscriber_over_stdio_gets_updates() {
     for revision in super::sessions() {
-        let workspace = Workspace::new();
+        let workspace = TempWorkspace::new();
         let file = uri(&workspace, "README.md");
-        let mut client = Client::stdio(Launch::over(&workspace), revision);
+        let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), revision);
         assert_eq!(client.ask("resources/subscribe", json!({ "uri": file }))["result"], json!({}));
         workspace.put("README.md", "changed");
-        let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+        let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
         let update = stdio.receive();
         assert_eq!(update["method"], "notifications/resources/updated", "{update}");
         assert_eq!(update["params"], json!({ "uri": file }), "{update}");
@@ -328,15 +328,15 @@ fn l17_a_subscriber_over_stdio_gets_updates() {
 
 #[test]
 fn l13_a_stream_ends_with_its_session() {
-    let client = client(&Workspace::new());
+    let client = client(&TempWorkspace::new());
     let session = client.session.clone().unwrap();
     let (mut stream, _) = open(&client, &get(&session));
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
-    let end = HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let end = TestHttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
     while let Some(event) = next_event(&mut stream) {
         let _ = event;
     }
     assert_eq!(served.send(&get(&session)).status, 404);
-    assert_eq!(served.send(&HttpRequest::mcp(&initialize(1, REVISION))).status, 200);
+    assert_eq!(served.send(&TestHttpRequest::mcp(&initialize(1, REVISION))).status, 200);
 }

@@ -5,23 +5,24 @@ use serde_json::{Value, json};
 
 use super::{code, mcp_key, uri};
 use crate::support::{
-    Client, ClientTransport, Connection, HttpRequest, HttpServer, Launch, MODERN, NOTHING, Stdio,
-    Workspace, call, modern, over_both, over_both_tuned,
+    HttpServerProcess, MODERN, NOTHING, ServerLaunchOptions, StdioServerProcess, TempWorkspace,
+    TestClientTransport, TestHttpConnection, TestHttpRequest, TestMcpClient, call, modern,
+    over_both, over_both_tuned,
 };
 
 const PROMPT: &str = "---\ndescription: d\n---\nSay.\n";
 
 /// A client's open subscriptions: one stream each over HTTP, all on one stream over stdio.
 enum OpenSubscriptions<'c> {
-    Http(&'c HttpServer, Vec<(Value, Connection)>),
-    Stdio(&'c mut Stdio),
+    Http(&'c HttpServerProcess, Vec<(Value, TestHttpConnection)>),
+    Stdio(&'c mut StdioServerProcess),
 }
 
 impl<'c> OpenSubscriptions<'c> {
-    fn new(client: &'c mut Client) -> Self {
+    fn new(client: &'c mut TestMcpClient) -> Self {
         match &mut client.wire {
-            ClientTransport::Http(served) => Self::Http(served, Vec::new()),
-            ClientTransport::Stdio(stdio) => Self::Stdio(stdio),
+            TestClientTransport::Http(served) => Self::Http(served, Vec::new()),
+            TestClientTransport::Stdio(stdio) => Self::Stdio(stdio),
         }
     }
 
@@ -35,7 +36,7 @@ impl<'c> OpenSubscriptions<'c> {
             Self::Stdio(stdio) => stdio.send(&message),
             Self::Http(served, open) => {
                 let mut connection = served.connect();
-                connection.post(&HttpRequest::mcp(&message));
+                connection.post(&TestHttpRequest::mcp(&message));
                 let head = connection.head();
                 assert!(head.is_stream(), "{head:?}");
                 open.push((id.clone(), connection));
@@ -75,7 +76,7 @@ fn subscription_id(message: &Value) -> Value {
 
 #[test]
 fn su1_the_first_message_acknowledges_the_requested_notifications() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let file = uri(&workspace, "README.md");
     over_both(&workspace, |client| {
         let mut subscriptions = OpenSubscriptions::new(client);
@@ -97,9 +98,9 @@ fn su1_the_first_message_acknowledges_the_requested_notifications() {
 
 #[test]
 fn su1_unavailable_notifications_are_not_acknowledged() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let good = uri(&workspace, "README.md");
-    let tune = |launch: Launch| launch.set("prompts_folder", "off");
+    let tune = |launch: ServerLaunchOptions| launch.set("prompts_folder", "off");
     over_both_tuned(&workspace, tune, |client| {
         let mut subscriptions = OpenSubscriptions::new(client);
         let uris = [good.as_str(), "unheard:of", "file:///etc/passwd"];
@@ -112,7 +113,7 @@ fn su1_unavailable_notifications_are_not_acknowledged() {
 
 #[test]
 fn su2_every_notification_has_its_subscription_id_as_given() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let file = uri(&workspace, "README.md");
     over_both(&workspace, |client| {
         let mut subscriptions = OpenSubscriptions::new(client);
@@ -124,13 +125,13 @@ fn su2_every_notification_has_its_subscription_id_as_given() {
             assert_eq!(received["params"]["uri"], file, "{received}");
             assert_eq!(subscription_id(&received), id, "{received}");
         }
-        workspace.put("README.md", Workspace::README);
+        workspace.put("README.md", TempWorkspace::README);
     });
 }
 
 #[test]
 fn su3_only_requested_notifications_are_sent() {
-    let workspace = Workspace::new().file("other.txt", "1");
+    let workspace = TempWorkspace::new().file("other.txt", "1");
     let file = uri(&workspace, "README.md");
     let other = uri(&workspace, "other.txt");
     over_both(&workspace, |client| {
@@ -156,9 +157,9 @@ fn su3_only_requested_notifications_are_sent() {
 
 #[test]
 fn su4_a_server_that_stops_ends_every_subscription() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both(&workspace, |client| {
-        let over_stdio = matches!(client.wire, ClientTransport::Stdio(_));
+        let over_stdio = matches!(client.wire, TestClientTransport::Stdio(_));
         let mut subscriptions = OpenSubscriptions::new(client);
         subscriptions.listen(1, json!({ "promptsListChanged": true }));
         subscriptions.listen("b", json!({ "toolsListChanged": true }));
@@ -199,7 +200,7 @@ fn su4_a_server_that_stops_ends_every_subscription() {
 
 #[test]
 fn su5_progress_is_sent_with_its_request_and_never_on_a_subscription() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both(&workspace, |client| {
         let script = "for n in 1 2 3; do echo $n; sleep 0.15; done";
         let call = json!({
@@ -212,7 +213,7 @@ fn su5_progress_is_sent_with_its_request_and_never_on_a_subscription() {
         let call = modern("call", "tools/call", call);
         match &mut subscriptions {
             OpenSubscriptions::Http(served, open) => {
-                let events = served.send(&HttpRequest::mcp(&call)).events();
+                let events = served.send(&TestHttpRequest::mcp(&call)).events();
                 assert!(events.len() > 1, "{events:?}");
                 workspace.put(".toolgate/prompts/later.md", PROMPT);
                 let received = open[0].1.event().unwrap();
@@ -235,7 +236,7 @@ fn su5_progress_is_sent_with_its_request_and_never_on_a_subscription() {
 
 #[test]
 fn su6_a_client_can_have_many_subscriptions() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let files: Vec<_> = (0..12).map(|n| format!("{n}.txt")).collect();
     files.iter().for_each(|file| workspace.put(file, "1"));
     over_both(&workspace, |client| {
@@ -254,9 +255,9 @@ fn su6_a_client_can_have_many_subscriptions() {
 
 #[test]
 fn su6_a_cancelled_subscription_gets_nothing_more_and_the_others_continue() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let file = uri(&workspace, "README.md");
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     let mut subscriptions = OpenSubscriptions::new(&mut client);
     subscriptions.listen("a", json!({ "resourceSubscriptions": [file] }));
     subscriptions.listen("b", json!({ "resourceSubscriptions": [file] }));
@@ -276,23 +277,23 @@ fn su6_a_cancelled_subscription_gets_nothing_more_and_the_others_continue() {
 
 #[test]
 fn su6_closing_the_stream_ends_the_subscription() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).set("server_connections_max", 4).served();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).set("server_connections_max", 4).served();
     // More in sequence than are allowed at once.
     for n in 0..12 {
         let mut connection = served.connect();
         let wanted = json!({ "notifications": { "promptsListChanged": true } });
-        connection.post(&HttpRequest::mcp(&modern(n, "subscriptions/listen", wanted)));
+        connection.post(&TestHttpRequest::mcp(&modern(n, "subscriptions/listen", wanted)));
         assert!(connection.head().is_stream());
         assert_eq!(subscription_id(&connection.event().unwrap()), n);
         connection.close();
     }
-    assert_eq!(served.send(&HttpRequest::mcp(&modern(1, "tools/list", json!({})))).status, 200);
+    assert_eq!(served.send(&TestHttpRequest::mcp(&modern(1, "tools/list", json!({})))).status, 200);
 }
 
 #[test]
 fn su7_list_changes_are_sent_to_their_subscribers() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_both(&workspace, |client| {
         let _ = std::fs::remove_dir_all(workspace.path(".toolgate"));
         let _ = std::fs::remove_file(workspace.path("fresh.txt"));
@@ -310,7 +311,7 @@ fn su7_list_changes_are_sent_to_their_subscribers() {
 
 #[test]
 fn su8_an_invalid_subscription_request_is_refused() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         for params in [
             json!({}),
             json!({ "notifications": [] }),
@@ -327,7 +328,7 @@ fn su8_an_invalid_subscription_request_is_refused() {
 
 #[test]
 fn c1_the_server_sends_cancellations_only_to_end_subscriptions() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
     let sleep = json!({ "command": "sleep", "args": ["60"], "timeout_ms": 100 });
     let answer = stdio.ask(&call(1, "exec_run", sleep));
     assert!(answer["result"].is_object(), "{answer}");

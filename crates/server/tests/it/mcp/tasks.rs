@@ -5,15 +5,18 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::{code, mcp_key, meta_with_capabilities};
-use crate::support::{Client, ClientTransport, Launch, Marker, Workspace, over_both};
+use crate::support::{
+    ProcessMarker, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestMcpClient,
+    over_both,
+};
 
 fn task_metadata() -> Value {
     meta_with_capabilities(json!({ "extensions": { mcp_key("tasks"): {} } }))
 }
 
 #[track_caller]
-fn start_task(client: &mut Client) -> String {
-    let arguments = json!({ "command": "sleep", "args": [Marker::new().0] });
+fn start_task(client: &mut TestMcpClient) -> String {
+    let arguments = json!({ "command": "sleep", "args": [ProcessMarker::new().0] });
     let params = json!({ "name": "exec_run", "arguments": arguments, "_meta": task_metadata() });
     let answer = client.ask("tools/call", params);
     assert_eq!(answer["result"]["resultType"], "task", "{answer}");
@@ -22,7 +25,10 @@ fn start_task(client: &mut Client) -> String {
 
 #[test]
 fn tk12_task_ids_are_unguessable() {
-    let mut client = Client::stdio(Launch::over(&Workspace::new()), crate::support::MODERN);
+    let mut client = TestMcpClient::stdio(
+        ServerLaunchOptions::over(&TempWorkspace::new()),
+        crate::support::MODERN,
+    );
     let ids: Vec<String> = (0..6).map(|_| start_task(&mut client)).collect();
     assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
     for id in &ids {
@@ -37,7 +43,7 @@ fn tk12_task_ids_are_unguessable() {
 
 #[test]
 fn tk12_a_slightly_different_task_id_is_unknown() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let id = start_task(client);
         let mut last = id.clone();
         let end = if last.pop() == Some('a') { 'b' } else { 'a' };
@@ -56,7 +62,7 @@ fn tk12_a_slightly_different_task_id_is_unknown() {
                     json!({ "taskId": wrong, "inputResponses": {}, "_meta": task_metadata() });
                 let message = client.request(method, params);
                 let answer = match &client.wire {
-                    ClientTransport::Http(served) => {
+                    TestClientTransport::Http(served) => {
                         // A header value cannot begin or end with a blank.
                         let blank = wrong.trim() != wrong || wrong.is_empty();
                         if blank {
@@ -64,7 +70,7 @@ fn tk12_a_slightly_different_task_id_is_unknown() {
                         }
                         served.send(&client.post(&message)).message()
                     }
-                    ClientTransport::Stdio(_) => client.exchange(&message),
+                    TestClientTransport::Stdio(_) => client.exchange(&message),
                 };
                 assert_eq!(code(&answer), -32602, "{method} {wrong:?}: {answer}");
             }

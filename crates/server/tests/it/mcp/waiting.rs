@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::uri;
 use crate::support::{
-    Client, ClientTransport, Connection, HttpRequest, Launch, Workspace, initialize, modern,
-    notification, refusal,
+    ServerLaunchOptions, TempWorkspace, TestClientTransport, TestHttpConnection, TestHttpRequest,
+    TestMcpClient, initialize, modern, notification, refusal,
 };
 
 const REVISION: &str = "2025-11-25";
@@ -16,15 +16,15 @@ const REVISION: &str = "2025-11-25";
 /// Highest number of requests in flight from one stdio client.
 const IN_FLIGHT_MAX: u64 = 1024;
 
-fn with_confirmations(workspace: &Workspace) -> Launch {
-    Launch::over(workspace).set("tools_confirm", "files.write")
+fn with_confirmations(workspace: &TempWorkspace) -> ServerLaunchOptions {
+    ServerLaunchOptions::over(workspace).set("tools_confirm", "files.write")
 }
 
 fn can_fill_in() -> Value {
     json!({ "elicitation": {} })
 }
 
-fn write(client: &mut Client, path: &str) -> Value {
+fn write(client: &mut TestMcpClient, path: &str) -> Value {
     let arguments = json!({ "path": path, "content": "new" });
     client.request("tools/call", json!({ "name": "files_write", "arguments": arguments }))
 }
@@ -35,7 +35,7 @@ fn accept(question: &Value) -> Value {
 }
 
 /// Returns the answer to `message`; skips all other messages on its stream.
-fn answer_of(connection: &mut Connection, message: &Value) -> Value {
+fn answer_of(connection: &mut TestHttpConnection, message: &Value) -> Value {
     loop {
         let received = connection.event().expect("the stream ended");
         if received["id"] == message["id"] {
@@ -46,13 +46,14 @@ fn answer_of(connection: &mut Connection, message: &Value) -> Value {
 
 #[test]
 fn l20_answers_are_read_even_while_many_calls_wait_for_them() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let launch = with_confirmations(&workspace);
-    let mut client = Client::open(ClientTransport::Stdio(launch.stdio()), REVISION, can_fill_in());
+    let mut client =
+        TestMcpClient::open(TestClientTransport::Stdio(launch.stdio()), REVISION, can_fill_in());
     let mut writes: Vec<_> =
         (0..=IN_FLIGHT_MAX).map(|n| write(&mut client, &format!("d/{n}"))).collect();
     let ping = client.request("ping", json!({}));
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     for message in writes.iter().chain([&ping]) {
         stdio.send(message);
     }
@@ -72,7 +73,7 @@ fn l20_answers_are_read_even_while_many_calls_wait_for_them() {
         assert!(answer["result"]["isError"] != true, "{answer}");
     }
     let again = write(&mut client, "c");
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&again);
     let question = stdio.receive();
     stdio.send(&accept(&question));
@@ -81,8 +82,8 @@ fn l20_answers_are_read_even_while_many_calls_wait_for_them() {
 
 #[test]
 fn su6_one_subscription_too_many_is_refused_by_id() {
-    let workspace = Workspace::new();
-    let mut stdio = Launch::over(&workspace).stdio();
+    let workspace = TempWorkspace::new();
+    let mut stdio = ServerLaunchOptions::over(&workspace).stdio();
     let listen = |id| {
         let wanted = json!({ "notifications": { "toolsListChanged": true } });
         modern(id, "subscriptions/listen", wanted)
@@ -97,30 +98,31 @@ fn su6_one_subscription_too_many_is_refused_by_id() {
 
 #[test]
 fn l15_a_client_is_read_even_while_its_requests_wait_for_tasks() {
-    let workspace = Workspace::with_commands();
-    let mut client = Client::stdio(Launch::over(&workspace), REVISION);
+    let workspace = TempWorkspace::with_commands();
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), REVISION);
     let task = json!({ "name": "exec_run", "task": {}, "arguments": { "command": "sleep 60", "shell": true } });
     let id = client.ask("tools/call", task)["result"]["task"]["taskId"].clone();
     let mut wait = || client.request("tasks/result", json!({ "taskId": id }));
     let waiting: Vec<_> = (0..IN_FLIGHT_MAX).map(|_| wait()).collect();
     let more = wait();
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     waiting.iter().for_each(|request| stdio.send(request));
     let refused = stdio.ask(&more);
     assert!(refused["error"]["message"].as_str().unwrap().contains("cancel some"), "{refused}");
     assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
     client.ask("tasks/cancel", json!({ "taskId": id }));
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     waiting.iter().for_each(|request| drop(stdio.answer(request["id"].clone())));
 }
 
 #[test]
 fn t6_an_open_question_is_given_up_when_the_input_ends() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let launch = with_confirmations(&workspace);
-    let mut client = Client::open(ClientTransport::Stdio(launch.stdio()), REVISION, can_fill_in());
+    let mut client =
+        TestMcpClient::open(TestClientTransport::Stdio(launch.stdio()), REVISION, can_fill_in());
     let message = write(&mut client, "a");
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);
     assert_eq!(stdio.receive()["method"], "elicitation/create");
     stdio.close_input();
@@ -132,24 +134,24 @@ fn t6_an_open_question_is_given_up_when_the_input_ends() {
 #[test]
 fn t6_a_server_that_stops_does_not_wait_for_an_answer() {
     for over_http in [false, true] {
-        let workspace = Workspace::new();
+        let workspace = TempWorkspace::new();
         let launch = with_confirmations(&workspace).set("server_drain_ms", 60_000);
         let wire = if over_http {
-            ClientTransport::Http(launch.served())
+            TestClientTransport::Http(launch.served())
         } else {
-            ClientTransport::Stdio(launch.stdio())
+            TestClientTransport::Stdio(launch.stdio())
         };
-        let mut client = Client::open(wire, REVISION, can_fill_in());
+        let mut client = TestMcpClient::open(wire, REVISION, can_fill_in());
         let message = write(&mut client, "a");
         let post = over_http.then(|| client.post(&message));
         let answer = match &mut client.wire {
-            ClientTransport::Stdio(stdio) => {
+            TestClientTransport::Stdio(stdio) => {
                 stdio.send(&message);
                 assert_eq!(stdio.receive()["method"], "elicitation/create");
                 stdio.signal(Signal::INT);
                 stdio.answer(message["id"].clone())
             }
-            ClientTransport::Http(served) => {
+            TestClientTransport::Http(served) => {
                 let mut connection = served.connect();
                 connection.post(&post.unwrap());
                 assert!(connection.head().is_stream());
@@ -164,15 +166,15 @@ fn t6_a_server_that_stops_does_not_wait_for_an_answer() {
 
 #[test]
 fn l11_a_second_handshake_over_stdio_does_not_duplicate_notifications() {
-    let workspace = Workspace::new();
-    let mut client = Client::stdio(Launch::over(&workspace), REVISION);
+    let workspace = TempWorkspace::new();
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), REVISION);
     let hello = initialize(77, REVISION);
     let file = uri(&workspace, "README.md");
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.ask(&hello);
     client.ask("resources/subscribe", json!({ "uri": file }));
     workspace.put("README.md", "changed");
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     assert_eq!(stdio.receive()["method"], "notifications/resources/updated");
     stdio.close_input();
     assert_eq!(stdio.read_rest(), [] as [Value; 0]);
@@ -181,26 +183,26 @@ fn l11_a_second_handshake_over_stdio_does_not_duplicate_notifications() {
 #[test]
 fn c2_a_question_is_withdrawn_when_its_call_is_cancelled() {
     for over_http in [false, true] {
-        let workspace = Workspace::new();
+        let workspace = TempWorkspace::new();
         let launch = with_confirmations(&workspace);
         let wire = if over_http {
-            ClientTransport::Http(launch.served())
+            TestClientTransport::Http(launch.served())
         } else {
-            ClientTransport::Stdio(launch.stdio())
+            TestClientTransport::Stdio(launch.stdio())
         };
-        let mut client = Client::open(wire, REVISION, can_fill_in());
+        let mut client = TestMcpClient::open(wire, REVISION, can_fill_in());
         let message = write(&mut client, "a");
         let cancel = notification("notifications/cancelled", json!({ "requestId": message["id"] }));
         let post = client.post(&message);
         let stop = client.post(&cancel);
         let (question, withdrawn) = match &mut client.wire {
-            ClientTransport::Stdio(stdio) => {
+            TestClientTransport::Stdio(stdio) => {
                 stdio.send(&message);
                 let question = stdio.receive();
                 stdio.send(&cancel);
                 (question, stdio.receive())
             }
-            ClientTransport::Http(served) => {
+            TestClientTransport::Http(served) => {
                 let mut connection = served.connect();
                 connection.post(&post);
                 assert!(connection.head().is_stream());
@@ -212,8 +214,10 @@ fn c2_a_question_is_withdrawn_when_its_call_is_cancelled() {
         assert_eq!(withdrawn["method"], "notifications/cancelled", "{withdrawn}");
         assert_eq!(withdrawn["params"]["requestId"], question["id"], "{withdrawn}");
         match &mut client.wire {
-            ClientTransport::Stdio(stdio) => stdio.send(&accept(&question)),
-            ClientTransport::Http(_) => assert_eq!(client.response(&accept(&question)).status, 202),
+            TestClientTransport::Stdio(stdio) => stdio.send(&accept(&question)),
+            TestClientTransport::Http(_) => {
+                assert_eq!(client.response(&accept(&question)).status, 202);
+            }
         }
         assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
         assert!(!workspace.path("a").exists());
@@ -222,19 +226,20 @@ fn c2_a_question_is_withdrawn_when_its_call_is_cancelled() {
 
 #[test]
 fn l13_a_session_that_ends_does_not_wait_for_an_answer() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let launch = with_confirmations(&workspace);
-    let mut client = Client::open(ClientTransport::Http(launch.served()), REVISION, can_fill_in());
+    let mut client =
+        TestMcpClient::open(TestClientTransport::Http(launch.served()), REVISION, can_fill_in());
     let message = write(&mut client, "a");
     let post = client.post(&message);
     let session = client.session.clone().unwrap();
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
     let mut connection = served.connect();
     connection.post(&post);
     assert!(connection.head().is_stream());
     assert_eq!(connection.event().unwrap()["method"], "elicitation/create");
     let started = Instant::now();
-    let end = HttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    let end = TestHttpRequest::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&end).status, 204);
     let answer = answer_of(&mut connection, &message);
     assert!(refusal(&answer).contains("the session was ended"), "{answer}");

@@ -17,7 +17,7 @@ const EXITS: &[(&str, i64, Option<&str>)] = &[
 
 #[test]
 fn a_confined_program_ends_with_the_same_code_and_signal() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for profile in ["off", "workspace"] {
         let mut client = confined_client(&workspace, profile);
         for (script, code, signal) in EXITS {
@@ -30,7 +30,7 @@ fn a_confined_program_ends_with_the_same_code_and_signal() {
 
 #[test]
 fn a_program_that_times_out_gets_sigterm_first() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = confined_client(&workspace, "workspace");
     let script = "trap 'echo heard > heard; exit 3' TERM; sleep 60 & wait";
     let started = Instant::now();
@@ -47,7 +47,7 @@ fn a_program_that_times_out_gets_sigterm_first() {
 
 #[test]
 fn input_output_and_start_errors_pass_through_the_sandbox() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = confined_client(&workspace, "workspace");
     let input = json!({ "command": "cat", "stdin": "a\nb\n" });
     assert_eq!(run(&mut client, input).stdout, "a\nb\n");

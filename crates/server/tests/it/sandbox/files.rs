@@ -16,7 +16,7 @@ fn outside() -> TempDir {
 
 #[test]
 fn files_outside_the_view_cannot_be_read() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let outside = outside();
     let canary = outside.path().join("canary");
     let workspace = workspace.link("link", &canary);
@@ -38,7 +38,7 @@ fn files_outside_the_view_cannot_be_read() {
 
 #[test]
 fn files_outside_the_workspace_cannot_be_changed() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let outside = outside();
     let canary = outside.path().join("canary");
     let before = fs::metadata(&canary).unwrap();
@@ -73,12 +73,12 @@ fn files_outside_the_workspace_cannot_be_changed() {
 
 #[test]
 fn the_workspace_is_writable_except_with_the_profile_read_only() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = confined_client(&workspace, "workspace");
     let result = sh(&mut client, "mkdir a && echo one > a/b && mv a/b c && cat c README.md");
     assert_eq!(
         (result.code, &*result.stdout),
-        (0, &*format!("one\n{}", Workspace::README)),
+        (0, &*format!("one\n{}", TempWorkspace::README)),
         "{}",
         result.stderr
     );
@@ -93,7 +93,7 @@ fn the_workspace_is_writable_except_with_the_profile_read_only() {
 
 #[test]
 fn a_program_cannot_create_a_set_user_id_file() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let Some(mut client) = confined_with_layer(&workspace, "seccomp") else { return };
     sh(&mut client, "cp /bin/true a; chmod u+s a; chmod 2755 a; chmod 6755 .");
     // By number on x86_64: chmod, an unnamed file, and a link to it.
@@ -110,7 +110,7 @@ fn a_program_cannot_create_a_set_user_id_file() {
 
 #[test]
 fn protected_files_are_neither_changed_nor_moved() {
-    let workspace = Workspace::new().file("toolgate.toml", "").file(".mcp.json", "{}");
+    let workspace = TempWorkspace::new().file("toolgate.toml", "").file(".mcp.json", "{}");
     let workspace = workspace.file(".git/config", "[core]\n").file(".git/hooks/x", "");
     let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     for script in [
@@ -127,7 +127,7 @@ fn protected_files_are_neither_changed_nor_moved() {
 
 #[test]
 fn files_in_tmp_and_home_are_removed_with_the_run() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let result =
         sh(&mut client, "echo x > $HOME/.bashrc && echo y > /tmp/y && cat $HOME/.bashrc /tmp/y");
@@ -138,12 +138,12 @@ fn files_in_tmp_and_home_are_removed_with_the_run() {
 
 #[test]
 fn additional_folders_are_readable_or_writable_if_the_settings_list_them() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let outside = outside();
     let folder = outside.path().display().to_string();
     let launch = |setting| {
-        let launch = Launch::over(&workspace).set("sandbox_profile", "workspace");
-        Client::stdio(launch.set(setting, &folder), MODERN)
+        let launch = ServerLaunchOptions::over(&workspace).set("sandbox_profile", "workspace");
+        TestMcpClient::stdio(launch.set(setting, &folder), MODERN)
     };
     let Some(mut reader) = with_layer(launch("sandbox_read"), "view") else { return };
     let result = sh(&mut reader, &format!("cat {folder}/canary; echo x > {folder}/canary"));
@@ -157,7 +157,7 @@ fn additional_folders_are_readable_or_writable_if_the_settings_list_them() {
 
 #[test]
 fn a_program_starts_in_the_resolved_folder_and_one_outside_the_view_is_refused() {
-    let workspace = Workspace::new().file("deep/er/x", "").link("to", "deep/er");
+    let workspace = TempWorkspace::new().file("deep/er/x", "").link("to", "deep/er");
     workspace.put("script", "#!/bin/sh\necho \"$0 $1\"; pwd\n");
     fs::set_permissions(workspace.path("script"), PermissionsExt::from_mode(0o755)).unwrap();
     let mut client = confined_client(&workspace, "workspace");
@@ -179,7 +179,7 @@ fn a_program_starts_in_the_resolved_folder_and_one_outside_the_view_is_refused()
 
 #[test]
 fn a_program_cannot_create_a_protected_name_and_leaves_nothing_there() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let names = [".vscode", ".claude", ".mcp.json", ".cursor", ".toolgate"];
     for name in names {
@@ -200,8 +200,8 @@ fn a_program_cannot_create_a_protected_name_and_leaves_nothing_there() {
     };
     wait_until("all names are removed", || entries() == ["README.md"]);
     // Git does not see the placeholders at the protected names.
-    let launch = Launch::over(&workspace).set("sandbox_git", "write");
-    let mut client = Client::stdio(launch, MODERN);
+    let launch = ServerLaunchOptions::over(&workspace).set("sandbox_git", "write");
+    let mut client = TestMcpClient::stdio(launch, MODERN);
     let result = sh(&mut client, "git init -q . && git status --porcelain --untracked-files=all");
     assert_eq!((result.code, &*result.stdout), (0, "?? README.md\n"), "{}", result.stderr);
     wait_until("only the repository is left", || entries().len() == 2);
@@ -209,9 +209,9 @@ fn a_program_cannot_create_a_protected_name_and_leaves_nothing_there() {
 
 #[test]
 fn protected_names_stay_reserved_while_a_program_runs_and_are_removed_after_a_killed_server() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let long = json!({ "command": "sh", "args": ["-c", "touch started; exec sleep 300"] });
-    let mut first = Launch::over(&workspace).stdio();
+    let mut first = ServerLaunchOptions::over(&workspace).stdio();
     first.send(&call(1, "exec_run", long));
     wait_until("it runs", || workspace.path("started").exists());
     let exists = || workspace.path(".vscode").exists();
@@ -229,16 +229,16 @@ fn protected_names_stay_reserved_while_a_program_runs_and_are_removed_after_a_ki
     fs::create_dir(workspace.path(".vscode")).unwrap();
     fs::set_permissions(workspace.path(".vscode"), Permissions::from_mode(0o555)).unwrap();
     fs::create_dir(workspace.path(".cursor")).unwrap();
-    let mut second = Launch::over(&workspace).stdio();
+    let mut second = ServerLaunchOptions::over(&workspace).stdio();
     second.ask(&call(1, "files_list", json!({})));
     assert!(!exists() && workspace.path(".cursor").exists());
 }
 
 #[test]
 fn a_server_does_not_remove_the_protected_names_of_another() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let long = json!({ "command": "sh", "args": ["-c", "touch started; until [ -e go ]; do sleep 0.01; done; echo x > .mcp.json"] });
-    let mut first = Launch::over(&workspace).stdio();
+    let mut first = ServerLaunchOptions::over(&workspace).stdio();
     first.send(&call(1, "exec_run", long));
     wait_until("it runs", || workspace.path("started").exists());
     if !workspace.path(".mcp.json").exists() {
@@ -255,7 +255,7 @@ fn a_server_does_not_remove_the_protected_names_of_another() {
 
 #[test]
 fn git_tools_that_only_read_run_without_write_access() {
-    let workspace = Workspace::new().file("a.txt", "one\n");
+    let workspace = TempWorkspace::new().file("a.txt", "one\n");
     let git = |args: &[&str]| {
         let mut git = std::process::Command::new("git");
         git.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(args);
@@ -268,8 +268,8 @@ fn git_tools_that_only_read_run_without_write_access() {
     workspace.put(".gitattributes", "*.txt filter=mark\n");
     git(&["config", "filter.mark.clean", "touch marked; cat"]);
     workspace.put("a.txt", "two\n");
-    let launch = Launch::over(&workspace).set("git_programs", "filters");
-    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
+    let launch = ServerLaunchOptions::over(&workspace).set("git_programs", "filters");
+    let Some(mut client) = with_layer(TestMcpClient::stdio(launch, MODERN), "view") else { return };
     let status = client.call("git_status", json!({}));
     assert!(status["result"]["isError"] != true, "{status}");
     assert!(!workspace.path("marked").exists(), "{status}");

@@ -14,7 +14,7 @@ const NESTED: &str = "set -e; git init -q r; git -C r config user.name a; \
                       git -C r config user.email a@b; ";
 
 /// Writes an executable file `name` that runs `script`.
-fn put_script(workspace: &Workspace, name: &str, script: &str) {
+fn put_script(workspace: &TempWorkspace, name: &str, script: &str) {
     use std::os::unix::fs::PermissionsExt;
     workspace.put(name, format!("#!/bin/sh\n{script}\n"));
     fs::set_permissions(workspace.path(name), PermissionsExt::from_mode(0o755)).unwrap();
@@ -33,7 +33,7 @@ fn git_tools_do_not_write_protected_files_for_a_repository_that_claims_the_works
     );
     let marker_file = sh(&mut client, &script);
     assert_eq!(marker_file.code, 0, "{}", marker_file.stderr);
-    let restore = |client: &mut Client, paths: &[&str]| {
+    let restore = |client: &mut TestMcpClient, paths: &[&str]| {
         client.call("git_restore", json!({ "repo": "r", "paths": paths, "ref": "HEAD" }))
     };
     for path in [MCP, ".vscode"] {
@@ -103,8 +103,8 @@ fn git_tools_check_out_and_stash_committed_files_that_the_file_tools_protect() {
 #[test]
 fn git_tools_do_not_check_out_protected_files_if_programs_may_write_the_repository() {
     let workspace = repository();
-    let launch = Launch::over(&workspace).set("sandbox_git", "write");
-    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
+    let launch = ServerLaunchOptions::over(&workspace).set("sandbox_git", "write");
+    let Some(mut client) = with_layer(TestMcpClient::stdio(launch, MODERN), "view") else { return };
     // A program can commit a file that it cannot create.
     let script = "set -e; blob=$(echo planted | git hash-object -w --stdin); \
                   git update-index --add --cacheinfo 100644,$blob,.vscode/tasks.json; \
@@ -152,7 +152,10 @@ fn programs_that_a_nested_repository_configures_do_not_run() {
     }
     // If the settings allow filters, they run.
     workspace.put("sub/f", "three\n");
-    let mut client = Client::stdio(Launch::over(&workspace).set("git_programs", "filters"), MODERN);
+    let mut client = TestMcpClient::stdio(
+        ServerLaunchOptions::over(&workspace).set("git_programs", "filters"),
+        MODERN,
+    );
     let added = client.call("git_add", json!({ "repo": "sub", "paths": ["f"] }));
     assert!(workspace.path("marked").exists(), "the filter must run: {added}");
 }
@@ -180,8 +183,8 @@ fn a_git_in_a_folder_that_programs_can_write_is_not_run() {
     put_script(&workspace, "bin/git", "echo planted >&2; exit 1");
     put_script(&workspace, "bin/ls", "echo planted");
     let path = format!("{}:/usr/bin:/bin", workspace.path("bin").display());
-    let launch = Launch::over(&workspace).env("PATH", &path).set("exec_allow", "ls");
-    let mut client = Client::stdio(launch, MODERN);
+    let launch = ServerLaunchOptions::over(&workspace).env("PATH", &path).set("exec_allow", "ls");
+    let mut client = TestMcpClient::stdio(launch, MODERN);
     let status = client.call("git_status", json!({}));
     assert!(status["result"]["isError"] != true, "{status}");
     let marker_file = run(&mut client, json!({ "command": "ls" }));
@@ -201,8 +204,10 @@ fn git_tools_cannot_read_the_credentials_of_the_user() {
     workspace.put(".gitattributes", "new filter=look\n");
     let look = format!("cat {}/credentials; cat", folder.display());
     git(&workspace, &["config", "filter.look.clean", &look]);
-    let launch = Launch::over(&workspace).env("HOME", home.path()).set("git_programs", "filters");
-    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
+    let launch = ServerLaunchOptions::over(&workspace)
+        .env("HOME", home.path())
+        .set("git_programs", "filters");
+    let Some(mut client) = with_layer(TestMcpClient::stdio(launch, MODERN), "view") else { return };
     workspace.put("new", "new\n");
     client.call("git_add", json!({ "paths": ["new"] }));
     assert_eq!(git(&workspace, &["show", ":new"]), "new\n");

@@ -37,23 +37,27 @@ if len(sys.argv) > 2:
 "#;
 
 /// Creates a client whose programs have the settings `sandbox` in the table `[sandbox]`.
-fn client_with(workspace: &Workspace, sandbox: &str) -> Client {
+fn client_with(workspace: &TempWorkspace, sandbox: &str) -> TestMcpClient {
     workspace.put("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
-    Client::stdio(Launch::over(workspace), MODERN)
+    TestMcpClient::stdio(ServerLaunchOptions::over(workspace), MODERN)
 }
 
 /// Checks whether this system supports a network namespace, which a forwarder needs.
-pub(super) fn can_forward(workspace: &Workspace) -> bool {
+pub(super) fn can_forward(workspace: &TempWorkspace) -> bool {
     has_layer(&mut confined_client(workspace, "workspace"), "network")
 }
 
 /// Returns an empty workspace if this system supports what a forwarder needs.
-pub(super) fn forwarding_workspace() -> Option<Workspace> {
-    let workspace = Workspace::new();
+pub(super) fn forwarding_workspace() -> Option<TempWorkspace> {
+    let workspace = TempWorkspace::new();
     can_forward(&workspace).then_some(workspace)
 }
 
-pub(super) fn python(client: &mut Client, script: &str, args: &[String]) -> ProgramResult {
+pub(super) fn python(
+    client: &mut TestMcpClient,
+    script: &str,
+    args: &[String],
+) -> SandboxedProgramResult {
     let args: Vec<_> =
         ["-c".to_owned(), script.to_owned()].into_iter().chain(args.to_vec()).collect();
     run(client, json!({ "command": "/usr/bin/python3", "args": args }))
@@ -144,7 +148,7 @@ fn a_redirect_to_another_host_is_refused() {
 
 #[test]
 fn an_ipv6_address_with_a_rule_is_reached() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let Ok(listener) = TcpListener::bind("[::1]:0") else {
         eprintln!("NOT TRIED: this system has no IPv6");
         return;
@@ -237,9 +241,10 @@ fn a_host_rule_that_cannot_be_enforced_stops_the_server_at_its_start() {
             "table for `ci.*`",
         ),
     ] {
-        let workspace = Workspace::new();
+        let workspace = TempWorkspace::new();
         workspace.put("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
-        let server = Launch::over(&workspace).serve_with_flags(&["--listen", "127.0.0.1:0"]);
+        let server =
+            ServerLaunchOptions::over(&workspace).serve_with_flags(&["--listen", "127.0.0.1:0"]);
         assert!(!server.wait_for_exit().success(), "{sandbox}");
         wait_until(why, || server.log().contains(why));
     }
@@ -278,7 +283,7 @@ fn a_declared_command_with_hosts_reaches_no_others_even_under_the_profile_networ
              hosts = [\"one.localhost:{port}\"]\n"
         ),
     );
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     let answer = client.call("web_fetch", json!({}));
     let stdout = &answer["result"]["structuredContent"]["stdout"];
     assert_eq!(stdout, &format!("200 one.localhost:{port}\n403\n"), "{answer}");
@@ -344,15 +349,17 @@ fn an_upstream_with_hosts_reaches_no_others() {
          sandbox = \"workspace\"\nhosts = [\"one.localhost:{port}\"]\n"
     );
     workspace.put("toolgate.toml", &settings);
-    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", workspace.path(".cache"));
-    let mut client = Client::stdio(launch, MODERN);
+    let launch =
+        ServerLaunchOptions::over(&workspace).env("XDG_CACHE_HOME", workspace.path(".cache"));
+    let mut client = TestMcpClient::stdio(launch, MODERN);
     client.tools();
     let answer = client.call("web_fetch", json!({}));
     assert_eq!(answer["result"]["content"][0]["text"], "200 403", "{answer}");
     assert_silent(&other);
     serving.join().unwrap();
     workspace.put("toolgate.toml", settings.replace("\"workspace\"", "\"network\""));
-    let server = Launch::over(&workspace).serve_with_flags(&["--listen", "127.0.0.1:0"]);
+    let server =
+        ServerLaunchOptions::over(&workspace).serve_with_flags(&["--listen", "127.0.0.1:0"]);
     assert!(!server.wait_for_exit().success());
     wait_until("the refusal", || server.log().contains("no effect with `sandbox = \"network\"`"));
 }
@@ -402,8 +409,9 @@ fn a_database_server_reaches_its_database_through_a_relay_in_its_own_network() {
          sandbox = \"workspace\"\nhosts = [\"localhost:{port}\"]\n"
     );
     workspace.put("toolgate.toml", settings);
-    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", workspace.path(".cache"));
-    let mut client = Client::stdio(launch, MODERN);
+    let launch =
+        ServerLaunchOptions::over(&workspace).env("XDG_CACHE_HOME", workspace.path(".cache"));
+    let mut client = TestMcpClient::stdio(launch, MODERN);
     client.tools();
     let answer = client.call("orders_fetch", json!({}));
     assert_eq!(answer["result"]["content"][0]["text"], "pong", "{answer}");

@@ -76,16 +76,21 @@ impl TlsTarget {
 
     /// Creates a client whose programs have the settings `sandbox`, in which `HOST` stands for this
     /// server. toolgate trusts `authority`.
-    fn client_trusting(&self, workspace: &Workspace, sandbox: &str, authority: &Path) -> Client {
+    fn client_trusting(
+        &self,
+        workspace: &TempWorkspace,
+        sandbox: &str,
+        authority: &Path,
+    ) -> TestMcpClient {
         let sandbox = sandbox.replace("HOST", &format!("one.localhost:{}", self.port));
         workspace.put("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
-        let launch = Launch::over(workspace).env("SSL_CERT_FILE", authority);
-        Client::stdio(launch.env("REGISTRY_TOKEN", SECRET), MODERN)
+        let launch = ServerLaunchOptions::over(workspace).env("SSL_CERT_FILE", authority);
+        TestMcpClient::stdio(launch.env("REGISTRY_TOKEN", SECRET), MODERN)
     }
 
     /// Creates a client whose programs have the settings `sandbox`, in which `HOST` stands for this
     /// server.
-    fn client(&self, workspace: &Workspace, sandbox: &str) -> Client {
+    fn client(&self, workspace: &TempWorkspace, sandbox: &str) -> TestMcpClient {
         self.client_trusting(workspace, sandbox, &self.authority)
     }
 
@@ -154,13 +159,13 @@ const ONE_FOLDER: &str = "hosts = [\"HOST/acme/*\"]\n[[sandbox.credentials]]\n\
      host = \"HOST/acme/*\"\nvalue = \"Bearer ${REGISTRY_TOKEN}\"";
 
 /// Runs curl with `options` and returns its output.
-fn curl(client: &mut Client, options: &str) -> ProgramResult {
+fn curl(client: &mut TestMcpClient, options: &str) -> SandboxedProgramResult {
     sh(client, &format!("curl -sS --max-time 20 {options}"))
 }
 
 #[test]
 fn a_program_reaches_only_allowed_paths_and_the_result_and_record_name_the_others() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     if !can_forward(&workspace) {
         return;
     }
@@ -187,7 +192,7 @@ fn a_program_reaches_only_allowed_paths_and_the_result_and_record_name_the_other
 
 #[test]
 fn a_path_that_servers_read_in_different_ways_never_reaches_the_server() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     if !can_forward(&workspace) {
         return;
     }
@@ -211,7 +216,7 @@ fn a_path_that_servers_read_in_different_ways_never_reaches_the_server() {
 
 #[test]
 fn a_program_never_sees_the_credential_that_replaces_its_own() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     if !can_forward(&workspace) {
         return;
     }
@@ -233,7 +238,7 @@ fn a_program_never_sees_the_credential_that_replaces_its_own() {
 
 #[test]
 fn each_run_trusts_an_authority_of_its_own_in_a_file_that_it_cannot_change() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     if !can_forward(&workspace) {
         return;
     }
@@ -254,7 +259,7 @@ fn each_run_trusts_an_authority_of_its_own_in_a_file_that_it_cannot_change() {
 
 #[test]
 fn git_reads_a_repository_below_an_allowed_path_only() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     if !can_forward(&workspace) {
         return;
     }
@@ -270,7 +275,7 @@ fn git_reads_a_repository_below_an_allowed_path_only() {
 
 #[test]
 fn http_2_clients_fall_back_and_uploads_pass_but_no_websockets() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     if !can_forward(&workspace) {
         return;
     }
@@ -289,7 +294,7 @@ fn http_2_clients_fall_back_and_uploads_pass_but_no_websockets() {
 
 #[test]
 fn a_credential_for_a_folder_is_not_sent_to_the_other_paths_of_an_allowed_host() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     if !can_forward(&workspace) {
         return;
     }
@@ -308,7 +313,7 @@ fn a_credential_for_a_folder_is_not_sent_to_the_other_paths_of_an_allowed_host()
 
 #[test]
 fn a_server_with_an_untrusted_certificate_gets_no_request() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     if !can_forward(&workspace) {
         return;
     }
@@ -322,7 +327,7 @@ fn a_server_with_an_untrusted_certificate_gets_no_request() {
 
 #[test]
 fn a_program_that_does_not_trust_the_forwarder_gets_the_reason() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     if !can_forward(&workspace) {
         return;
     }

@@ -39,7 +39,7 @@ const CALLS: &[(&str, &str, &str)] = &[
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn system_calls_that_leave_the_view_are_refused() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let Some(mut client) = confined_with_layer(&workspace, "seccomp") else { return };
     let attempts: String = CALLS
         .iter()
@@ -55,7 +55,7 @@ fn system_calls_that_leave_the_view_are_refused() {
 
 #[test]
 fn a_program_cannot_type_into_a_terminal() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "seccomp") || !has_layer(&mut client, "view") {
         return;
@@ -69,7 +69,7 @@ fn a_program_cannot_type_into_a_terminal() {
 
 #[test]
 fn a_program_has_no_capabilities_and_cannot_gain_any() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = confined_client(&workspace, "workspace");
     let result = sh(&mut client, "grep -E '^(Cap|NoNew)' /proc/self/status");
     let capabilities = result.stdout.lines().filter(|line| line.starts_with("Cap"));

@@ -29,7 +29,7 @@ for spec in sys.argv[1:]:
         print(spec, 'refused')
 "#;
 
-fn reach(client: &mut Client, specs: &[String]) -> String {
+fn reach(client: &mut TestMcpClient, specs: &[String]) -> String {
     let args: Vec<_> =
         ["-c".to_owned(), REACH.to_owned()].into_iter().chain(specs.to_vec()).collect();
     run(client, json!({ "command": "/usr/bin/python3", "args": args })).stdout
@@ -37,7 +37,7 @@ fn reach(client: &mut Client, specs: &[String]) -> String {
 
 #[test]
 fn networks_and_sockets_of_others_are_unreachable() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let inside = UnixListener::bind(workspace.path("socket")).unwrap();
     let datagrams = UnixDatagram::bind(workspace.path("datagrams")).unwrap();
@@ -69,7 +69,7 @@ fn networks_and_sockets_of_others_are_unreachable() {
 
 #[test]
 fn a_program_has_its_own_loopback_and_socket_pairs() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let Some(mut client) = confined_with_layer(&workspace, "network") else { return };
     let script = "import socket; a, b = socket.socketpair(); a.send(b'pair'); print(b.recv(9))\n\
          s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); \
@@ -80,7 +80,7 @@ fn a_program_has_its_own_loopback_and_socket_pairs() {
 
 #[test]
 fn the_network_is_reachable_if_the_profile_of_the_tool_allows_it() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = confined_client(&workspace, "network");
     let port = listener.local_addr().unwrap();
@@ -90,7 +90,7 @@ fn the_network_is_reachable_if_the_profile_of_the_tool_allows_it() {
     listener.accept().unwrap().0.read_exact(&mut byte).unwrap();
     let config = "[sandbox]\nprofile = \"network\"\n[[sandbox.for]]\ntools = \"exec.*\"\nprofile = \"read-only\"\n";
     workspace.put("toolgate.toml", config);
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     if has_layer(&mut client, "network") {
         assert_eq!(reach(&mut client, &[format!("tcp={port}")]), format!("tcp={port} refused\n"));
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::*;
-use crate::support::{ClientTransport, Marker, sleeps};
+use crate::support::{ProcessMarker, TestClientTransport, sleeps};
 
 /// Creates a home folder with secrets.
 fn home() -> TempDir {
@@ -22,7 +22,7 @@ fn home() -> TempDir {
 
 #[test]
 fn a_writable_folder_in_path_or_virtual_env_exposes_nothing_outside_the_workspace() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let home = home();
     fs::create_dir_all(workspace.path(".venv/lib")).unwrap();
     symlink(home.path(), workspace.path(".venv/bin")).unwrap();
@@ -30,21 +30,21 @@ fn a_writable_folder_in_path_or_virtual_env_exposes_nothing_outside_the_workspac
     let venv = format!("home = {}/.local/bin\n", home.path().display());
     workspace.put(".venv/pyvenv.cfg", venv);
     let path = [".venv/bin", "bin"].map(|it| workspace.path(it).display().to_string()).join(":");
-    let launch = Launch::over(&workspace)
+    let launch = ServerLaunchOptions::over(&workspace)
         .env("HOME", home.path())
         .env("PATH", format!("{path}:/usr/bin:/bin"))
         .env("VIRTUAL_ENV", workspace.path(".venv"));
-    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
+    let Some(mut client) = with_layer(TestMcpClient::stdio(launch, MODERN), "view") else { return };
     let result = sh(&mut client, "grep -rs canary $HOME .venv/bin/ bin/; ls -A $HOME");
     assert_eq!(result.stdout, "", "{}", result.stderr);
 }
 
 #[test]
 fn a_protected_file_is_not_moved_with_the_folders_around_it() {
-    let workspace = Workspace::new().file("conf/deep/own.toml", "").file("conf/other", "");
+    let workspace = TempWorkspace::new().file("conf/deep/own.toml", "").file("conf/other", "");
     let config = workspace.path("conf/deep/own.toml");
-    let launch = Launch::over(&workspace).env("TOOLGATE_CONFIG", &config);
-    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
+    let launch = ServerLaunchOptions::over(&workspace).env("TOOLGATE_CONFIG", &config);
+    let Some(mut client) = with_layer(TestMcpClient::stdio(launch, MODERN), "view") else { return };
     for script in [
         "mv conf conf2; mkdir -p conf/deep; echo x > conf/deep/own.toml",
         "mv conf/deep conf/deep2; mkdir -p conf/deep; echo x > conf/deep/own.toml",
@@ -60,13 +60,13 @@ fn a_protected_file_is_not_moved_with_the_folders_around_it() {
 
 #[test]
 fn the_state_of_the_server_stays_hidden_if_the_folders_around_it_are_moved() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let state = workspace.path("home/.local/state");
     let marks = state.join("toolgate/trusted");
     fs::create_dir_all(&marks).unwrap();
     fs::write(marks.join("mark"), "canary-90d1").unwrap();
-    let launch = Launch::over(&workspace).env("XDG_STATE_HOME", &state);
-    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
+    let launch = ServerLaunchOptions::over(&workspace).env("XDG_STATE_HOME", &state);
+    let Some(mut client) = with_layer(TestMcpClient::stdio(launch, MODERN), "view") else { return };
     let result = sh(
         &mut client,
         "mv home/.local home/l2; mv home h2; mkdir -p home/.local/state/toolgate/trusted; \
@@ -79,7 +79,7 @@ fn the_state_of_the_server_stays_hidden_if_the_folders_around_it_are_moved() {
 
 #[test]
 fn the_servers_own_folders_stay_hidden_in_a_writable_folder_around_them() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let home = home();
     let own = [".local/state/toolgate", ".cache/toolgate/packages"];
     for folder in own {
@@ -88,11 +88,14 @@ fn the_servers_own_folders_stay_hidden_in_a_writable_folder_around_them() {
     }
     symlink(home.path().join(".local"), home.path().join("link")).unwrap();
     let start = |written: &str| {
-        let launch = Launch::over(&workspace)
+        let launch = ServerLaunchOptions::over(&workspace)
             .env("HOME", home.path())
             .env("XDG_STATE_HOME", home.path().join(".local/state"))
             .env("XDG_CACHE_HOME", home.path().join(".cache"));
-        Client::stdio(launch.set("sandbox_write", home.path().join(written).display()), MODERN)
+        TestMcpClient::stdio(
+            launch.set("sandbox_write", home.path().join(written).display()),
+            MODERN,
+        )
     };
     for (written, own) in [
         ("", own[0]),
@@ -126,7 +129,7 @@ fn the_servers_own_folders_stay_hidden_in_a_writable_folder_around_them() {
 
 #[test]
 fn a_program_cannot_take_a_lease_on_a_file() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let Some(mut client) = confined_with_layer(&workspace, "seccomp") else { return };
     let script = "use Fcntl; open(F, '<', 'README.md');\
                   for my $ask (1024, 1026) { print fcntl(F, $ask, 1) ? 'held ' : \"no $! \" }\
@@ -137,14 +140,17 @@ fn a_program_cannot_take_a_lease_on_a_file() {
 
 #[test]
 fn errors_do_not_reveal_whether_a_file_outside_the_view_exists() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let home = home();
     let key = home.path().join(".ssh/key");
     let workspace = workspace.link("link", &key);
     let program = home.path().join("program");
     fs::copy("/bin/true", &program).unwrap();
     let Some(mut client) = with_layer(
-        Client::stdio(Launch::over(&workspace).env("HOME", home.path()), MODERN),
+        TestMcpClient::stdio(
+            ServerLaunchOptions::over(&workspace).env("HOME", home.path()),
+            MODERN,
+        ),
         "view",
     ) else {
         return;
@@ -164,9 +170,9 @@ fn errors_do_not_reveal_whether_a_file_outside_the_view_exists() {
     assert_eq!(error("./link"), error("./none"));
     let written = TempDir::new().unwrap();
     symlink(&key, written.path().join("link")).unwrap();
-    let launch = Launch::over(&workspace).env("HOME", home.path());
+    let launch = ServerLaunchOptions::over(&workspace).env("HOME", home.path());
     let launch = launch.set("sandbox_write", written.path().display());
-    let mut writer = Client::stdio(launch, MODERN);
+    let mut writer = TestMcpClient::stdio(launch, MODERN);
     let answer = writer.call("exec_run", json!({ "command": written.path().join("link") }));
     assert!(crate::support::text(&answer).contains("does not exist"), "{answer}");
     assert!(error("./README.md").contains("not executable"));
@@ -174,12 +180,12 @@ fn errors_do_not_reveal_whether_a_file_outside_the_view_exists() {
 
 #[test]
 fn placeholders_of_protected_names_are_not_listed() {
-    let workspace = Workspace::new().file(".github/a.yml", "a");
+    let workspace = TempWorkspace::new().file(".github/a.yml", "a");
     let mut client = confined_client(&workspace, "workspace");
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let request =
         client.request("tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&request);
     marker.wait_until_running();
     let exists = |name: &str| workspace.path(name).exists();

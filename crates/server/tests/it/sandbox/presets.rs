@@ -9,10 +9,10 @@ use crate::support::path;
 
 /// Creates a client with the settings `sandbox` in the table `[sandbox]`, and with the home folder
 /// `home`.
-fn client_at_home(workspace: &Workspace, home: &Workspace, sandbox: &str) -> Client {
+fn client_at_home(workspace: &TempWorkspace, home: &TempWorkspace, sandbox: &str) -> TestMcpClient {
     workspace.put("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
-    let launch = Launch::over(workspace).env("HOME", home.root()).env("PATH", path());
-    Client::stdio(launch, MODERN)
+    let launch = ServerLaunchOptions::over(workspace).env("HOME", home.root()).env("PATH", path());
+    TestMcpClient::stdio(launch, MODERN)
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn a_preset_allows_the_host_that_the_users_own_settings_name() {
     let Some(workspace) = forwarding_workspace() else { return };
     let (port, serving) = answer_requests(1);
     let registry = format!("http://one.localhost:{port}/");
-    let home = Workspace::new().file(".npmrc", format!("registry={registry}\n"));
+    let home = TempWorkspace::new().file(".npmrc", format!("registry={registry}\n"));
     let mut client = client_at_home(&workspace, &home, "hosts = [\"@npm\"]");
     let urls = [registry.clone(), format!("http://two.localhost:{port}/")];
     let result = python(&mut client, FETCH, &urls);
@@ -34,11 +34,11 @@ fn a_preset_allows_the_host_that_the_users_own_settings_name() {
 
 #[test]
 fn settings_of_the_project_do_not_change_the_hosts_of_a_preset() {
-    let workspace = Workspace::new().file(".npmrc", "registry=http://two.localhost:1/\n");
+    let workspace = TempWorkspace::new().file(".npmrc", "registry=http://two.localhost:1/\n");
     if !can_forward(&workspace) {
         return;
     }
-    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let home = TempWorkspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
     let mut client = client_at_home(&workspace, &home, "hosts = [\"@npm\"]");
     let result = python(&mut client, FETCH, &["http://two.localhost:1/".to_owned()]);
     assert_eq!(result.stdout, "403\n", "{}", result.stderr);
@@ -51,7 +51,7 @@ fn settings_of_the_project_do_not_change_the_hosts_of_a_preset() {
 #[test]
 fn a_preset_brings_a_cache_that_the_next_program_finds_and_the_home_folder_stays_unchanged() {
     let Some(workspace) = forwarding_workspace() else { return };
-    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let home = TempWorkspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
     let mut client = client_at_home(&workspace, &home, "hosts = [\"@npm\"]");
     let script = "mkdir -p \"$npm_config_cache\" && echo kept > \"$npm_config_cache/entry\"; \
                   touch ~/planted";
@@ -71,11 +71,11 @@ fn a_preset_brings_a_cache_that_the_next_program_finds_and_the_home_folder_stays
 
 #[test]
 fn the_caches_of_one_workspace_are_hidden_from_programs_of_another() {
-    let workspaces = [Workspace::new(), Workspace::new()];
+    let workspaces = [TempWorkspace::new(), TempWorkspace::new()];
     if !can_forward(&workspaces[0]) {
         return;
     }
-    let home = Workspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
+    let home = TempWorkspace::new().file(".npmrc", "registry=http://one.localhost:1/\n");
     let mut folders = Vec::new();
     for workspace in &workspaces {
         let mut client = client_at_home(workspace, &home, "hosts = [\"@npm\"]");
@@ -100,7 +100,7 @@ fn the_remotes_of_a_repository_are_the_hosts_of_its_preset_unless_programs_can_c
     workspace.put(".git/config", config);
     std::fs::create_dir_all(workspace.path(".git/objects")).unwrap();
     std::fs::create_dir_all(workspace.path(".git/refs")).unwrap();
-    let home = Workspace::new();
+    let home = TempWorkspace::new();
     let urls = [format!("http://one.localhost:{port}/")];
     let mut client = client_at_home(&workspace, &home, "hosts = [\"@git\"]");
     let result = python(&mut client, FETCH, &urls);
@@ -117,13 +117,14 @@ fn the_remotes_of_a_repository_are_the_hosts_of_its_preset_unless_programs_can_c
 fn a_workspace_that_looks_like_a_bare_repository_names_no_host() {
     let config = "[core]\n\trepositoryformatversion = 0\n[remote \"origin\"]\n\t\
                   url = http://one.localhost:1/x.git\n";
-    let workspace = Workspace::new().file("HEAD", "ref: refs/heads/main\n").file("config", config);
+    let workspace =
+        TempWorkspace::new().file("HEAD", "ref: refs/heads/main\n").file("config", config);
     if !can_forward(&workspace) {
         return;
     }
     std::fs::create_dir_all(workspace.path("objects")).unwrap();
     std::fs::create_dir_all(workspace.path("refs")).unwrap();
-    let home = Workspace::new();
+    let home = TempWorkspace::new();
     let mut client = client_at_home(&workspace, &home, "hosts = [\"@git\"]");
     let result = python(&mut client, FETCH, &["http://one.localhost:1/".to_owned()]);
     assert_eq!(result.stdout, "URLError\n", "{}", result.stderr);
@@ -132,12 +133,12 @@ fn a_workspace_that_looks_like_a_bare_repository_names_no_host() {
 #[test]
 fn settings_that_programs_can_change_name_no_host() {
     let settings = "registry=http://one.localhost:1/\n";
-    let workspace = Workspace::new().file("npmrc", settings);
+    let workspace = TempWorkspace::new().file("npmrc", settings);
     if !can_forward(&workspace) {
         return;
     }
     let urls = ["http://one.localhost:1/".to_owned()];
-    let home = Workspace::new();
+    let home = TempWorkspace::new();
     std::os::unix::fs::symlink(workspace.path("npmrc"), home.path(".npmrc")).unwrap();
     let mut client = client_at_home(&workspace, &home, "hosts = [\"@npm\"]");
     let result = python(&mut client, FETCH, &urls);
@@ -146,17 +147,17 @@ fn settings_that_programs_can_change_name_no_host() {
 
 #[test]
 fn a_preset_names_its_host_if_programs_can_write_the_temporary_folder() {
-    let [workspace, temp] = [Workspace::new(), Workspace::new()];
+    let [workspace, temp] = [TempWorkspace::new(), TempWorkspace::new()];
     if !can_forward(&workspace) {
         return;
     }
     let (port, serving) = answer_requests(1);
     let registry = format!("http://one.localhost:{port}/");
-    let home = Workspace::new().file(".npmrc", format!("registry={registry}\n"));
+    let home = TempWorkspace::new().file(".npmrc", format!("registry={registry}\n"));
     let sandbox = format!("write = [\"{}\"]\nhosts = [\"@npm\"]", temp.root().display());
     workspace.put("toolgate.toml", format!("[sandbox]\n{sandbox}\n"));
-    let launch = Launch::over(&workspace).env("HOME", home.root()).env("PATH", path());
-    let mut client = Client::stdio(launch.env("TMPDIR", temp.root()), MODERN);
+    let launch = ServerLaunchOptions::over(&workspace).env("HOME", home.root()).env("PATH", path());
+    let mut client = TestMcpClient::stdio(launch.env("TMPDIR", temp.root()), MODERN);
     let result = python(&mut client, FETCH, &[registry]);
     assert_eq!(result.stdout, format!("200 one.localhost:{port}\n"), "{}", result.stderr);
     serving.join().unwrap();
@@ -167,7 +168,7 @@ fn an_upstream_with_a_preset_reaches_the_registry_and_keeps_its_cache() {
     let Some(workspace) = forwarding_workspace() else { return };
     let (port, serving) = answer_requests(1);
     let registry = format!("http://one.localhost:{port}/");
-    let home = Workspace::new().file(".npmrc", format!("registry={registry}\n"));
+    let home = TempWorkspace::new().file(".npmrc", format!("registry={registry}\n"));
     workspace.put("server.py", FETCHING_SERVER);
     let line = format!(
         "mkdir -p $npm_config_cache/_npx && exec /usr/bin/python3 server.py {registry} \
@@ -178,8 +179,8 @@ fn an_upstream_with_a_preset_reaches_the_registry_and_keeps_its_cache() {
          sandbox = \"workspace\"\nhosts = [\"@npm\"]\n"
     );
     workspace.put("toolgate.toml", settings);
-    let launch = Launch::over(&workspace).env("HOME", home.root()).env("PATH", path());
-    let mut client = Client::stdio(launch, MODERN);
+    let launch = ServerLaunchOptions::over(&workspace).env("HOME", home.root()).env("PATH", path());
+    let mut client = TestMcpClient::stdio(launch, MODERN);
     client.tools();
     let answer = client.call("web_fetch", json!({}));
     assert_eq!(answer["result"]["content"][0]["text"], "200 403", "{answer}");
@@ -191,9 +192,9 @@ fn an_upstream_with_a_preset_reaches_the_registry_and_keeps_its_cache() {
 
 #[test]
 fn a_package_manager_without_a_network_does_not_repeat_downloads() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = confined_client(&workspace, "workspace");
-    let retries = |client: &mut Client, script: &str| sh(client, script).stdout;
+    let retries = |client: &mut TestMcpClient, script: &str| sh(client, script).stdout;
     let script = "npm --version >/dev/null 2>&1; echo [$npm_config_fetch_retries]";
     assert_eq!(retries(&mut client, script), "[0]\n");
     assert_eq!(retries(&mut client, "echo [$npm_config_fetch_retries]"), "[]\n");

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::support::{Marker, wait_until};
+use crate::support::{ProcessMarker, wait_until};
 
 #[test]
 fn a_program_sees_and_signals_only_its_own_processes() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = confined_client(&workspace, "workspace");
     if !has_layer(&mut client, "view") || !has_layer(&mut client, "proc") {
         return;
@@ -27,9 +27,9 @@ fn a_program_sees_and_signals_only_its_own_processes() {
 
 #[test]
 fn no_child_process_survives_a_program() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     // The script also removes the limit that marks its processes.
     let leave = format!(
         "(ulimit -x 0; setsid sh -c 'trap \"\" TERM HUP INT; sleep {} & sleep {}' & ) & sleep 0.2",
@@ -44,9 +44,9 @@ fn no_child_process_survives_a_program() {
 
 #[test]
 fn a_program_that_removed_its_mark_ends_with_a_killed_server() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let leave = format!("ulimit -x 0; setsid sleep {0} & setsid sleep {0}; wait", marker.0);
     let call = client.request(
         "tools/call",
@@ -54,7 +54,9 @@ fn a_program_that_removed_its_mark_ends_with_a_killed_server() {
             "name": "exec_run", "arguments": { "command": "bash", "args": ["-c", leave] },
         }),
     );
-    let crate::support::ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let crate::support::TestClientTransport::Stdio(stdio) = &mut client.wire else {
+        unreachable!()
+    };
     stdio.send(&call);
     wait_until("it runs", || marker.pids().len() >= 2);
     stdio.signal(Signal::KILL);
@@ -63,9 +65,9 @@ fn a_program_that_removed_its_mark_ends_with_a_killed_server() {
 
 #[test]
 fn the_number_of_processes_is_limited() {
-    let workspace = Workspace::new();
-    let launch = Launch::over(&workspace).set("sandbox_profile", "workspace");
-    let mut client = Client::stdio(launch.set("sandbox_processes", 40), MODERN);
+    let workspace = TempWorkspace::new();
+    let launch = ServerLaunchOptions::over(&workspace).set("sandbox_profile", "workspace");
+    let mut client = TestMcpClient::stdio(launch.set("sandbox_processes", 40), MODERN);
     if !has_layer(&mut client, "groups") && rustix::process::geteuid().is_root() {
         return;
     }
@@ -79,9 +81,9 @@ fn the_number_of_processes_is_limited() {
 
 #[test]
 fn the_memory_of_a_program_is_limited() {
-    let workspace = Workspace::new();
-    let launch = Launch::over(&workspace).set("sandbox_profile", "workspace");
-    let mut client = Client::stdio(launch.set("sandbox_memory_bytes", 64 << 20), MODERN);
+    let workspace = TempWorkspace::new();
+    let launch = ServerLaunchOptions::over(&workspace).set("sandbox_profile", "workspace");
+    let mut client = TestMcpClient::stdio(launch.set("sandbox_memory_bytes", 64 << 20), MODERN);
     let script = "x = bytearray(300 << 20)\nprint('had', len(x))";
     let result = run(&mut client, json!({ "command": "/usr/bin/python3", "args": ["-c", script] }));
     assert!(result.code != 0 && !result.stdout.contains("had"), "{}", result.stdout);
@@ -90,10 +92,10 @@ fn the_memory_of_a_program_is_limited() {
 
 #[test]
 fn the_processor_time_of_a_program_is_limited() {
-    let workspace = Workspace::new();
-    let launch = Launch::over(&workspace).set("sandbox_profile", "workspace");
+    let workspace = TempWorkspace::new();
+    let launch = ServerLaunchOptions::over(&workspace).set("sandbox_profile", "workspace");
     let Some(mut client) =
-        with_layer(Client::stdio(launch.set("sandbox_cpu_percent", 20), MODERN), "groups")
+        with_layer(TestMcpClient::stdio(launch.set("sandbox_cpu_percent", 20), MODERN), "groups")
     else {
         return;
     };
@@ -110,7 +112,7 @@ fn the_processor_time_of_a_program_is_limited() {
 
 #[test]
 fn a_program_inherits_no_open_file_of_the_server() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = confined_client(&workspace, "workspace");
     let result = sh(&mut client, "for fd in /proc/self/fd/*; do readlink $fd; done; ulimit -n");
     let mut lines: Vec<_> = result.stdout.lines().collect();

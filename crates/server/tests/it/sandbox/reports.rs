@@ -16,7 +16,7 @@ const WITHOUT_GROUPS: &[&str] = &[
 
 #[test]
 fn a_result_names_the_profile_or_the_missing_layers() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut off = confined_client(&workspace, "off");
     assert_eq!(run(&mut off, json!({ "command": "true" })).value["sandbox"], "off");
     let mut client = confined_client(&workspace, "workspace");
@@ -33,10 +33,13 @@ fn a_missing_layer_is_reported_or_refused_if_all_are_required() {
         eprintln!("NOT TRIED: only root can take groups away");
         return;
     }
-    let workspace = Workspace::new();
-    let launch =
-        || Launch::over(&workspace).set("sandbox_profile", "workspace").through(WITHOUT_GROUPS);
-    let mut client = Client::stdio(launch(), MODERN);
+    let workspace = TempWorkspace::new();
+    let launch = || {
+        ServerLaunchOptions::over(&workspace)
+            .set("sandbox_profile", "workspace")
+            .through(WITHOUT_GROUPS)
+    };
+    let mut client = TestMcpClient::stdio(launch(), MODERN);
     let answer = client.call("exec_run", json!({ "command": "true" }));
     let result = &answer["result"]["structuredContent"];
     assert_eq!(result["exit_code"], 0, "{answer}");
@@ -44,7 +47,7 @@ fn a_missing_layer_is_reported_or_refused_if_all_are_required() {
     assert!(missing.iter().any(|it| it["layer"] == "groups"), "{result}");
     // Without root, control groups are usually missing, so the text does not mention them.
     assert!(!answer["result"]["content"].to_string().contains("lacks"), "{answer}");
-    let mut strict = Client::stdio(launch().set("sandbox_require", "strict"), MODERN);
+    let mut strict = TestMcpClient::stdio(launch().set("sandbox_require", "strict"), MODERN);
     let answer = strict.call("exec_run", json!({ "command": "touch", "args": ["ran"] }));
     assert!(answer.to_string().contains("`groups` is missing"), "{answer}");
     assert!(!workspace.path("ran").exists());
@@ -52,8 +55,8 @@ fn a_missing_layer_is_reported_or_refused_if_all_are_required() {
 
 #[test]
 fn every_server_thread_is_confined_except_those_that_start_and_test_programs() {
-    let workspace = Workspace::new();
-    let threads = |client: &Client| {
+    let workspace = TempWorkspace::new();
+    let threads = |client: &TestMcpClient| {
         let all = fs::read_dir(format!("/proc/{}/task", client.server().pid)).unwrap();
         let all = all.map(|task| {
             let read = |name: &str| fs::read_to_string(task.as_ref().unwrap().path().join(name));
@@ -74,8 +77,8 @@ fn every_server_thread_is_confined_except_those_that_start_and_test_programs() {
         let is_exempt = ["toolgate-spawn", "toolgate-look"].contains(&&*name);
         assert_eq!(is_confined, !is_exempt, "{name}");
     }
-    let open = Launch::over(&workspace).set("server_confined", false);
-    let client = Client::stdio(open, MODERN);
+    let open = ServerLaunchOptions::over(&workspace).set("server_confined", false);
+    let client = TestMcpClient::stdio(open, MODERN);
     assert!(threads(&client).iter().all(|(_, is_confined)| !is_confined));
     wait_until("it is logged", || client.server().log().contains("server.confined"));
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::*;
-use crate::support::{ClientTransport, Stdio, binary, wait_until};
+use crate::support::{StdioServerProcess, TestClientTransport, binary, wait_until};
 
 /// Returns the process ids of the helpers of the server with the id `server`, including those that
 /// wait for the next program.
@@ -32,8 +32,8 @@ fn helper_executables(server: u32) -> Vec<PathBuf> {
 }
 
 /// Returns the connection of a client that started its own server.
-fn stdio(client: &mut Client) -> &mut Stdio {
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+fn stdio(client: &mut TestMcpClient) -> &mut StdioServerProcess {
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio
 }
 
@@ -47,15 +47,15 @@ fn a_later_program_sees_the_files_at_its_start() {
 }
 
 fn check_view_is_current(folder: &TempDir) {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let shared = folder.path().join("shared");
     let put = |text: &str| {
         fs::create_dir(&shared).unwrap();
         fs::write(shared.join("file"), text).unwrap();
     };
     put("first");
-    let launch = Launch::over(&workspace).set("sandbox_read", shared.display());
-    let Some(mut client) = with_layer(Client::stdio(launch, MODERN), "view") else { return };
+    let launch = ServerLaunchOptions::over(&workspace).set("sandbox_read", shared.display());
+    let Some(mut client) = with_layer(TestMcpClient::stdio(launch, MODERN), "view") else { return };
     let script = format!("cat {}", shared.join("file").display());
     assert_eq!(sh(&mut client, &script).stdout, "first");
     fs::write(shared.join("file"), "changed").unwrap();
@@ -72,7 +72,7 @@ fn check_view_is_current(folder: &TempDir) {
 
 #[test]
 fn a_killed_helper_is_replaced_and_none_outlives_the_server() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let server = stdio(&mut client).take_child(|child| child.id());
     assert_eq!(sh(&mut client, "echo one").stdout, "one\n");
@@ -102,7 +102,7 @@ fn helpers_run_the_small_program_beside_the_server() {
     }
     let small = env!("CARGO_BIN_EXE_toolgate-sandbox");
     assert_eq!(binary().with_file_name("toolgate-sandbox"), PathBuf::from(small));
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let mut client = confined_client(&workspace, "workspace");
     assert_eq!(sh(&mut client, "echo one").stdout, "one\n");
     let server = stdio(&mut client).take_child(|child| child.id());
@@ -128,8 +128,9 @@ fn helpers_run_the_server_itself_if_the_small_program_is_missing_or_invalid() {
             fs::write(&at, small).unwrap();
             fs::set_permissions(&at, fs::metadata(&server).unwrap().permissions()).unwrap();
         }
-        let workspace = Workspace::new();
-        let mut client = Client::stdio(Launch::over(&workspace).copy(&server), MODERN);
+        let workspace = TempWorkspace::new();
+        let mut client =
+            TestMcpClient::stdio(ServerLaunchOptions::over(&workspace).copy(&server), MODERN);
         assert_eq!(sh(&mut client, "echo one").stdout, "one\n");
         let id = stdio(&mut client).take_child(|child| child.id());
         let found = helper_executables(id);
@@ -139,7 +140,7 @@ fn helpers_run_the_server_itself_if_the_small_program_is_missing_or_invalid() {
 
 #[test]
 fn concurrent_programs_have_separate_helpers_and_views() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let Some(mut client) = confined_with_layer(&workspace, "view") else { return };
     let calls = ["one", "two", "three"].map(|own| {
         let script = format!("echo {own} >> /tmp/own; sleep 0.3; cat /tmp/own");
@@ -158,7 +159,8 @@ fn concurrent_programs_have_separate_helpers_and_views() {
 fn a_workspace_in_shared_memory_is_visible_beside_the_files_of_the_program() {
     let workspace = TempDir::with_prefix_in("toolgate-it-", "/dev/shm").unwrap();
     fs::write(workspace.path().join("file"), "kept").unwrap();
-    let Some(mut client) = with_layer(Client::stdio(Launch::at(workspace.path()), MODERN), "view")
+    let Some(mut client) =
+        with_layer(TestMcpClient::stdio(ServerLaunchOptions::at(workspace.path()), MODERN), "view")
     else {
         return;
     };
@@ -173,10 +175,10 @@ fn a_workspace_in_shared_memory_is_visible_beside_the_files_of_the_program() {
 
 #[test]
 fn a_mount_created_between_two_programs_is_visible_to_the_second() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let at = workspace.path("mounted");
     fs::create_dir(&at).unwrap();
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     assert_eq!(sh(&mut client, "ls mounted").stdout, "");
     let mounted = MountedMemoryFs::memory(&at);
     if mounted.is_none() {
@@ -196,10 +198,10 @@ fn a_mount_created_between_two_programs_is_visible_to_the_second() {
 
 #[test]
 fn a_mount_created_while_a_program_runs_is_visible_to_the_next() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let at = workspace.path("mounted");
     fs::create_dir(&at).unwrap();
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     // It waits for a file that the next program creates after the mount.
     let script = "touch started; while [ ! -e ended ]; do sleep 0.02; done";
     let arguments = json!({ "command": "sh", "args": ["-c", script] });

@@ -8,20 +8,24 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpRequest, Launch, Marker, Stdio, Workspace, binary, call, descendants, is_alive, structured,
-    wait_until, wait_until_closed,
+    ProcessMarker, ServerLaunchOptions, StdioServerProcess, TempWorkspace, TestHttpRequest, binary,
+    call, descendants, is_alive, structured, wait_until, wait_until_closed,
 };
 
 /// A program in the middle of a call, and another that it left in a session of its own.
-struct RunningCall {
-    workspace: Workspace,
-    main: Marker,
-    left: Marker,
+struct InterruptedCall {
+    workspace: TempWorkspace,
+    main: ProcessMarker,
+    left: ProcessMarker,
 }
 
-impl RunningCall {
+impl InterruptedCall {
     fn new() -> Self {
-        Self { workspace: Workspace::new(), main: Marker::new(), left: Marker::new() }
+        Self {
+            workspace: TempWorkspace::new(),
+            main: ProcessMarker::new(),
+            left: ProcessMarker::new(),
+        }
     }
 
     /// Returns the arguments of `exec_run` that start the programs.
@@ -30,7 +34,7 @@ impl RunningCall {
         json!({ "command": script, "shell": true, "args": [self.main.0, self.left.0] })
     }
 
-    fn stdio(&self) -> Stdio {
+    fn stdio(&self) -> StdioServerProcess {
         let mut stdio = launch_unconfined(&self.workspace).stdio();
         stdio.send(&call(1, "exec_run", self.arguments()));
         self.wait_running();
@@ -54,8 +58,8 @@ impl RunningCall {
 }
 
 /// Launches a server that does not confine its programs: only its keeper ends them if it is killed.
-fn launch_unconfined(workspace: &Workspace) -> Launch {
-    Launch::over(workspace).set("sandbox_profile", "off")
+fn launch_unconfined(workspace: &TempWorkspace) -> ServerLaunchOptions {
+    ServerLaunchOptions::over(workspace).set("sandbox_profile", "off")
 }
 
 /// Returns the keepers of the server `pid`.
@@ -94,7 +98,7 @@ fn kill(pid: u32) {
 
 #[test]
 fn after_the_server_is_killed_leftover_processes_and_its_keeper_end() {
-    let running = RunningCall::new();
+    let running = InterruptedCall::new();
     let stdio = running.stdio();
     let its_keeper = keeper(stdio.pid);
     stdio.signal(Signal::KILL);
@@ -104,7 +108,7 @@ fn after_the_server_is_killed_leftover_processes_and_its_keeper_end() {
 
     let served = launch_unconfined(&running.workspace).served();
     let mut connection = served.connect();
-    connection.post(&HttpRequest::mcp(&call(1, "exec_run", running.arguments())));
+    connection.post(&TestHttpRequest::mcp(&call(1, "exec_run", running.arguments())));
     running.wait_running();
     let its_keeper = keeper(served.pid);
     served.signal(Signal::KILL);
@@ -118,8 +122,8 @@ fn no_process_is_left_whenever_the_server_is_killed() {
     let script = "for i in 1 2 3 4 5 6; do setsid sh -c 'sleep \"$0\" &' \"$1\" & done; wait; \
                   exec sleep \"$1\"";
     for micros in (0..20_000).step_by(500) {
-        let marker = Marker::new();
-        let mut stdio = launch_unconfined(&Workspace::new()).stdio();
+        let marker = ProcessMarker::new();
+        let mut stdio = launch_unconfined(&TempWorkspace::new()).stdio();
         stdio.ask(&call(1, "files_read", json!({ "path": "README.md" })));
         let arguments = json!({ "command": script, "shell": true, "args": [marker.0] });
         stdio.send(&call(2, "exec_run", arguments));
@@ -132,14 +136,14 @@ fn no_process_is_left_whenever_the_server_is_killed() {
 
 #[test]
 fn a_server_that_ends_in_order_leaves_no_keeper() {
-    let mut stdio = launch_unconfined(&Workspace::new()).stdio();
+    let mut stdio = launch_unconfined(&TempWorkspace::new()).stdio();
     stdio.ask(&call(1, "exec_run", json!({ "command": "true" })));
     let its_keeper = keeper(stdio.pid);
     stdio.close_input();
     assert_eq!(stdio.wait_for_exit().code(), Some(0));
     is_gone(its_keeper);
 
-    let served = launch_unconfined(&Workspace::new()).served();
+    let served = launch_unconfined(&TempWorkspace::new()).served();
     served.ask(&call(1, "exec_run", json!({ "command": "true" })));
     let its_keeper = keeper(served.pid);
     served.signal(Signal::TERM);
@@ -150,14 +154,14 @@ fn a_server_that_ends_in_order_leaves_no_keeper() {
 
 #[test]
 fn a_server_that_runs_no_program_has_no_keeper() {
-    let mut stdio = launch_unconfined(&Workspace::new()).stdio();
+    let mut stdio = launch_unconfined(&TempWorkspace::new()).stdio();
     stdio.ask(&call(1, "files_read", json!({ "path": "README.md" })));
     assert_eq!(keepers(stdio.pid), [0_u32; 0]);
 }
 
 #[test]
 fn a_killed_keeper_is_replaced_before_the_next_program() {
-    let running = RunningCall::new();
+    let running = InterruptedCall::new();
     let mut stdio = launch_unconfined(&running.workspace).stdio();
     stdio.ask(&call(0, "exec_run", json!({ "command": "true" })));
     let first = keeper(stdio.pid);
@@ -175,8 +179,8 @@ fn a_killed_keeper_is_replaced_before_the_next_program() {
 
 #[test]
 fn killing_a_server_does_not_end_the_programs_of_another() {
-    let killed = RunningCall::new();
-    let other = RunningCall::new();
+    let killed = InterruptedCall::new();
+    let other = InterruptedCall::new();
     let killed_server = killed.stdio();
     let other_server = other.stdio();
     let other_keeper = keeper(other_server.pid);
@@ -192,17 +196,17 @@ fn killing_a_server_does_not_end_the_programs_of_another() {
 
 /// A server that runs another server, both in the middle of a call.
 struct NestedServers {
-    outer: RunningCall,
-    inner: RunningCall,
-    server: Stdio,
+    outer: InterruptedCall,
+    inner: InterruptedCall,
+    server: StdioServerProcess,
     /// Process id of the inner server.
     inner_pid: u32,
 }
 
 impl NestedServers {
     fn new() -> Self {
-        let outer = RunningCall::new();
-        let inner = RunningCall::new();
+        let outer = InterruptedCall::new();
+        let inner = InterruptedCall::new();
         outer.workspace.put("ask", format!("{}\n", call(1, "exec_run", inner.arguments())));
         let mut server = outer.stdio();
         // The inner server is not the program itself, which would end with the outer server anyway.

@@ -5,13 +5,13 @@ use std::fmt::Display;
 use serde_json::{Value, json};
 
 use super::{
-    HttpRequest, HttpServer, Launch, MODERN, Response, Server, Stdio, Workspace, initialize,
-    notification, request,
+    HttpServerProcess, MODERN, ServerLaunchOptions, StdioServerProcess, TempWorkspace,
+    TestHttpRequest, TestHttpResponse, TestServerProcess, initialize, notification, request,
 };
 
 /// A client after its handshake, if its revision has one.
-pub(crate) struct Client {
-    pub(crate) wire: ClientTransport,
+pub(crate) struct TestMcpClient {
+    pub(crate) wire: TestClientTransport,
     pub(crate) revision: &'static str,
     pub(crate) session: Option<String>,
     serial: u64,
@@ -22,49 +22,53 @@ pub(crate) struct Client {
 }
 
 /// Transport of a test client: HTTP or standard streams.
-pub(crate) enum ClientTransport {
-    Stdio(Stdio),
-    Http(HttpServer),
+pub(crate) enum TestClientTransport {
+    Stdio(StdioServerProcess),
+    Http(HttpServerProcess),
 }
 
 /// Runs `check` over both transports in the newest revision.
-pub(crate) fn over_both(workspace: &Workspace, check: impl Fn(&mut Client)) {
+pub(crate) fn over_both(workspace: &TempWorkspace, check: impl Fn(&mut TestMcpClient)) {
     over_both_tuned(workspace, |launch| launch, check);
 }
 
 /// Runs `check` over both transports in the newest revision, with settings.
 pub(crate) fn over_both_with(
-    workspace: &Workspace,
+    workspace: &TempWorkspace,
     settings: &[(&str, impl Display + Copy)],
-    check: impl Fn(&mut Client),
+    check: impl Fn(&mut TestMcpClient),
 ) {
-    let set = |launch: Launch, (name, value): &(&str, _)| launch.set(name, *value);
+    let set = |launch: ServerLaunchOptions, (name, value): &(&str, _)| launch.set(name, *value);
     over_both_tuned(workspace, |launch| settings.iter().fold(launch, set), check);
 }
 
 /// Runs `check` over both transports in the newest revision, with servers started as `tune` says.
 pub(crate) fn over_both_tuned(
-    workspace: &Workspace,
-    tune: impl Fn(Launch) -> Launch,
-    check: impl Fn(&mut Client),
+    workspace: &TempWorkspace,
+    tune: impl Fn(ServerLaunchOptions) -> ServerLaunchOptions,
+    check: impl Fn(&mut TestMcpClient),
 ) {
     eprintln!("over stdio:");
-    check(&mut Client::stdio(tune(Launch::over(workspace)), MODERN));
+    check(&mut TestMcpClient::stdio(tune(ServerLaunchOptions::over(workspace)), MODERN));
     eprintln!("over HTTP:");
-    check(&mut Client::http(tune(Launch::over(workspace)), MODERN));
+    check(&mut TestMcpClient::http(tune(ServerLaunchOptions::over(workspace)), MODERN));
 }
 
-impl Client {
-    pub(crate) fn stdio(launch: Launch, revision: &'static str) -> Self {
-        Self::open(ClientTransport::Stdio(launch.stdio()), revision, json!({}))
+impl TestMcpClient {
+    pub(crate) fn stdio(launch: ServerLaunchOptions, revision: &'static str) -> Self {
+        Self::open(TestClientTransport::Stdio(launch.stdio()), revision, json!({}))
     }
 
-    pub(crate) fn http(launch: Launch, revision: &'static str) -> Self {
-        Self::open(ClientTransport::Http(launch.served()), revision, json!({}))
+    pub(crate) fn http(launch: ServerLaunchOptions, revision: &'static str) -> Self {
+        Self::open(TestClientTransport::Http(launch.served()), revision, json!({}))
     }
 
     /// Opens a client that declares these `capabilities`.
-    pub(crate) fn open(wire: ClientTransport, revision: &'static str, capabilities: Value) -> Self {
+    pub(crate) fn open(
+        wire: TestClientTransport,
+        revision: &'static str,
+        capabilities: Value,
+    ) -> Self {
         let opened = Value::Null;
         let mut client = Self { wire, revision, session: None, serial: 0, capabilities, opened };
         if revision == MODERN {
@@ -74,12 +78,12 @@ impl Client {
         hello["params"]["capabilities"] = client.capabilities.clone();
         let initialized = notification("notifications/initialized", json!({}));
         match &mut client.wire {
-            ClientTransport::Stdio(stdio) => {
+            TestClientTransport::Stdio(stdio) => {
                 client.opened = stdio.ask(&hello);
                 stdio.send(&initialized);
             }
-            ClientTransport::Http(served) => {
-                let response = served.send(&HttpRequest::mcp(&hello));
+            TestClientTransport::Http(served) => {
+                let response = served.send(&TestHttpRequest::mcp(&hello));
                 client.opened = response.message();
                 client.session = response.header("mcp-session-id").map(str::to_owned);
                 let response = client.response(&initialized);
@@ -116,8 +120,8 @@ impl Client {
     #[track_caller]
     pub(crate) fn exchange(&mut self, message: &Value) -> Value {
         match &mut self.wire {
-            ClientTransport::Stdio(stdio) => stdio.ask(message),
-            ClientTransport::Http(_) => self.response(message).message(),
+            TestClientTransport::Stdio(stdio) => stdio.ask(message),
+            TestClientTransport::Http(_) => self.response(message).message(),
         }
     }
 
@@ -126,11 +130,11 @@ impl Client {
     pub(crate) fn exchange_malformed(&mut self, message: &Value) -> Value {
         let post = self.post(message).malformed();
         match &mut self.wire {
-            ClientTransport::Stdio(stdio) => {
+            TestClientTransport::Stdio(stdio) => {
                 stdio.send_malformed(message);
                 stdio.answer(message["id"].clone())
             }
-            ClientTransport::Http(served) => served.send(&post).message(),
+            TestClientTransport::Http(served) => served.send(&post).message(),
         }
     }
 
@@ -138,42 +142,40 @@ impl Client {
     #[track_caller]
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> Value {
         match &mut self.wire {
-            ClientTransport::Stdio(stdio) => {
+            TestClientTransport::Stdio(stdio) => {
                 stdio.write(&[bytes, b"\n"].concat());
                 stdio.receive()
             }
-            ClientTransport::Http(served) => {
-                served
-                    .send(&self.session.iter().fold(HttpRequest::bytes(bytes), |post, id| {
-                        post.with("mcp-session-id", id)
-                    }))
-                    .message()
-            }
+            TestClientTransport::Http(served) => served
+                .send(&self.session.iter().fold(TestHttpRequest::bytes(bytes), |post, id| {
+                    post.with("mcp-session-id", id)
+                }))
+                .message(),
         }
     }
 
     /// Sends one message over HTTP.
     #[track_caller]
-    pub(crate) fn response(&self, message: &Value) -> Response {
-        let ClientTransport::Http(served) = &self.wire else {
+    pub(crate) fn response(&self, message: &Value) -> TestHttpResponse {
+        let TestClientTransport::Http(served) = &self.wire else {
             panic!("stdio has no HTTP responses")
         };
         served.send(&self.post(message))
     }
 
     /// Returns the HTTP request by which the client sends one message.
-    pub(crate) fn post(&self, message: &Value) -> HttpRequest {
-        let post = HttpRequest::mcp(message);
+    pub(crate) fn post(&self, message: &Value) -> TestHttpRequest {
+        let post = TestHttpRequest::mcp(message);
         match &self.session {
             Some(id) => post.with("mcp-session-id", id).with("mcp-protocol-version", self.revision),
             None => post,
         }
     }
 
-    pub(crate) fn server(&self) -> &Server {
+    pub(crate) fn server(&self) -> &TestServerProcess {
         match &self.wire {
-            ClientTransport::Stdio(stdio) => stdio,
-            ClientTransport::Http(served) => served,
+            TestClientTransport::Stdio(stdio) => stdio,
+            TestClientTransport::Http(served) => served,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Declared commands for jobs, and how tests observe and control them.
 
-use super::{Workspace, wait_until};
+use super::{TempWorkspace, wait_until};
 
 /// Declared commands. A command that waits does so for the file `go`, and each writes its `name` to
 /// the file `ran` when it begins.
@@ -70,25 +70,25 @@ progress = 'step (\d+)/(\d+)'
 "#;
 
 /// Lets waiting commands continue.
-pub(crate) fn let_continue(workspace: &Workspace) {
+pub(crate) fn let_continue(workspace: &TempWorkspace) {
     workspace.put("go", "");
 }
 
 /// Waits until the command `name` has started.
 #[track_caller]
-pub(crate) fn wait_until_began(workspace: &Workspace, name: &str) {
+pub(crate) fn wait_until_began(workspace: &TempWorkspace, name: &str) {
     wait_until("the command starts", || {
         started_commands(workspace).iter().any(|result| result == name)
     });
 }
 
 /// Returns the names of the started commands, in order.
-pub(crate) fn started_commands(workspace: &Workspace) -> Vec<String> {
+pub(crate) fn started_commands(workspace: &TempWorkspace) -> Vec<String> {
     let names = if workspace.path("ran").exists() { workspace.read("ran") } else { String::new() };
     names.lines().map(str::to_owned).collect()
 }
 
-impl Workspace {
+impl TempWorkspace {
     /// Returns a workspace with [`COMMANDS`] declared.
     pub(crate) fn with_commands() -> Self {
         Self::new().file("toolgate.toml", COMMANDS)

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Client, ClientTransport, MODERN};
+use super::{MODERN, TestClientTransport, TestMcpClient};
 
 /// Sends a request and answers the server's questions; returns the answer and the questions.
 #[track_caller]
 pub(crate) fn converse(
-    client: &mut Client,
+    client: &mut TestMcpClient,
     method: &str,
     params: Value,
     answer: impl Fn(&Value) -> Value,
@@ -39,7 +39,7 @@ pub(crate) fn converse(
         let result = answer(request);
         json!({ "jsonrpc": "2.0", "id": id, "result": result })
     };
-    if let ClientTransport::Stdio(stdio) = &mut client.wire {
+    if let TestClientTransport::Stdio(stdio) = &mut client.wire {
         stdio.send(&message);
         loop {
             let received = stdio.receive();
@@ -54,7 +54,7 @@ pub(crate) fn converse(
         }
     }
     let post = client.post(&message);
-    let ClientTransport::Http(served) = &client.wire else { unreachable!() };
+    let TestClientTransport::Http(served) = &client.wire else { unreachable!() };
     let mut connection = served.connect();
     connection.post(&post);
     let head = connection.head();

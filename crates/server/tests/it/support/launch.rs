@@ -13,12 +13,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{HttpServer, Stdio, Workspace, wait_for, wait_until};
+use super::{HttpServerProcess, StdioServerProcess, TempWorkspace, wait_for, wait_until};
 
 /// Options for starting the binary over a workspace.
-pub(crate) struct Launch {
+pub(crate) struct ServerLaunchOptions {
     root: PathBuf,
-    workspace: Option<Workspace>,
+    workspace: Option<TempWorkspace>,
     env: Vec<(String, OsString)>,
     args: Vec<OsString>,
     wrapper: Vec<OsString>,
@@ -28,8 +28,8 @@ pub(crate) struct Launch {
     copy: Option<PathBuf>,
 }
 
-impl Launch {
-    pub(crate) fn over(workspace: &Workspace) -> Self {
+impl ServerLaunchOptions {
+    pub(crate) fn over(workspace: &TempWorkspace) -> Self {
         Self { workspace: Some(workspace.clone()), ..Self::at(workspace.root()) }
     }
 
@@ -95,14 +95,14 @@ impl Launch {
     }
 
     /// Starts `toolgate stdio` and returns its client.
-    pub(crate) fn stdio(self) -> Stdio {
+    pub(crate) fn stdio(self) -> StdioServerProcess {
         let mut command = self.command("stdio", &[]);
         command.stdin(Pipe::piped()).stdout(Pipe::piped());
-        Stdio::new(self.start(command))
+        StdioServerProcess::new(self.start(command))
     }
 
     /// Starts `toolgate serve` on a free port.
-    pub(crate) fn served(self) -> HttpServer {
+    pub(crate) fn served(self) -> HttpServerProcess {
         let server = self.serve_with_flags(&["--listen", "127.0.0.1:0"]);
         let addr = wait_for("the server logs its address", || {
             assert!(server.is_running(), "the server ended: {}", server.log());
@@ -110,18 +110,18 @@ impl Launch {
             let (_, rest) = log.split_once(" at http://")?;
             rest.split_once("/mcp\n")?.0.parse().ok()
         });
-        HttpServer { addr, server }
+        HttpServerProcess { addr, server }
     }
 
     /// Starts `toolgate serve` with these flags only, without waiting until it listens.
-    pub(crate) fn serve_with_flags(self, flags: &[&str]) -> Server {
+    pub(crate) fn serve_with_flags(self, flags: &[&str]) -> TestServerProcess {
         let mut command = self.command("serve", flags);
         command.stdin(Pipe::null()).stdout(Pipe::null());
         self.start(command)
     }
 
     /// Starts `toolgate work`.
-    pub(crate) fn worker(self) -> Server {
+    pub(crate) fn worker(self) -> TestServerProcess {
         let mut command = self.command("work", &[]);
         command.stdin(Pipe::null()).stdout(Pipe::null());
         self.start(command)
@@ -145,7 +145,7 @@ impl Launch {
         command
     }
 
-    fn start(&self, mut command: Command) -> Server {
+    fn start(&self, mut command: Command) -> TestServerProcess {
         let home = TempDir::with_prefix("toolgate-home-").unwrap();
         command.env("HOME", home.path()).env("TOOLGATE_AUDIT_TO", home.path().join("audit.jsonl"));
         // Tests compare structured values with texts.
@@ -156,7 +156,7 @@ impl Launch {
         let mut child = command.stderr(Pipe::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let listening = listen(child.stderr.take().unwrap(), log.clone());
-        Server {
+        TestServerProcess {
             pid: child.id(),
             child: Mutex::new(child),
             home,
@@ -196,17 +196,17 @@ pub(crate) fn path() -> OsString {
 }
 
 /// Running process of the tested binary. It is killed when dropped.
-pub(crate) struct Server {
+pub(crate) struct TestServerProcess {
     pub(crate) pid: u32,
     child: Mutex<Child>,
     home: TempDir,
     log: Arc<Mutex<String>>,
     _listening: JoinHandle<()>,
     root: PathBuf,
-    _workspace: Option<Workspace>,
+    _workspace: Option<TempWorkspace>,
 }
 
-impl Server {
+impl TestServerProcess {
     pub(crate) fn take_child<T>(&self, take: impl FnOnce(&mut Child) -> T) -> T {
         take(&mut self.child.lock().unwrap())
     }
@@ -258,7 +258,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServerProcess {
     fn drop(&mut self) {
         self.take_child(|child| {
             let _ = child.kill();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Marker;
+use super::ProcessMarker;
 
 /// Empty list of messages.
 pub(crate) const NOTHING: [Value; 0] = [];
@@ -82,13 +82,13 @@ pub(crate) fn refusal(answer: &Value) -> String {
 /// `went`.
 ///
 /// It also writes the files `began` and `went`.
-pub(crate) fn waits_for_go(marker: &Marker) -> Value {
+pub(crate) fn waits_for_go(marker: &ProcessMarker) -> Value {
     let script =
         "echo began | tee began; until [ -e go ]; do sleep 0.02; done; echo went | tee went";
     json!({ "command": script, "shell": true, "args": [marker.0] })
 }
 
 /// Arguments of `exec_run` for a program that sleeps for minutes.
-pub(crate) fn sleeps(marker: &Marker) -> Value {
+pub(crate) fn sleeps(marker: &ProcessMarker) -> Value {
     json!({ "command": "sleep", "args": [marker.0] })
 }

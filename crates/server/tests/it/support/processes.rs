@@ -9,9 +9,9 @@ use super::{wait_for, wait_until};
 ///
 /// It is a number, so that `sleep` takes it: some 300 seconds.
 #[derive(Debug, Clone)]
-pub(crate) struct Marker(pub(crate) String);
+pub(crate) struct ProcessMarker(pub(crate) String);
 
-impl Marker {
+impl ProcessMarker {
     pub(crate) fn new() -> Self {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);

@@ -7,7 +7,7 @@
 //!
 //! Messages that tests send must be valid too, unless they are answered with an error. A test sends
 //! an invalid message that may be accepted with
-//! [`super::HttpRequest::malformed`] or [`super::Stdio::send_malformed`].
+//! [`super::TestHttpRequest::malformed`] or [`super::StdioServerProcess::send_malformed`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -292,17 +292,18 @@ fn find_schema(package: &str, revision: &str) -> Value {
         marks.iter().rev().find(|(_, name)| has(name)).map(|(revision, _)| *revision)
     };
     let begins = package.match_indices("={$schema:`").map(|(at, begin)| (at + 1, begin));
-    let mut literals = begins.filter_map(|(at, _)| LiteralReader { rest: &package[at..] }.value());
+    let mut literals =
+        begins.filter_map(|(at, _)| JavaScriptLiteralReader { rest: &package[at..] }.value());
     let found = literals.find(|schema| mark(schema) == Some(revision));
     found.unwrap_or_else(|| panic!("the conformance package has no schema of {revision}"))
 }
 
 /// Reads a constant JavaScript literal; `None` if it computes something.
-struct LiteralReader<'t> {
+struct JavaScriptLiteralReader<'t> {
     rest: &'t str,
 }
 
-impl LiteralReader<'_> {
+impl JavaScriptLiteralReader<'_> {
     fn value(&mut self) -> Option<Value> {
         match self.rest.chars().next()? {
             '{' => {
@@ -392,22 +393,22 @@ impl LiteralReader<'_> {
 
 /// Validates the messages on one connection between a client and the server.
 #[derive(Default)]
-pub(crate) struct MessageChecker {
+pub(crate) struct McpMessageChecker {
     /// The session that the handshake opened.
-    session: Option<Arc<CheckedSession>>,
+    session: Option<Arc<CheckedMcpSession>>,
     /// Requests of the client by their id as JSON.
-    pending: HashMap<String, PendingRequest>,
+    pending: HashMap<String, UnansweredClientRequest>,
 }
 
 /// MCP session as its handshake opened it.
-struct CheckedSession {
+struct CheckedMcpSession {
     revision: &'static str,
     /// Requests of the server by their id as JSON.
     server_requests: Mutex<HashMap<String, String>>,
 }
 
 /// Request of a client that has no answer yet.
-struct PendingRequest {
+struct UnansweredClientRequest {
     revision: &'static str,
     method: String,
     /// The message, to be validated once it is accepted.
@@ -415,14 +416,15 @@ struct PendingRequest {
 }
 
 /// All sessions over HTTP, each of which may have many connections.
-static SESSIONS: LazyLock<Mutex<HashMap<String, Arc<CheckedSession>>>> =
+static SESSIONS: LazyLock<Mutex<HashMap<String, Arc<CheckedMcpSession>>>> =
     LazyLock::new(Mutex::default);
 
-impl MessageChecker {
+impl McpMessageChecker {
     /// Marks the connection as an HTTP+SSE stream of 2024-11-05, with requests on other
     /// connections.
     pub(crate) fn use_http_sse(&mut self) {
-        let session = CheckedSession { revision: "2024-11-05", server_requests: Mutex::default() };
+        let session =
+            CheckedMcpSession { revision: "2024-11-05", server_requests: Mutex::default() };
         self.session = Some(Arc::new(session));
     }
 
@@ -441,7 +443,7 @@ impl MessageChecker {
                     let id = id.to_string();
                     let method = method.to_owned();
                     let message = valid.then(|| message.clone());
-                    self.pending.insert(id, PendingRequest { revision, method, message });
+                    self.pending.insert(id, UnansweredClientRequest { revision, method, message });
                 }
                 (Some(_), None) if valid => check_to_server(revision, message),
                 (None, _) if valid => self.check_client_response(message),
@@ -512,7 +514,7 @@ impl MessageChecker {
                 revision =
                     known_revision(&message["result"]["protocolVersion"]).unwrap_or(revision);
                 let session =
-                    Arc::new(CheckedSession { revision, server_requests: Mutex::default() });
+                    Arc::new(CheckedMcpSession { revision, server_requests: Mutex::default() });
                 if let Some(id) = opened {
                     SESSIONS.lock().unwrap().insert(id.to_owned(), session.clone());
                 }

@@ -10,43 +10,43 @@ use tokio_tungstenite::tungstenite::http::StatusCode;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message, WebSocket};
 
-use super::{Connection, HttpServer, PATIENCE};
+use super::{HttpServerProcess, PATIENCE, TestHttpConnection};
 
 /// Open WebSocket to a server.
-pub(crate) struct Socket {
+pub(crate) struct TestWebSocket {
     line: WebSocket<TcpStream>,
 }
 
 /// Way in which a WebSocket ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SocketEnd {
+pub(crate) enum WebSocketEnd {
     /// The socket was closed by a handshake with this code.
     Closed(u16),
     /// The socket was closed without a closing handshake.
     Cut,
 }
 
-impl HttpServer {
+impl HttpServerProcess {
     /// Opens the WebSocket at `target`.
     #[track_caller]
-    pub(crate) fn socket(&self, target: &str) -> Socket {
-        Socket::open(self.addr, target).unwrap_or_else(|status| panic!("{target}: {status}"))
+    pub(crate) fn socket(&self, target: &str) -> TestWebSocket {
+        TestWebSocket::open(self.addr, target).unwrap_or_else(|status| panic!("{target}: {status}"))
     }
 
     /// Returns the status with which the WebSocket at `target` is refused.
     #[track_caller]
     pub(crate) fn refused_socket(&self, target: &str) -> u16 {
-        match Socket::open(self.addr, target) {
+        match TestWebSocket::open(self.addr, target) {
             Ok(_) => panic!("{target} was opened"),
             Err(status) => status.as_u16(),
         }
     }
 }
 
-impl Socket {
+impl TestWebSocket {
     #[track_caller]
     fn open(addr: SocketAddr, target: &str) -> Result<Self, StatusCode> {
-        let stream = Connection::to(addr).stream;
+        let stream = TestHttpConnection::to(addr).stream;
         let request = format!("ws://{addr}{target}").into_client_request().unwrap();
         let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
         match client_with_config(request, stream, Some(config)) {
@@ -72,7 +72,7 @@ impl Socket {
 
     /// Returns the next message, or how the WebSocket ended.
     #[track_caller]
-    pub(crate) fn next(&mut self) -> Result<Value, SocketEnd> {
+    pub(crate) fn next(&mut self) -> Result<Value, WebSocketEnd> {
         loop {
             match self.line.read() {
                 Ok(Message::Text(text)) => return Ok(serde_json::from_str(&text).unwrap()),
@@ -80,7 +80,9 @@ impl Socket {
                 Ok(Message::Close(frame)) => {
                     // Our closing frame is sent with the next read or flush.
                     let _ = self.line.flush();
-                    return Err(SocketEnd::Closed(frame.map_or(1005, |frame| frame.code.into())));
+                    return Err(WebSocketEnd::Closed(
+                        frame.map_or(1005, |frame| frame.code.into()),
+                    ));
                 }
                 Ok(other) => panic!("not a message: {other:?}"),
                 Err(Error::Io(err))
@@ -88,7 +90,7 @@ impl Socket {
                 {
                     panic!("no message within {PATIENCE:?}")
                 }
-                Err(_gone) => return Err(SocketEnd::Cut),
+                Err(_gone) => return Err(WebSocketEnd::Cut),
             }
         }
     }
@@ -107,7 +109,7 @@ impl Socket {
 
     /// Returns all remaining messages, and how the socket ends.
     #[track_caller]
-    pub(crate) fn read_rest(&mut self) -> (Vec<Value>, SocketEnd) {
+    pub(crate) fn read_rest(&mut self) -> (Vec<Value>, WebSocketEnd) {
         let mut messages = Vec::new();
         loop {
             match self.next() {

@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::schemas::MessageChecker;
-use super::{PATIENCE, Server};
+use super::schemas::McpMessageChecker;
+use super::{PATIENCE, TestServerProcess};
 
 /// Running `toolgate stdio` with its one client, which reads nothing until it is asked to.
-pub(crate) struct Stdio {
-    server: Server,
+pub(crate) struct StdioServerProcess {
+    server: TestServerProcess,
     input: Option<ChildStdin>,
     output: Option<ChildStdout>,
     lines: Option<Receiver<Vec<u8>>>,
     /// Messages that arrived while the client waited for a different one.
     early: Vec<Value>,
-    checker: MessageChecker,
+    checker: McpMessageChecker,
 }
 
-impl Stdio {
-    pub(crate) fn new(server: Server) -> Self {
+impl StdioServerProcess {
+    pub(crate) fn new(server: TestServerProcess) -> Self {
         let (input, output) = server.take_child(|child| (child.stdin.take(), child.stdout.take()));
         Self {
             server,
@@ -32,7 +32,7 @@ impl Stdio {
             output,
             lines: None,
             early: Vec::new(),
-            checker: MessageChecker::default(),
+            checker: McpMessageChecker::default(),
         }
     }
 
@@ -137,10 +137,10 @@ impl Stdio {
     }
 }
 
-impl Deref for Stdio {
-    type Target = Server;
+impl Deref for StdioServerProcess {
+    type Target = TestServerProcess;
 
-    fn deref(&self) -> &Server {
+    fn deref(&self) -> &TestServerProcess {
         &self.server
     }
 }

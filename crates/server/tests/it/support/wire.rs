@@ -6,23 +6,23 @@ use std::ops::Deref;
 
 use serde_json::Value;
 
-use super::schemas::MessageChecker;
-use super::{MODERN, PATIENCE, Server, wait_until};
+use super::schemas::McpMessageChecker;
+use super::{MODERN, PATIENCE, TestServerProcess, wait_until};
 
 /// Running `toolgate serve`, with its address.
-pub(crate) struct HttpServer {
+pub(crate) struct HttpServerProcess {
     pub(crate) addr: SocketAddr,
-    pub(crate) server: Server,
+    pub(crate) server: TestServerProcess,
 }
 
-impl HttpServer {
-    pub(crate) fn connect(&self) -> Connection {
-        Connection::to(self.addr)
+impl HttpServerProcess {
+    pub(crate) fn connect(&self) -> TestHttpConnection {
+        TestHttpConnection::to(self.addr)
     }
 
     /// Sends one request on a new connection.
     #[track_caller]
-    pub(crate) fn send(&self, post: &HttpRequest) -> Response {
+    pub(crate) fn send(&self, post: &TestHttpRequest) -> TestHttpResponse {
         let mut connection = self.connect();
         connection.post(post);
         connection.response()
@@ -31,13 +31,13 @@ impl HttpServer {
     /// Sends one message and returns the answer.
     #[track_caller]
     pub(crate) fn ask(&self, message: &Value) -> Value {
-        self.send(&HttpRequest::mcp(message)).message()
+        self.send(&TestHttpRequest::mcp(message)).message()
     }
 
     /// Opens a session and returns its id.
     #[track_caller]
     pub(crate) fn session(&self, revision: &str) -> String {
-        let response = self.send(&HttpRequest::mcp(&super::initialize(0, revision)));
+        let response = self.send(&TestHttpRequest::mcp(&super::initialize(0, revision)));
         assert_eq!(response.status, 200, "{response:?}");
         response.header("mcp-session-id").unwrap().to_owned()
     }
@@ -47,17 +47,17 @@ impl HttpServer {
     }
 }
 
-impl Deref for HttpServer {
-    type Target = Server;
+impl Deref for HttpServerProcess {
+    type Target = TestServerProcess;
 
-    fn deref(&self) -> &Server {
+    fn deref(&self) -> &TestServerProcess {
         &self.server
     }
 }
 
 /// HTTP request, with methods that change it.
 #[derive(Debug, Clone)]
-pub(crate) struct HttpRequest {
+pub(crate) struct TestHttpRequest {
     method: String,
     target: String,
     headers: Vec<(String, String)>,
@@ -66,7 +66,7 @@ pub(crate) struct HttpRequest {
     valid: bool,
 }
 
-impl HttpRequest {
+impl TestHttpRequest {
     /// Returns a message to `/mcp`, with the headers its revision asks for.
     pub(crate) fn mcp(message: &Value) -> Self {
         let post = Self { valid: true, ..Self::bytes(message.to_string().as_bytes()) };
@@ -136,7 +136,7 @@ impl HttpRequest {
 
     /// Passes the message to `checker` if it is one of MCP's.
     #[track_caller]
-    fn check_with(&self, checker: &mut MessageChecker) {
+    fn check_with(&self, checker: &mut McpMessageChecker) {
         let value = |name: &str| {
             let mut all = self.headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
             all.next().map(|(_, value)| value.as_str())
@@ -171,35 +171,35 @@ impl HttpRequest {
 }
 
 /// HTTP connection to a server.
-pub(crate) struct Connection {
+pub(crate) struct TestHttpConnection {
     pub(crate) stream: TcpStream,
     addr: SocketAddr,
     /// Bytes that were read from the connection but not used yet.
     buffer: Vec<u8>,
-    checker: MessageChecker,
+    checker: McpMessageChecker,
 }
 
 /// Status and headers of an HTTP response.
 #[derive(Debug, Clone)]
-pub(crate) struct ResponseHead {
+pub(crate) struct HttpResponseHead {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
 }
 
 /// Complete HTTP response.
 #[derive(Debug)]
-pub(crate) struct Response {
-    pub(crate) head: ResponseHead,
+pub(crate) struct TestHttpResponse {
+    pub(crate) head: HttpResponseHead,
     pub(crate) body: Vec<u8>,
 }
 
-impl Connection {
+impl TestHttpConnection {
     pub(crate) fn to(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, addr, buffer: Vec::new(), checker: MessageChecker::default() }
+        Self { stream, addr, buffer: Vec::new(), checker: McpMessageChecker::default() }
     }
 
     #[track_caller]
@@ -221,17 +221,17 @@ impl Connection {
     }
 
     #[track_caller]
-    pub(crate) fn post(&mut self, post: &HttpRequest) {
+    pub(crate) fn post(&mut self, post: &TestHttpRequest) {
         post.check_with(&mut self.checker);
         let bytes = post.to_bytes(self.addr);
         self.write(&bytes);
     }
 
     #[track_caller]
-    pub(crate) fn response(&mut self) -> Response {
+    pub(crate) fn response(&mut self) -> TestHttpResponse {
         let head = self.head();
         let body = self.body(&head);
-        let response = Response { head, body };
+        let response = TestHttpResponse { head, body };
         let opened = response.header("mcp-session-id");
         for message in response.messages() {
             self.checker.received(&message, opened);
@@ -240,7 +240,7 @@ impl Connection {
     }
 
     #[track_caller]
-    pub(crate) fn head(&mut self) -> ResponseHead {
+    pub(crate) fn head(&mut self) -> HttpResponseHead {
         let text = self.read_until(b"\r\n\r\n");
         let text = String::from_utf8(text).unwrap();
         let mut lines = text.trim_end().split("\r\n");
@@ -251,11 +251,11 @@ impl Connection {
             (name.to_ascii_lowercase(), value.trim().to_owned())
         });
         let headers: Vec<_> = headers.collect();
-        ResponseHead { status: status.unwrap_or_else(|| panic!("no status: {text}")), headers }
+        HttpResponseHead { status: status.unwrap_or_else(|| panic!("no status: {text}")), headers }
     }
 
     #[track_caller]
-    fn body(&mut self, head: &ResponseHead) -> Vec<u8> {
+    fn body(&mut self, head: &HttpResponseHead) -> Vec<u8> {
         if head.is_chunked() {
             let mut body = Vec::new();
             while let Some(chunk) = self.chunk() {
@@ -343,7 +343,7 @@ impl Connection {
     }
 }
 
-impl ResponseHead {
+impl HttpResponseHead {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(other, _)| other == name);
         let value = values.next()?;
@@ -360,15 +360,15 @@ impl ResponseHead {
     }
 }
 
-impl Deref for Response {
-    type Target = ResponseHead;
+impl Deref for TestHttpResponse {
+    type Target = HttpResponseHead;
 
-    fn deref(&self) -> &ResponseHead {
+    fn deref(&self) -> &HttpResponseHead {
         &self.head
     }
 }
 
-impl Response {
+impl TestHttpResponse {
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }

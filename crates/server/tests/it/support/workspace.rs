@@ -10,9 +10,9 @@ const README: &str = "# A workspace\n\nIt is small.\n";
 
 /// A folder with a `README.md`, deleted with the last clone.
 #[derive(Clone)]
-pub(crate) struct Workspace(Arc<TempDir>);
+pub(crate) struct TempWorkspace(Arc<TempDir>);
 
-impl Workspace {
+impl TempWorkspace {
     /// The content of `README.md` in every workspace.
     pub(crate) const README: &'static str = README;
 

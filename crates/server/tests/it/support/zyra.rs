@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{HttpRequest, HttpServer, Response, wait_for};
+use super::{HttpServerProcess, TestHttpRequest, TestHttpResponse, wait_for};
 
 /// Returns parameters of a call that starts a job.
 pub(crate) fn job_params(tool: &str, arguments: Value) -> Value {
@@ -35,12 +35,12 @@ pub(crate) fn check_command(command: &Value) {
     assert!(jsonschema::meta::is_valid(schema), "{command}");
 }
 
-impl HttpServer {
+impl HttpServerProcess {
     /// Sends one request to `/v1/mcp`.
     #[track_caller]
-    pub(crate) fn rpc(&self, method: &str, params: Value) -> Response {
+    pub(crate) fn rpc(&self, method: &str, params: Value) -> TestHttpResponse {
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let post = HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp");
+        let post = TestHttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp");
         self.send(&post.without("accept"))
     }
 
@@ -61,13 +61,13 @@ impl HttpServer {
     }
 
     #[track_caller]
-    pub(crate) fn get(&self, target: &str) -> Response {
-        self.send(&HttpRequest::bare("GET", target))
+    pub(crate) fn get(&self, target: &str) -> TestHttpResponse {
+        self.send(&TestHttpRequest::bare("GET", target))
     }
 
     #[track_caller]
-    pub(crate) fn delete(&self, target: &str) -> Response {
-        self.send(&HttpRequest::bare("DELETE", target))
+    pub(crate) fn delete(&self, target: &str) -> TestHttpResponse {
+        self.send(&TestHttpRequest::bare("DELETE", target))
     }
 
     /// Returns the current state of the job `id`.

@@ -3,12 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpRequest, HttpServer, Launch, Workspace, call, initialize, keys_of, wait_for, wait_until,
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpRequest, call, initialize,
+    keys_of, wait_for, wait_until,
 };
 
 /// Returns the first line of the log that contains `part`.
 #[track_caller]
-fn line_with(served: &HttpServer, part: &str) -> String {
+fn line_with(served: &HttpServerProcess, part: &str) -> String {
     wait_for(&format!("a line with {part}"), || {
         served.log().lines().find(|line| line.contains(part)).map(str::to_owned)
     })
@@ -16,7 +17,7 @@ fn line_with(served: &HttpServer, part: &str) -> String {
 
 #[test]
 fn a_call_prints_its_caller_tool_subject_and_outcome() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     served.ask(&call(1, "files_read", json!({ "path": "README.md" })));
     served.ask(&call(2, "files_read", json!({ "path": "missing\u{1b}[2J.md" })));
     served.ask(&call(3, "files_write", json!({ "path": "new.md", "content": "private text" })));
@@ -34,7 +35,8 @@ fn the_subject_of_a_declared_command_without_a_path_is_its_command_line() {
     let settings = "[command.\"say.hello\"]\nabout = \"Says hello.\"\nprogram = \"echo\"\n\
                     argv = [\"hello\", \"{who}\", \"{--token}\"]\n\
                     args = { who = \"string!\", token = \"string\" }\n";
-    let served = Launch::over(&Workspace::new().file("toolgate.toml", settings)).served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", settings)).served();
     let arguments = json!({ "who": "ada", "token": "hunter2-and-more" });
     served.ask(&call(1, "say_hello", arguments));
     served.outcomes(1);
@@ -47,19 +49,20 @@ fn the_subject_of_a_declared_command_without_a_path_is_its_command_line() {
 
 #[test]
 fn calls_are_printed_even_if_the_audit_log_is_off() {
-    let served = Launch::over(&Workspace::new()).set("audit_to", "off").served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).set("audit_to", "off").served();
     served.ask(&call(1, "files_read", json!({ "path": "README.md" })));
     line_with(&served, "README.md");
 }
 
 #[test]
 fn json_lines_are_the_records_and_quiet_prints_none() {
-    let served = Launch::over(&Workspace::new()).arg("--log").arg("json").served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).arg("--log").arg("json").served();
     served.ask(&call(1, "files_read", json!({ "path": "README.md" })));
     let record: Value = serde_json::from_str(&line_with(&served, "\"subject\"")).unwrap();
     assert_eq!((&record["tool"], &record["subject"]), (&json!("files_read"), &json!("README.md")));
 
-    let served = Launch::over(&Workspace::new()).set("log_calls", "quiet").served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("log_calls", "quiet").served();
     served.ask(&call(1, "files_read", json!({ "path": "README.md" })));
     served.outcomes(1);
     assert!(!served.log().contains("README.md"), "{}", served.log());
@@ -67,10 +70,10 @@ fn json_lines_are_the_records_and_quiet_prints_none() {
 
 #[test]
 fn calls_beyond_the_lines_of_a_second_are_counted() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let mut connection = served.connect();
     for id in 0..300 {
-        connection.post(&HttpRequest::mcp(&call(id, "files_exists", json!({ "path": "." }))));
+        connection.post(&TestHttpRequest::mcp(&call(id, "files_exists", json!({ "path": "." }))));
         connection.response();
     }
     served.outcomes(300);
@@ -87,9 +90,9 @@ fn calls_beyond_the_lines_of_a_second_are_counted() {
 
 #[test]
 fn the_first_unknown_key_is_logged_without_the_key() {
-    let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada"]));
-    let served = Launch::over(&workspace).served();
-    let post = HttpRequest::mcp(&initialize(0, "2025-06-18"));
+    let workspace = TempWorkspace::new().file("toolgate.toml", keys_of(&["ada"]));
+    let served = ServerLaunchOptions::over(&workspace).served();
+    let post = TestHttpRequest::mcp(&initialize(0, "2025-06-18"));
     let status = served.send(&post.with("authorization", "Bearer wrong-key-of-bob")).status;
     assert_eq!(status, 401);
     let line =
@@ -100,8 +103,8 @@ fn the_first_unknown_key_is_logged_without_the_key() {
 #[test]
 fn an_unreachable_upstream_is_logged_once_for_each_reason() {
     let settings = "[upstream.far]\nurl = \"http://127.0.0.1:1/mcp\"\nprivate_network = true\n";
-    let workspace = Workspace::new().file("toolgate.toml", settings);
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
+    let served = ServerLaunchOptions::over(&workspace).served();
     // An upstream is connected when a caller first needs it.
     wait_until("a call is refused", || {
         served.ask(&call(1, "far_read", json!({})))["error"].is_object()

@@ -6,20 +6,20 @@ use serde_json::json;
 
 use super::exposition::MetricsExposition;
 use crate::support::{
-    HttpRequest, HttpServer, Launch, Marker, REVISIONS, Response, Workspace, binary, call,
-    job_params, modern, sleeps, wait_until,
+    HttpServerProcess, ProcessMarker, REVISIONS, ServerLaunchOptions, TempWorkspace,
+    TestHttpRequest, TestHttpResponse, binary, call, job_params, modern, sleeps, wait_until,
 };
 
-fn launch() -> Launch {
-    Launch::over(&Workspace::new()).set("telemetry_metrics", "true")
+fn launch() -> ServerLaunchOptions {
+    ServerLaunchOptions::over(&TempWorkspace::new()).set("telemetry_metrics", "true")
 }
 
-fn page(served: &HttpServer) -> Response {
-    served.send(&HttpRequest::bare("GET", "/metrics"))
+fn page(served: &HttpServerProcess) -> TestHttpResponse {
+    served.send(&TestHttpRequest::bare("GET", "/metrics"))
 }
 
 #[track_caller]
-fn metrics(served: &HttpServer) -> MetricsExposition {
+fn metrics(served: &HttpServerProcess) -> MetricsExposition {
     let page = page(served);
     assert_eq!(page.status, 200, "{page:?}");
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -78,14 +78,14 @@ fn gauges_show_the_current_number_and_the_limit() {
     assert_eq!(idle.value("toolgate_streams_max"), 25.0);
     assert_eq!(idle.value("toolgate_jobs{state=\"running\"}"), 0.0);
 
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let waits = json!({ "command": "until [ -e go ]; do sleep 0.02; done", "shell": true, "args": [marker.0] });
     let job = served.result("tools/call", job_params("exec-run", waits));
     assert_eq!(job["status"], "accepted", "{job}");
     served.session(REVISIONS[1]);
     let socket = served.socket("/v1/ws/mcp");
     let mut running = served.connect();
-    running.post(&HttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
+    running.post(&TestHttpRequest::mcp(&call(1, "exec_run", sleeps(&marker))));
     marker.wait_until_running();
     wait_until("both programs run", || {
         metrics(&served).value("toolgate_calls_running{pool=\"programs\"}") == 2.0
@@ -113,8 +113,8 @@ fn gauges_show_the_current_number_and_the_limit() {
 #[test]
 fn the_page_has_every_metric_of_the_reference() {
     let workspace =
-        Workspace::new().file("toolgate.toml", "[upstream.dead]\ncommand = [\"false\"]\n");
-    let served = Launch::over(&workspace).set("telemetry_metrics", "true").served();
+        TempWorkspace::new().file("toolgate.toml", "[upstream.dead]\ncommand = [\"false\"]\n");
+    let served = ServerLaunchOptions::over(&workspace).set("telemetry_metrics", "true").served();
     served.ask(&call(1, "files_exists", json!({ "path": "." })));
     let text = page(&served).text();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
@@ -127,7 +127,7 @@ fn the_page_has_every_metric_of_the_reference() {
 
 #[test]
 fn metrics_are_off_by_default_and_need_a_credential() {
-    let plain = Launch::over(&Workspace::new()).served();
+    let plain = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     assert_eq!(page(&plain).status, 404);
 
     let folder = tempfile::tempdir().unwrap();
@@ -139,12 +139,12 @@ fn metrics_are_off_by_default_and_need_a_credential() {
     let refused = page(&served);
     assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer")));
     assert!(refused.body.is_empty());
-    let get = HttpRequest::bare("GET", "/metrics");
+    let get = TestHttpRequest::bare("GET", "/metrics");
     let wrong = get.clone().with("authorization", "Bearer wrong");
     assert_eq!(served.send(&wrong).status, 401);
     let known = get.with("authorization", &format!("Bearer {key}"));
     assert_eq!(served.send(&known).status, 200);
-    let post = HttpRequest::bytes(b"{}").to("/metrics").with("x-api-key", key);
+    let post = TestHttpRequest::bytes(b"{}").to("/metrics").with("x-api-key", key);
     assert_eq!(served.send(&post).status, 405);
 }
 
@@ -156,8 +156,9 @@ fn hex(bytes: &[u8]) -> String {
 fn metrics_show_whether_each_upstream_is_connected_or_failing() {
     let itself = format!("[upstream.itself]\ncommand = [{:?}, \"stdio\"]\n", binary());
     let settings = format!("{itself}[upstream.dead]\ncommand = [\"false\"]\n");
-    let workspace = Workspace::new().file("toolgate.toml", settings);
-    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", workspace.path(".cache"));
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
+    let launch =
+        ServerLaunchOptions::over(&workspace).env("XDG_CACHE_HOME", workspace.path(".cache"));
     let served = launch.set("telemetry_metrics", "true").served();
     let gauge = |state: &str, upstream: &str| {
         let name = format!("toolgate_upstream_{state}{{upstream=\"{upstream}\"}}");

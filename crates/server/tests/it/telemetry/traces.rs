@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::exposition::MetricsExposition;
 use crate::support::{
-    Client, ClientTransport, HttpRequest, Launch, REVISIONS, Workspace, call, modern, structured,
-    wait_until,
+    REVISIONS, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestHttpRequest,
+    TestMcpClient, call, modern, structured, wait_until,
 };
 
 /// A collector of OTLP over HTTP, with a configured answer.
@@ -44,9 +44,9 @@ impl TraceCollector {
         Self { addr, requests }
     }
 
-    fn launch(&self) -> Launch {
+    fn launch(&self) -> ServerLaunchOptions {
         let url = format!("http://{}", self.addr);
-        Launch::over(&Workspace::new()).set("telemetry_otlp", url)
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("telemetry_otlp", url)
     }
 
     fn spans(&self) -> Vec<Value> {
@@ -189,8 +189,8 @@ fn a_call_is_a_span_in_the_clients_trace_and_its_programs_continue_it() {
 #[test]
 fn a_span_has_the_session_of_its_record_and_is_sent_while_the_server_runs() {
     let collector = TraceCollector::answering(Some("200 OK"));
-    let wire = ClientTransport::Http(collector.launch().served());
-    let mut client = Client::open(wire, REVISIONS[1], json!({}));
+    let wire = TestClientTransport::Http(collector.launch().served());
+    let mut client = TestMcpClient::open(wire, REVISIONS[1], json!({}));
     client.call("files_exists", json!({ "path": "." }));
     client.server().outcomes(1);
     wait_until("the span is sent", || collector.spans().len() == 1);
@@ -209,7 +209,7 @@ fn spans_that_the_collector_rejects_are_dropped_and_counted() {
         structured(&served.ask(&call(id, "files_exists", json!({ "path": "." }))));
     }
     wait_until("the spans are dropped", || {
-        let page = served.send(&HttpRequest::bare("GET", "/metrics")).text();
+        let page = served.send(&TestHttpRequest::bare("GET", "/metrics")).text();
         let metrics = MetricsExposition::parse(&page);
         assert_eq!(metrics.value("toolgate_spans_sent_total"), 0.0);
         metrics.value("toolgate_spans_dropped_total") == 5.0

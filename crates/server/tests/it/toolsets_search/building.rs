@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 
 use super::{paths, search, status};
 use crate::support::{
-    Client, ClientTransport, Launch, MODERN, Workspace, structured, wait_long_for,
+    MODERN, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestMcpClient, structured,
+    wait_long_for,
 };
 
 /// Returns a workspace with `files` additional files, so that reading them takes a while.
-pub(crate) fn large(files: usize) -> Workspace {
-    let workspace = Workspace::new();
+pub(crate) fn large(files: usize) -> TempWorkspace {
+    let workspace = TempWorkspace::new();
     for file in 0..files {
         let one = |at| format!("fn zebra_{file}_{at}(run: u32) -> u32 {{\n    run + {at}\n}}\n\n");
         let text: String = (0..20).map(one).collect();
@@ -24,14 +25,14 @@ pub(crate) fn large(files: usize) -> Workspace {
 fn a_first_search_answers_from_the_incomplete_index_and_reports_progress() {
     let workspace = large(5_000);
     // The search waits half of this time, and reading all files takes far longer.
-    let launch = Launch::over(&workspace).set("limits_deadline_ms", 1_200);
-    let mut client = Client::stdio(launch, MODERN);
+    let launch = ServerLaunchOptions::over(&workspace).set("limits_deadline_ms", 1_200);
+    let mut client = TestMcpClient::stdio(launch, MODERN);
     let input = json!({ "query": "zebra", "top_k": 50 });
     let params = json!({ "name": "search_semantic", "arguments": input });
     let mut message = client.request("tools/call", params);
     message["params"]["_meta"]["progressToken"] = json!("token");
     let start = Instant::now();
-    let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&message);
     let mut notifications = Vec::new();
     let answer = loop {

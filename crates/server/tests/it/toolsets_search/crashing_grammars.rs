@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::search;
 use crate::support::{
-    Client, Launch, MODERN, Workspace, descendants, is_alive, over_both, structured, wait_until,
+    MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, descendants, is_alive, over_both,
+    structured, wait_until,
 };
 
 /// Returns Ruby code that defines `name`. The grammar's scanner aborts on it, because the word
@@ -19,7 +20,7 @@ fn crashing_text(name: &str) -> String {
 
 /// Returns the path and the line of the first definition with the name `name`.
 #[track_caller]
-fn definition(client: &mut Client, name: &str) -> (String, u64) {
+fn definition(client: &mut TestMcpClient, name: &str) -> (String, u64) {
     let found = structured(&client.call("search_names", json!({ "name": name }))).clone();
     let first = &found["definitions"][0];
     (first["path"].as_str().unwrap().to_owned(), first["line"].as_u64().unwrap())
@@ -27,7 +28,7 @@ fn definition(client: &mut Client, name: &str) -> (String, u64) {
 
 /// Checks that the log reports the crash on `bad.rb`, and no other.
 #[track_caller]
-fn is_reported_once(client: &Client) {
+fn is_reported_once(client: &TestMcpClient) {
     let report = "the parser of `bad.rb` crashed";
     wait_until("the crash is reported", || client.server().log().contains(report));
     let log = client.server().log();
@@ -35,7 +36,7 @@ fn is_reported_once(client: &Client) {
 }
 
 /// Returns the process ids of the parsers of the server.
-fn parsers(client: &Client) -> Vec<u32> {
+fn parsers(client: &TestMcpClient) -> Vec<u32> {
     let is_parser = |pid: &u32| {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.starts_with("toolgate-grammar")
@@ -45,7 +46,7 @@ fn parsers(client: &Client) -> Vec<u32> {
 
 #[test]
 fn a_file_that_crashes_a_grammar_is_found_and_reported_once() {
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("bad.rb", crashing_text("okapi_feed"))
         .file("good.rb", "def zebra_feed\n  1\nend\n");
     over_both(&workspace, |client| {
@@ -63,7 +64,7 @@ fn a_file_that_crashes_a_grammar_is_found_and_reported_once() {
 
 #[test]
 fn a_document_whose_id_selects_a_crashing_grammar_is_found() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let documents = json!([
             { "id": "bad.rb", "text": crashing_text("okapi_feed") },
             { "id": "good.rb", "text": "def zebra_feed\n  1\nend\n" },
@@ -81,8 +82,8 @@ fn a_document_whose_id_selects_a_crashing_grammar_is_found() {
 
 #[test]
 fn a_killed_parser_is_replaced_and_no_text_is_blamed() {
-    let workspace = Workspace::new().file("one.rb", "def okapi_feed\n  1\nend\n");
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let workspace = TempWorkspace::new().file("one.rb", "def okapi_feed\n  1\nend\n");
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     assert_eq!(definition(&mut client, "okapi_feed"), ("one.rb".to_owned(), 1));
     let killed = parsers(&client);
     assert!(!killed.is_empty(), "no process parses");
@@ -102,8 +103,8 @@ fn a_killed_parser_is_replaced_and_no_text_is_blamed() {
 
 #[test]
 fn a_parser_opens_no_files_gains_no_rights_and_ends_with_a_killed_server() {
-    let workspace = Workspace::new().file("one.rb", "def okapi_feed\n  1\nend\n");
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let workspace = TempWorkspace::new().file("one.rb", "def okapi_feed\n  1\nend\n");
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     definition(&mut client, "okapi_feed");
     let parsers = parsers(&client);
     assert!(!parsers.is_empty(), "no process parses");

@@ -4,9 +4,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{search, status};
-use crate::support::{Client, Launch, MODERN, Workspace, over_both, refusal, structured};
+use crate::support::{
+    MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, over_both, refusal, structured,
+};
 
-fn upsert(client: &mut Client, input: Value) -> Value {
+fn upsert(client: &mut TestMcpClient, input: Value) -> Value {
     structured(&client.call("search_upsert", input)).clone()
 }
 
@@ -17,7 +19,7 @@ fn ids(found: &Value) -> Vec<&str> {
 
 #[test]
 fn documents_are_found_by_content_in_their_namespace_only() {
-    over_both(&Workspace::new(), |client| {
+    over_both(&TempWorkspace::new(), |client| {
         let documents = json!([
             { "id": "meeting.md", "text": "# Monday\n\nThe okapi enclosure needs a new fence.\n",
               "tags": ["minutes"], "metadata": { "by": "ada" } },
@@ -55,11 +57,11 @@ fn documents_are_found_by_content_in_their_namespace_only() {
 
 #[test]
 fn documents_survive_a_restart_and_the_loss_of_the_cache() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let state = TempDir::new().unwrap();
     let start = |cache: &TempDir| {
-        let launch = Launch::over(&workspace).with_cache(cache);
-        Client::stdio(launch.with_state(&state), MODERN)
+        let launch = ServerLaunchOptions::over(&workspace).with_cache(cache);
+        TestMcpClient::stdio(launch.with_state(&state), MODERN)
     };
     let cache = TempDir::new().unwrap();
     let documents = json!([{ "id": "a", "text": "an okapi" }]);
@@ -73,8 +75,9 @@ fn documents_survive_a_restart_and_the_loss_of_the_cache() {
 
 #[test]
 fn invalid_documents_are_rejected_with_the_reason() {
-    let launch = Launch::over(&Workspace::new()).set("search_namespaces", "docs=docs");
-    let mut client = Client::stdio(launch, MODERN);
+    let launch =
+        ServerLaunchOptions::over(&TempWorkspace::new()).set("search_namespaces", "docs=docs");
+    let mut client = TestMcpClient::stdio(launch, MODERN);
     let one = json!([{ "id": "a", "text": "x" }]);
     for (input, expected) in [
         (json!({ "namespace": "workspace", "documents": one }), "has files"),
@@ -100,7 +103,7 @@ fn invalid_documents_are_rejected_with_the_reason() {
     }
     let more = client.call("search_upsert", json!({ "namespace": "more", "documents": one }));
     assert!(refusal(&more).contains("there are 64 namespaces of documents already"), "{more}");
-    let read_only = Launch::over(&Workspace::new()).arg("--read-only");
-    let names = Client::stdio(read_only, MODERN).tools();
+    let read_only = ServerLaunchOptions::over(&TempWorkspace::new()).arg("--read-only");
+    let names = TestMcpClient::stdio(read_only, MODERN).tools();
     assert!(!names.iter().any(|tool| tool["name"] == "search_upsert"));
 }

@@ -9,20 +9,21 @@ use tempfile::TempDir;
 
 use super::{paths, search, status};
 use crate::support::{
-    Client, ClientTransport, Launch, MODERN, Workspace, over_both, structured, wait_until,
+    MODERN, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestMcpClient, over_both,
+    structured, wait_until,
 };
 use crate::toolsets_git::{git, repository};
 
 /// Returns the server's process id.
-fn pid(client: &Client) -> u32 {
+fn pid(client: &TestMcpClient) -> u32 {
     match &client.wire {
-        ClientTransport::Stdio(stdio) => stdio.pid,
-        ClientTransport::Http(served) => served.server.pid,
+        TestClientTransport::Stdio(stdio) => stdio.pid,
+        TestClientTransport::Http(served) => served.server.pid,
     }
 }
 
 /// Returns the files that the server has open.
-fn open_files(client: &Client) -> Vec<String> {
+fn open_files(client: &TestMcpClient) -> Vec<String> {
     let folder = format!("/proc/{}/fd", pid(client));
     let links = fs::read_dir(folder).unwrap().flatten();
     let targets = links.filter_map(|it| fs::read_link(it.path()).ok());
@@ -31,7 +32,7 @@ fn open_files(client: &Client) -> Vec<String> {
 
 #[test]
 fn a_saved_function_is_found_for_every_way_of_saving() {
-    let workspace = Workspace::new().file("src/lib.rs", "fn first() {}\n");
+    let workspace = TempWorkspace::new().file("src/lib.rs", "fn first() {}\n");
     over_both(&workspace, |client| {
         workspace.put("src/lib.rs", "fn first() {}\n");
         assert_eq!(paths(&search(client, json!({ "query": "okapi" }))), [""; 0]);
@@ -96,7 +97,7 @@ fn a_search_soon_sees_saved_moved_deleted_and_ignored_files_and_branch_switches(
     git(&workspace, &["add", "."]);
     git(&workspace, &["commit", "-qm", "gnus"]);
     git(&workspace, &["checkout", "-q", "main"]);
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     search(&mut client, json!({ "query": "zebra" }));
     let mut times = Vec::new();
     let mut check = |event: &str, query: &str, path: &str, is_expected: bool| {
@@ -136,8 +137,8 @@ fn a_search_soon_sees_saved_moved_deleted_and_ignored_files_and_branch_switches(
 
 #[test]
 fn saved_files_are_indexed_without_a_search() {
-    let workspace = Workspace::new();
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let workspace = TempWorkspace::new();
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     search(&mut client, json!({ "query": "anything" }));
     let before = status(&mut client, "workspace")["files"].as_u64().unwrap();
     for at in 0..20 {
@@ -156,13 +157,15 @@ fn saved_files_are_indexed_without_a_search() {
 
 #[test]
 fn no_files_are_watched_or_indexed_before_the_first_search() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let cache = TempDir::new().unwrap();
-    let mut client = Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
+    let mut client =
+        TestMcpClient::stdio(ServerLaunchOptions::over(&workspace).with_cache(&cache), MODERN);
     structured(&client.call("files_read", json!({ "path": "README.md" })));
     assert_eq!(status(&mut client, "workspace")["state"], "absent");
-    let watches =
-        |client: &Client| open_files(client).iter().filter(|it| it.contains("inotify")).count();
+    let watches = |client: &TestMcpClient| {
+        open_files(client).iter().filter(|it| it.contains("inotify")).count()
+    };
     // Only the configuration is watched.
     assert_eq!(watches(&client), 1, "{:?}", open_files(&client));
     // The cache folder exists, because a sandboxed server could not create it, and is empty.
@@ -175,15 +178,16 @@ fn no_files_are_watched_or_indexed_before_the_first_search() {
 
 #[test]
 fn an_index_survives_a_killed_server_and_later_changes_are_indexed() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let cache = TempDir::new().unwrap();
-    let start = || Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
+    let start =
+        || TestMcpClient::stdio(ServerLaunchOptions::over(&workspace).with_cache(&cache), MODERN);
     for at in 0..30 {
         workspace.put(&format!("src/{at}.rs"), format!("fn zebra_{at}() {{}}\n"));
     }
     let mut first = start();
     assert_eq!(search(&mut first, json!({ "query": "zebra", "top_k": 50 }))["index"]["files"], 31);
-    let ClientTransport::Stdio(stdio) = &first.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &first.wire else { unreachable!() };
     stdio.signal(Signal::KILL);
     stdio.wait_for_exit();
     workspace.put("src/3.rs", "fn okapi() {}\n");
@@ -197,13 +201,15 @@ fn an_index_survives_a_killed_server_and_later_changes_are_indexed() {
 
 #[test]
 fn a_second_server_follows_the_first_and_takes_over_when_it_is_killed() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn zebra() {}\n");
-    let start = || Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
+    let start =
+        || TestMcpClient::stdio(ServerLaunchOptions::over(&workspace).with_cache(&cache), MODERN);
     let mut one = start();
     let mut other = start();
-    let state = |client: &mut Client| search(client, json!({ "query": "zebra" }))["index"].clone();
+    let state =
+        |client: &mut TestMcpClient| search(client, json!({ "query": "zebra" }))["index"].clone();
     assert_eq!(state(&mut one)["state"], "ready");
     assert_eq!(state(&mut other)["state"], "following");
     assert_eq!(paths(&search(&mut other, json!({ "query": "zebra" }))), ["a.rs"]);
@@ -211,7 +217,7 @@ fn a_second_server_follows_the_first_and_takes_over_when_it_is_killed() {
     wait_until("the other server finds the new file", || {
         paths(&search(&mut other, json!({ "query": "okapi" }))) == ["b.rs"]
     });
-    let ClientTransport::Stdio(stdio) = &one.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &one.wire else { unreachable!() };
     stdio.signal(Signal::KILL);
     stdio.wait_for_exit();
     wait_until("the other server takes over", || state(&mut other)["state"] == "ready");
@@ -235,17 +241,19 @@ fn a_damaged_index_or_one_of_another_version_is_rebuilt_and_reported() {
     let garbage: DamageFn = |path| fs::write(path, b"{\"format\":99999}").unwrap();
     for (suffix, damage) in [("index.json", cut), ("index.json", garbage), ("", cut), ("", garbage)]
     {
-        let workspace = Workspace::new();
+        let workspace = TempWorkspace::new();
         let cache = TempDir::new().unwrap();
         for at in 0..20 {
             workspace.put(&format!("{at}.rs"), format!("fn zebra_{at}() {{ run_{at}(); }}\n"));
         }
-        let start = || Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
+        let start = || {
+            TestMcpClient::stdio(ServerLaunchOptions::over(&workspace).with_cache(&cache), MODERN)
+        };
         let input = json!({ "query": "zebra", "top_k": 50 });
         let before = {
             let mut client = start();
             let before = search(&mut client, input.clone());
-            let ClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
+            let TestClientTransport::Stdio(stdio) = &mut client.wire else { unreachable!() };
             stdio.close_input();
             stdio.wait_for_exit();
             before

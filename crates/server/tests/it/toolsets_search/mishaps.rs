@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use super::{large, paths, search, status};
 use crate::support::{
-    Client, ClientTransport, Launch, MODERN, Workspace, refusal, structured, wait_until,
+    MODERN, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestMcpClient, refusal,
+    structured, wait_until,
 };
 
 /// Returns the only index in `cache`.
@@ -20,15 +21,15 @@ fn index(cache: &TempDir) -> PathBuf {
     folders.next().expect("no index").unwrap().path()
 }
 
-fn signal(client: &Client, signal: Signal) {
-    let ClientTransport::Stdio(stdio) = &client.wire else { unreachable!() };
+fn signal(client: &TestMcpClient, signal: Signal) {
+    let TestClientTransport::Stdio(stdio) = &client.wire else { unreachable!() };
     stdio.signal(signal);
 }
 
 /// Makes all commits to the index in `folder` fail until this is dropped, like a full disk.
-struct FullDisk(PathBuf);
+struct FullIndexDiskGuard(PathBuf);
 
-impl FullDisk {
+impl FullIndexDiskGuard {
     fn new(folder: &Path) -> Self {
         let at = folder.join("words/meta.json.new");
         fs::create_dir(&at).unwrap();
@@ -36,7 +37,7 @@ impl FullDisk {
     }
 }
 
-impl Drop for FullDisk {
+impl Drop for FullIndexDiskGuard {
     fn drop(&mut self) {
         fs::remove_dir(&self.0).unwrap();
     }
@@ -47,9 +48,9 @@ fn a_following_server_reports_complete_once_the_leader_does() {
     let workspace = large(2_000);
     let cache = TempDir::new().unwrap();
     let start = || {
-        let launch = Launch::over(&workspace).with_cache(&cache);
+        let launch = ServerLaunchOptions::over(&workspace).with_cache(&cache);
         // A search waits half of this time for the index.
-        Client::stdio(launch.set("limits_deadline_ms", 400), MODERN)
+        TestMcpClient::stdio(launch.set("limits_deadline_ms", 400), MODERN)
     };
     let input = || json!({ "query": "zebra" });
     let mut leader = start();
@@ -66,16 +67,17 @@ fn a_following_server_reports_complete_once_the_leader_does() {
     wait_until("the follower reports it", || {
         status(&mut follower, "workspace")["complete"] == true
     });
-    let files = |client: &mut Client| status(client, "workspace")["files"].clone();
+    let files = |client: &mut TestMcpClient| status(client, "workspace")["files"].clone();
     assert_eq!(files(&mut follower), files(&mut leader));
 }
 
 #[test]
 fn a_server_that_follows_a_stuck_one_names_it_and_takes_over_when_it_ends() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn zebra() {}\n");
-    let start = || Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
+    let start =
+        || TestMcpClient::stdio(ServerLaunchOptions::over(&workspace).with_cache(&cache), MODERN);
     let mut leader = start();
     let mut follower = start();
     search(&mut leader, json!({ "query": "zebra" }));
@@ -93,7 +95,7 @@ fn a_server_that_follows_a_stuck_one_names_it_and_takes_over_when_it_ends() {
         report = search(&mut follower, json!({ "query": "okapi" }))["index"].clone();
         report["complete"] == false
     });
-    let ClientTransport::Stdio(stdio) = &leader.wire else { unreachable!() };
+    let TestClientTransport::Stdio(stdio) = &leader.wire else { unreachable!() };
     let note = report["note"].as_str().unwrap();
     assert!(note.contains(&format!("process {}", stdio.pid)) && note.contains("end it"), "{note}");
     signal(&leader, Signal::KILL);
@@ -104,12 +106,13 @@ fn a_server_that_follows_a_stuck_one_names_it_and_takes_over_when_it_ends() {
 
 #[test]
 fn on_a_full_disk_indexed_files_are_found_and_the_problem_is_reported() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let cache = TempDir::new().unwrap();
     workspace.put("a.rs", "fn zebra() {}\n");
-    let mut client = Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
+    let mut client =
+        TestMcpClient::stdio(ServerLaunchOptions::over(&workspace).with_cache(&cache), MODERN);
     search(&mut client, json!({ "query": "zebra" }));
-    let full_disk = FullDisk::new(&index(&cache));
+    let full_disk = FullIndexDiskGuard::new(&index(&cache));
     workspace.put("b.rs", "fn okapi() {}\n");
     let all = search(&mut client, json!({ "query": "zebra okapi" }));
     assert_eq!((paths(&all), &all["index"]["complete"]), (vec!["a.rs"], &json!(false)));
@@ -130,9 +133,13 @@ fn on_a_full_disk_indexed_files_are_found_and_the_problem_is_reported() {
 fn a_failed_change_of_documents_leaves_them_unchanged_after_a_restart_too() {
     let cache = TempDir::new().unwrap();
     let state = TempDir::new().unwrap();
-    let workspace = Workspace::new();
-    let start =
-        || Client::stdio(Launch::over(&workspace).with_cache(&cache).with_state(&state), MODERN);
+    let workspace = TempWorkspace::new();
+    let start = || {
+        TestMcpClient::stdio(
+            ServerLaunchOptions::over(&workspace).with_cache(&cache).with_state(&state),
+            MODERN,
+        )
+    };
     let mut client = start();
     let documents = json!([{ "id": "one", "text": "a quagga" }, { "id": "two", "text": "a gnu" }]);
     let put = json!({ "namespace": "notes", "documents": documents });
@@ -140,10 +147,10 @@ fn a_failed_change_of_documents_leaves_them_unchanged_after_a_restart_too() {
     let documents =
         json!([{ "id": "two", "text": "a kudu" }, { "id": "three", "text": "a bongo" }]);
     let change = json!({ "namespace": "notes", "documents": documents, "remove": ["one"] });
-    let full_disk = FullDisk::new(&index(&cache));
+    let full_disk = FullIndexDiskGuard::new(&index(&cache));
     refusal(&client.call("search_upsert", change.clone()));
     drop(full_disk);
-    let check = |client: &mut Client, animals: &[(&str, bool)]| {
+    let check = |client: &mut TestMcpClient, animals: &[(&str, bool)]| {
         for (animal, is_expected) in animals {
             let all = search(client, json!({ "query": animal, "namespace": "notes" }));
             assert_eq!(!paths(&all).is_empty(), *is_expected, "{animal}: {all}");
@@ -166,10 +173,14 @@ fn a_failed_change_of_documents_leaves_them_unchanged_after_a_restart_too() {
 fn a_change_of_documents_interrupted_by_a_kill_is_undone() {
     let cache = TempDir::new().unwrap();
     let state = TempDir::new().unwrap();
-    let workspace = Workspace::new();
-    let start =
-        || Client::stdio(Launch::over(&workspace).with_cache(&cache).with_state(&state), MODERN);
-    let put = |client: &mut Client, id: &str, text: &str| {
+    let workspace = TempWorkspace::new();
+    let start = || {
+        TestMcpClient::stdio(
+            ServerLaunchOptions::over(&workspace).with_cache(&cache).with_state(&state),
+            MODERN,
+        )
+    };
+    let put = |client: &mut TestMcpClient, id: &str, text: &str| {
         let documents = json!([{ "id": id, "text": text }]);
         let put = json!({ "namespace": "notes", "documents": documents });
         structured(&client.call("search_upsert", put));
@@ -205,10 +216,10 @@ fn a_change_of_documents_interrupted_by_a_kill_is_undone() {
 fn calls_succeed_after_the_cache_is_deleted_while_the_server_runs() {
     let cache = TempDir::new().unwrap();
     let state = TempDir::new().unwrap();
-    let workspace = Workspace::new().file("a.rs", "fn zebra() {}\n");
-    let launch = Launch::over(&workspace).with_cache(&cache);
-    let mut client = Client::stdio(launch.with_state(&state), MODERN);
-    let put = |client: &mut Client, id: &str| {
+    let workspace = TempWorkspace::new().file("a.rs", "fn zebra() {}\n");
+    let launch = ServerLaunchOptions::over(&workspace).with_cache(&cache);
+    let mut client = TestMcpClient::stdio(launch.with_state(&state), MODERN);
+    let put = |client: &mut TestMcpClient, id: &str| {
         let documents = json!([{ "id": id, "text": format!("a quagga called {id}") }]);
         let put = json!({ "namespace": "notes", "documents": documents });
         structured(&client.call("search_upsert", put))["documents"].clone()
@@ -229,9 +240,10 @@ fn a_file_with_more_passages_than_the_queue_holds_does_not_hide_others() {
     // Each passage contains the whole path.
     let folder = ["-"; 15].map(|it| it.repeat(240)).join("/");
     let big: String = (0..3_000).map(|at| format!("fn f{at:x}() {{\n1;\n1;\n}}\n")).collect();
-    let workspace =
-        Workspace::new().file(&format!("{folder}/big.rs"), big).file("small.rs", "fn okapi() {}\n");
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let workspace = TempWorkspace::new()
+        .file(&format!("{folder}/big.rs"), big)
+        .file("small.rs", "fn okapi() {}\n");
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     search(&mut client, json!({ "query": "okapi" }));
     wait_until("all files are indexed", || status(&mut client, "workspace")["state"] == "ready");
     let all = search(&mut client, json!({ "query": "okapi" }));

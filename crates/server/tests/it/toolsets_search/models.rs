@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{paths, search, status};
-use crate::support::{Client, Launch, MODERN, Workspace, over_both, structured, wait_long_for};
+use crate::support::{
+    MODERN, ServerLaunchOptions, TempWorkspace, TestMcpClient, over_both, structured, wait_long_for,
+};
 use crate::toolsets_git::{git, repository};
-use endpoint::{DIMENSIONS, EndpointBehavior, TestEndpoint};
+use endpoint::{DIMENSIONS, EmbeddingEndpointBehavior, TestEmbeddingEndpoint};
 
 /// The time limit for vectors of a few passages, with other tests running.
 const VECTORS_TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,7 +28,7 @@ fn minilm() -> PathBuf {
 
 /// Waits until every passage has a vector of the model.
 #[track_caller]
-fn wait_for_vectors(client: &mut Client) -> Value {
+fn wait_for_vectors(client: &mut TestMcpClient) -> Value {
     wait_long_for(VECTORS_TIMEOUT, "every passage has a vector", || {
         let index = status(client, "workspace");
         (index["state"] == "ready" && index["vectors"] == index["chunks"]).then_some(index)
@@ -35,15 +37,15 @@ fn wait_for_vectors(client: &mut Client) -> Value {
 
 #[test]
 fn a_model_in_a_folder_is_used_once_its_vectors_exist_and_no_search_waits_for_it() {
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("a.rs", "/// Feeds the big cats of the zoo.\nfn feed_tigers() {\n    meat();\n}\n")
         .file("b.rs", "/// Adds up what is in the basket.\nfn total() -> Money {\n    sum()\n}\n")
         .file("c.md", "# Opening hours\n\nThe gate is open from nine to five.\n");
     let cache = TempDir::new().unwrap();
     let start = || {
-        let launch = Launch::over(&workspace).with_cache(&cache);
+        let launch = ServerLaunchOptions::over(&workspace).with_cache(&cache);
         let folder = format!("folder={}", minilm().display());
-        Client::stdio(launch.set("search_embedder", folder), MODERN)
+        TestMcpClient::stdio(launch.set("search_embedder", folder), MODERN)
     };
     let mut client = start();
     let input = json!({ "query": "feed tigers", "include_vectors": true });
@@ -74,13 +76,14 @@ fn a_model_in_a_folder_is_used_once_its_vectors_exist_and_no_search_waits_for_it
 
 #[test]
 fn an_endpoint_finds_passages_without_shared_words_and_words_are_used_when_it_fails() {
-    let endpoint = TestEndpoint::new(EndpointBehavior::Embed);
+    let endpoint = TestEmbeddingEndpoint::new(EmbeddingEndpointBehavior::Embed);
     let cache = TempDir::new().unwrap();
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("toolgate.toml", endpoint.settings())
         .file("a.rs", "fn feed_okapi() {\n    leaves();\n}\n")
         .file("b.rs", "fn open_gate() {\n    turn_key();\n}\n");
-    let start = || Client::stdio(Launch::over(&workspace).with_cache(&cache), MODERN);
+    let start =
+        || TestMcpClient::stdio(ServerLaunchOptions::over(&workspace).with_cache(&cache), MODERN);
     let mut client = start();
     search(&mut client, json!({ "query": "okapi" }));
     wait_for_vectors(&mut client);
@@ -91,7 +94,7 @@ fn an_endpoint_finds_passages_without_shared_words_and_words_are_used_when_it_fa
     assert_eq!(all["matches"][0]["vector"].as_array().unwrap().len(), DIMENSIONS);
 
     // The endpoint does not answer any more. Only the first search waits for it, and not for long.
-    endpoint.set_behavior(EndpointBehavior::Hang);
+    endpoint.set_behavior(EmbeddingEndpointBehavior::Hang);
     let mut requests = Vec::new();
     for _ in 0..3 {
         let start = Instant::now();
@@ -122,12 +125,12 @@ fn an_endpoint_finds_passages_without_shared_words_and_words_are_used_when_it_fa
 
 #[test]
 fn words_are_used_while_the_endpoint_is_down_and_usage_has_the_reason() {
-    let hanging = TestEndpoint::new(EndpointBehavior::Hang);
+    let hanging = TestEmbeddingEndpoint::new(EmbeddingEndpointBehavior::Hang);
     // The port is free again, and no process listens on it.
-    let down = TestEndpoint::new(EndpointBehavior::Embed).settings();
+    let down = TestEmbeddingEndpoint::new(EmbeddingEndpointBehavior::Embed).settings();
     for (settings, why) in [(down, "refused"), (hanging.settings(), "timed out after 0.5 s")] {
         let workspace =
-            Workspace::new().file("a.rs", "fn okapi() {}\n").file("toolgate.toml", settings);
+            TempWorkspace::new().file("a.rs", "fn okapi() {}\n").file("toolgate.toml", settings);
         over_both(&workspace, |client| {
             let start = Instant::now();
             let all = search(client, json!({ "query": "okapi" }));
@@ -154,14 +157,17 @@ fn words_are_used_while_the_endpoint_is_down_and_usage_has_the_reason() {
 #[test]
 fn vectors_with_a_wrong_length_or_an_invalid_number_are_never_used() {
     for (behavior, why) in [
-        (EndpointBehavior::Short, "a vector of 2 numbers, where `search.embedder.dimensions` is 8"),
-        (EndpointBehavior::Nan, "returned invalid vectors"),
+        (
+            EmbeddingEndpointBehavior::Short,
+            "a vector of 2 numbers, where `search.embedder.dimensions` is 8",
+        ),
+        (EmbeddingEndpointBehavior::Nan, "returned invalid vectors"),
     ] {
-        let endpoint = TestEndpoint::new(behavior);
-        let workspace = Workspace::new()
+        let endpoint = TestEmbeddingEndpoint::new(behavior);
+        let workspace = TempWorkspace::new()
             .file("a.rs", "fn okapi() {}\n")
             .file("toolgate.toml", endpoint.settings());
-        let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+        let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
         search(&mut client, json!({ "query": "okapi" }));
         wait_long_for(Duration::from_secs(15), "a search reports the invalid vectors", || {
             let all = search(&mut client, json!({ "query": "okapi" }));
@@ -173,14 +179,14 @@ fn vectors_with_a_wrong_length_or_an_invalid_number_are_never_used() {
         std::thread::sleep(Duration::from_millis(500));
         assert!(endpoint.request_count() < 5, "{}", endpoint.request_count());
         // Valid vectors are used again.
-        endpoint.set_behavior(EndpointBehavior::Embed);
+        endpoint.set_behavior(EmbeddingEndpointBehavior::Embed);
         wait_for_vectors(&mut client);
     }
 }
 
 #[test]
 fn switching_back_to_a_branch_requests_no_new_vectors() {
-    let endpoint = TestEndpoint::new(EndpointBehavior::Embed);
+    let endpoint = TestEmbeddingEndpoint::new(EmbeddingEndpointBehavior::Embed);
     let settings = TempDir::new().unwrap();
     let file = settings.path().join("toolgate.toml");
     std::fs::write(&file, endpoint.settings()).unwrap();
@@ -196,7 +202,10 @@ fn switching_back_to_a_branch_requests_no_new_vectors() {
     }
     git(&workspace, &["commit", "-qam", "gnus"]);
     git(&workspace, &["checkout", "-q", "main"]);
-    let mut client = Client::stdio(Launch::over(&workspace).env("TOOLGATE_CONFIG", &file), MODERN);
+    let mut client = TestMcpClient::stdio(
+        ServerLaunchOptions::over(&workspace).env("TOOLGATE_CONFIG", &file),
+        MODERN,
+    );
     let mut switch = |branch: &str, present: &str, absent: &str| {
         git(&workspace, &["checkout", "-q", branch]);
         let all = search(&mut client, json!({ "query": present, "top_k": 50 }));

@@ -9,12 +9,13 @@ use serde_json::json;
 
 use super::{paths, search};
 use crate::support::{
-    Client, ClientTransport, Launch, MODERN, Workspace, over_both, peak_memory_kib, wait_until,
+    MODERN, ServerLaunchOptions, TempWorkspace, TestClientTransport, TestMcpClient, over_both,
+    peak_memory_kib, wait_until,
 };
 
 #[test]
 fn unreadable_files_do_not_hide_others() {
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("good.rs", "fn okapi() {}\n")
         .file("latin.txt", b"okapi \xe9\n")
         .file("half.rs", b"fn okapi() { // \xf0\x9f")
@@ -33,8 +34,8 @@ fn unreadable_files_do_not_hide_others() {
         assert_eq!(paths(&all), ["good.rs"]);
         assert_eq!((&all["index"]["files"], &all["index"]["complete"]), (&json!(2), &json!(true)));
         let pid = match &client.wire {
-            ClientTransport::Stdio(stdio) => stdio.pid,
-            ClientTransport::Http(served) => served.server.pid,
+            TestClientTransport::Stdio(stdio) => stdio.pid,
+            TestClientTransport::Http(served) => served.server.pid,
         };
         let peak = peak_memory_kib(pid);
         assert!(peak < 200 << 10, "{peak} KiB");
@@ -43,7 +44,7 @@ fn unreadable_files_do_not_hide_others() {
 
 #[test]
 fn a_constantly_changing_file_is_shown_in_one_version_or_not_at_all() {
-    let workspace = Workspace::new().file("still.rs", "fn okapi_still() {}\n");
+    let workspace = TempWorkspace::new().file("still.rs", "fn okapi_still() {}\n");
     let stop = Arc::new(AtomicBool::new(false));
     let writing = {
         let workspace = workspace.clone();
@@ -56,7 +57,7 @@ fn a_constantly_changing_file_is_shown_in_one_version_or_not_at_all() {
             }
         })
     };
-    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let mut client = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
     for _ in 0..20 {
         let all = search(&mut client, json!({ "query": "okapi still", "top_k": 50 }));
         assert!(paths(&all).contains(&"still.rs"), "{all}");
@@ -77,9 +78,10 @@ fn a_constantly_changing_file_is_shown_in_one_version_or_not_at_all() {
 
 #[test]
 fn an_invalid_model_folder_is_an_error_at_the_start() {
-    let workspace = Workspace::new().file("model/config.json", "{}");
+    let workspace = TempWorkspace::new().file("model/config.json", "{}");
     for (folder, expected) in [("no-such-folder", "no-such-folder"), ("model", "model")] {
-        let launch = Launch::over(&workspace).set("search_embedder", format!("folder={folder}"));
+        let launch = ServerLaunchOptions::over(&workspace)
+            .set("search_embedder", format!("folder={folder}"));
         let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
         let status = server.wait_for_exit();
         assert!(!status.success(), "{status}");
@@ -90,7 +92,7 @@ fn an_invalid_model_folder_is_an_error_at_the_start() {
 
 #[test]
 fn a_vector_with_an_invalid_number_is_rejected_and_the_next_search_succeeds() {
-    let workspace = Workspace::new().file("a.rs", "fn okapi() {}\n");
+    let workspace = TempWorkspace::new().file("a.rs", "fn okapi() {}\n");
     over_both(&workspace, |client| {
         for number in ["1e999", "-1e999", "NaN", "null"] {
             let numbers = vec![number; 256].join(",");

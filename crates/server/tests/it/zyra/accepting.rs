@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Workspace, job_params, let_continue};
+use crate::support::{ServerLaunchOptions, TempWorkspace, job_params, let_continue};
 
 /// The limit in a debug build beside other tests. A release build alone takes a few milliseconds.
 const ACCEPT_TIME_MAX: Duration = Duration::from_millis(200);
 
 #[test]
 fn s4_12_a_job_is_accepted_within_200_ms() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     // The first job opens the store.
     served.start_job("work-wait", json!({ "name": "first" }));
     let mut times: Vec<_> = (0..9)
@@ -28,8 +28,8 @@ fn s4_12_a_job_is_accepted_within_200_ms() {
 
 #[test]
 fn s4_10_12_42_49_an_accepted_job_is_found_at_every_returned_address_with_and_without_v1() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let params = job_params("draw-one", json!({}));
     for (method, params) in [
         ("tools/call", params),
@@ -65,9 +65,9 @@ fn s4_10_12_42_49_an_accepted_job_is_found_at_every_returned_address_with_and_wi
 
 #[test]
 fn s4_52_every_spelling_of_a_tool_starts_its_job() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let_continue(&workspace);
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     for name in ["work-wait", "work.wait", "work wait", "work:wait", "work_wait"] {
         let id = served.start_job(name, json!({ "name": "a" }));
         assert_eq!(served.job_in("succeeded", &id)["exit_code"], 0, "{name}");
@@ -76,7 +76,7 @@ fn s4_52_every_spelling_of_a_tool_starts_its_job() {
 
 #[test]
 fn s4_22_a_null_argument_counts_as_absent() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let read = json!({ "path": "README.md", "encoding": null, "start_line": null });
     let params = json!({ "name": "files-read", "arguments": read });
     let answer = served.rpc("tools/call", params).json();
@@ -85,8 +85,8 @@ fn s4_22_a_null_argument_counts_as_absent() {
 
 #[test]
 fn s4_22_an_invalid_job_is_refused_like_a_call() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     for (params, part) in [
         (json!({ "name": "work-wiat", "mode": "async" }), "work-wait"),
         (json!({ "name": "work-wait", "arguments": { "nome": "a" }, "mode": "async" }), "name"),

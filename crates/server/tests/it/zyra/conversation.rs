@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use crate::support::{
-    HttpServer, Launch, Marker, Socket, SocketEnd, Workspace, let_continue, started_commands,
-    wait_until,
+    HttpServerProcess, ProcessMarker, ServerLaunchOptions, TempWorkspace, TestWebSocket,
+    WebSocketEnd, let_continue, started_commands, wait_until,
 };
 
-fn open(workspace: &Workspace, target: &str) -> (HttpServer, Socket) {
-    let served = Launch::over(workspace).served();
+fn open(workspace: &TempWorkspace, target: &str) -> (HttpServerProcess, TestWebSocket) {
+    let served = ServerLaunchOptions::over(workspace).served();
     let socket = served.socket(target);
     (served, socket)
 }
@@ -23,7 +23,7 @@ fn job(id: u64, tool: &str, arguments: Value) -> Value {
 
 #[test]
 fn s4_35_36_37_41_a_conversation_has_a_handshake_then_lists_and_calls() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     for target in ["/v1/ws/mcp", "/ws/mcp"] {
         let (_served, mut socket) = open(&workspace, target);
         let answer = socket.ask(&rpc(1, "initialize", json!({})));
@@ -60,7 +60,7 @@ fn s4_35_36_37_41_a_conversation_has_a_handshake_then_lists_and_calls() {
 
 #[test]
 fn s4_34_an_invalid_request_is_refused_and_the_socket_stays_open() {
-    let (_served, mut socket) = open(&Workspace::new(), "/v1/ws/mcp");
+    let (_served, mut socket) = open(&TempWorkspace::new(), "/v1/ws/mcp");
     for (text, code) in [
         ("{", -32700),
         ("[]", -32600),
@@ -91,7 +91,7 @@ fn s4_34_an_invalid_request_is_refused_and_the_socket_stays_open() {
 
 /// Returns the progress of the job `id` until its end.
 #[track_caller]
-fn progress(socket: &mut Socket, id: &str) -> Vec<Value> {
+fn progress(socket: &mut TestWebSocket, id: &str) -> Vec<Value> {
     let mut messages = socket.read_until(|message| message["params"].get("status").is_some());
     for message in &mut messages {
         assert_eq!(message["method"], "notifications/progress", "{message}");
@@ -103,7 +103,7 @@ fn progress(socket: &mut Socket, id: &str) -> Vec<Value> {
 #[test]
 fn s4_37_38_39_40_43_the_progress_of_an_accepted_job_comes_on_the_same_socket_from_0_to_its_end() {
     for (code, status) in [(0, "succeeded"), (7, "failed")] {
-        let workspace = Workspace::with_commands();
+        let workspace = TempWorkspace::with_commands();
         let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
         let code_text = code.to_string();
         let answer = socket.ask(&job(3, "tell-steps", json!({ "name": "a", "code": code_text })));
@@ -140,7 +140,7 @@ fn s4_37_38_39_40_43_the_progress_of_an_accepted_job_comes_on_the_same_socket_fr
 
 #[test]
 fn s4_38_concurrent_jobs_are_distinguished_by_their_ids() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let (_served, mut socket) = open(&workspace, "/v1/ws/mcp");
     for id in 0..4 {
         socket.send(&job(
@@ -170,7 +170,7 @@ fn s4_38_concurrent_jobs_are_distinguished_by_their_ids() {
 
 #[test]
 fn jobs_continue_when_their_socket_is_closed() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
     let answer = socket.ask(&job(1, "work-wait", json!({ "name": "a" })));
     let id = answer["result"]["job_id"].as_str().unwrap().to_owned();
@@ -181,9 +181,9 @@ fn jobs_continue_when_their_socket_is_closed() {
 
 #[test]
 fn a_call_is_cancelled_when_its_socket_is_closed() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let params = json!({ "name": "work-wait", "arguments": { "name": marker.0 } });
     socket.send(&rpc(1, "tools/call", params));
     marker.wait_until_running();
@@ -194,7 +194,7 @@ fn a_call_is_cancelled_when_its_socket_is_closed() {
 
 #[test]
 fn a_server_that_stops_closes_its_sockets_with_1001() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
     let answer = socket.ask(&job(1, "work-wait", json!({ "name": "a" })));
     let id = answer["result"]["job_id"].as_str().unwrap();
@@ -202,8 +202,8 @@ fn a_server_that_stops_closes_its_sockets_with_1001() {
     watcher.receive();
     let started = std::time::Instant::now();
     served.signal(rustix::process::Signal::TERM);
-    assert_eq!(socket.read_rest().1, SocketEnd::Closed(1001));
-    assert_eq!(watcher.read_rest().1, SocketEnd::Closed(1001));
+    assert_eq!(socket.read_rest().1, WebSocketEnd::Closed(1001));
+    assert_eq!(watcher.read_rest().1, WebSocketEnd::Closed(1001));
     assert_eq!(served.wait_for_exit().code(), Some(0));
     assert!(started.elapsed() < std::time::Duration::from_secs(4), "{:?}", started.elapsed());
 }

@@ -4,12 +4,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{HttpRequest, HttpServer, Launch, Marker, Workspace, let_continue};
+use crate::support::{
+    HttpServerProcess, ProcessMarker, ServerLaunchOptions, TempWorkspace, TestHttpRequest,
+    let_continue,
+};
 
-fn running_job() -> (Workspace, HttpServer, String) {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
-    let marker = Marker::new();
+fn running_job() -> (TempWorkspace, HttpServerProcess, String) {
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
+    let marker = ProcessMarker::new();
     let id = served.start_job("tell-steps", json!({ "name": marker.0, "code": "0" }));
     marker.wait_until_running();
     served.job_in("running", &id);
@@ -21,7 +24,7 @@ fn s4_26_27_events_are_data_lines_of_json_that_end_with_the_job() {
     let (workspace, served, id) = running_job();
     for version in ["/v1", ""] {
         let mut connection = served.connect();
-        connection.post(&HttpRequest::bare("GET", &format!("{version}/mcp/progress/{id}")));
+        connection.post(&TestHttpRequest::bare("GET", &format!("{version}/mcp/progress/{id}")));
         let head = connection.head();
         assert_eq!(head.status, 200);
         assert_eq!(head.header("content-type"), Some("text/event-stream"));
@@ -46,16 +49,16 @@ fn s4_26_27_events_are_data_lines_of_json_that_end_with_the_job() {
         let expected = json!({ "job_id": id, "status": "succeeded", "exit_code": 0, "output_file": output_file });
         assert_eq!(last, expected);
         // The connection can be used again.
-        connection.post(&HttpRequest::bare("GET", &format!("/jobs/{id}")));
+        connection.post(&TestHttpRequest::bare("GET", &format!("/jobs/{id}")));
         assert_eq!(connection.response().status, 200);
     }
 }
 
 #[test]
 fn s4_27_the_last_event_has_the_outcome_of_the_job() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let_continue(&workspace);
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let failed = served.start_job("tell-steps", json!({ "name": "a", "code": "7" }));
     served.job_in("failed", &failed);
     let canceled = served.start_job("exec-run", json!({ "command": "sleep", "args": ["300.25"] }));
@@ -72,7 +75,7 @@ fn s4_27_the_last_event_has_the_outcome_of_the_job() {
 
 /// Reads the stream at `target` to its end. Returns its duration and its events.
 #[track_caller]
-fn read_stream(served: &HttpServer, target: &str) -> (Duration, Vec<Value>) {
+fn read_stream(served: &HttpServerProcess, target: &str) -> (Duration, Vec<Value>) {
     let started = Instant::now();
     let response = served.get(target);
     (started.elapsed(), response.events())
@@ -108,7 +111,7 @@ fn s4_26_by_default_an_event_comes_every_200_ms_for_10_s() {
 
 #[test]
 fn an_unknown_job_has_events_with_the_status_unknown() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let (duration, events) = read_stream(&served, "/v1/mcp/progress/abc?max_ms=450");
     assert!(duration >= Duration::from_millis(450), "{duration:?}");
     let unknown =
@@ -118,7 +121,7 @@ fn an_unknown_job_has_events_with_the_status_unknown() {
 
 #[test]
 fn an_invalid_number_in_the_query_is_refused() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     for query in ["interval_ms=fast", "max_ms=-1", "max_ms=0.5", "max_ms=1&max_ms=2"] {
         let refused = served.get(&format!("/v1/mcp/progress/abc?{query}"));
         assert_eq!(refused.status, 400, "{query}");

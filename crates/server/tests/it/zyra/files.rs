@@ -6,10 +6,10 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{HttpServer, Launch, Workspace, let_continue};
+use crate::support::{HttpServerProcess, ServerLaunchOptions, TempWorkspace, let_continue};
 
-fn finished_job(workspace: &Workspace, tool: &str) -> (HttpServer, String) {
-    let served = Launch::over(workspace).served();
+fn finished_job(workspace: &TempWorkspace, tool: &str) -> (HttpServerProcess, String) {
+    let served = ServerLaunchOptions::over(workspace).served();
     let id = served.start_job(tool, json!({}));
     served.job_in("succeeded", &id);
     (served, id)
@@ -17,7 +17,7 @@ fn finished_job(workspace: &Workspace, tool: &str) -> (HttpServer, String) {
 
 #[test]
 fn s4_45_a_single_file_is_downloaded_with_its_type_and_name() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let (served, id) = finished_job(&workspace, "draw-one");
     for target in ["download", "download?file=plot.png", "download?zip=0"] {
         let file = served.get(&format!("/jobs/{id}/{target}"));
@@ -34,7 +34,7 @@ fn s4_45_a_single_file_is_downloaded_with_its_type_and_name() {
 
 #[test]
 fn s4_46_the_manifest_lists_the_files_in_the_workspace() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let (served, id) = finished_job(&workspace, "draw-many");
     let manifest = served.get(&format!("/v1/jobs/{id}/manifest")).json();
     assert_eq!(manifest["job_id"], json!(id));
@@ -62,7 +62,7 @@ fn s4_46_the_manifest_lists_the_files_in_the_workspace() {
 
 #[test]
 fn s4_45_all_files_are_downloaded_in_a_zip_that_python_reads() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let (served, id) = finished_job(&workspace, "draw-many");
     let folder = TempDir::new().unwrap();
     for target in ["download?zip=1", "download"] {
@@ -92,9 +92,9 @@ print(json.dumps({name: z.read(name).hex() for name in sorted(z.namelist())}))";
 
 #[test]
 fn s4_45_the_download_of_a_job_without_files_is_its_output() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let_continue(&workspace);
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = served.start_job("work-wait", json!({ "name": "a" }));
     served.job_in("succeeded", &id);
     let file = served.get(&format!("/jobs/{id}/download"));
@@ -108,7 +108,7 @@ fn s4_45_the_download_of_a_job_without_files_is_its_output() {
 
 /// Checks that manifest, download, `output_file`, `?file=` and `?zip=1` of a job give `files`.
 #[track_caller]
-fn check_downloads(served: &HttpServer, id: &str, files: &[(&str, &[u8])]) {
+fn check_downloads(served: &HttpServerProcess, id: &str, files: &[(&str, &[u8])]) {
     let manifest = served.get(&format!("/jobs/{id}/manifest")).json();
     let listed = manifest["artifacts"].as_array().unwrap();
     let names: Vec<_> = listed.iter().map(|file| file["name"].as_str().unwrap()).collect();
@@ -136,9 +136,9 @@ fn check_downloads(served: &HttpServer, id: &str, files: &[(&str, &[u8])]) {
 
 /// Returns a workspace whose command `draw.at` runs `script` with its argument `output`, and may
 /// write the folder `outside`.
-fn drawing_at(outside: &TempDir, script: &str) -> Workspace {
+fn drawing_at(outside: &TempDir, script: &str) -> TempWorkspace {
     let outside = outside.path().to_str().unwrap();
-    Workspace::new().file(
+    TempWorkspace::new().file(
         "toolgate.toml",
         format!(
             "[sandbox]\nwrite = [{outside:?}]\n[command.\"draw.at\"]\nabout = \"Draws.\"\n\
@@ -152,7 +152,7 @@ fn drawing_at(outside: &TempDir, script: &str) -> Workspace {
 fn a_file_in_a_writable_folder_outside_the_workspace_is_downloaded() {
     let outside = TempDir::new().unwrap();
     let workspace = drawing_at(&outside, "printf '\\1\\2' > \"$1\"; echo done");
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let output = outside.path().join("map.tif");
     let id = served.start_job("draw-at", json!({ "output": output }));
     served.job_in("succeeded", &id);
@@ -169,7 +169,7 @@ fn a_job_that_only_failed_to_keep_its_file_offers_no_download() {
     let settings = workspace.read("toolgate.toml");
     workspace
         .put("toolgate.toml", settings.replace("[sandbox]\n", "[sandbox]\nprofile = \"off\"\n"));
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = served.start_job("draw-at", json!({ "output": "/nowhere/map.tif" }));
     served.job_in("succeeded", &id);
     check_downloads(&served, &id, &[]);
@@ -179,7 +179,7 @@ fn a_job_that_only_failed_to_keep_its_file_offers_no_download() {
 fn a_job_whose_file_would_be_lost_in_the_sandbox_fails_before_the_program_runs() {
     let outside = TempDir::new().unwrap();
     let workspace = drawing_at(&outside, "echo x > ran");
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = served.start_job("draw-at", json!({ "output": "/nowhere/map.tif" }));
     let job = served.job_in("failed", &id);
     assert!(job.to_string().contains("outside the workspace"), "{job}");
@@ -190,7 +190,7 @@ fn a_job_whose_file_would_be_lost_in_the_sandbox_fails_before_the_program_runs()
 fn a_failed_job_with_a_file_offers_that_file() {
     let outside = TempDir::new().unwrap();
     let workspace = drawing_at(&outside, "echo half > \"$1\"; exit 3");
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     for output in ["half.txt".into(), outside.path().join("half.txt")] {
         let id = served.start_job("draw-at", json!({ "output": output }));
         served.job_in("failed", &id);
@@ -202,7 +202,7 @@ fn a_failed_job_with_a_file_offers_that_file() {
 fn a_job_that_prints_without_an_optional_file_offers_what_it_printed() {
     let outside = TempDir::new().unwrap();
     let workspace = drawing_at(&outside, "printf 'no map'");
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     for output in ["map.tif".into(), outside.path().join("map.tif"), "/dev/stdout".into()] {
         let id = served.start_job("draw-at", json!({ "output": output }));
         served.job_in("succeeded", &id);
@@ -212,7 +212,7 @@ fn a_job_that_prints_without_an_optional_file_offers_what_it_printed() {
 
 #[test]
 fn s4_45_only_the_files_of_a_job_are_downloaded() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let (served, id) = finished_job(&workspace, "draw-one");
     let traversals = [
         "../plot.png",
@@ -243,8 +243,8 @@ fn s4_45_only_the_files_of_a_job_are_downloaded() {
 
 #[test]
 fn s4_45_a_failed_or_running_job_has_no_download() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = served.start_job("tell-steps", json!({ "name": "a", "code": "1" }));
     assert_eq!(served.get(&format!("/jobs/{id}/download")).status, 404);
     let_continue(&workspace);
@@ -258,7 +258,7 @@ fn s4_45_a_failed_or_running_job_has_no_download() {
 
 #[test]
 fn a_large_file_is_downloaded_in_little_memory() {
-    let workspace = Workspace::new().file(
+    let workspace = TempWorkspace::new().file(
         "toolgate.toml",
         "[command.\"draw.large\"]\nabout = \"Large.\"\nprogram = \"sh\"\n\
          argv = [\"-c\", \"head -c 67108864 /dev/zero | tr '\\\\0' x > large.bin\"]\n\

@@ -2,16 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{HttpRequest, Launch, Marker, Workspace, let_continue};
+use crate::support::{
+    ProcessMarker, ServerLaunchOptions, TempWorkspace, TestHttpRequest, let_continue,
+};
 
 const KEYS: [&str; 7] =
     ["job_id", "status", "stdout", "stderr", "exit_code", "output_file", "resolved_input_paths"];
 
 #[test]
 fn s4_44_the_state_of_a_job_always_has_the_same_fields() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("limits_programs", 2).served();
-    let marker = Marker::new();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).set("limits_programs", 2).served();
+    let marker = ProcessMarker::new();
     let runs = served.start_job("tell-steps", json!({ "name": marker.0 }));
     marker.wait_until_running();
     let fails = served.start_job("tell-steps", json!({ "name": "b", "code": "7" }));
@@ -42,7 +44,7 @@ fn s4_44_the_state_of_a_job_always_has_the_same_fields() {
 
 #[test]
 fn s4_44_45_46_an_unknown_job_is_not_found_at_any_path() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     for id in ["0123456789abcdef0123456789abcdef", "abc", "..%2F..%2Fetc", "%00", "a%ff"] {
         for path in ["/jobs/ID", "/jobs/ID/download", "/jobs/ID/manifest"] {
             for version in ["", "/v1"] {
@@ -58,9 +60,9 @@ fn s4_44_45_46_an_unknown_job_is_not_found_at_any_path() {
 
 #[test]
 fn s4_47_a_deleted_job_is_cancelled() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("limits_programs", 2).served();
-    let marker = Marker::new();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).set("limits_programs", 2).served();
+    let marker = ProcessMarker::new();
     let runs = served.start_job("work-wait", json!({ "name": marker.0 }));
     marker.wait_until_running();
     let waits = served.start_job("work-wait", json!({ "name": "b" }));
@@ -77,9 +79,9 @@ fn s4_47_a_deleted_job_is_cancelled() {
 
 #[test]
 fn a_cancelled_job_keeps_what_it_printed() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
-    let marker = Marker::new();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
+    let marker = ProcessMarker::new();
     let id = served.start_job("tell-steps", json!({ "name": marker.0 }));
     for (stream, text) in [("stdout", "began\n"), ("stderr", "step 1/4\n")] {
         let mut socket = served.socket(&format!("/ws/jobs/{id}?stream={stream}"));
@@ -96,25 +98,25 @@ fn a_cancelled_job_keeps_what_it_printed() {
 
 #[test]
 fn head_matches_get_and_other_methods_get_the_allowed_ones() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = served.start_job("draw-one", json!({}));
     served.job_in("succeeded", &id);
     for path in ["", "/download", "/manifest"] {
         let target = format!("/jobs/{id}{path}");
         let get = served.get(&target);
         let mut connection = served.connect();
-        connection.post(&HttpRequest::bare("HEAD", &target));
+        connection.post(&TestHttpRequest::bare("HEAD", &target));
         let head = connection.head();
         assert_eq!(head.status, 200);
         for name in ["content-type", "content-length", "content-disposition"] {
             assert_eq!(head.header(name), get.header(name), "{target}: {name}");
         }
         // No body follows, only the next answer.
-        connection.post(&HttpRequest::bare("GET", &target));
+        connection.post(&TestHttpRequest::bare("GET", &target));
         assert_eq!(connection.response().body, get.body);
         let refused = served.send(
-            &HttpRequest::bare("POST", &target)
+            &TestHttpRequest::bare("POST", &target)
                 .with("content-length", "0")
                 .with("content-type", "application/json"),
         );

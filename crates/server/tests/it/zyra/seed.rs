@@ -5,7 +5,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{HttpServer, Launch, Workspace, check_command, path, zyra};
+use crate::support::{
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, check_command, path, zyra,
+};
 
 /// Creates the data that the examples draw, and the map, which Zyra would otherwise download.
 const PREPARE: &str = "
@@ -22,7 +24,7 @@ for name in ['physical/ne_110m_coastline', 'cultural/ne_110m_admin_0_boundary_li
 
 /// Serves the pack of Zyra's commands over a workspace with the examples' sample. With `key`, the
 /// server requires that key.
-fn served(workspace: &Workspace, key: Option<&str>) -> HttpServer {
+fn served(workspace: &TempWorkspace, key: Option<&str>) -> HttpServerProcess {
     let pack = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra");
     let pack = pack.canonicalize().unwrap();
     let config = format!("[commands]\npacks = [{pack:?}]\nprograms = {{ zyra = {:?} }}\n", zyra());
@@ -30,7 +32,7 @@ fn served(workspace: &Workspace, key: Option<&str>) -> HttpServer {
     let sandbox = "[sandbox]\nread = [\"~/.local/share/cartopy\"]\nwrite = [\"/tmp\"]\n";
     let config = config + sandbox;
     workspace.put("toolgate.toml", config);
-    let launch = Launch::over(workspace);
+    let launch = ServerLaunchOptions::over(workspace);
     let served =
         key.into_iter().fold(launch, |launch, key| launch.env("ZYRA_API_KEY", key)).served();
     let mut python = Command::new(zyra().with_file_name("python"));
@@ -54,7 +56,7 @@ stages:
 /// Runs an example in the workspace and returns its output. Only the port is changed, because other
 /// tests use it at the same time.
 #[track_caller]
-fn run_example(served: &HttpServer, example: &str, job: &str) -> String {
+fn run_example(served: &HttpServerProcess, example: &str, job: &str) -> String {
     assert_eq!(example.matches("127.0.0.1:8000").count(), 1, "{example}");
     let example = example.replace("127.0.0.1:8000", &served.addr.to_string());
     let root = served.root();
@@ -66,7 +68,7 @@ fn run_example(served: &HttpServer, example: &str, job: &str) -> String {
 }
 
 #[track_caller]
-fn result(served: &HttpServer, example: &str) -> Value {
+fn result(served: &HttpServerProcess, example: &str) -> Value {
     let answer: Value = serde_json::from_str(&run_example(served, example, "")).unwrap();
     assert_eq!(answer["jsonrpc"], "2.0", "{answer}");
     assert!(answer.get("error").is_none(), "{answer}");
@@ -120,7 +122,7 @@ const LIST_WITH_KEY: &str = r#"curl -sS -H 'Content-Type: application/json' -H "
 
 #[test]
 fn s4_04_05_08_19_20_52_the_requests_in_zyra_s_documentation_are_answered() {
-    let served = served(&Workspace::new(), None);
+    let served = served(&TempWorkspace::new(), None);
     let status = result(&served, STATUS);
     assert_eq!((&status["status"], status["version"].is_string()), (&json!("ok"), true));
     let initialized = result(&served, INITIALIZE);
@@ -154,7 +156,7 @@ fn s4_04_05_08_19_20_52_the_requests_in_zyra_s_documentation_are_answered() {
 
 #[test]
 fn s4_30_31_with_a_key_only_the_examples_that_send_it_are_answered() {
-    let served = served(&Workspace::new(), Some("devkey"));
+    let served = served(&TempWorkspace::new(), Some("devkey"));
     let discovered = run_example(&served, DISCOVER_WITH_KEY, "");
     assert_eq!(run_example(&served, DISCOVER_BY_OPTIONS_WITH_KEY, ""), discovered);
     let discovered: Value = serde_json::from_str(&discovered).unwrap();
@@ -169,7 +171,7 @@ fn s4_30_31_with_a_key_only_the_examples_that_send_it_are_answered() {
 
 #[test]
 fn s4_09_10_11_21_27_32_45_48_the_documented_heatmap_is_drawn_in_either_spelling_and_as_a_job() {
-    let served = served(&Workspace::new(), None);
+    let served = served(&TempWorkspace::new(), None);
     let output = Path::new("/tmp/heatmap.png");
     let mut images = Vec::new();
     for example in [CALL_TOOL, TOOLS_CALL] {
@@ -204,7 +206,7 @@ fn s4_09_10_11_21_27_32_45_48_the_documented_heatmap_is_drawn_in_either_spelling
 
 #[test]
 fn s4_23_an_error_of_zyra_is_returned_with_its_exit_code_and_output() {
-    let served = served(&Workspace::new(), None);
+    let served = served(&TempWorkspace::new(), None);
     let params = json!({
         "stage": "visualize",
         "command": "heatmap",
@@ -220,7 +222,7 @@ fn s4_23_an_error_of_zyra_is_returned_with_its_exit_code_and_output() {
 
 #[test]
 fn s4_09_a_zyra_pipeline_is_run() {
-    let workspace = Workspace::new().file("pipeline.yaml", PIPELINE);
+    let workspace = TempWorkspace::new().file("pipeline.yaml", PIPELINE);
     for hour in ["00", "01"] {
         workspace.put(&format!("frames/frame_20240101{hour}0000.png"), "");
     }
@@ -234,7 +236,7 @@ fn s4_09_a_zyra_pipeline_is_run() {
 
 #[test]
 fn s4_22_53_a_grib2_file_is_decoded_with_any_alias_of_its_argument() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/commands/demo.grib2");
     workspace.put("tests/testdata/demo.grib2", std::fs::read(sample).unwrap());
     let served = served(&workspace, None);

@@ -2,32 +2,35 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::support::{HttpServer, Launch, Marker, Socket, SocketEnd, Workspace, let_continue};
+use crate::support::{
+    HttpServerProcess, ProcessMarker, ServerLaunchOptions, TempWorkspace, TestWebSocket,
+    WebSocketEnd, let_continue,
+};
 
 /// Job that a test watches over a WebSocket, with its server.
-struct WatchedJob {
-    workspace: Workspace,
-    served: HttpServer,
+struct WatchedZyraJob {
+    workspace: TempWorkspace,
+    served: HttpServerProcess,
     id: String,
-    marker: Marker,
+    marker: ProcessMarker,
 }
 
-impl WatchedJob {
+impl WatchedZyraJob {
     /// Starts a job that waits half way, or, if `queued`, in the queue.
     fn new(queued: bool, code: &str) -> Self {
-        let workspace = Workspace::with_commands();
-        let served = Launch::over(&workspace).set("limits_programs", 2).served();
+        let workspace = TempWorkspace::with_commands();
+        let served = ServerLaunchOptions::over(&workspace).set("limits_programs", 2).served();
         if queued {
-            let blocker = Marker::new();
+            let blocker = ProcessMarker::new();
             served.start_job("work-wait", json!({ "name": blocker.0 }));
             blocker.wait_until_running();
         }
-        let marker = Marker::new();
+        let marker = ProcessMarker::new();
         let id = served.start_job("tell-steps", json!({ "name": marker.0, "code": code }));
         Self { workspace, served, id, marker }
     }
 
-    fn watch(&self, query: &str) -> Socket {
+    fn watch(&self, query: &str) -> TestWebSocket {
         self.served.socket(&format!("/ws/jobs/{}{query}", self.id))
     }
 }
@@ -46,8 +49,8 @@ fn merged(messages: &[Value]) -> Map<String, Value> {
 
 /// Checks the messages of a job from its start to its end.
 #[track_caller]
-fn check_whole((messages, ended): (Vec<Value>, SocketEnd), id: &str) {
-    assert_eq!(ended, SocketEnd::Closed(1000));
+fn check_whole((messages, ended): (Vec<Value>, WebSocketEnd), id: &str) {
+    assert_eq!(ended, WebSocketEnd::Closed(1000));
     assert_eq!(messages[..2], [json!({ "stderr": "listening" }), json!({ "progress": 0.0 })]);
     let (end, updates) = messages.split_last().unwrap();
     let expected = json!({
@@ -67,7 +70,7 @@ fn check_whole((messages, ended): (Vec<Value>, SocketEnd), id: &str) {
 
 #[test]
 fn s4_24_a_watcher_gets_the_whole_job_before_during_and_after_its_run() {
-    let job = WatchedJob::new(true, "0");
+    let job = WatchedZyraJob::new(true, "0");
     let mut before = job.watch("");
     assert_eq!(before.receive(), json!({ "stderr": "listening" }));
     assert_eq!(before.receive(), json!({ "progress": 0.0 }));
@@ -78,7 +81,7 @@ fn s4_24_a_watcher_gets_the_whole_job_before_during_and_after_its_run() {
     // After.
     check_whole(job.watch("").read_rest(), &job.id);
 
-    let job = WatchedJob::new(false, "0");
+    let job = WatchedZyraJob::new(false, "0");
     job.marker.wait_until_running();
     let mut during = job.watch("");
     let first = during.read_until(|message| message["progress"] == 0.25);
@@ -89,32 +92,32 @@ fn s4_24_a_watcher_gets_the_whole_job_before_during_and_after_its_run() {
 
 #[test]
 fn the_last_message_of_a_failed_job_has_its_exit_code_and_no_file() {
-    let job = WatchedJob::new(false, "7");
+    let job = WatchedZyraJob::new(false, "7");
     let mut socket = job.watch("");
     let_continue(&job.workspace);
     let (messages, ended) = socket.read_rest();
     let end = messages.last().unwrap();
     assert_eq!((&end["status"], &end["exit_code"]), (&json!("failed"), &json!(7)), "{messages:?}");
     assert_eq!((&end["output_file"], &end["progress"]), (&Value::Null, &json!(1.0)));
-    assert_eq!(ended, SocketEnd::Closed(1000));
+    assert_eq!(ended, WebSocketEnd::Closed(1000));
 }
 
 #[test]
 fn the_last_message_of_a_cancelled_job_has_the_status_canceled() {
     for queued in [true, false] {
-        let job = WatchedJob::new(queued, "0");
+        let job = WatchedZyraJob::new(queued, "0");
         let mut socket = job.watch("");
         socket.receive();
         assert_eq!(job.served.delete(&format!("/jobs/{}", job.id)).status, 200);
         let (messages, ended) = socket.read_rest();
         assert_eq!(messages.last().unwrap()["status"], "canceled", "{messages:?}");
-        assert_eq!(ended, SocketEnd::Closed(1000));
+        assert_eq!(ended, WebSocketEnd::Closed(1000));
     }
 }
 
 #[test]
 fn s4_25_a_watcher_gets_only_the_streams_it_chose() {
-    let job = WatchedJob::new(false, "0");
+    let job = WatchedZyraJob::new(false, "0");
     let_continue(&job.workspace);
     job.served.job_in("succeeded", &job.id);
     for bits in 1..64 {
@@ -123,7 +126,7 @@ fn s4_25_a_watcher_gets_only_the_streams_it_chose() {
             (0..6).filter(|bit| bits >> bit & 1 == 1).map(|bit| names[bit]).collect();
         let query = format!("?stream={}", chosen.join(","));
         let (messages, ended) = job.watch(&query).read_rest();
-        assert_eq!(ended, SocketEnd::Closed(1000));
+        assert_eq!(ended, WebSocketEnd::Closed(1000));
         let mut expected = chosen;
         expected.sort_unstable();
         let merged = merged(&messages);
@@ -135,7 +138,7 @@ fn s4_25_a_watcher_gets_only_the_streams_it_chose() {
 
 #[test]
 fn an_invalid_choice_of_streams_is_refused() {
-    let job = WatchedJob::new(false, "0");
+    let job = WatchedZyraJob::new(false, "0");
     for query in ["?stream=stdout,logs", "?stream=stdout&stream=stderr"] {
         assert_eq!(job.served.refused_socket(&format!("/ws/jobs/{}{query}", job.id)), 400);
     }
@@ -143,21 +146,21 @@ fn an_invalid_choice_of_streams_is_refused() {
 
 #[test]
 fn the_socket_of_an_unknown_job_sends_an_error_and_is_closed() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     for id in ["abc", "0123456789abcdef0123456789abcdef", "..%2Fa"] {
         for version in ["", "/v1"] {
             let (messages, ended) = served.socket(&format!("{version}/ws/jobs/{id}")).read_rest();
             assert_eq!(messages.len(), 1, "{messages:?}");
             let error = messages[0]["error"].as_str().unwrap();
             assert!(error.contains("no job"), "{messages:?}");
-            assert_eq!(ended, SocketEnd::Closed(1000));
+            assert_eq!(ended, WebSocketEnd::Closed(1000));
         }
     }
 }
 
 #[test]
 fn a_socket_is_refused_at_other_paths() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     assert_eq!(served.refused_socket("/v1/mcp"), 400);
     assert_eq!(served.refused_socket("/v1/ws/jobs"), 404);
     assert_eq!(served.refused_socket("/nothing"), 404);
@@ -167,7 +170,7 @@ fn a_socket_is_refused_at_other_paths() {
 
 #[test]
 fn a_silent_job_sends_keepalives() {
-    let job = WatchedJob::new(false, "0");
+    let job = WatchedZyraJob::new(false, "0");
     let mut socket = job.watch("?stream=stdout");
     assert_eq!(
         socket.read_until(|message| message.get("keepalive").is_some()).pop().unwrap(),

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::{
-    Launch, Marker, SocketEnd, Workspace, at_once, is_alive, let_continue, peak_memory_kib,
-    wait_long_for, wait_until,
+    ProcessMarker, ServerLaunchOptions, TempWorkspace, WebSocketEnd, at_once, is_alive,
+    let_continue, peak_memory_kib, wait_long_for, wait_until,
 };
 
 /// Number of bytes that exceeds the buffers of the kernel and the server for a client, but not the
@@ -15,14 +15,14 @@ const OUTPUT_BYTES: usize = 7 << 20;
 
 #[test]
 fn two_hundred_watchers_of_a_job_all_get_its_end() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = served.start_job("tell-steps", json!({ "name": "a" }));
     let sockets: Vec<_> = (0..200).map(|_| served.socket(&format!("/ws/jobs/{id}"))).collect();
     let_continue(&workspace);
     for mut socket in sockets {
         let (messages, ended) = socket.read_rest();
-        assert_eq!(ended, SocketEnd::Closed(1000));
+        assert_eq!(ended, WebSocketEnd::Closed(1000));
         assert_eq!(messages[..2], [json!({ "stderr": "listening" }), json!({ "progress": 0.0 })]);
         let end = messages.last().unwrap();
         assert_eq!(end["status"], "succeeded", "{messages:?}");
@@ -33,9 +33,9 @@ fn two_hundred_watchers_of_a_job_all_get_its_end() {
 
 #[test]
 fn a_watcher_that_does_not_read_delays_neither_the_job_nor_others() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).set("limits_message_bytes", 65_536).served();
-    let marker = Marker::new();
+    let workspace = TempWorkspace::new();
+    let served = ServerLaunchOptions::over(&workspace).set("limits_message_bytes", 65_536).served();
+    let marker = ProcessMarker::new();
     let wait = "touch begun; until [ -e go ]; do sleep 0.02; done";
     let script = format!("{wait}; head -c $2 /dev/zero | tr '\\0' x; exec sleep $1");
     let args = [marker.0.clone(), OUTPUT_BYTES.to_string()];
@@ -52,20 +52,20 @@ fn a_watcher_that_does_not_read_delays_neither_the_job_nor_others() {
     }
     assert!(is_alive(program));
     assert_eq!(served.delete(&format!("/jobs/{id}")).status, 200);
-    assert_eq!(fast.read_rest().1, SocketEnd::Closed(1000));
+    assert_eq!(fast.read_rest().1, WebSocketEnd::Closed(1000));
 }
 
 #[test]
 fn event_streams_that_are_not_read_take_little_memory_and_the_job_continues() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let id = served.start_job("tell-steps", json!({ "name": "a" }));
     let before = peak_memory_kib(served.pid);
     let target = format!("/v1/mcp/progress/{id}?interval_ms=50&max_ms=3600000");
     let idle: Vec<_> = (0..50)
         .map(|_| {
             let mut connection = served.connect();
-            connection.post(&crate::support::HttpRequest::bare("GET", &target));
+            connection.post(&crate::support::TestHttpRequest::bare("GET", &target));
             connection
         })
         .collect();

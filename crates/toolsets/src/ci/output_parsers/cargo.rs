@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
-use toolgate_contract::OutputStream;
+use toolgate_contract::OutputStreamKind;
 
 use super::super::build_tool::ProjectAction;
 use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
-use super::findings::ParserFindings;
+use super::findings::OutputParserFindings;
 use super::libtest;
 
 /// The parser of Cargo's output.
@@ -61,9 +61,9 @@ impl CargoParser {
 impl super::OutputLineParser for CargoParser {
     fn read_line<'l>(
         &mut self,
-        stream: OutputStream,
+        stream: OutputStreamKind,
         line: &'l str,
-        found: &mut ParserFindings,
+        found: &mut OutputParserFindings,
     ) -> Option<Cow<'l, str>> {
         if line.starts_with("{\"reason\":")
             && let Ok(cargo_line) = serde_json::from_str::<CargoJsonLine<'_>>(line)
@@ -75,19 +75,19 @@ impl super::OutputLineParser for CargoParser {
             return rendered.map(Cow::Owned);
         }
         match stream {
-            OutputStream::Stdout => self.tests.read_line(line, found),
-            OutputStream::Stderr => self.tests.read_stderr_line(line),
+            OutputStreamKind::Stdout => self.tests.read_line(line, found),
+            OutputStreamKind::Stderr => self.tests.read_stderr_line(line),
         }
         Some(line.into())
     }
 
-    fn finish(&mut self, found: &mut ParserFindings) {
+    fn finish(&mut self, found: &mut OutputParserFindings) {
         self.tests.finish(found);
     }
 }
 
 impl CargoParser {
-    fn add_message(&self, message: CompilerMessage, found: &mut ParserFindings) {
+    fn add_message(&self, message: CompilerMessage, found: &mut OutputParserFindings) {
         let CompilerMessage { level, message, code, spans, .. } = message;
         let severity = match level.as_str() {
             "error" | "error: internal compiler error" => FailureSeverity::Error,

@@ -5,12 +5,12 @@ const VALUE_CHARS_MAX: usize = 300;
 
 /// Two values that a failed assertion compared.
 #[derive(Debug, Default)]
-pub(super) struct AssertionValues {
+pub(super) struct FailedAssertionValues {
     pub(super) expected: String,
     pub(super) actual: String,
 }
 
-impl AssertionValues {
+impl FailedAssertionValues {
     /// Adds the compared values to `message`, unless it shows them already.
     pub(super) fn add_to(&self, message: &mut String) {
         let expected = self.expected.trim_end();

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use toolgate_contract::OutputStream;
+use toolgate_contract::OutputStreamKind;
 
 use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
-use super::findings::ParserFindings;
+use super::findings::OutputParserFindings;
 use super::located::parse_located;
 
 /// The parser of error lines with a location, and of the test counts of .NET and Maven.
@@ -20,15 +20,15 @@ pub(super) struct CompilerParser {
 impl super::OutputLineParser for CompilerParser {
     fn read_line<'l>(
         &mut self,
-        _: OutputStream,
+        _: OutputStreamKind,
         line: &'l str,
-        found: &mut ParserFindings,
+        found: &mut OutputParserFindings,
     ) -> Option<Cow<'l, str>> {
         self.parse_line(line, found);
         Some(line.into())
     }
 
-    fn finish(&mut self, found: &mut ParserFindings) {
+    fn finish(&mut self, found: &mut OutputParserFindings) {
         if let Some(test) = self.current.take() {
             found.push(test);
         }
@@ -36,7 +36,7 @@ impl super::OutputLineParser for CompilerParser {
 }
 
 impl CompilerParser {
-    fn parse_line(&mut self, line: &str, found: &mut ParserFindings) {
+    fn parse_line(&mut self, line: &str, found: &mut OutputParserFindings) {
         let trimmed = line.trim_start();
         if let Some(failure) = parse_located(line) {
             found.push(failure);
@@ -76,14 +76,14 @@ impl CompilerParser {
         }
     }
 
-    fn finish_test(&mut self, found: &mut ParserFindings) {
+    fn finish_test(&mut self, found: &mut OutputParserFindings) {
         if let Some(test) = self.current.take() {
             found.push(test);
         }
     }
 
     /// Parses `[ERROR] Tests run: 3, Failures: 1, …` and `[ERROR] AppTest.adds:12 expected …`.
-    fn parse_maven_line(&mut self, line: &str, found: &mut ParserFindings) {
+    fn parse_maven_line(&mut self, line: &str, found: &mut OutputParserFindings) {
         let Some((_, rest)) = line.split_once("] ") else { return };
         if rest.trim_start() == "Results:" {
             self.in_totals = true;
@@ -131,7 +131,7 @@ fn parse_make_error(rest: &str) -> CiFailure {
 }
 
 /// Counts `Failed!  - Failed:     1, Passed:     2, Skipped:     0, Total:     3, …`.
-fn add_dotnet_counts(line: &str, found: &mut ParserFindings) {
+fn add_dotnet_counts(line: &str, found: &mut OutputParserFindings) {
     for part in line.split([',', '-']) {
         let Some((name, number)) = part.split_once(':') else { continue };
         let Ok(number) = number.trim().parse() else { continue };

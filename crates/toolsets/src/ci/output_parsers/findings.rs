@@ -7,7 +7,7 @@ const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// The failures and counts found so far in a program's output.
 #[derive(Debug, Default)]
-pub(super) struct ParserFindings {
+pub(super) struct OutputParserFindings {
     pub(super) failures: Vec<CiFailure>,
     pub(super) dropped: usize,
     pub(super) summary: CiTestCounts,
@@ -17,7 +17,7 @@ pub(super) struct ParserFindings {
     last: Option<CiFailure>,
 }
 
-impl ParserFindings {
+impl OutputParserFindings {
     pub(super) fn new(failures_max: usize) -> Self {
         Self { failures_max, ..Self::default() }
     }

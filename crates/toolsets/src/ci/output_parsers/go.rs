@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
-use toolgate_contract::OutputStream;
+use toolgate_contract::OutputStreamKind;
 
 use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
-use super::findings::ParserFindings;
+use super::findings::OutputParserFindings;
 
 /// The maximum number of bytes of output that are kept per test.
 const TEST_OUTPUT_BYTES_MAX: usize = 16 << 10;
@@ -38,9 +38,9 @@ struct GoTestEvent<'l> {
 impl super::OutputLineParser for GoParser {
     fn read_line<'l>(
         &mut self,
-        _: OutputStream,
+        _: OutputStreamKind,
         line: &'l str,
-        found: &mut ParserFindings,
+        found: &mut OutputParserFindings,
     ) -> Option<Cow<'l, str>> {
         let event =
             line.starts_with('{').then(|| serde_json::from_str::<GoTestEvent<'_>>(line).ok());
@@ -91,7 +91,7 @@ impl super::OutputLineParser for GoParser {
         None
     }
 
-    fn finish(&mut self, _: &mut ParserFindings) {}
+    fn finish(&mut self, _: &mut OutputParserFindings) {}
 }
 
 /// Creates the failure of a Go test from its output.

@@ -1,14 +1,14 @@
 //! Parses the output of Rust's test harness.
 
 use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
-use super::findings::ParserFindings;
+use super::findings::OutputParserFindings;
 
 /// The parser of the test results that Rust's test harness prints, and of the output of failed
 /// tests.
 #[derive(Default)]
 pub(super) struct LibtestParser {
     /// The failed test whose output is being read.
-    current: Option<FailedTest>,
+    current: Option<FailedLibtestTest>,
     /// Failed tests without any output so far.
     failed: Vec<String>,
     /// Tests that started and have not reported a result yet.
@@ -18,7 +18,7 @@ pub(super) struct LibtestParser {
 }
 
 /// Failed Rust test whose output is being read.
-struct FailedTest {
+struct FailedLibtestTest {
     test: String,
     place: Option<(String, u32, Option<u32>)>,
     message: String,
@@ -26,15 +26,19 @@ struct FailedTest {
 }
 
 impl LibtestParser {
-    pub(super) fn read_line(&mut self, line: &str, found: &mut ParserFindings) {
+    pub(super) fn read_line(&mut self, line: &str, found: &mut OutputParserFindings) {
         if let Some(test) =
             line.strip_prefix("---- ").and_then(|it| it.strip_suffix(" stdout ----"))
         {
             self.flush(found);
             let test = test.to_owned();
             self.failed.retain(|failed| *failed != test);
-            self.current =
-                Some(FailedTest { test, place: None, message: String::new(), is_complete: false });
+            self.current = Some(FailedLibtestTest {
+                test,
+                place: None,
+                message: String::new(),
+                is_complete: false,
+            });
         } else if let Some(result) = line.strip_prefix("test result: ") {
             self.end_program(found);
             add_counts(result, found);
@@ -74,7 +78,7 @@ impl LibtestParser {
     }
 
     /// Processes the end of the output: reports test programs that ended without a result.
-    pub(super) fn finish(&mut self, found: &mut ParserFindings) {
+    pub(super) fn finish(&mut self, found: &mut OutputParserFindings) {
         self.end_program(found);
         self.started.dedup();
         // If several tests or programs are candidates, the crashed test is unknown.
@@ -93,7 +97,7 @@ impl LibtestParser {
     }
 
     /// Processes the end of one test program: reports its failed tests that had no output.
-    pub(super) fn end_program(&mut self, found: &mut ParserFindings) {
+    pub(super) fn end_program(&mut self, found: &mut OutputParserFindings) {
         self.flush(found);
         for test in self.failed.drain(..) {
             let message = "the test failed without a message";
@@ -102,8 +106,10 @@ impl LibtestParser {
         }
     }
 
-    fn flush(&mut self, found: &mut ParserFindings) {
-        let Some(FailedTest { test, place, message, .. }) = self.current.take() else { return };
+    fn flush(&mut self, found: &mut OutputParserFindings) {
+        let Some(FailedLibtestTest { test, place, message, .. }) = self.current.take() else {
+            return;
+        };
         let message = match message.trim() {
             "" => "the test failed".to_owned(),
             _ => message,
@@ -122,7 +128,7 @@ impl LibtestParser {
     }
 }
 
-impl FailedTest {
+impl FailedLibtestTest {
     fn add_line(&mut self, line: &str) {
         let panicked =
             line.starts_with("thread '").then(|| line.split_once("panicked at ")).flatten();
@@ -156,7 +162,7 @@ impl FailedTest {
 }
 
 /// Counts `ok. 1 passed; 2 failed; 3 ignored; …`.
-fn add_counts(result: &str, found: &mut ParserFindings) {
+fn add_counts(result: &str, found: &mut OutputParserFindings) {
     for part in result.split(['.', ';']) {
         let mut words = part.split_whitespace();
         let (Some(number), Some(what)) = (words.next(), words.next()) else { continue };
@@ -173,7 +179,7 @@ fn add_counts(result: &str, found: &mut ParserFindings) {
 #[cfg(test)]
 mod tests {
     use super::super::super::build_tool::{BuildTool, ProjectAction};
-    use toolgate_contract::OutputStream;
+    use toolgate_contract::OutputStreamKind;
 
     use super::super::OutputParserState;
     use super::super::tests::read;
@@ -258,8 +264,8 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         let check = |stdout: &str, stderr: &str, test: Option<&str>| {
             let mut reader =
                 OutputParserState::new(BuildTool::Cargo, ProjectAction::Test, 50, 1 << 20);
-            reader.read(OutputStream::Stdout, stdout.as_bytes());
-            reader.read(OutputStream::Stderr, stderr.as_bytes());
+            reader.read(OutputStreamKind::Stdout, stdout.as_bytes());
+            reader.read(OutputStreamKind::Stderr, stderr.as_bytes());
             let (summary, failures, ..) = reader.finish();
             let [failure] = &failures[..] else { panic!("{failures:?}") };
             assert_eq!((failure.test.as_deref(), summary.failed), (test, Some(1)));

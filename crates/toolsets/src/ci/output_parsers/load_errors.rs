@@ -7,14 +7,14 @@ const FILES_MAX: usize = 100;
 
 /// The errors of test files that could not be loaded.
 #[derive(Default)]
-pub(super) struct LoadErrors {
+pub(super) struct TestFileLoadErrors {
     /// The last line of the output that names an error.
     last: Option<String>,
     /// The name of each file that could not be loaded, as it is printed, with its error.
     files: Vec<(String, String)>,
 }
 
-impl LoadErrors {
+impl TestFileLoadErrors {
     /// Reads a line of a test runner's output.
     pub(super) fn read_line(&mut self, line: &str) {
         let in_tap = line.strip_prefix("not ok ").and_then(|rest| rest.split_once(" - "));

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use toolgate_contract::OutputStream;
+use toolgate_contract::OutputStreamKind;
 
 use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
-use super::findings::ParserFindings;
+use super::findings::OutputParserFindings;
 use super::located::parse_located;
-use super::pytest_summary::{PytestSummaryLine, SummaryLineKind, file_of_id};
+use super::pytest_summary::{PytestSummaryLine, PytestSummaryLineKind, file_of_id};
 
 /// The maximum number of pytest failures that are kept until their ids are known.
 const PENDING_MAX: usize = 1000;
@@ -68,15 +68,15 @@ enum PytestFailureKind {
 impl super::OutputLineParser for PytestParser {
     fn read_line<'l>(
         &mut self,
-        _: OutputStream,
+        _: OutputStreamKind,
         line: &'l str,
-        found: &mut ParserFindings,
+        found: &mut OutputParserFindings,
     ) -> Option<Cow<'l, str>> {
         self.parse_line(line, found);
         Some(line.into())
     }
 
-    fn finish(&mut self, found: &mut ParserFindings) {
+    fn finish(&mut self, found: &mut OutputParserFindings) {
         self.flush();
         let counts = self.counts.take().unwrap_or_else(|| self.count_failures());
         found.summary.add(&counts);
@@ -93,7 +93,7 @@ impl super::OutputLineParser for PytestParser {
 }
 
 impl PytestParser {
-    fn parse_line(&mut self, line: &str, found: &mut ParserFindings) {
+    fn parse_line(&mut self, line: &str, found: &mut OutputParserFindings) {
         if let Some(title) = ruled_title(line, '=') {
             self.flush();
             self.section = match title {
@@ -161,7 +161,7 @@ impl PytestParser {
         let is_error = failure.kind.is_error();
         let mut lines = self.summary.iter().enumerate();
         let (at, id, message) = lines.find_map(|(at, line)| {
-            let is_alike = (line.kind == SummaryLineKind::Error) == is_error;
+            let is_alike = (line.kind == PytestSummaryLineKind::Error) == is_error;
             let (id, message) = line.parts_about(&failure.name).filter(|_| is_alike)?;
             Some((at, id.to_owned(), message.to_owned()))
         })?;
@@ -172,7 +172,7 @@ impl PytestParser {
     /// Counts the failures, for pytest output without counts (`-qq`).
     fn count_failures(&self) -> CiTestCounts {
         let (listed_errors, listed): (Vec<&PytestSummaryLine>, Vec<&PytestSummaryLine>) =
-            self.summary.iter().partition(|line| line.kind == SummaryLineKind::Error);
+            self.summary.iter().partition(|line| line.kind == PytestSummaryLineKind::Error);
         let headings = |is_error: bool| {
             let is_counted = |it: &&PendingPytestFailure| it.kind.is_error() == is_error;
             self.pending.iter().filter(is_counted).count()

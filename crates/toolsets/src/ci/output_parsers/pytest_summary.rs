@@ -4,7 +4,7 @@ use super::super::report::{CiFailure, FailureSeverity};
 
 /// A line of pytest's summary: `FAILED test_a.py::test_b - assert 1 == 2`.
 pub(super) struct PytestSummaryLine {
-    pub(super) kind: SummaryLineKind,
+    pub(super) kind: PytestSummaryLineKind,
     /// The id of the failed test, and after ` - ` the message. Both can contain ` - `. The
     /// description of a subtest comes first: `[message] (number=1) test_a.py::test_b`.
     text: String,
@@ -12,7 +12,7 @@ pub(super) struct PytestSummaryLine {
 
 /// The kind of failure that a line of pytest's summary names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SummaryLineKind {
+pub(super) enum PytestSummaryLineKind {
     Failed,
     /// A failed subtest, which only runs together with its test.
     Subtest,
@@ -23,9 +23,9 @@ impl PytestSummaryLine {
     /// Parses a line of pytest's summary. Returns `None` if the line is not about a failure.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let kinds = [
-            ("SUBFAILED", SummaryLineKind::Subtest),
-            ("FAILED ", SummaryLineKind::Failed),
-            ("ERROR ", SummaryLineKind::Error),
+            ("SUBFAILED", PytestSummaryLineKind::Subtest),
+            ("FAILED ", PytestSummaryLineKind::Failed),
+            ("ERROR ", PytestSummaryLineKind::Error),
         ];
         kinds.into_iter().find_map(|(word, kind)| {
             let text = line.strip_prefix(word)?.trim_start().to_owned();
@@ -37,8 +37,10 @@ impl PytestSummaryLine {
     /// failure.
     pub(super) fn parts_about(&self, name: &str) -> Option<(&str, &str)> {
         let (test, text) = match self.kind {
-            SummaryLineKind::Failed | SummaryLineKind::Error => (name, self.text.as_str()),
-            SummaryLineKind::Subtest => {
+            PytestSummaryLineKind::Failed | PytestSummaryLineKind::Error => {
+                (name, self.text.as_str())
+            }
+            PytestSummaryLineKind::Subtest => {
                 // `TestMore.test_b [message] (number=1)`
                 let mut blanks = name.match_indices(' ').map(|(at, _)| at);
                 blanks.find_map(|at| {
@@ -67,7 +69,7 @@ impl PytestSummaryLine {
 
     /// Splits the description of a subtest from the rest of a line of pytest's summary.
     fn split_description(&self) -> (&str, &str) {
-        let id = self.text.find("::").filter(|_| self.kind == SummaryLineKind::Subtest);
+        let id = self.text.find("::").filter(|_| self.kind == PytestSummaryLineKind::Subtest);
         let blank = id.and_then(|at| self.text[..at].rfind(' '));
         blank.map_or(("", &self.text), |at| (&self.text[..at], &self.text[at + 1..]))
     }

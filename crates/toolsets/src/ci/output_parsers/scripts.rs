@@ -2,23 +2,23 @@
 
 use std::borrow::Cow;
 
-use toolgate_contract::OutputStream;
+use toolgate_contract::OutputStreamKind;
 
 use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
-use super::compared_values::AssertionValues;
+use super::compared_values::FailedAssertionValues;
 use super::escape_pattern;
-use super::findings::ParserFindings;
-use super::load_errors::LoadErrors;
+use super::findings::OutputParserFindings;
+use super::load_errors::TestFileLoadErrors;
 use super::located::{find_place, parse_located};
 use super::tap;
 
 /// The parser of the output of JavaScript tools: node:test, Jest, Vitest, Mocha, TypeScript and
 /// ESLint.
 #[derive(Default)]
-pub(super) struct ScriptParser {
+pub(super) struct JavaScriptOutputParser {
     tap: tap::TapParser,
     /// The failed test whose output is being read.
-    current: Option<ScriptTestFailure>,
+    current: Option<JavaScriptTestFailure>,
     /// The file that a linter currently reports on.
     file: Option<String>,
     /// The location that node:test printed for the failed test that comes next.
@@ -28,7 +28,7 @@ pub(super) struct ScriptParser {
     /// `true` after the heading of the failed tests in the format `dot` of node:test, which has
     /// neither places nor counts.
     is_after_dots: bool,
-    load_errors: LoadErrors,
+    load_errors: TestFileLoadErrors,
     /// The outermost test or suite of node:test that runs.
     outermost: Option<String>,
     /// Failed tests of node:test inside other tests or suites, each with the outermost test or
@@ -42,18 +42,18 @@ pub(super) struct ScriptParser {
 const NESTED_MAX: usize = 1000;
 
 /// Failed JavaScript test whose output is being read.
-struct ScriptTestFailure {
+struct JavaScriptTestFailure {
     failure: CiFailure,
-    style: FailureReportStyle,
+    style: JavaScriptReportStyle,
     /// True after the last line of the failure's reason.
     is_complete: bool,
     /// Values that Node prints after the stack trace.
-    values: AssertionValues,
+    values: FailedAssertionValues,
 }
 
 /// The JavaScript test runner that reports a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FailureReportStyle {
+enum JavaScriptReportStyle {
     Jest,
     Vitest,
     /// Mocha while it prints a test name, which spans lines until one ends with a colon.
@@ -62,7 +62,7 @@ enum FailureReportStyle {
     Node,
 }
 
-impl FailureReportStyle {
+impl JavaScriptReportStyle {
     /// Returns the pattern that selects the test which the runner prints as `test`.
     fn pattern_of(self, test: &str) -> String {
         let name = match self {
@@ -78,12 +78,12 @@ impl FailureReportStyle {
     }
 }
 
-impl super::OutputLineParser for ScriptParser {
+impl super::OutputLineParser for JavaScriptOutputParser {
     fn read_line<'l>(
         &mut self,
-        _: OutputStream,
+        _: OutputStreamKind,
         line: &'l str,
-        found: &mut ParserFindings,
+        found: &mut OutputParserFindings,
     ) -> Option<Cow<'l, str>> {
         self.load_errors.read_line(line);
         if !self.tap.read_line(line, found) {
@@ -92,7 +92,7 @@ impl super::OutputLineParser for ScriptParser {
         Some(line.into())
     }
 
-    fn finish(&mut self, found: &mut ParserFindings) {
+    fn finish(&mut self, found: &mut OutputParserFindings) {
         self.tap.finish(found);
         self.flush(found);
         self.load_errors.add_to(&mut found.failures);
@@ -103,8 +103,8 @@ impl super::OutputLineParser for ScriptParser {
     }
 }
 
-impl ScriptParser {
-    fn parse_line(&mut self, line: &str, found: &mut ParserFindings) {
+impl JavaScriptOutputParser {
+    fn parse_line(&mut self, line: &str, found: &mut OutputParserFindings) {
         let trimmed = line.trim();
         if add_counts(trimmed, found) {
             self.flush(found);
@@ -124,11 +124,11 @@ impl ScriptParser {
         }
         if let Some((failure, style)) = self.start_failure(line, trimmed) {
             self.flush(found);
-            self.current = Some(ScriptTestFailure {
+            self.current = Some(JavaScriptTestFailure {
                 failure,
                 style,
                 is_complete: false,
-                values: AssertionValues::default(),
+                values: FailedAssertionValues::default(),
             });
             return;
         }
@@ -174,15 +174,15 @@ impl ScriptParser {
         &mut self,
         line: &str,
         trimmed: &str,
-    ) -> Option<(CiFailure, FailureReportStyle)> {
+    ) -> Option<(CiFailure, JavaScriptReportStyle)> {
         let failure = |test: &str| CiFailure::new(FailureSeverity::Failure, "").with_test(test);
         if let Some(test) =
             line.strip_prefix("  \u{25cf} ").filter(|_| !trimmed.ends_with("Console"))
         {
-            return Some((failure(test), FailureReportStyle::Jest));
+            return Some((failure(test), JavaScriptReportStyle::Jest));
         }
         if let Some(test) = trimmed.strip_prefix("FAIL ").filter(|test| test.contains(" > ")) {
-            return Some((failure(test.trim()), FailureReportStyle::Vitest));
+            return Some((failure(test.trim()), JavaScriptReportStyle::Vitest));
         }
         if self.is_after_count
             && let Some((number, test)) = trimmed.split_once(") ")
@@ -191,8 +191,8 @@ impl ScriptParser {
             return Some((
                 failure(test.trim_end_matches(':')),
                 match test.ends_with(':') {
-                    true => FailureReportStyle::Mocha,
-                    false => FailureReportStyle::MochaName,
+                    true => JavaScriptReportStyle::Mocha,
+                    false => JavaScriptReportStyle::MochaName,
                 },
             ));
         }
@@ -205,25 +205,26 @@ impl ScriptParser {
                 Some((file, row, column)) => failure(test).with_place(&file, Some(row), column),
                 None => failure(test),
             };
-            return Some((failure, FailureReportStyle::Node));
+            return Some((failure, JavaScriptReportStyle::Node));
         }
         None
     }
 
-    fn flush(&mut self, found: &mut ParserFindings) {
-        let Some(ScriptTestFailure { mut failure, style, values, .. }) = self.current.take() else {
+    fn flush(&mut self, found: &mut OutputParserFindings) {
+        let Some(JavaScriptTestFailure { mut failure, style, values, .. }) = self.current.take()
+        else {
             return;
         };
         let is_suite =
             ["subtest failed'", "subtests failed'"].contains(&after_number(&failure.message));
-        if style == FailureReportStyle::Node && is_suite {
+        if style == JavaScriptReportStyle::Node && is_suite {
             return;
         }
         values.add_to(&mut failure.message);
         // A filter that selects only a subtest would leave out the test that starts it.
         let is_subtest = |(name, _): &(String, String)| failure.test.as_ref() == Some(name);
         let at = self.nested.iter().position(is_subtest);
-        let at = at.filter(|_| style == FailureReportStyle::Node && self.has_no_suites);
+        let at = at.filter(|_| style == JavaScriptReportStyle::Node && self.has_no_suites);
         let outermost = at.map(|at| self.nested.remove(at).1);
         let selected = outermost.as_deref().or(failure.test.as_deref());
         failure.id = selected.map(|test| style.pattern_of(test));
@@ -240,16 +241,16 @@ impl ScriptParser {
     }
 }
 
-impl ScriptTestFailure {
+impl JavaScriptTestFailure {
     fn add_line(&mut self, line: &str) {
         let Self { failure, style, is_complete, values } = self;
-        if *style == FailureReportStyle::MochaName {
+        if *style == JavaScriptReportStyle::MochaName {
             if let Some(test) = &mut failure.test {
                 test.push(' ');
                 test.push_str(line.trim_end_matches(':'));
             }
             if line.ends_with(':') {
-                *style = FailureReportStyle::Mocha;
+                *style = JavaScriptReportStyle::Mocha;
             }
             return;
         }
@@ -267,7 +268,7 @@ impl ScriptTestFailure {
             let (name, value) = line.split_once(": ").unwrap_or((line, ""));
             let value = value.trim_end_matches(',');
             // The message already contains an object of several lines.
-            let is_whole = *style == FailureReportStyle::Node && !value.ends_with(['{', '[']);
+            let is_whole = *style == JavaScriptReportStyle::Node && !value.ends_with(['{', '[']);
             match name {
                 "expected" if is_whole => value.clone_into(&mut values.expected),
                 "actual" if is_whole => value.clone_into(&mut values.actual),
@@ -300,7 +301,7 @@ fn after_number(message: &str) -> &str {
 
 /// Counts `Tests: 1 failed, 2 passed, 3 total`, `Tests  1 failed | 2 passed (3)` or `2 passing
 /// (5ms)`. Returns `true` if `line` had this format.
-fn add_counts(line: &str, found: &mut ParserFindings) -> bool {
+fn add_counts(line: &str, found: &mut OutputParserFindings) -> bool {
     let mut words = line.split_whitespace();
     if let (Some(Ok(number)), Some(what)) = (words.next().map(str::parse::<u64>), words.next()) {
         let count = match what {
@@ -400,9 +401,9 @@ mod tests {
     #[test]
     fn the_id_of_a_failed_test_is_a_pattern_for_its_runner() {
         for (style, test, expected) in [
-            (FailureReportStyle::Jest, "sum \u{203a} adds (a)", r"sum adds \(a\)"),
-            (FailureReportStyle::Vitest, "v/sum.spec.mjs > sum > adds", "sum adds"),
-            (FailureReportStyle::Mocha, "sum adds?", r"sum adds\?"),
+            (JavaScriptReportStyle::Jest, "sum \u{203a} adds (a)", r"sum adds \(a\)"),
+            (JavaScriptReportStyle::Vitest, "v/sum.spec.mjs > sum > adds", "sum adds"),
+            (JavaScriptReportStyle::Mocha, "sum adds?", r"sum adds\?"),
         ] {
             assert_eq!(style.pattern_of(test), expected);
         }

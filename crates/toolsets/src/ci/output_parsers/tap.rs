@@ -1,9 +1,9 @@
 //! Parses the Test Anything Protocol, as printed by Node's test runner.
 
 use super::super::report::{CiFailure, CiTestCounts, FailureSeverity};
-use super::compared_values::AssertionValues;
+use super::compared_values::FailedAssertionValues;
 use super::escape_pattern;
-use super::findings::ParserFindings;
+use super::findings::OutputParserFindings;
 use super::located::find_place;
 
 /// The maximum number of failures that are kept until the tests that contain them have ended.
@@ -26,7 +26,7 @@ struct TapTestFailure {
     indent: usize,
     /// The multi-line note that is being read.
     block: Option<TapNoteBlock>,
-    values: AssertionValues,
+    values: FailedAssertionValues,
     /// True if the test failed only because of its subtests.
     has_failed_subtests: bool,
     /// True for a suite, which runs its tests even if a filter does not select it.
@@ -53,7 +53,7 @@ enum TapNoteKind {
 
 impl TapParser {
     /// Reads a line of a program's output. Returns `true` if it belongs to the TAP protocol.
-    pub(super) fn read_line(&mut self, line: &str, found: &mut ParserFindings) -> bool {
+    pub(super) fn read_line(&mut self, line: &str, found: &mut OutputParserFindings) -> bool {
         let trimmed = line.trim_start();
         let indent = line.len() - trimmed.len();
         match &mut self.current {
@@ -83,7 +83,7 @@ impl TapParser {
                 failure: failure.with_id(&escape_pattern(&test)),
                 indent,
                 block: None,
-                values: AssertionValues::default(),
+                values: FailedAssertionValues::default(),
                 has_failed_subtests: false,
                 is_suite: false,
                 has_notes: false,
@@ -108,12 +108,12 @@ impl TapParser {
     }
 
     /// Processes the end of the test output.
-    pub(super) fn finish(&mut self, found: &mut ParserFindings) {
+    pub(super) fn finish(&mut self, found: &mut OutputParserFindings) {
         self.flush(found);
         self.push_nested(found);
     }
 
-    fn flush(&mut self, found: &mut ParserFindings) {
+    fn flush(&mut self, found: &mut OutputParserFindings) {
         let Some(TapTestFailure {
             mut failure, indent, has_failed_subtests, is_suite, values, ..
         }) = self.current.take()
@@ -144,7 +144,7 @@ impl TapParser {
         }
     }
 
-    fn push_nested(&mut self, found: &mut ParserFindings) {
+    fn push_nested(&mut self, found: &mut OutputParserFindings) {
         self.nested.drain(..).for_each(|(_, failure)| found.push_test(failure));
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use toolgate_contract::{
-    CallEnding, CallEvent, CallEventSink, OutputStream, ToolContext, ToolErrorKind,
+    CallEvent, CallEventSink, OutputStreamKind, ToolContext, ToolErrorKind, ToolRunStatus,
 };
 
 use super::{CommandTestBench, ctx, declaration, load};
@@ -17,7 +17,7 @@ async fn only_the_declared_exit_codes_are_a_success() {
         [command.\"x.y\".args]\ncode = \"integer!\"\n",
     );
     for (code, ending) in
-        [(0, CallEnding::Done), (3, CallEnding::Done), (1, CallEnding::ProgramFailed)]
+        [(0, ToolRunStatus::Done), (3, ToolRunStatus::Done), (1, ToolRunStatus::ProgramFailed)]
     {
         let output = bench.call(json!({"code": code})).await.unwrap();
         assert_eq!((&output.value["exit_code"], output.ending), (&json!(code), ending));
@@ -29,7 +29,7 @@ async fn a_signal_is_never_a_success() {
     let bench = CommandTestBench::script("kill -SEGV $$", "argv = []\nsuccess = [139]\n");
     let output = bench.call(json!({})).await.unwrap();
     assert_eq!(output.value["signal"], "SIGSEGV");
-    assert_eq!(output.ending, CallEnding::ProgramFailed);
+    assert_eq!(output.ending, ToolRunStatus::ProgramFailed);
 }
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn a_timeout_ends_a_command_and_its_child_processes() {
         (&output.value["timed_out"], &output.value["exit_code"]),
         (&json!(true), &json!(-1))
     );
-    assert_eq!(output.ending, CallEnding::ProgramFailed);
+    assert_eq!(output.ending, ToolRunStatus::ProgramFailed);
     let note = output.text.note.unwrap();
     assert!(note.contains("set the `deadline_ms` of the command for more time"), "{note}");
     assert!(!is_alive(&length), "a process is left");
@@ -88,7 +88,9 @@ async fn output_that_is_not_utf8_is_returned_and_forwarded() {
         .unwrap()
         .iter()
         .filter_map(|event| match event {
-            CallEvent::ProgramOutput { stream: OutputStream::Stdout, text } => Some(text.as_str()),
+            CallEvent::ProgramOutput { stream: OutputStreamKind::Stdout, text } => {
+                Some(text.as_str())
+            }
             _ => None,
         })
         .collect();

@@ -14,12 +14,12 @@ use super::{ExecTestBench, ctx};
 use crate::exec::ExecSettings;
 
 /// A person who always gives the same answer.
-struct ScriptedPerson {
+struct ConstantAnswerSender {
     choice: ElicitationAnswer,
     asked: Mutex<Vec<(String, String)>>,
 }
 
-impl QuestionSender for ScriptedPerson {
+impl QuestionSender for ConstantAnswerSender {
     fn ask(&self, questions: ClientQuestions) -> ToolFuture<'_, ClientAnswers> {
         let answers = questions.into_iter().map(|(key, question)| {
             let ClientQuestion::Form { message, .. } = question else {
@@ -33,8 +33,8 @@ impl QuestionSender for ScriptedPerson {
     }
 }
 
-fn person(choice: ElicitationAnswer) -> (Arc<ScriptedPerson>, ToolContext) {
-    let person = Arc::new(ScriptedPerson { choice, asked: Mutex::default() });
+fn person(choice: ElicitationAnswer) -> (Arc<ConstantAnswerSender>, ToolContext) {
+    let person = Arc::new(ConstantAnswerSender { choice, asked: Mutex::default() });
     let support = QuestionSupport { form: true, ..QuestionSupport::default() };
     let asker = QuestionAsker::during_call(support, person.clone());
     (person, ToolContext { asker, ..ctx() })

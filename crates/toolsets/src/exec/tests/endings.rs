@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::time::timeout;
-use toolgate_contract::{CallEnding, ToolContext, ToolErrorKind};
+use toolgate_contract::{ToolContext, ToolErrorKind, ToolRunStatus};
 
 use super::{ExecTestBench, ctx, is_alive, unique_sleep, until, zombies};
 
@@ -13,7 +13,7 @@ use super::{ExecTestBench, ctx, is_alive, unique_sleep, until, zombies};
 async fn a_failed_program_has_a_result_with_its_exit_code_and_output() {
     let ran = ExecTestBench::new().sh("echo out; echo err >&2; exit 3").await;
     assert_eq!(ran.exit_code(), 3);
-    assert_eq!(ran.ending, CallEnding::ProgramFailed);
+    assert_eq!(ran.ending, ToolRunStatus::ProgramFailed);
     assert_eq!(ran.value["stderr"], "err\n");
     assert_eq!(ran.text.body, "out\nstderr:\nerr\n");
     let note = ran.text.note.unwrap();
@@ -24,7 +24,7 @@ async fn a_failed_program_has_a_result_with_its_exit_code_and_output() {
 async fn a_program_ended_by_a_signal_has_a_result_with_its_name() {
     let ran = ExecTestBench::new().sh("kill -SEGV $$").await;
     assert_eq!((ran.exit_code(), &ran.value["signal"]), (139, &json!("SIGSEGV")));
-    assert_eq!(ran.ending, CallEnding::ProgramFailed);
+    assert_eq!(ran.ending, ToolRunStatus::ProgramFailed);
     assert!(ran.text.note.unwrap().starts_with("ended by SIGSEGV, exit code 139, after "));
 }
 
@@ -36,7 +36,7 @@ async fn output_before_the_timeout_is_in_the_result() {
         bench.run(json!({"command": script, "shell": true, "timeout_ms": 1500})).await.unwrap();
     assert_eq!((ran.exit_code(), &ran.value["timed_out"]), (-1, &json!(true)));
     assert_eq!(ran.stdout(), "hello\nbye\n");
-    assert_eq!(ran.ending, CallEnding::ProgramFailed);
+    assert_eq!(ran.ending, ToolRunStatus::ProgramFailed);
     let note = ran.text.note.unwrap();
     assert!(note.starts_with("timed out and was stopped after "), "{note}");
     assert!(note.ends_with(" ms; set `timeout_ms` for more time, up to 600000"), "{note}");

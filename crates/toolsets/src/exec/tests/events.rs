@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolgate_contract::{CallEvent, CallEventSink, OutputStream, ToolContext};
+use toolgate_contract::{CallEvent, CallEventSink, OutputStreamKind, ToolContext};
 
 use super::{ExecTestBench, ToolCallResult, ctx};
 
@@ -23,7 +23,7 @@ async fn run_with_events(input: Value) -> (ToolCallResult, Vec<(Duration, CallEv
 }
 
 /// Joins the output events of one stream.
-fn joined_output(events: &[(Duration, CallEvent)], stream: OutputStream) -> String {
+fn joined_output(events: &[(Duration, CallEvent)], stream: OutputStreamKind) -> String {
     let chunks = events.iter().filter_map(|(_, event)| match event {
         CallEvent::ProgramOutput { stream: of, text } => (*of == stream).then_some(text.as_str()),
         CallEvent::Progress { .. }
@@ -41,8 +41,8 @@ async fn output_events_come_while_the_program_runs_and_add_up_to_the_output() {
         printf '\\254'; echo err$i >&2; done; seq 1 5000";
     let (ran, events) = run_with_events(json!({"command": script, "shell": true})).await;
     assert_eq!(ran.value["output_id"], Value::Null);
-    assert_eq!(joined_output(&events, OutputStream::Stdout), ran.stdout());
-    assert_eq!(joined_output(&events, OutputStream::Stderr), ran.value["stderr"]);
+    assert_eq!(joined_output(&events, OutputStreamKind::Stdout), ran.stdout());
+    assert_eq!(joined_output(&events, OutputStreamKind::Stderr), ran.value["stderr"]);
     let chunks: Vec<_> =
         events.iter().filter(|(_, e)| matches!(e, CallEvent::ProgramOutput { .. })).collect();
     assert!(chunks.len() >= 4, "events come while the program runs: {chunks:?}");
@@ -86,7 +86,7 @@ async fn a_flood_of_output_is_forwarded_in_small_pieces_with_few_progress_events
     expected.push_str("\u{fffd}\u{fffd}");
     expected.extend((1..=10).map(|number| format!("{number}\n")));
     assert!(
-        joined_output(&events, OutputStream::Stdout) == expected,
+        joined_output(&events, OutputStreamKind::Stdout) == expected,
         "the events differ from the output"
     );
     assert_ne!(ran.value["output_id"], Value::Null);

@@ -14,7 +14,7 @@ use toolgate_contract::ToolError;
 use super::query::{FileSearchQuery, LastReturnedMatch};
 use super::{EntryNameMatch, FileLineMatch, SearchFilesInput, SearchFilesOutput};
 use crate::grep::{
-    FileScanOutcome, FileScanner, LINE_OVERHEAD_BYTES, MatchLineSpan, MatchedLine,
+    FileMatchOutcome, FileScanner, LINE_OVERHEAD_BYTES, MatchLineSpan, MatchedLine,
     RemainingAnswerSpace, ReservedSearchThreads, SearchedFileLines, collect_lines,
 };
 use toolgate_world::Root;
@@ -174,7 +174,7 @@ impl FileSearchRun<'_> {
         room: RemainingAnswerSpace,
     ) -> SearchedFileLines {
         let (Some(matcher), Ok(file)) = (&self.query.text, self.root.open_walked(path)) else {
-            return SearchedFileLines::Skipped(FileScanOutcome::Unreadable);
+            return SearchedFileLines::Skipped(FileMatchOutcome::Unreadable);
         };
         let after = self.query.after.as_ref().filter(|last| last.path == path);
         collect_lines(scanner, matcher, file, after.map_or(0, |last| last.line), room, self.watch)
@@ -257,14 +257,14 @@ impl PartialSearchAnswer {
                         self.add_line(&path, line);
                     }
                 }
-                SearchedFileLines::Skipped(FileScanOutcome::Searched) => {}
-                SearchedFileLines::Skipped(FileScanOutcome::Binary) => {
+                SearchedFileLines::Skipped(FileMatchOutcome::Searched) => {}
+                SearchedFileLines::Skipped(FileMatchOutcome::Binary) => {
                     self.output.skipped.binary += 1;
                 }
-                SearchedFileLines::Skipped(FileScanOutcome::Unreadable) => {
+                SearchedFileLines::Skipped(FileMatchOutcome::Unreadable) => {
                     self.output.skipped.unreadable += 1;
                 }
-                SearchedFileLines::Skipped(FileScanOutcome::TooLong) => {
+                SearchedFileLines::Skipped(FileMatchOutcome::TooLong) => {
                     self.output.skipped.long_lines += 1;
                 }
             }

@@ -17,11 +17,11 @@ use toolgate_search::embedder::{
 };
 use toolgate_search::{Embedder, VectorSpace};
 
-use super::settings::{EmbedderSettings, EndpointApiKey, MoneyAmount};
+use super::settings::{DecimalMoneyAmount, EmbedderSettings, EndpointApiKey};
 use crate::counted::counted;
 use toolgate_net::{HttpUrl, RetryBackoff, parse_retry_after};
 use toolgate_world::HttpFetcher;
-use toolgate_world::fetch::{CacheableHttpResponse, HttpResponse, JsonPostRequest};
+use toolgate_world::fetch::{CacheableHttpResponse, FetchedHttpResponse, JsonPostRequest};
 
 /// The largest number of attempts for a batch if the endpoint answers with an error. A query has
 /// one attempt, because its search can go on without the vector.
@@ -57,7 +57,7 @@ pub(super) struct EmbeddingEndpoint {
     timeout: Duration,
     fetch: HttpFetcher,
     price: f64,
-    cost_max: Option<MoneyAmount>,
+    cost_max: Option<DecimalMoneyAmount>,
     /// The tokens that were paid for, and those reserved for running requests.
     tokens: Mutex<u64>,
     /// The reason and time of the last query without an answer.
@@ -107,7 +107,7 @@ impl EmbeddingEndpoint {
             batch: settings.batch,
             timeout: Duration::from_millis(settings.timeout_ms),
             fetch: fetch.clone(),
-            price: settings.price.map_or(0.0, |MoneyAmount(price)| price),
+            price: settings.price.map_or(0.0, |DecimalMoneyAmount(price)| price),
             cost_max: settings.cost_max,
             tokens: Mutex::new(0),
             last_silence: Mutex::new(None),
@@ -222,8 +222,11 @@ impl EmbeddingEndpoint {
             EndpointError::NoAnswer(format!("the endpoint {url} does not answer: {why}"))
         })?;
         *self.lock_silence() = None;
-        let CacheableHttpResponse { response: HttpResponse { status, body }, retry_after, .. } =
-            answer;
+        let CacheableHttpResponse {
+            response: FetchedHttpResponse { status, body },
+            retry_after,
+            ..
+        } = answer;
         if status != 200 {
             self.settle_tokens(estimate, 0);
             return Err(self.status_error(status, &body, retry_after.as_deref()));
@@ -300,21 +303,23 @@ impl EmbeddingEndpoint {
     fn error_message(&self, body: &[u8]) -> String {
         /// Error response of an embedding endpoint.
         #[derive(Deserialize)]
-        struct ErrorResponse {
-            error: ErrorDetail,
+        struct EmbeddingErrorResponse {
+            error: EmbeddingErrorDetail,
         }
         /// Detail of an embedding endpoint's error: an object or a text.
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum ErrorDetail {
+        enum EmbeddingErrorDetail {
             Sentence(String),
             Object { message: String },
         }
-        let Ok(ErrorResponse { error }) = serde_json::from_slice(strip_byte_order_mark_bytes(body))
+        let Ok(EmbeddingErrorResponse { error }) =
+            serde_json::from_slice(strip_byte_order_mark_bytes(body))
         else {
             return String::new();
         };
-        let (ErrorDetail::Sentence(message) | ErrorDetail::Object { message }) = error;
+        let (EmbeddingErrorDetail::Sentence(message) | EmbeddingErrorDetail::Object { message }) =
+            error;
         let message: String = self.redact_key(&message).chars().take(ERROR_CHARS_MAX).collect();
         format!(": {}", message.escape_debug())
     }
@@ -351,13 +356,13 @@ impl Embedder for EmbeddingEndpoint {
 /// Response of an embedding endpoint with vectors.
 #[derive(Deserialize)]
 struct EmbeddingsResponse {
-    data: Vec<ResponseVector>,
-    usage: Option<ResponseUsage>,
+    data: Vec<EmbeddingResponseVector>,
+    usage: Option<EmbeddingResponseUsage>,
 }
 
 /// Vector in the response of an embedding endpoint.
 #[derive(Deserialize)]
-struct ResponseVector {
+struct EmbeddingResponseVector {
     /// The index of the text; by default the position in the list.
     index: Option<usize>,
     embedding: Vec<f32>,
@@ -365,13 +370,13 @@ struct ResponseVector {
 
 /// Number of tokens in the response of an embedding endpoint.
 #[derive(Deserialize)]
-struct ResponseUsage {
+struct EmbeddingResponseUsage {
     total_tokens: u64,
 }
 
 /// Returns the vectors in `data` in order, scaled to length 1, if they are the requested ones.
 fn parse_vectors(
-    data: Vec<ResponseVector>,
+    data: Vec<EmbeddingResponseVector>,
     count: usize,
     dimensions: usize,
 ) -> Result<Vec<Vec<f32>>, String> {
@@ -380,7 +385,7 @@ fn parse_vectors(
         return Err(format!("{vectors} for {}", counted(count as u64, "text", "texts")));
     }
     let mut vectors = vec![Vec::new(); count];
-    for (at, ResponseVector { index, embedding }) in data.into_iter().enumerate() {
+    for (at, EmbeddingResponseVector { index, embedding }) in data.into_iter().enumerate() {
         let index = index.unwrap_or(at);
         let place = vectors.get_mut(index).filter(|place| place.is_empty());
         let Some(place) = place else {

@@ -40,10 +40,10 @@ pub struct EmbedderSettings {
     /// 1.5 seconds. After that, the search answers without the vector.
     pub timeout_ms: u64,
     /// Price of a million tokens at the endpoint.
-    pub price: Option<MoneyAmount>,
+    pub price: Option<DecimalMoneyAmount>,
     /// Maximum cost at the endpoint while the server runs, calculated from the price. toolgate
     /// estimates unknown costs, and starts no request that would exceed the limit.
-    pub cost_max: Option<MoneyAmount>,
+    pub cost_max: Option<DecimalMoneyAmount>,
     /// The API key of the endpoint, once it was read from the environment.
     #[serde(skip)]
     #[schemars(skip)]
@@ -53,17 +53,17 @@ pub struct EmbedderSettings {
 /// An amount of money, in any currency.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct MoneyAmount(pub f64);
+pub struct DecimalMoneyAmount(pub f64);
 
-impl PartialEq for MoneyAmount {
+impl PartialEq for DecimalMoneyAmount {
     fn eq(&self, other: &Self) -> bool {
         self.0.to_bits() == other.0.to_bits()
     }
 }
 
-impl Eq for MoneyAmount {}
+impl Eq for DecimalMoneyAmount {}
 
-impl fmt::Display for MoneyAmount {
+impl fmt::Display for DecimalMoneyAmount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -170,7 +170,7 @@ impl EmbedderSettings {
             return invalid("timeout_ms", &why);
         }
         for (name, money) in [("price", self.price), ("cost_max", self.cost_max)] {
-            if money.is_some_and(|MoneyAmount(amount)| !amount.is_finite() || amount < 0.0) {
+            if money.is_some_and(|DecimalMoneyAmount(amount)| !amount.is_finite() || amount < 0.0) {
                 return invalid(name, "is not a valid amount; set a number of at least 0");
             }
         }

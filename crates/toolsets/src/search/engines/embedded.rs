@@ -15,9 +15,10 @@ use toolgate_search::index::{
 use toolgate_search::{DocumentFilter, VectorSpace};
 
 use super::{
-    DocumentSource, EngineError, EngineFuture, EngineMatches, EngineQuery, EngineStatus,
-    EngineWriter, IndexLeaderStatus, IndexOpenOutcome, NamedDefinition, PendingChunk, SearchEngine,
-    StoredDocument, StoredVersion, VectorLookup, VectorOrigin,
+    IndexLeaderStatus, IndexOpenOutcome, NamedDefinition, NamespaceDocumentSource, SearchEngine,
+    SearchEngineError, SearchEngineFuture, SearchEngineMatches, SearchEngineQuery,
+    SearchEngineStatus, SearchEngineWriter, StoredDocument, StoredDocumentVersion,
+    UnembeddedEngineChunk, VectorLookup, VectorOrigin,
 };
 use document_store::DocumentFileStore;
 use writer::EmbeddedIndexWriter;
@@ -38,29 +39,32 @@ impl EmbeddedSearchEngine {
     pub fn new(
         folder: Option<PathBuf>,
         model: Option<VectorSpace>,
-        source: DocumentSource,
+        source: NamespaceDocumentSource,
         documents: Option<PathBuf>,
     ) -> Self {
         // Documents in memory belong to this server alone, so their index is in memory too.
-        let folder = folder.filter(|_| source == DocumentSource::Files || documents.is_some());
+        let folder =
+            folder.filter(|_| source == NamespaceDocumentSource::Files || documents.is_some());
         let document_store = match source {
-            DocumentSource::Files => None,
-            DocumentSource::Documents => Some(Arc::new(DocumentFileStore::new(documents))),
+            NamespaceDocumentSource::Files => None,
+            NamespaceDocumentSource::Documents => Some(Arc::new(DocumentFileStore::new(documents))),
         };
         Self { folder, model, document_store, opened: Arc::default() }
     }
 
-    fn index(&self) -> Result<SearchIndex, EngineError> {
+    fn index(&self) -> Result<SearchIndex, SearchEngineError> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
         opened.ok_or_else(|| {
-            EngineError::Unavailable("the search index is not open yet; try again".to_owned())
+            SearchEngineError::Unavailable("the search index is not open yet; try again".to_owned())
         })
     }
 
     fn blocking<'e, T: Send + 'static>(
         &self,
-        work: impl FnOnce(&SearchIndex, &dyn Fn() -> bool) -> Result<T, EngineError> + Send + 'static,
-    ) -> EngineFuture<'e, T> {
+        work: impl FnOnce(&SearchIndex, &dyn Fn() -> bool) -> Result<T, SearchEngineError>
+        + Send
+        + 'static,
+    ) -> SearchEngineFuture<'e, T> {
         let index = self.index();
         Box::pin(async move {
             let index = index?;
@@ -71,7 +75,7 @@ impl EmbeddedSearchEngine {
     fn snapshot<'e, T: Send + 'static>(
         &self,
         work: impl FnOnce(&IndexSnapshot, &dyn Fn() -> bool) -> Result<T, IndexError> + Send + 'static,
-    ) -> EngineFuture<'e, T> {
+    ) -> SearchEngineFuture<'e, T> {
         self.blocking(|index, is_wanted| Ok(work(&index.snapshot()?, is_wanted)?))
     }
 }
@@ -79,8 +83,8 @@ impl EmbeddedSearchEngine {
 /// Runs `work` on a blocking thread. `work` receives a function that returns false as soon as the
 /// caller is gone.
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, EngineError> + Send + 'static,
-) -> Result<T, EngineError> {
+    work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, SearchEngineError> + Send + 'static,
+) -> Result<T, SearchEngineError> {
     /// Flag that cancels a search when its future is dropped.
     struct SearchCancelFlag(Arc<AtomicBool>);
     impl Drop for SearchCancelFlag {
@@ -92,10 +96,10 @@ async fn blocking<T: Send + 'static>(
     let cancelled = flag.0.clone();
     let done = spawn_blocking(move || work(&|| !cancelled.load(Ordering::Relaxed))).await;
     drop(flag);
-    done.map_err(|err| EngineError::Failed(format!("the search index failed: {err}")))?
+    done.map_err(|err| SearchEngineError::Failed(format!("the search index failed: {err}")))?
 }
 
-impl From<IndexError> for EngineError {
+impl From<IndexError> for SearchEngineError {
     fn from(err: IndexError) -> Self {
         let message = err.to_string();
         match err {
@@ -113,7 +117,7 @@ impl SearchEngine for EmbeddedSearchEngine {
         "embedded"
     }
 
-    fn open_index(&self) -> EngineFuture<'_, IndexOpenOutcome> {
+    fn open_index(&self) -> SearchEngineFuture<'_, IndexOpenOutcome> {
         let folder = self.folder.clone();
         let model = self.model.clone();
         let opened = self.opened.clone();
@@ -130,20 +134,19 @@ impl SearchEngine for EmbeddedSearchEngine {
         }))
     }
 
-    fn acquire_writer(&self) -> EngineFuture<'_, Option<Box<dyn EngineWriter>>> {
+    fn acquire_writer(&self) -> SearchEngineFuture<'_, Option<Box<dyn SearchEngineWriter>>> {
         let store = self.document_store.clone();
         let folder = self.folder.clone();
         self.blocking(move |index, _| {
             let Some(writer) = index.writer()? else { return Ok(None) };
-            Ok(Some(
-                Box::new(EmbeddedIndexWriter::new(writer, store, folder)) as Box<dyn EngineWriter>
-            ))
+            Ok(Some(Box::new(EmbeddedIndexWriter::new(writer, store, folder))
+                as Box<dyn SearchEngineWriter>))
         })
     }
 
-    fn documents(&self) -> EngineFuture<'_, BTreeMap<String, StoredVersion>> {
+    fn documents(&self) -> SearchEngineFuture<'_, BTreeMap<String, StoredDocumentVersion>> {
         self.snapshot(|snapshot, _| {
-            let version = |it: index::IndexedDocumentVersion| StoredVersion {
+            let version = |it: index::IndexedDocumentVersion| StoredDocumentVersion {
                 stamp: it.fingerprint,
                 etag: it.etag,
             };
@@ -151,27 +154,27 @@ impl SearchEngine for EmbeddedSearchEngine {
         })
     }
 
-    fn status(&self) -> EngineFuture<'_, EngineStatus> {
+    fn status(&self) -> SearchEngineFuture<'_, SearchEngineStatus> {
         let on_disk = self.folder.is_some();
         self.blocking(move |index, _| {
             let index::IndexCounts { documents, chunks, with_vectors } = index.snapshot()?.counts();
             let bytes = on_disk.then(|| index.bytes());
-            Ok(EngineStatus { documents, chunks, with_vectors, bytes })
+            Ok(SearchEngineStatus { documents, chunks, with_vectors, bytes })
         })
     }
 
-    fn candidates(&self, query: EngineQuery) -> EngineFuture<'_, EngineMatches> {
+    fn candidates(&self, query: SearchEngineQuery) -> SearchEngineFuture<'_, SearchEngineMatches> {
         self.snapshot(move |snapshot, is_wanted| {
-            let EngineQuery { query, static_vector, model_vector, filter, limit } = query;
+            let SearchEngineQuery { query, static_vector, model_vector, filter, limit } = query;
             let question = query.map(|query| snapshot.weigh_question(&query)).transpose()?;
-            let candidate_query = index::CandidateQuery {
+            let candidate_query = index::CandidateSearchQuery {
                 static_vector: static_vector.as_deref(),
                 model_vector: model_vector.as_deref(),
                 filter: &filter,
                 limit,
             };
             let found = snapshot.candidates(question.as_ref(), &candidate_query, is_wanted)?;
-            Ok(EngineMatches {
+            Ok(SearchEngineMatches {
                 question,
                 averages: snapshot.statistics(),
                 candidates: found.candidates,
@@ -186,30 +189,30 @@ impl SearchEngine for EmbeddedSearchEngine {
         name: String,
         filter: DocumentFilter,
         limit: usize,
-    ) -> EngineFuture<'_, Vec<NamedDefinition>> {
+    ) -> SearchEngineFuture<'_, Vec<NamedDefinition>> {
         self.snapshot(move |snapshot, _| snapshot.find_named(&name, &filter, limit))
     }
 
-    fn pending_chunks(&self, limit: usize) -> EngineFuture<'_, Vec<PendingChunk>> {
+    fn pending_chunks(&self, limit: usize) -> SearchEngineFuture<'_, Vec<UnembeddedEngineChunk>> {
         self.snapshot(move |snapshot, _| {
             let pending = |it: index::UnembeddedChunk| {
                 let index::UnembeddedChunk { hash, path, first, last } = it;
-                PendingChunk { hash, path, first, last }
+                UnembeddedEngineChunk { hash, path, first, last }
             };
             Ok(snapshot.unembedded(limit)?.into_iter().map(pending).collect())
         })
     }
 
-    fn leader(&self) -> EngineFuture<'_, Option<IndexLeaderStatus>> {
+    fn leader(&self) -> SearchEngineFuture<'_, Option<IndexLeaderStatus>> {
         self.blocking(|index, _| Ok(index.leader()))
     }
 
-    fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>> {
+    fn kept_document(&self, path: String) -> SearchEngineFuture<'_, Option<StoredDocument>> {
         let store = self.document_store.clone();
         Box::pin(blocking(move |_| store.map_or(Ok(None), |store| store.get(&path))))
     }
 
-    fn reset(&self) -> EngineFuture<'_, ()> {
+    fn reset(&self) -> SearchEngineFuture<'_, ()> {
         let folder = self.folder.clone();
         let model = self.model.clone();
         let opened = self.opened.clone();
@@ -235,7 +238,7 @@ impl SearchEngine for EmbeddedSearchEngine {
 fn open(
     folder: Option<&std::path::Path>,
     model: Option<&VectorSpace>,
-) -> Result<(SearchIndex, IndexOpenOutcome), EngineError> {
+) -> Result<(SearchIndex, IndexOpenOutcome), SearchEngineError> {
     let Some(folder) = folder else { return Ok(SearchIndex::open(IndexLocation::Memory, model)?) };
     match SearchIndex::open(IndexLocation::Folder(folder), model) {
         Err(IndexError::Busy(why) | IndexError::Failed(why)) => {
@@ -248,7 +251,7 @@ fn open(
 
 /// Makes `index` match the documents in `store`, because an earlier server may have died after it
 /// wrote one and before it wrote the other.
-fn sync_documents(index: &SearchIndex, store: &DocumentFileStore) -> Result<(), EngineError> {
+fn sync_documents(index: &SearchIndex, store: &DocumentFileStore) -> Result<(), SearchEngineError> {
     // Another process has the right to write and does this itself.
     let Some(mut writer) = index.writer()? else { return Ok(()) };
     store.undo()?;
@@ -271,7 +274,11 @@ fn sync_documents(index: &SearchIndex, store: &DocumentFileStore) -> Result<(), 
 struct IndexSnapshotVectors(IndexSnapshot);
 
 impl VectorLookup for IndexSnapshotVectors {
-    fn load(&self, keys: Vec<u64>, by: VectorOrigin) -> EngineFuture<'_, Vec<Option<Vec<f32>>>> {
+    fn load(
+        &self,
+        keys: Vec<u64>,
+        by: VectorOrigin,
+    ) -> SearchEngineFuture<'_, Vec<Option<Vec<f32>>>> {
         let snapshot = self.0.clone();
         let source = match by {
             VectorOrigin::Static => VectorSource::Static,

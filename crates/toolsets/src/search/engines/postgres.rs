@@ -23,11 +23,12 @@ use toolgate_postgres::{PostgresConnectionPool, SharedPostgresPool};
 use toolgate_search::index::NamedDefinition;
 use toolgate_search::{DocumentFilter, VectorSpace};
 
-use super::settings::PostgresSettings;
+use super::settings::PostgresSearchSettings;
 use super::{
-    DocumentSource, EngineError, EngineFuture, EngineMatches, EngineQuery, EngineStatus,
-    EngineWriter, IndexOpenOutcome, NamespaceIdentity, PendingChunk, SearchEngine, StoredDocument,
-    StoredVersion, VectorLookup, VectorOrigin,
+    IndexOpenOutcome, NamespaceDocumentSource, SearchEngine, SearchEngineError, SearchEngineFuture,
+    SearchEngineMatches, SearchEngineQuery, SearchEngineStatus, SearchEngineWriter,
+    SearchNamespaceIdentity, StoredDocument, StoredDocumentVersion, UnembeddedEngineChunk,
+    VectorLookup, VectorOrigin,
 };
 use tables::NamespaceTables;
 use upkeep::ApproximateIndexBuilder;
@@ -40,21 +41,21 @@ const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITER_GONE_MAX: Duration = Duration::from_secs(3);
 
 /// A PostgreSQL server that has an engine for each namespace.
-pub struct PostgresServer {
+pub struct PostgresSearchServer {
     connections: SharedPostgresPool,
     workspace: Option<String>,
     approximate_from: u64,
 }
 
-impl PostgresServer {
+impl PostgresSearchServer {
     /// Creates the server that `settings` name. Does not connect yet.
     ///
     /// # Errors
     ///
     /// Fails if the settings cannot be used. The message continues a sentence that begins with the
     /// name of the setting.
-    pub fn new(settings: &PostgresSettings) -> Result<Self, String> {
-        let PostgresSettings { workspace, connections, timeout_ms, approximate_from, .. } =
+    pub fn new(settings: &PostgresSearchSettings) -> Result<Self, String> {
+        let PostgresSearchSettings { workspace, connections, timeout_ms, approximate_from, .. } =
             settings;
         let address = settings.address()?;
         let within = Duration::from_millis(*timeout_ms);
@@ -68,7 +69,7 @@ impl PostgresServer {
     /// Returns the engine of the namespace `identity`, for vectors of the space `model`.
     pub fn engine(
         &self,
-        identity: NamespaceIdentity,
+        identity: SearchNamespaceIdentity,
         model: Option<VectorSpace>,
     ) -> Arc<dyn SearchEngine> {
         Arc::new(self.postgres_engine(identity, model))
@@ -76,10 +77,10 @@ impl PostgresServer {
 
     fn postgres_engine(
         &self,
-        identity: NamespaceIdentity,
+        identity: SearchNamespaceIdentity,
         model: Option<VectorSpace>,
-    ) -> PostgresEngine {
-        PostgresEngine {
+    ) -> PostgresSearchEngine {
+        PostgresSearchEngine {
             connections: self.connections.clone(),
             workspace: self.workspace(&identity.root),
             identity,
@@ -90,7 +91,7 @@ impl PostgresServer {
     }
 
     /// Returns the namespaces of documents that the workspace `root` has on the server.
-    pub fn document_namespaces<'e>(&'e self, root: &Path) -> EngineFuture<'e, Vec<String>> {
+    pub fn document_namespaces<'e>(&'e self, root: &Path) -> SearchEngineFuture<'e, Vec<String>> {
         let workspace = self.workspace(root);
         Box::pin(async move {
             let lent = self.connections.acquire().await?;
@@ -109,20 +110,20 @@ impl PostgresServer {
 }
 
 /// Search engine that stores one namespace in PostgreSQL.
-struct PostgresEngine {
+struct PostgresSearchEngine {
     connections: SharedPostgresPool,
     /// The name of the workspace on the server.
     workspace: String,
-    identity: NamespaceIdentity,
+    identity: SearchNamespaceIdentity,
     model: Option<VectorSpace>,
     upkeep: Arc<ApproximateIndexBuilder>,
     /// The tables of the namespace; `None` before they are opened.
     tables: Mutex<Option<Arc<NamespaceTables>>>,
 }
 
-impl PostgresEngine {
+impl PostgresSearchEngine {
     /// Returns the tables, and opens the index on first use.
-    async fn tables(&self) -> Result<Arc<NamespaceTables>, EngineError> {
+    async fn tables(&self) -> Result<Arc<NamespaceTables>, SearchEngineError> {
         let cached = self.tables.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match cached {
             Some(tables) => Ok(tables),
@@ -130,7 +131,9 @@ impl PostgresEngine {
         }
     }
 
-    async fn open_tables(&self) -> Result<(Arc<NamespaceTables>, IndexOpenOutcome), EngineError> {
+    async fn open_tables(
+        &self,
+    ) -> Result<(Arc<NamespaceTables>, IndexOpenOutcome), SearchEngineError> {
         let mut lent = self.connections.acquire().await?;
         let work = tables::prepare_tables(
             &mut lent.connection.client,
@@ -143,7 +146,7 @@ impl PostgresEngine {
         let tables = Arc::new(tables);
         *self.tables.lock().unwrap_or_else(PoisonError::into_inner) = Some(tables.clone());
         if matches!(outcome, IndexOpenOutcome::Rebuilt(_))
-            && self.identity.source == DocumentSource::Documents
+            && self.identity.source == NamespaceDocumentSource::Documents
         {
             self.restore_documents(&tables).await?;
         }
@@ -151,7 +154,10 @@ impl PostgresEngine {
     }
 
     /// Puts the stored documents of callers into the index again.
-    async fn restore_documents(&self, tables: &Arc<NamespaceTables>) -> Result<(), EngineError> {
+    async fn restore_documents(
+        &self,
+        tables: &Arc<NamespaceTables>,
+    ) -> Result<(), SearchEngineError> {
         let until = Instant::now() + WRITER_GONE_MAX;
         let mut writer = loop {
             match self.try_lock_writer(tables.clone()).await? {
@@ -175,7 +181,7 @@ impl PostgresEngine {
     async fn try_lock_writer(
         &self,
         tables: Arc<NamespaceTables>,
-    ) -> Result<Option<PostgresIndexWriter>, EngineError> {
+    ) -> Result<Option<PostgresIndexWriter>, SearchEngineError> {
         let connected = self.connections.connect(WRITE_TIMEOUT).await?;
         let (class, key) = tables.lock_keys();
         let work = async {
@@ -207,41 +213,41 @@ macro_rules! on_connection {
     };
 }
 
-impl SearchEngine for PostgresEngine {
+impl SearchEngine for PostgresSearchEngine {
     fn name(&self) -> &'static str {
         "postgres"
     }
 
-    fn open_index(&self) -> EngineFuture<'_, IndexOpenOutcome> {
+    fn open_index(&self) -> SearchEngineFuture<'_, IndexOpenOutcome> {
         Box::pin(async move { Ok(self.open_tables().await?.1) })
     }
 
-    fn acquire_writer(&self) -> EngineFuture<'_, Option<Box<dyn EngineWriter>>> {
+    fn acquire_writer(&self) -> SearchEngineFuture<'_, Option<Box<dyn SearchEngineWriter>>> {
         Box::pin(async move {
             let writer = self.try_lock_writer(self.tables().await?).await?;
-            Ok(writer.map(|writer| Box::new(writer) as Box<dyn EngineWriter>))
+            Ok(writer.map(|writer| Box::new(writer) as Box<dyn SearchEngineWriter>))
         })
     }
 
-    fn documents(&self) -> EngineFuture<'_, BTreeMap<String, StoredVersion>> {
+    fn documents(&self) -> SearchEngineFuture<'_, BTreeMap<String, StoredDocumentVersion>> {
         on_connection!(self, |client, tables| find::documents(client, &tables))
     }
 
-    fn status(&self) -> EngineFuture<'_, EngineStatus> {
+    fn status(&self) -> SearchEngineFuture<'_, SearchEngineStatus> {
         on_connection!(self, |client, tables| find::status(client, &tables))
     }
 
-    fn candidates(&self, query: EngineQuery) -> EngineFuture<'_, EngineMatches> {
+    fn candidates(&self, query: SearchEngineQuery) -> SearchEngineFuture<'_, SearchEngineMatches> {
         Box::pin(async move {
             let tables = self.tables().await?;
             let mut lent = self.connections.acquire().await?;
             let work = find::candidates(&mut lent.connection.client, &tables, &query);
             let result = self.connections.with_timeout(self.connections.query_timeout, work).await;
-            let find::PostgresCandidates { question, averages, candidates } =
+            let find::PostgresSearchCandidates { question, averages, candidates } =
                 lent.give_back(result)?;
             let connections = self.connections.clone();
-            let vectors = Arc::new(PostgresVectors { connections, tables });
-            Ok(EngineMatches { question, averages, candidates, total: None, vectors })
+            let vectors = Arc::new(PostgresVectorLookup { connections, tables });
+            Ok(SearchEngineMatches { question, averages, candidates, total: None, vectors })
         })
     }
 
@@ -250,23 +256,23 @@ impl SearchEngine for PostgresEngine {
         name: String,
         filter: DocumentFilter,
         limit: usize,
-    ) -> EngineFuture<'_, Vec<NamedDefinition>> {
+    ) -> SearchEngineFuture<'_, Vec<NamedDefinition>> {
         on_connection!(self, |client, tables| find::find_definitions(
             client, &tables, &name, &filter, limit
         ))
     }
 
-    fn pending_chunks(&self, limit: usize) -> EngineFuture<'_, Vec<PendingChunk>> {
+    fn pending_chunks(&self, limit: usize) -> SearchEngineFuture<'_, Vec<UnembeddedEngineChunk>> {
         on_connection!(self, |client, tables| find::pending_chunks(client, &tables, limit))
     }
 
-    fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>> {
+    fn kept_document(&self, path: String) -> SearchEngineFuture<'_, Option<StoredDocument>> {
         on_connection!(self, |client, tables| async {
             Ok(kept_documents::load_documents(client, &tables, Some(&path)).await?.pop())
         })
     }
 
-    fn reset(&self) -> EngineFuture<'_, ()> {
+    fn reset(&self) -> SearchEngineFuture<'_, ()> {
         Box::pin(async move {
             // The cached tables may have been dropped.
             *self.tables.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -281,7 +287,7 @@ impl SearchEngine for PostgresEngine {
                 };
                 let result = self.connections.with_timeout(READY_TIMEOUT, work).await;
                 lent.give_back(result)?;
-                if self.identity.source == DocumentSource::Documents {
+                if self.identity.source == NamespaceDocumentSource::Documents {
                     self.restore_documents(&tables).await?;
                 }
             }
@@ -291,13 +297,17 @@ impl SearchEngine for PostgresEngine {
 }
 
 /// Access to the vectors of found chunks, which are loaded on demand.
-struct PostgresVectors {
+struct PostgresVectorLookup {
     connections: SharedPostgresPool,
     tables: Arc<NamespaceTables>,
 }
 
-impl VectorLookup for PostgresVectors {
-    fn load(&self, keys: Vec<u64>, by: VectorOrigin) -> EngineFuture<'_, Vec<Option<Vec<f32>>>> {
+impl VectorLookup for PostgresVectorLookup {
+    fn load(
+        &self,
+        keys: Vec<u64>,
+        by: VectorOrigin,
+    ) -> SearchEngineFuture<'_, Vec<Option<Vec<f32>>>> {
         Box::pin(async move {
             let lent = self.connections.acquire().await?;
             let work = find::vectors(&lent.connection.client, &self.tables, &keys, by);

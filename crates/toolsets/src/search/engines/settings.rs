@@ -7,18 +7,18 @@ use toolgate_postgres::{DatabasePassword, PostgresAddress};
 /// Engine of the search tools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum EngineSettings {
+pub enum SearchEngineSettings {
     /// An index in this process, with files in a cache folder.
     #[default]
     Embedded,
     /// A PostgreSQL server with the extension pgvector.
-    Postgres(PostgresSettings),
+    Postgres(PostgresSearchSettings),
 }
 
 /// Connection to a PostgreSQL server with pgvector.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct PostgresSettings {
+pub struct PostgresSearchSettings {
     /// URL of the server without a password: `postgresql://user@host:5432/database`, or
     /// `postgresql:///database?host=/run/postgresql` for a Unix socket. `sslmode` is `disable`,
     /// `require` (encrypted, certificate not checked) or `verify-full`. The default is `disable`
@@ -47,7 +47,7 @@ pub struct PostgresSettings {
     pub password: DatabasePassword,
 }
 
-impl EngineSettings {
+impl SearchEngineSettings {
     /// Checks the settings of the search engine.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl EngineSettings {
     }
 }
 
-impl PostgresSettings {
+impl PostgresSearchSettings {
     /// Returns the address of the server.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ mod tests {
 
     #[track_caller]
     fn check(toml: &str, expected: &str) {
-        let settings: EngineSettings = toml::from_str(toml).unwrap();
+        let settings: SearchEngineSettings = toml::from_str(toml).unwrap();
         assert_eq!(settings.check().err().as_deref().unwrap_or("valid"), expected);
     }
 
@@ -140,11 +140,11 @@ mod tests {
     #[test]
     fn the_password_is_read_from_its_variable_and_never_shown() {
         let toml = "[postgres]\nurl = 'postgresql://u@db.example/d'\npassword_env = 'A'";
-        let mut settings: EngineSettings = toml::from_str(toml).unwrap();
+        let mut settings: SearchEngineSettings = toml::from_str(toml).unwrap();
         settings.take_secrets(|name| (name == "A").then_some("very-secret"));
         let shown = format!("{settings:?} {}", serde_json::to_string(&settings).unwrap());
         assert!(!shown.contains("very"), "{shown}");
-        let EngineSettings::Postgres(settings) = settings else { panic!("{settings:?}") };
+        let SearchEngineSettings::Postgres(settings) = settings else { panic!("{settings:?}") };
         assert_eq!(settings.password.expose(), Some("very-secret"));
     }
 }

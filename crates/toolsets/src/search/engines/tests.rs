@@ -66,18 +66,18 @@ pub(super) fn corpus() -> Vec<StoredDocument> {
 }
 
 /// Returns a search for `query`, by words and by the built-in vectors.
-pub(super) fn search_for(query: &str) -> EngineQuery {
-    EngineQuery {
+pub(super) fn search_for(query: &str) -> SearchEngineQuery {
+    SearchEngineQuery {
         query: Some(query.to_owned()),
         static_vector: static_model::embed_query(query),
         limit: 100,
-        ..EngineQuery::default()
+        ..SearchEngineQuery::default()
     }
 }
 
 /// Returns the namespace `name` of files of a workspace.
-pub(super) fn identity(name: &str, source: DocumentSource) -> NamespaceIdentity {
-    NamespaceIdentity { root: "/workspace".into(), namespace: name.to_owned(), source }
+pub(super) fn identity(name: &str, source: NamespaceDocumentSource) -> SearchNamespaceIdentity {
+    SearchNamespaceIdentity { root: "/workspace".into(), namespace: name.to_owned(), source }
 }
 
 /// Puts `documents` into an engine that was opened, and commits.
@@ -88,7 +88,7 @@ pub(super) async fn fill(engine: &dyn SearchEngine, documents: Vec<StoredDocumen
 }
 
 /// The right to write, once the server has noticed that the last writer is gone.
-pub(super) async fn next_writer(engine: &dyn SearchEngine) -> Box<dyn EngineWriter> {
+pub(super) async fn next_writer(engine: &dyn SearchEngine) -> Box<dyn SearchEngineWriter> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         if let Some(writer) = engine.acquire_writer().await.unwrap() {
@@ -99,7 +99,10 @@ pub(super) async fn next_writer(engine: &dyn SearchEngine) -> Box<dyn EngineWrit
 }
 
 /// Returns the matches of `query`, best first: paths and first lines.
-pub(super) async fn found(engine: &dyn SearchEngine, query: EngineQuery) -> Vec<(String, u32)> {
+pub(super) async fn found(
+    engine: &dyn SearchEngine,
+    query: SearchEngineQuery,
+) -> Vec<(String, u32)> {
     let matched = engine.candidates(query).await.unwrap();
     let question = matched.question.unwrap_or_else(|| WeightedQuery::new("", 0, |_| 0));
     let ranked = rank(&question, &matched.averages, &matched.candidates, true, 20);
@@ -211,7 +214,7 @@ pub(super) async fn check_filters(engine: &dyn SearchEngine) {
             tags: tags.into_iter().map(str::to_owned).collect(),
         };
         let query = "authentication request token table release";
-        let filtered = EngineQuery { filter: filter.clone(), ..search_for(query) };
+        let filtered = SearchEngineQuery { filter: filter.clone(), ..search_for(query) };
         let found: Vec<_> = found(engine, filtered).await;
         let mut all: Vec<(String, u32)> = Vec::new();
         for put in corpus() {
@@ -232,8 +235,9 @@ pub(super) async fn check_commits(engine: &dyn SearchEngine) {
     let first = document("a.rs", "/// Finds a quagga.\nfn quagga() {}\n", &["zoo"]);
     writer.put(vec![first, document("empty.rs", "", &[])]).await.unwrap();
     writer.commit().await.unwrap();
-    let paths =
-        |documents: BTreeMap<String, StoredVersion>| documents.into_keys().collect::<Vec<_>>();
+    let paths = |documents: BTreeMap<String, StoredDocumentVersion>| {
+        documents.into_keys().collect::<Vec<_>>()
+    };
     assert_eq!(paths(engine.documents().await.unwrap()), ["a.rs", "empty.rs"]);
     let documents = engine.documents().await.unwrap();
     assert_eq!(documents["a.rs"].stamp, b"a.rs");
@@ -308,17 +312,17 @@ pub(super) async fn check_model_vectors(engine: &dyn SearchEngine) {
     };
     for invalid in [vec![1.0; 3], vec![f32::NAN, 0.0, 0.0, 1.0]] {
         let err = writer.put_vectors(vec![(pending[0].hash, invalid)]).await.unwrap_err();
-        assert!(matches!(err, EngineError::Failed(_)), "{err}");
+        assert!(matches!(err, SearchEngineError::Failed(_)), "{err}");
     }
     let vectors = pending.iter().map(|it| (it.hash, vector(&it.path))).collect();
     writer.put_vectors(vectors).await.unwrap();
     writer.commit().await.unwrap();
     assert_eq!(engine.status().await.unwrap().with_vectors, 3);
     assert!(engine.pending_chunks(10).await.unwrap().is_empty());
-    let query = EngineQuery {
+    let query = SearchEngineQuery {
         model_vector: Some(vec![0.8, 0.6, 0.0, 0.0]),
         limit: 2,
-        ..EngineQuery::default()
+        ..SearchEngineQuery::default()
     };
     let matched = engine.candidates(query).await.unwrap();
     let mut cosines: Vec<(String, f32)> = matched

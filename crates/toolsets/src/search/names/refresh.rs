@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use toolgate_chunks::{Symbol, SymbolPrecision, list_symbols};
+use toolgate_chunks::{CodeSymbol, CodeSymbolPrecision, list_symbols};
 use toolgate_contract::{ToolError, ToolErrorKind};
 use toolgate_search::index::NamedDefinition;
 
@@ -49,7 +49,7 @@ pub(super) fn refresh_definitions(
 
 /// Definitions that a file contains now, after the index was built.
 struct FileDefinitions {
-    symbols: Vec<Symbol>,
+    symbols: Vec<CodeSymbol>,
     etag: String,
 }
 
@@ -70,9 +70,9 @@ impl FileDefinitions {
         let etag = root.etag_of_content(&content, file.meta()).to_string();
         let Ok(text) = String::from_utf8(content) else { return Ok(None) };
         let precision = if text.len() <= *left {
-            SymbolPrecision::Grammar
+            CodeSymbolPrecision::Grammar
         } else {
-            SymbolPrecision::LineByLine
+            CodeSymbolPrecision::LineByLine
         };
         *left = left.saturating_sub(text.len());
         Ok(Some(Self { symbols: list_symbols(path, &text, precision), etag }))
@@ -93,7 +93,7 @@ impl FileDefinitions {
                 None => indexed,
             });
         }
-        let is_elsewhere = |it: &&Symbol| it.within != indexed.container;
+        let is_elsewhere = |it: &&CodeSymbol| it.within != indexed.container;
         let symbol =
             same_name.min_by_key(|it| (is_elsewhere(it), it.first.abs_diff(indexed.line_start)))?;
         Some(FoundDefinition { etag: self.etag.clone(), ..indexed.move_to(symbol) })

@@ -22,7 +22,7 @@ use super::embedding::NO_VECTORS;
 use super::progress::{IndexState, IndexStateReport};
 use super::query::{SearchQuery, SearchRequest, normalize};
 use crate::search::engines::{
-    EngineError, EngineMatches, EngineQuery, StoredDocument, VectorOrigin,
+    SearchEngineError, SearchEngineMatches, SearchEngineQuery, StoredDocument, VectorOrigin,
 };
 use query_hints::{correct_query, explain_no_match, keep_exact_if_only_stop_words};
 use quoted_phrases::QueryQuotedPhrases;
@@ -98,7 +98,7 @@ pub(crate) struct SearchHitPlace {
 /// Reason why a search failed.
 pub(super) enum SearchFailure {
     Tool(ToolError),
-    Engine(EngineError),
+    Engine(SearchEngineError),
 }
 
 impl From<ToolError> for SearchFailure {
@@ -107,8 +107,8 @@ impl From<ToolError> for SearchFailure {
     }
 }
 
-impl From<EngineError> for SearchFailure {
-    fn from(err: EngineError) -> Self {
+impl From<SearchEngineError> for SearchFailure {
+    fn from(err: SearchEngineError) -> Self {
         Self::Engine(err)
     }
 }
@@ -172,7 +172,7 @@ impl SearchAnswerInputs<'_> {
         // The index is not open yet, so it has no matches.
         let is_open = self.index.state != IndexState::Absent;
         let Some(filter) = self.filter.clone().filter(|_| is_open) else { return Ok(Some(found)) };
-        let engine_query = EngineQuery {
+        let engine_query = SearchEngineQuery {
             query: query.query.clone(),
             static_vector: near,
             model_vector: model,
@@ -180,7 +180,7 @@ impl SearchAnswerInputs<'_> {
             limit: CANDIDATES_MAX,
         };
         let (matched, hint) = self.find_candidates(engine_query).await?;
-        let EngineMatches { question, averages, mut candidates, total, vectors } = matched;
+        let SearchEngineMatches { question, averages, mut candidates, total, vectors } = matched;
         found.hint = hint;
         if let Some(question) = &question {
             candidates.retain(is_related);
@@ -228,8 +228,8 @@ impl SearchAnswerInputs<'_> {
     /// of the corrected query, and returns the correction.
     async fn find_candidates(
         &self,
-        query: EngineQuery,
-    ) -> Result<(EngineMatches, Option<String>), EngineError> {
+        query: SearchEngineQuery,
+    ) -> Result<(SearchEngineMatches, Option<String>), SearchEngineError> {
         let engine = &*self.collection.engine;
         let matched = engine.candidates(query.clone()).await?;
         let corrected = match &matched.question {
@@ -242,8 +242,11 @@ impl SearchAnswerInputs<'_> {
                 let given = self.query.vector.as_ref();
                 let given = given.filter(|it| it.0 == VectorOrigin::Static);
                 let near = combine(built_in, given.map(|it| it.1.as_slice()));
-                let query =
-                    EngineQuery { query: Some(corrected.query), static_vector: near, ..query };
+                let query = SearchEngineQuery {
+                    query: Some(corrected.query),
+                    static_vector: near,
+                    ..query
+                };
                 Ok((engine.candidates(query).await?, Some(corrected.hint)))
             }
             None => Ok((matched, None)),
@@ -341,7 +344,7 @@ impl SearchAnswerInputs<'_> {
         &self,
         wanted: Vec<UnreadSearchHit>,
         limit: usize,
-    ) -> Result<Vec<(usize, SearchHit)>, EngineError> {
+    ) -> Result<Vec<(usize, SearchHit)>, SearchEngineError> {
         let mut known: BTreeMap<String, Option<(StoredDocument, Option<String>)>> = BTreeMap::new();
         let mut hits = Vec::new();
         for UnreadSearchHit { at, score, summary, more } in wanted {
@@ -469,7 +472,7 @@ fn defined_symbol(summary: &ChunkSummary) -> Option<String> {
 struct PassageReader<'r> {
     root: &'r Root,
     watch: &'r DiskWorkMonitor,
-    checkout: Option<checkout::CheckoutState>,
+    checkout: Option<checkout::GitCheckoutState>,
     files: BTreeMap<String, CurrentFileContent>,
 }
 
@@ -497,7 +500,7 @@ impl PassageReader<'_> {
             }
             let Ok(text) = String::from_utf8(content) else { return Ok(None) };
             let commit_of =
-                |it: &checkout::CheckoutState| it.commit_of(path, file.meta(), text.as_bytes());
+                |it: &checkout::GitCheckoutState| it.commit_of(path, file.meta(), text.as_bytes());
             let commit = self.checkout.as_ref().and_then(commit_of);
             let title = document_title(path, &text);
             self.files.insert(path.clone(), CurrentFileContent { text, commit, title });

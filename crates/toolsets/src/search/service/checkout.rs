@@ -37,14 +37,14 @@ const HEAD_CHECK_PAUSE: Duration = Duration::from_millis(2);
 const NAME_BYTES: usize = 8;
 
 /// The checkout of a folder, if the folder is a git repository.
-pub(super) struct CheckoutReader {
+pub(super) struct GitCheckoutReader {
     root: Root,
     /// The entries of git's index when it had this stamp.
     cached_index: Mutex<Option<(EntryFingerprint, Arc<GitIndex>)>>,
 }
 
 /// State of a git checkout at one moment.
-pub(super) struct CheckoutState {
+pub(super) struct GitCheckoutState {
     commit: String,
     index: Arc<GitIndex>,
 }
@@ -70,7 +70,7 @@ struct GitFileStat {
     size: u32,
 }
 
-impl CheckoutReader {
+impl GitCheckoutReader {
     /// Creates the checkout of `root`. Reads nothing yet.
     pub(super) fn new(root: &Root) -> Self {
         Self { root: root.clone(), cached_index: Mutex::default() }
@@ -81,7 +81,7 @@ impl CheckoutReader {
     ///
     /// Git replaces its index first and moves `HEAD` later, without a lock in between. So a new
     /// index is read again until `HEAD` has had time to move.
-    pub(super) fn current(&self, watch: &DiskWorkMonitor) -> Option<CheckoutState> {
+    pub(super) fn current(&self, watch: &DiskWorkMonitor) -> Option<GitCheckoutState> {
         let start = Instant::now();
         loop {
             let commit = self.head_commit(watch)?;
@@ -92,7 +92,7 @@ impl CheckoutReader {
                 return None;
             }
             if !is_new {
-                return Some(CheckoutState { commit, index });
+                return Some(GitCheckoutState { commit, index });
             }
             if start.elapsed() > HEAD_MOVE_MAX {
                 return None;
@@ -152,7 +152,7 @@ impl CheckoutReader {
     }
 }
 
-impl CheckoutState {
+impl GitCheckoutState {
     /// Returns the commit if it has the file at `path`, with this `meta` and `content`, unchanged.
     pub(super) fn commit_of(&self, path: &str, meta: &EntryMeta, content: &[u8]) -> Option<String> {
         let entry = self.index.0.get(&hash_path(path.as_bytes()))?;

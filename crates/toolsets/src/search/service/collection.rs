@@ -13,15 +13,15 @@ use toolgate_chunks::{FileClassification, chunks};
 use toolgate_contract::{ToolContext, ToolError, ToolErrorKind};
 use toolgate_search::Embedder;
 
-use super::checkout::CheckoutReader;
-use super::documents::{self, DocumentChange, DocumentChangeSummary, DocumentIndexKeeper};
+use super::checkout::GitCheckoutReader;
+use super::documents::{self, DocumentChange, DocumentChangeSummary, DocumentIndexUpdater};
 use super::embedding::ChunkVectorBuilder;
 use super::files::excluded_folders;
-use super::keeper::{self, IndexKeeper, IndexKeeperState};
+use super::keeper::{self, IndexUpdater, IndexUpdaterState};
 use super::progress::{IndexProgress, IndexState, IndexStateReport};
 use super::{SearchService, not_current_message};
 use crate::counted::counted;
-use crate::search::engines::{EngineError, SearchEngine, StoredDocument};
+use crate::search::engines::{SearchEngine, SearchEngineError, StoredDocument};
 use toolgate_world::Root;
 use toolgate_world::root::Etag;
 
@@ -33,16 +33,16 @@ const REQUESTS_MAX: usize = 256;
 pub(super) struct SearchableIndex {
     pub(super) engine: Arc<dyn SearchEngine>,
     root: Option<Root>,
-    checkout: Option<Arc<CheckoutReader>>,
+    checkout: Option<Arc<GitCheckoutReader>>,
     progress: watch::Receiver<IndexProgress>,
-    requests: IndexKeeperChannel,
+    requests: IndexUpdaterChannel,
     _keeper: AbortOnDropHandle<()>,
 }
 
 /// Channel to the task that keeps an index of files or of documents.
-enum IndexKeeperChannel {
-    Files(mpsc::Sender<keeper::IndexKeeperRequest>),
-    Documents(mpsc::Sender<documents::DocumentIndexKeeperRequest>),
+enum IndexUpdaterChannel {
+    Files(mpsc::Sender<keeper::IndexUpdaterRequest>),
+    Documents(mpsc::Sender<documents::DocumentIndexUpdaterRequest>),
 }
 
 /// A document from a caller, to put into an index.
@@ -71,7 +71,7 @@ impl SearchableIndex {
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let cancel = CancellationToken::new();
         let embedding = ChunkVectorBuilder::new(service.embedder.clone(), Some(&root), &cancel);
-        let keeper = IndexKeeper {
+        let keeper = IndexUpdater {
             root: root.clone(),
             engine: engine.clone(),
             bounds: service.settings.limits,
@@ -83,12 +83,12 @@ impl SearchableIndex {
             reported: BTreeSet::new(),
             commits: 0,
             cancel,
-            memory: IndexKeeperState::default(),
+            memory: IndexUpdaterState::default(),
         };
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run_until_closed()));
-        let checkout = Some(Arc::new(CheckoutReader::new(&root)));
+        let checkout = Some(Arc::new(GitCheckoutReader::new(&root)));
         let root = Some(root);
-        let requests = IndexKeeperChannel::Files(sender);
+        let requests = IndexUpdaterChannel::Files(sender);
         Self { engine, root, checkout, progress, requests, _keeper: keeper }
     }
 
@@ -101,7 +101,7 @@ impl SearchableIndex {
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let cancel = CancellationToken::new();
         let embedding = ChunkVectorBuilder::new(embedder, None, &cancel);
-        let keeper = DocumentIndexKeeper {
+        let keeper = DocumentIndexUpdater {
             engine: engine.clone(),
             embedding,
             progress: publisher,
@@ -112,7 +112,7 @@ impl SearchableIndex {
             rebuilt: None,
         };
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.run_until_closed()));
-        let requests = IndexKeeperChannel::Documents(sender);
+        let requests = IndexUpdaterChannel::Documents(sender);
         Self { engine, root: None, checkout: None, progress, requests, _keeper: keeper }
     }
 
@@ -122,7 +122,7 @@ impl SearchableIndex {
     }
 
     /// Returns the git checkout of the indexed files, or `None` for documents.
-    pub(super) fn checkout(&self) -> Option<&Arc<CheckoutReader>> {
+    pub(super) fn checkout(&self) -> Option<&Arc<GitCheckoutReader>> {
         self.checkout.as_ref()
     }
 
@@ -157,11 +157,11 @@ impl SearchableIndex {
         let (done, mut caught_up) = oneshot::channel();
         // If too many wait already, this search uses the index as it is.
         let was_sent = match &self.requests {
-            IndexKeeperChannel::Files(sender) => {
-                sender.try_send(keeper::IndexKeeperRequest::CatchUp(done)).is_ok()
+            IndexUpdaterChannel::Files(sender) => {
+                sender.try_send(keeper::IndexUpdaterRequest::CatchUp(done)).is_ok()
             }
-            IndexKeeperChannel::Documents(sender) => {
-                sender.try_send(documents::DocumentIndexKeeperRequest::CatchUp(done)).is_ok()
+            IndexUpdaterChannel::Documents(sender) => {
+                sender.try_send(documents::DocumentIndexUpdaterRequest::CatchUp(done)).is_ok()
             }
         };
         let mut progress = self.progress.clone();
@@ -219,9 +219,9 @@ impl SearchableIndex {
     /// Asks the task that keeps the index to read the file at `path`, which changed without an
     /// event.
     pub(super) fn report_changed(&self, path: String) {
-        if let IndexKeeperChannel::Files(sender) = &self.requests {
+        if let IndexUpdaterChannel::Files(sender) = &self.requests {
             // If the queue is full, the next search reports the file again.
-            let _ = sender.try_send(keeper::IndexKeeperRequest::Changed(path));
+            let _ = sender.try_send(keeper::IndexUpdaterRequest::Changed(path));
         }
     }
 
@@ -231,24 +231,27 @@ impl SearchableIndex {
     /// # Errors
     ///
     /// Returns `err` if another attempt would fail, too.
-    pub(super) async fn rebuild_if_damaged(&self, err: EngineError) -> Result<(), EngineError> {
+    pub(super) async fn rebuild_if_damaged(
+        &self,
+        err: SearchEngineError,
+    ) -> Result<(), SearchEngineError> {
         match err {
-            EngineError::Damaged(why) => {
+            SearchEngineError::Damaged(why) => {
                 match &self.requests {
-                    IndexKeeperChannel::Files(sender) => {
-                        drop(sender.send(keeper::IndexKeeperRequest::Damaged(why)).await);
+                    IndexUpdaterChannel::Files(sender) => {
+                        drop(sender.send(keeper::IndexUpdaterRequest::Damaged(why)).await);
                     }
-                    IndexKeeperChannel::Documents(sender) => {
+                    IndexUpdaterChannel::Documents(sender) => {
                         drop(
-                            sender.send(documents::DocumentIndexKeeperRequest::Damaged(why)).await,
+                            sender.send(documents::DocumentIndexUpdaterRequest::Damaged(why)).await,
                         );
                     }
                 }
                 Ok(())
             }
             // The index is being rebuilt.
-            EngineError::Unavailable(_) if self.state().is_building() => Ok(()),
-            EngineError::Unavailable(_) | EngineError::Failed(_) => Err(err),
+            SearchEngineError::Unavailable(_) if self.state().is_building() => Ok(()),
+            SearchEngineError::Unavailable(_) | SearchEngineError::Failed(_) => Err(err),
         }
     }
 
@@ -262,9 +265,9 @@ impl SearchableIndex {
         put: Vec<NewDocument>,
         remove: Vec<String>,
         documents_max: u64,
-    ) -> Result<Result<DocumentChangeSummary, EngineError>, ToolError> {
+    ) -> Result<Result<DocumentChangeSummary, SearchEngineError>, ToolError> {
         let stopped = || ToolError::failed("the search index has stopped; restart the server");
-        let IndexKeeperChannel::Documents(sender) = &self.requests else {
+        let IndexUpdaterChannel::Documents(sender) = &self.requests else {
             let message = "the namespace has files, not documents; use another name";
             return Err(ToolError::invalid("/namespace", message));
         };
@@ -274,7 +277,7 @@ impl SearchableIndex {
         })?;
         let (done, changed) = oneshot::channel();
         let change = DocumentChange { put, remove, documents_max, done };
-        let request = documents::DocumentIndexKeeperRequest::Change(change);
+        let request = documents::DocumentIndexUpdaterRequest::Change(change);
         sender.send(request).await.map_err(|_| stopped())?;
         changed.await.map_err(|_| stopped())
     }

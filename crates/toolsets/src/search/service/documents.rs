@@ -13,7 +13,8 @@ use super::embedding::{ChunkVectorBuilder, EmbeddedBatchResult};
 use super::progress::{IndexProgress, IndexState};
 use crate::counted::counted;
 use crate::search::engines::{
-    EngineError, EngineStatus, EngineWriter, IndexOpenOutcome, SearchEngine, StoredDocument,
+    IndexOpenOutcome, SearchEngine, SearchEngineError, SearchEngineStatus, SearchEngineWriter,
+    StoredDocument,
 };
 
 /// The longest wait for another process that writes the same documents.
@@ -24,7 +25,7 @@ const WRITER_RETRY_EVERY: Duration = Duration::from_millis(25);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A message to the task that keeps an index of documents.
-pub(super) enum DocumentIndexKeeperRequest {
+pub(super) enum DocumentIndexUpdaterRequest {
     /// Answer when the index is up to date, or when it cannot be.
     CatchUp(oneshot::Sender<()>),
     /// Check the index, which seems damaged for this reason.
@@ -39,7 +40,7 @@ pub(super) struct DocumentChange {
     pub(super) remove: Vec<String>,
     /// The largest number of documents that the namespace may have after the change.
     pub(super) documents_max: u64,
-    pub(super) done: oneshot::Sender<Result<DocumentChangeSummary, EngineError>>,
+    pub(super) done: oneshot::Sender<Result<DocumentChangeSummary, SearchEngineError>>,
 }
 
 /// The number of documents that a change of a namespace affected.
@@ -52,11 +53,11 @@ pub(crate) struct DocumentChangeSummary {
 }
 
 /// The task that keeps one index of documents up to date.
-pub(super) struct DocumentIndexKeeper {
+pub(super) struct DocumentIndexUpdater {
     pub(super) engine: Arc<dyn SearchEngine>,
     pub(super) embedding: ChunkVectorBuilder,
     pub(super) progress: watch::Sender<IndexProgress>,
-    pub(super) requests: mpsc::Receiver<DocumentIndexKeeperRequest>,
+    pub(super) requests: mpsc::Receiver<DocumentIndexUpdaterRequest>,
     pub(super) cancel: CancellationToken,
     /// Searches that wait for the index to be up to date.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
@@ -66,7 +67,7 @@ pub(super) struct DocumentIndexKeeper {
     pub(super) rebuilt: Option<Instant>,
 }
 
-impl DocumentIndexKeeper {
+impl DocumentIndexUpdater {
     /// Maintains the index of documents until no more requests can arrive.
     pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
@@ -75,7 +76,7 @@ impl DocumentIndexKeeper {
             let why = match self.run_once().await {
                 Ok(never) => match never {},
                 Err(None) => return,
-                Err(Some(EngineError::Damaged(why))) => {
+                Err(Some(SearchEngineError::Damaged(why))) => {
                     tracing::warn!("an index of documents is being rebuilt: {why}");
                     let rebuilding =
                         IndexProgress { state: IndexState::Rebuilding, ..IndexProgress::default() };
@@ -89,7 +90,9 @@ impl DocumentIndexKeeper {
                         Err(err) => err.to_string(),
                     }
                 }
-                Err(Some(EngineError::Unavailable(why) | EngineError::Failed(why))) => why,
+                Err(Some(SearchEngineError::Unavailable(why) | SearchEngineError::Failed(why))) => {
+                    why
+                }
             };
             tracing::warn!("an index of documents is unavailable now: {why}");
             self.progress.send_modify(|it| {
@@ -98,17 +101,17 @@ impl DocumentIndexKeeper {
             });
             self.release_waiting();
             if let Some(change) = self.interrupted.take() {
-                drop(change.done.send(Err(EngineError::Unavailable(why.clone()))));
+                drop(change.done.send(Err(SearchEngineError::Unavailable(why.clone()))));
             }
             // The first request after a failure gets its reason. The cause may be gone by then.
             let retry_at = start + RETRY_PAUSE;
             loop {
                 match self.requests.recv().await {
                     None => return,
-                    Some(DocumentIndexKeeperRequest::CatchUp(one)) => drop(one.send(())),
-                    Some(DocumentIndexKeeperRequest::Damaged(_)) => {}
-                    Some(DocumentIndexKeeperRequest::Change(change)) => {
-                        drop(change.done.send(Err(EngineError::Unavailable(why.clone()))));
+                    Some(DocumentIndexUpdaterRequest::CatchUp(one)) => drop(one.send(())),
+                    Some(DocumentIndexUpdaterRequest::Damaged(_)) => {}
+                    Some(DocumentIndexUpdaterRequest::Change(change)) => {
+                        drop(change.done.send(Err(SearchEngineError::Unavailable(why.clone()))));
                     }
                 }
                 if Instant::now() >= retry_at {
@@ -124,7 +127,7 @@ impl DocumentIndexKeeper {
         self.rebuilt.is_some_and(|it| it.elapsed() < RETRY_PAUSE)
     }
 
-    async fn run_once(&mut self) -> Result<Infallible, Option<EngineError>> {
+    async fn run_once(&mut self) -> Result<Infallible, Option<SearchEngineError>> {
         let rebuilt = match self.engine.open_index().await? {
             IndexOpenOutcome::Rebuilt(why) => Some(format!("rebuilt: {why}")),
             IndexOpenOutcome::Created | IndexOpenOutcome::Existing => None,
@@ -135,37 +138,37 @@ impl DocumentIndexKeeper {
         }
         loop {
             /// Event for which the task that keeps an index of documents waits.
-            enum DocumentIndexKeeperEvent {
-                Request(Option<DocumentIndexKeeperRequest>),
+            enum DocumentIndexUpdaterEvent {
+                Request(Option<DocumentIndexUpdaterRequest>),
                 Embedded(EmbeddedBatchResult),
             }
             let next = tokio::select! {
                 biased;
-                request = self.requests.recv() => DocumentIndexKeeperEvent::Request(request),
-                batch = self.embedding.next_batch(&self.engine) => DocumentIndexKeeperEvent::Embedded(batch),
+                request = self.requests.recv() => DocumentIndexUpdaterEvent::Request(request),
+                batch = self.embedding.next_batch(&self.engine) => DocumentIndexUpdaterEvent::Embedded(batch),
             };
             match next {
-                DocumentIndexKeeperEvent::Request(None) => return Err(None),
-                DocumentIndexKeeperEvent::Request(Some(DocumentIndexKeeperRequest::CatchUp(
+                DocumentIndexUpdaterEvent::Request(None) => return Err(None),
+                DocumentIndexUpdaterEvent::Request(Some(DocumentIndexUpdaterRequest::CatchUp(
                     one,
                 ))) => {
                     // Another process may have put documents.
                     self.waiting.push(one);
                     self.publish_ready(None).await?;
                 }
-                DocumentIndexKeeperEvent::Request(Some(DocumentIndexKeeperRequest::Damaged(
+                DocumentIndexUpdaterEvent::Request(Some(DocumentIndexUpdaterRequest::Damaged(
                     why,
                 ))) => {
                     if !self.is_just_rebuilt() {
-                        return Err(Some(EngineError::Damaged(why)));
+                        return Err(Some(SearchEngineError::Damaged(why)));
                     }
                 }
-                DocumentIndexKeeperEvent::Request(Some(DocumentIndexKeeperRequest::Change(
+                DocumentIndexUpdaterEvent::Request(Some(DocumentIndexUpdaterRequest::Change(
                     change,
                 ))) => {
                     self.apply_and_answer(change).await?;
                 }
-                DocumentIndexKeeperEvent::Embedded(EmbeddedBatchResult { vectors }) => {
+                DocumentIndexUpdaterEvent::Embedded(EmbeddedBatchResult { vectors }) => {
                     if let Some(vectors) = vectors {
                         let mut writer = self.wait_for_writer().await?;
                         writer.put_vectors(vectors).await?;
@@ -177,9 +180,9 @@ impl DocumentIndexKeeper {
         }
     }
 
-    async fn apply_and_answer(&mut self, change: DocumentChange) -> Result<(), EngineError> {
+    async fn apply_and_answer(&mut self, change: DocumentChange) -> Result<(), SearchEngineError> {
         let writer = self.wait_for_writer().await;
-        if let Err(err @ EngineError::Damaged(_)) = writer {
+        if let Err(err @ SearchEngineError::Damaged(_)) = writer {
             self.interrupted = Some(change);
             return Err(err);
         }
@@ -192,18 +195,20 @@ impl DocumentIndexKeeper {
         let failed = changed.as_ref().err().cloned();
         let _ = done.send(changed);
         match failed {
-            Some(EngineError::Failed(_)) | None => self.publish_ready(None).await,
-            Some(err @ (EngineError::Unavailable(_) | EngineError::Damaged(_))) => Err(err),
+            Some(SearchEngineError::Failed(_)) | None => self.publish_ready(None).await,
+            Some(err @ (SearchEngineError::Unavailable(_) | SearchEngineError::Damaged(_))) => {
+                Err(err)
+            }
         }
     }
 
     async fn apply(
         &mut self,
-        writer: &mut dyn EngineWriter,
+        writer: &mut dyn SearchEngineWriter,
         put: Vec<StoredDocument>,
         remove: Vec<String>,
         documents_max: u64,
-    ) -> Result<DocumentChangeSummary, EngineError> {
+    ) -> Result<DocumentChangeSummary, SearchEngineError> {
         let known = self.engine.documents().await?;
         let replaced = put.iter().filter(|it| known.contains_key(&it.path)).count() as u64;
         let removed = remove.iter().filter(|path| known.contains_key(*path)).count() as u64;
@@ -211,7 +216,7 @@ impl DocumentIndexKeeper {
         let documents = known.len() as u64 - removed + added;
         if added > 0 && documents > documents_max {
             let documents = counted(documents, "document", "documents");
-            return Err(EngineError::Failed(format!(
+            return Err(SearchEngineError::Failed(format!(
                 "the namespace would have {documents}; at most {documents_max} are kept: remove \
                  some first"
             )));
@@ -219,7 +224,10 @@ impl DocumentIndexKeeper {
         writer.remove(remove).await?;
         writer.put(put).await?;
         if let Some((put, why)) = writer.take_rejected().pop() {
-            return Err(EngineError::Failed(format!("`{}` cannot be stored: {why}", put.path)));
+            return Err(SearchEngineError::Failed(format!(
+                "`{}` cannot be stored: {why}",
+                put.path
+            )));
         }
         writer.commit().await?;
         // The change is committed, even if releasing resources fails.
@@ -230,7 +238,7 @@ impl DocumentIndexKeeper {
     }
 
     /// Waits for the right to write the documents. Other processes hold it only briefly.
-    async fn wait_for_writer(&mut self) -> Result<Box<dyn EngineWriter>, EngineError> {
+    async fn wait_for_writer(&mut self) -> Result<Box<dyn SearchEngineWriter>, SearchEngineError> {
         let until = Instant::now() + WRITER_WAIT_MAX;
         loop {
             if let Some(writer) = self.engine.acquire_writer().await? {
@@ -238,7 +246,7 @@ impl DocumentIndexKeeper {
             }
             if Instant::now() >= until {
                 let why = "another server is writing into the namespace; try again";
-                return Err(EngineError::Failed(why.to_owned()));
+                return Err(SearchEngineError::Failed(why.to_owned()));
             }
             sleep(WRITER_RETRY_EVERY).await;
         }
@@ -251,8 +259,9 @@ impl DocumentIndexKeeper {
         }
     }
 
-    async fn publish_ready(&mut self, note: Option<String>) -> Result<(), EngineError> {
-        let EngineStatus { documents, chunks, with_vectors, .. } = self.engine.status().await?;
+    async fn publish_ready(&mut self, note: Option<String>) -> Result<(), SearchEngineError> {
+        let SearchEngineStatus { documents, chunks, with_vectors, .. } =
+            self.engine.status().await?;
         let failure = self.embedding.failure_note();
         let vectors = self.embedding.is_configured().then_some(with_vectors);
         self.progress.send_modify(|it| {

@@ -17,7 +17,7 @@ use toolgate_search::embedder::{EmbeddingRole, embedding_text};
 use toolgate_search::{ChunkHash, Embedder, IndexDocument};
 
 use crate::counted::counted;
-use crate::search::engines::{EngineError, PendingChunk, SearchEngine};
+use crate::search::engines::{SearchEngine, SearchEngineError, UnembeddedEngineChunk};
 use toolgate_net::RetryBackoff;
 use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
@@ -31,11 +31,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(300);
 pub(super) const NO_VECTORS: &str = "the embedding model returns no vectors now: ";
 
 /// Vectors, each with the hash of the chunk that it belongs to.
-type VectorsByHash = Vec<(ChunkHash, Vec<f32>)>;
+type VectorsByChunkHash = Vec<(ChunkHash, Vec<f32>)>;
 
 /// A batch of texts that is being embedded; `None` if there was nothing to do.
 type EmbeddingBatchTask =
-    Pin<Box<dyn Future<Output = Result<Option<VectorsByHash>, String>> + Send>>;
+    Pin<Box<dyn Future<Output = Result<Option<VectorsByChunkHash>, String>> + Send>>;
 
 /// The part of an index's task that creates vectors for the chunks that have none.
 pub(super) struct ChunkVectorBuilder {
@@ -54,7 +54,7 @@ pub(super) struct ChunkVectorBuilder {
 /// The result of embedding a batch of texts.
 pub(super) struct EmbeddedBatchResult {
     /// Vectors for the search engine.
-    pub(super) vectors: Option<VectorsByHash>,
+    pub(super) vectors: Option<VectorsByChunkHash>,
 }
 
 impl ChunkVectorBuilder {
@@ -141,8 +141,8 @@ async fn embed_batch(
     embedder: Arc<dyn Embedder>,
     root: Option<Root>,
     cancel: CancellationToken,
-) -> Result<Option<VectorsByHash>, String> {
-    let message = |err: EngineError| err.to_string();
+) -> Result<Option<VectorsByChunkHash>, String> {
+    let message = |err: SearchEngineError| err.to_string();
     let batch_max = embedder.batch_max().max(1);
     // More than one batch is requested, because some chunks may have changed.
     let waiting = engine.pending_chunks(batch_max.saturating_mul(4)).await.map_err(message)?;
@@ -186,7 +186,7 @@ fn check_vector(vector: &[f32], dimensions: usize) -> Result<(), String> {
 /// Collects the texts of the `waiting` chunks that their files still contain.
 fn read_texts(
     root: &Root,
-    waiting: &[PendingChunk],
+    waiting: &[UnembeddedEngineChunk],
     batch_max: usize,
     watch: &DiskWorkMonitor,
 ) -> (Vec<ChunkHash>, Vec<String>) {
@@ -205,9 +205,9 @@ fn read_texts(
 
 async fn kept_texts(
     engine: &dyn SearchEngine,
-    waiting: &[PendingChunk],
+    waiting: &[UnembeddedEngineChunk],
     batch_max: usize,
-) -> Result<(Vec<ChunkHash>, Vec<String>), EngineError> {
+) -> Result<(Vec<ChunkHash>, Vec<String>), SearchEngineError> {
     let mut batch = TextsToEmbed::new(waiting);
     for path in batch.paths() {
         if batch.hashes.len() >= batch_max {
@@ -229,7 +229,7 @@ struct TextsToEmbed {
 }
 
 impl TextsToEmbed {
-    fn new(waiting: &[PendingChunk]) -> Self {
+    fn new(waiting: &[UnembeddedEngineChunk]) -> Self {
         Self {
             wanted: waiting.iter().map(|it| it.hash).collect(),
             paths: waiting.iter().map(|it| it.path.clone()).collect(),

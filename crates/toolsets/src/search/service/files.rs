@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use toolgate_contract::{ToolError, ToolErrorKind};
 
-use super::reading::{FileReadOutcome, IndexableContent, StaleIndexedFile};
+use super::reading::{IndexFileReadOutcome, IndexableContent, UnindexedFileVersion};
 use crate::search::{IndexLimits, engines};
 use toolgate_world::Root;
 use toolgate_world::root::{DiskWorkMonitor, EntryMeta};
-use toolgate_world::watch::{FileChanges, FileTracker, FolderUpdate};
+use toolgate_world::watch::{FileChanges, FileTracker, TrackedFolderUpdate};
 
 /// The maximum number of files that are indexed in one batch.
 const BATCH_FILES: usize = 256;
@@ -40,7 +40,7 @@ struct TrackedFile {
 /// The work that brings an index of files up to date.
 #[derive(Debug, Default)]
 pub(super) struct PendingIndexWork {
-    pub(super) read: Vec<StaleIndexedFile>,
+    pub(super) read: Vec<UnindexedFileVersion>,
     pub(super) gone: Vec<String>,
 }
 
@@ -61,14 +61,14 @@ impl TrackedFiles {
     /// If the work is canceled.
     pub(super) fn new(
         root: &Root,
-        (tracker, first): (FileTracker, FolderUpdate),
-        documents: BTreeMap<String, engines::StoredVersion>,
+        (tracker, first): (FileTracker, TrackedFolderUpdate),
+        documents: BTreeMap<String, engines::StoredDocumentVersion>,
         limits: IndexLimits,
         watch: &DiskWorkMonitor,
     ) -> Result<(Self, PendingIndexWork), ToolError> {
         let documents_count = documents.len();
         let tracked = documents.into_iter().map(|(path, it)| {
-            let engines::StoredVersion { stamp, etag } = it;
+            let engines::StoredDocumentVersion { stamp, etag } = it;
             let file = TrackedFile { stamp: stamp.into(), etag: Some(etag.into()), bytes: 0 };
             (path, file)
         });
@@ -160,7 +160,7 @@ impl TrackedFiles {
             }
             if bytes + size <= text_bytes_max {
                 (texts, bytes) = (texts + 1, bytes + size);
-                restored.push(StaleIndexedFile { path: path.clone(), etag: None, size: *size });
+                restored.push(UnindexedFileVersion { path: path.clone(), etag: None, size: *size });
             }
         }
         for stale in &restored {
@@ -187,11 +187,11 @@ impl TrackedFiles {
 
     fn compare(
         &mut self,
-        update: FolderUpdate,
+        update: TrackedFolderUpdate,
         work: &mut PendingIndexWork,
         watch: &DiskWorkMonitor,
     ) -> Result<(), ToolError> {
-        let FolderUpdate { files, complete_folders, removed } = update;
+        let TrackedFolderUpdate { files, complete_folders, removed } = update;
         // Paths that are not UTF-8 cannot be shown to callers.
         let named = |(path, meta): (PathBuf, EntryMeta)| {
             Some((path.into_os_string().into_string().ok()?, meta))
@@ -224,7 +224,7 @@ impl TrackedFiles {
                     if etag.is_none() && !self.has_room(size) {
                         self.mark_left_out(path, stamp.into(), size);
                     } else {
-                        work.read.push(StaleIndexedFile { path, etag, size });
+                        work.read.push(UnindexedFileVersion { path, etag, size });
                     }
                 }
             }
@@ -255,9 +255,9 @@ impl TrackedFiles {
     }
 
     /// Records the files that were read, and returns the changes for the index.
-    pub(super) fn record_read(&mut self, readings: Vec<FileReadOutcome>) -> IndexBatchChanges {
+    pub(super) fn record_read(&mut self, readings: Vec<IndexFileReadOutcome>) -> IndexBatchChanges {
         let mut batch = IndexBatchChanges::default();
-        for FileReadOutcome { path, stamp, content } in readings {
+        for IndexFileReadOutcome { path, stamp, content } in readings {
             let stamp = stamp.into_boxed_slice();
             match content {
                 IndexableContent::Text(put) => {
@@ -323,8 +323,8 @@ impl TrackedFiles {
 }
 
 /// Splits `files` into batches. The first ones are small, so that searches soon find something.
-pub(super) fn split_batches(files: Vec<StaleIndexedFile>) -> Vec<Vec<StaleIndexedFile>> {
-    let mut batches: Vec<Vec<StaleIndexedFile>> = Vec::new();
+pub(super) fn split_batches(files: Vec<UnindexedFileVersion>) -> Vec<Vec<UnindexedFileVersion>> {
+    let mut batches: Vec<Vec<UnindexedFileVersion>> = Vec::new();
     let mut bytes = u64::MAX;
     for file in files {
         // Larger files are not read.

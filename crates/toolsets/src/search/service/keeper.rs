@@ -28,7 +28,9 @@ use super::embedding::{ChunkVectorBuilder, EmbeddedBatchResult};
 use super::files::TrackedFiles;
 use super::progress::{IndexProgress, IndexState};
 use crate::search::IndexLimits;
-use crate::search::engines::{EngineError, EngineWriter, IndexOpenOutcome, SearchEngine};
+use crate::search::engines::{
+    IndexOpenOutcome, SearchEngine, SearchEngineError, SearchEngineWriter,
+};
 use toolgate_world::Root;
 use toolgate_world::root::DiskWorkMonitor;
 
@@ -55,7 +57,7 @@ const RETRIES_RESET_AFTER: Duration = Duration::from_secs(30);
 const CHANGED_MAX: usize = 1024;
 
 /// A message to the task that keeps an index of files.
-pub(super) enum IndexKeeperRequest {
+pub(super) enum IndexUpdaterRequest {
     /// Request to index everything that has changed up to now, and then to answer.
     CatchUp(oneshot::Sender<()>),
     /// Read the file at this path, which differs from the index.
@@ -65,14 +67,14 @@ pub(super) enum IndexKeeperRequest {
 }
 
 /// The task that keeps one index of files up to date.
-pub(super) struct IndexKeeper {
+pub(super) struct IndexUpdater {
     pub(super) root: Root,
     pub(super) engine: Arc<dyn SearchEngine>,
     pub(super) bounds: IndexLimits,
     pub(super) excluded: Vec<PathBuf>,
     pub(super) embedding: ChunkVectorBuilder,
     pub(super) progress: watch::Sender<IndexProgress>,
-    pub(super) requests: mpsc::Receiver<IndexKeeperRequest>,
+    pub(super) requests: mpsc::Receiver<IndexUpdaterRequest>,
     /// Searches that wait until the index is up to date.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
     /// Files that changed without an event, as searches reported.
@@ -81,12 +83,12 @@ pub(super) struct IndexKeeper {
     pub(super) commits: u64,
     pub(super) cancel: CancellationToken,
     /// State that is kept between attempts to maintain the index.
-    pub(super) memory: IndexKeeperState,
+    pub(super) memory: IndexUpdaterState,
 }
 
 /// State of the task that keeps an index, which outlives a failed attempt.
 #[derive(Debug, Default)]
-pub(super) struct IndexKeeperState {
+pub(super) struct IndexUpdaterState {
     /// The time of the last rebuild of the index after damage.
     rebuilt: Option<Instant>,
     /// Files that the search engine did not accept.
@@ -96,8 +98,8 @@ pub(super) struct IndexKeeperState {
 }
 
 /// The reason why an attempt to maintain an index of files ended.
-enum IndexKeeperStopReason {
-    Engine(EngineError),
+enum IndexUpdaterStopReason {
+    Engine(SearchEngineError),
     /// Writing failed. The earlier content can still be searched.
     WriteFailed(String),
     Root(ToolError),
@@ -105,19 +107,19 @@ enum IndexKeeperStopReason {
     Closed,
 }
 
-impl From<EngineError> for IndexKeeperStopReason {
-    fn from(err: EngineError) -> Self {
+impl From<SearchEngineError> for IndexUpdaterStopReason {
+    fn from(err: SearchEngineError) -> Self {
         Self::Engine(err)
     }
 }
 
-impl From<ToolError> for IndexKeeperStopReason {
+impl From<ToolError> for IndexUpdaterStopReason {
     fn from(err: ToolError) -> Self {
         Self::Root(err)
     }
 }
 
-impl IndexKeeper {
+impl IndexUpdater {
     /// Maintains the index of files until no more requests can arrive.
     pub(super) async fn run_until_closed(mut self) {
         let _ends = self.cancel.clone().drop_guard();
@@ -126,11 +128,11 @@ impl IndexKeeper {
         loop {
             let start = Instant::now();
             let Err(stopped) = self.run_once().await;
-            let write_failed = matches!(stopped, IndexKeeperStopReason::WriteFailed(_));
+            let write_failed = matches!(stopped, IndexUpdaterStopReason::WriteFailed(_));
             let why = match stopped {
-                IndexKeeperStopReason::Closed => return,
-                IndexKeeperStopReason::WriteFailed(why)
-                | IndexKeeperStopReason::Engine(EngineError::Failed(why)) => {
+                IndexUpdaterStopReason::Closed => return,
+                IndexUpdaterStopReason::WriteFailed(why)
+                | IndexUpdaterStopReason::Engine(SearchEngineError::Failed(why)) => {
                     failures =
                         if failed.elapsed() > RETRIES_RESET_AFTER { 1 } else { failures + 1 };
                     failed = Instant::now();
@@ -141,7 +143,7 @@ impl IndexKeeper {
                     }
                     why
                 }
-                IndexKeeperStopReason::Engine(EngineError::Damaged(why)) => {
+                IndexUpdaterStopReason::Engine(SearchEngineError::Damaged(why)) => {
                     self.report_rebuild(&why);
                     let is_again = self.is_just_rebuilt();
                     match self.engine.reset().await {
@@ -153,8 +155,8 @@ impl IndexKeeper {
                         Err(err) => err.to_string(),
                     }
                 }
-                IndexKeeperStopReason::Engine(EngineError::Unavailable(why)) => why,
-                IndexKeeperStopReason::Root(err) => err.message,
+                IndexUpdaterStopReason::Engine(SearchEngineError::Unavailable(why)) => why,
+                IndexUpdaterStopReason::Root(err) => err.message,
             };
             tracing::warn!("a search index is not updated now: {why}");
             self.progress.send_modify(|it| {
@@ -211,23 +213,23 @@ impl IndexKeeper {
     }
 
     /// Records `request`, a message to this task. Returns the reason if the index must be rebuilt.
-    fn accept(&mut self, request: IndexKeeperRequest) -> Option<String> {
+    fn accept(&mut self, request: IndexUpdaterRequest) -> Option<String> {
         match request {
-            IndexKeeperRequest::CatchUp(one) => {
+            IndexUpdaterRequest::CatchUp(one) => {
                 self.waiting.push(one);
                 None
             }
-            IndexKeeperRequest::Changed(path) => {
+            IndexUpdaterRequest::Changed(path) => {
                 if self.reported.len() < CHANGED_MAX {
                     self.reported.insert(path.into());
                 }
                 None
             }
-            IndexKeeperRequest::Damaged(why) => Some(why).filter(|_| !self.is_just_rebuilt()),
+            IndexUpdaterRequest::Damaged(why) => Some(why).filter(|_| !self.is_just_rebuilt()),
         }
     }
 
-    async fn run_once(&mut self) -> Result<Infallible, IndexKeeperStopReason> {
+    async fn run_once(&mut self) -> Result<Infallible, IndexUpdaterStopReason> {
         // The scan runs while the index opens, because the first search waits for both.
         let mut first = self.start_scan();
         if let IndexOpenOutcome::Rebuilt(why) = self.engine.open_index().await? {
@@ -260,7 +262,7 @@ impl IndexKeeper {
         let mut files = self.index_changes(files, work, &mut *writer).await?;
         self.publish_ready(&files, &mut *writer).await?;
         let queue = files.tracker.queue().map_err(|err| {
-            IndexKeeperStopReason::Root(ToolError::with_cause(
+            IndexUpdaterStopReason::Root(ToolError::with_cause(
                 "watching files for changes failed",
                 err,
             ))
@@ -269,8 +271,8 @@ impl IndexKeeper {
         let mut quiet_at = Some(Instant::now() + IDLE_AFTER);
         loop {
             /// Event for which the task that keeps an index of files waits.
-            enum IndexKeeperEvent {
-                Request(Option<IndexKeeperRequest>),
+            enum IndexUpdaterEvent {
+                Request(Option<IndexUpdaterRequest>),
                 ReadDue,
                 FilesChanged,
                 Idle,
@@ -278,23 +280,25 @@ impl IndexKeeper {
             }
             let next = tokio::select! {
                 biased;
-                request = self.requests.recv() => IndexKeeperEvent::Request(request),
-                () = wait_until(due) => IndexKeeperEvent::ReadDue,
-                () = wait_for_event(queue.as_ref()), if due.is_none() => IndexKeeperEvent::FilesChanged,
-                () = wait_until(quiet_at) => IndexKeeperEvent::Idle,
-                batch = self.embedding.next_batch(&self.engine) => IndexKeeperEvent::Embedded(batch),
+                request = self.requests.recv() => IndexUpdaterEvent::Request(request),
+                () = wait_until(due) => IndexUpdaterEvent::ReadDue,
+                () = wait_for_event(queue.as_ref()), if due.is_none() => IndexUpdaterEvent::FilesChanged,
+                () = wait_until(quiet_at) => IndexUpdaterEvent::Idle,
+                batch = self.embedding.next_batch(&self.engine) => IndexUpdaterEvent::Embedded(batch),
             };
             let commits_before = self.commits;
             match next {
-                IndexKeeperEvent::Request(None) => return Err(IndexKeeperStopReason::Closed),
-                IndexKeeperEvent::Request(Some(request)) => {
+                IndexUpdaterEvent::Request(None) => return Err(IndexUpdaterStopReason::Closed),
+                IndexUpdaterEvent::Request(Some(request)) => {
                     if let Some(why) = self.accept(request) {
-                        return Err(IndexKeeperStopReason::Engine(EngineError::Damaged(why)));
+                        return Err(IndexUpdaterStopReason::Engine(SearchEngineError::Damaged(
+                            why,
+                        )));
                     }
                     due = None;
                     files = self.catch_up(files, &mut *writer).await?;
                 }
-                IndexKeeperEvent::ReadDue => {
+                IndexUpdaterEvent::ReadDue => {
                     let start = Instant::now();
                     files = self.catch_up(files, &mut *writer).await?;
                     // This pause bounds the cost, however often files are written.
@@ -302,12 +306,12 @@ impl IndexKeeper {
                         .filter(|rest| *rest > GATHER_TIME)
                         .map(|rest| Instant::now() + rest.min(PAUSE_MAX));
                 }
-                IndexKeeperEvent::FilesChanged => due = Some(Instant::now() + GATHER_TIME),
-                IndexKeeperEvent::Idle => {
+                IndexUpdaterEvent::FilesChanged => due = Some(Instant::now() + GATHER_TIME),
+                IndexUpdaterEvent::Idle => {
                     map_write_error(writer.release_resources().await)?;
                     quiet_at = None;
                 }
-                IndexKeeperEvent::Embedded(batch) => {
+                IndexUpdaterEvent::Embedded(batch) => {
                     if let Some(vectors) = batch.vectors {
                         map_write_error(writer.put_vectors(vectors).await)?;
                         map_write_error(writer.commit().await)?;
@@ -326,11 +330,11 @@ impl IndexKeeper {
     async fn catch_up(
         &mut self,
         mut files: TrackedFiles,
-        writer: &mut dyn EngineWriter,
-    ) -> Result<TrackedFiles, IndexKeeperStopReason> {
+        writer: &mut dyn SearchEngineWriter,
+    ) -> Result<TrackedFiles, IndexUpdaterStopReason> {
         while let Ok(request) = self.requests.try_recv() {
             if let Some(why) = self.accept(request) {
-                return Err(IndexKeeperStopReason::Engine(EngineError::Damaged(why)));
+                return Err(IndexUpdaterStopReason::Engine(SearchEngineError::Damaged(why)));
             }
         }
         // Later requests wait for the next scan, because this one may have passed their files
@@ -364,7 +368,7 @@ impl IndexKeeper {
     async fn run_blocking<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&DiskWorkMonitor) -> Result<T, ToolError> + Send + 'static,
-    ) -> Result<T, IndexKeeperStopReason> {
+    ) -> Result<T, IndexUpdaterStopReason> {
         let watch = self.watch();
         flatten_join(spawn_blocking(move || work(&watch)).await)
     }
@@ -379,17 +383,19 @@ fn release(waiting: Vec<oneshot::Sender<()>>) {
 
 fn flatten_join<T>(
     done: Result<Result<T, ToolError>, tokio::task::JoinError>,
-) -> Result<T, IndexKeeperStopReason> {
+) -> Result<T, IndexUpdaterStopReason> {
     let broken = |err| ToolError::with_cause("reading the workspace failed", err);
     Ok(done.map_err(broken)??)
 }
 
-/// Converts the error of a write to the index. After [`EngineError::Failed`], the index can still
-/// be read.
-fn map_write_error<T>(done: Result<T, EngineError>) -> Result<T, IndexKeeperStopReason> {
+/// Converts the error of a write to the index. After [`SearchEngineError::Failed`], the index can
+/// still be read.
+fn map_write_error<T>(done: Result<T, SearchEngineError>) -> Result<T, IndexUpdaterStopReason> {
     done.map_err(|err| match err {
-        EngineError::Failed(why) => IndexKeeperStopReason::WriteFailed(why),
-        EngineError::Unavailable(_) | EngineError::Damaged(_) => IndexKeeperStopReason::Engine(err),
+        SearchEngineError::Failed(why) => IndexUpdaterStopReason::WriteFailed(why),
+        SearchEngineError::Unavailable(_) | SearchEngineError::Damaged(_) => {
+            IndexUpdaterStopReason::Engine(err)
+        }
     })
 }
 

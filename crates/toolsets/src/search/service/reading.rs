@@ -27,7 +27,7 @@ const ATTEMPTS_MAX: usize = 3;
 
 /// File that must be read again for the index.
 #[derive(Debug, Clone)]
-pub(super) struct StaleIndexedFile {
+pub(super) struct UnindexedFileVersion {
     pub(super) path: String,
     /// The etag of the version of the file that is in the index.
     pub(super) etag: Option<String>,
@@ -36,7 +36,7 @@ pub(super) struct StaleIndexedFile {
 
 /// Result of reading a file for the index.
 #[derive(Debug)]
-pub(super) struct FileReadOutcome {
+pub(super) struct IndexFileReadOutcome {
     pub(super) path: String,
     /// The file's stamp, which identifies this version. Empty if it would not reveal every later
     /// change.
@@ -64,13 +64,13 @@ pub(super) enum IndexableContent {
 /// If the work is canceled.
 pub(super) fn read_all(
     root: &Root,
-    files: Vec<StaleIndexedFile>,
+    files: Vec<UnindexedFileVersion>,
     watch: &DiskWorkMonitor,
-) -> Result<Vec<FileReadOutcome>, ToolError> {
+) -> Result<Vec<IndexFileReadOutcome>, ToolError> {
     let is_shared = files.len() > 1;
     let left = Mutex::new(files.into_iter().enumerate());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let read_some = || -> Result<Vec<(usize, FileReadOutcome)>, ToolError> {
+    let read_some = || -> Result<Vec<(usize, IndexFileReadOutcome)>, ToolError> {
         let mut readings = Vec::new();
         while let Some((at, stale)) = next() {
             readings.push((at, read_file(root, stale, watch, chunks)?));
@@ -95,12 +95,13 @@ type ChunkingFunction = fn(&str, &str) -> Vec<TextChunk>;
 
 fn read_file(
     root: &Root,
-    stale: StaleIndexedFile,
+    stale: UnindexedFileVersion,
     watch: &DiskWorkMonitor,
     cut: ChunkingFunction,
-) -> Result<FileReadOutcome, ToolError> {
-    let StaleIndexedFile { path, etag, .. } = stale;
-    let gone = |path| FileReadOutcome { path, stamp: Vec::new(), content: IndexableContent::Gone };
+) -> Result<IndexFileReadOutcome, ToolError> {
+    let UnindexedFileVersion { path, etag, .. } = stale;
+    let gone =
+        |path| IndexFileReadOutcome { path, stamp: Vec::new(), content: IndexableContent::Gone };
     for again in (0..ATTEMPTS_MAX).rev() {
         watch.check_cancelled()?;
         let start = FileTime::now();
@@ -119,11 +120,11 @@ fn read_file(
         let settled = settled && is_same;
         let stamp = if settled { stamp.to_bytes().to_vec() } else { Vec::new() };
         let Some(content) = content else {
-            return Ok(FileReadOutcome { path, stamp, content: IndexableContent::Unsearched });
+            return Ok(IndexFileReadOutcome { path, stamp, content: IndexableContent::Unsearched });
         };
         let now = root.etag_of_content(content.as_bytes(), file.meta());
         if etag.as_deref() == Some(now.as_str()) {
-            return Ok(FileReadOutcome { path, stamp, content: IndexableContent::Unchanged });
+            return Ok(IndexFileReadOutcome { path, stamp, content: IndexableContent::Unchanged });
         }
         // A file that makes the chunker panic must not affect others.
         let document =
@@ -138,7 +139,7 @@ fn read_file(
                 IndexableContent::Unsearched
             }
         };
-        return Ok(FileReadOutcome { path, stamp, content });
+        return Ok(IndexFileReadOutcome { path, stamp, content });
     }
     Ok(gone(path))
 }
@@ -214,7 +215,7 @@ mod tests {
             std::fs::write(folder.path().join(path), "fn okapi() {}\n").unwrap();
             // Afterwards its modification time identifies this version.
             sleep(Duration::from_millis(50));
-            let stale = StaleIndexedFile { path: path.to_owned(), etag: None, size: 14 };
+            let stale = UnindexedFileVersion { path: path.to_owned(), etag: None, size: 14 };
             read_file(&root, stale, &DiskWorkMonitor::default(), cut).unwrap()
         };
         let bad = read("bad.rs");
@@ -232,9 +233,9 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let root = Root::open(folder.path()).unwrap();
         let stamp = || {
-            let stale = StaleIndexedFile { path: "a.rs".to_owned(), etag: None, size: 10 };
+            let stale = UnindexedFileVersion { path: "a.rs".to_owned(), etag: None, size: 10 };
             let mut readings = read_all(&root, vec![stale], &DiskWorkMonitor::default()).unwrap();
-            let FileReadOutcome { stamp, content, .. } = readings.remove(0);
+            let IndexFileReadOutcome { stamp, content, .. } = readings.remove(0);
             assert!(matches!(content, IndexableContent::Text(_)), "{content:?}");
             stamp
         };

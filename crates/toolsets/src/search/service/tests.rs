@@ -18,9 +18,9 @@ use super::{IndexFolders, IndexState, IndexStateReport, SearchRequest, SearchSer
 use crate::search::SearchSettings;
 use crate::search::engines::embedded::EmbeddedSearchEngine;
 use crate::search::engines::{
-    DocumentSource, EngineError, EngineFuture, EngineMatches, EngineQuery, EngineStatus,
-    EngineWriter, IndexOpenOutcome, NamedDefinition, PendingChunk, SearchEngine, StoredDocument,
-    StoredVersion,
+    IndexOpenOutcome, NamedDefinition, NamespaceDocumentSource, SearchEngine, SearchEngineError,
+    SearchEngineFuture, SearchEngineMatches, SearchEngineQuery, SearchEngineStatus,
+    SearchEngineWriter, StoredDocument, StoredDocumentVersion, UnembeddedEngineChunk,
 };
 use toolgate_world::{HttpFetcher, Root};
 
@@ -37,8 +37,12 @@ impl FailingEngine {
         failures: &Arc<AtomicUsize>,
         after_search: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let inner =
-            EmbeddedSearchEngine::new(None, None::<VectorSpace>, DocumentSource::Files, None);
+        let inner = EmbeddedSearchEngine::new(
+            None,
+            None::<VectorSpace>,
+            NamespaceDocumentSource::Files,
+            None,
+        );
         let after_search = Box::new(after_search);
         Arc::new(Self { inner, failures: failures.clone(), after_search })
     }
@@ -46,7 +50,7 @@ impl FailingEngine {
 
 /// Engine writer whose next commits fail.
 struct FailingWriter {
-    inner: Box<dyn EngineWriter>,
+    inner: Box<dyn SearchEngineWriter>,
     failures: Arc<AtomicUsize>,
 }
 
@@ -55,27 +59,27 @@ impl SearchEngine for FailingEngine {
         self.inner.name()
     }
 
-    fn open_index(&self) -> EngineFuture<'_, IndexOpenOutcome> {
+    fn open_index(&self) -> SearchEngineFuture<'_, IndexOpenOutcome> {
         self.inner.open_index()
     }
 
-    fn acquire_writer(&self) -> EngineFuture<'_, Option<Box<dyn EngineWriter>>> {
+    fn acquire_writer(&self) -> SearchEngineFuture<'_, Option<Box<dyn SearchEngineWriter>>> {
         let wrap = |inner| {
             let failures = self.failures.clone();
-            Box::new(FailingWriter { inner, failures }) as Box<dyn EngineWriter>
+            Box::new(FailingWriter { inner, failures }) as Box<dyn SearchEngineWriter>
         };
         Box::pin(async move { Ok(self.inner.acquire_writer().await?.map(wrap)) })
     }
 
-    fn documents(&self) -> EngineFuture<'_, BTreeMap<String, StoredVersion>> {
+    fn documents(&self) -> SearchEngineFuture<'_, BTreeMap<String, StoredDocumentVersion>> {
         self.inner.documents()
     }
 
-    fn status(&self) -> EngineFuture<'_, EngineStatus> {
+    fn status(&self) -> SearchEngineFuture<'_, SearchEngineStatus> {
         self.inner.status()
     }
 
-    fn candidates(&self, query: EngineQuery) -> EngineFuture<'_, EngineMatches> {
+    fn candidates(&self, query: SearchEngineQuery) -> SearchEngineFuture<'_, SearchEngineMatches> {
         Box::pin(async move {
             let matched = self.inner.candidates(query).await;
             (self.after_search)();
@@ -88,25 +92,25 @@ impl SearchEngine for FailingEngine {
         name: String,
         filter: DocumentFilter,
         limit: usize,
-    ) -> EngineFuture<'_, Vec<NamedDefinition>> {
+    ) -> SearchEngineFuture<'_, Vec<NamedDefinition>> {
         self.inner.find_definitions(name, filter, limit)
     }
 
-    fn pending_chunks(&self, limit: usize) -> EngineFuture<'_, Vec<PendingChunk>> {
+    fn pending_chunks(&self, limit: usize) -> SearchEngineFuture<'_, Vec<UnembeddedEngineChunk>> {
         self.inner.pending_chunks(limit)
     }
 
-    fn kept_document(&self, path: String) -> EngineFuture<'_, Option<StoredDocument>> {
+    fn kept_document(&self, path: String) -> SearchEngineFuture<'_, Option<StoredDocument>> {
         self.inner.kept_document(path)
     }
 
-    fn reset(&self) -> EngineFuture<'_, ()> {
+    fn reset(&self) -> SearchEngineFuture<'_, ()> {
         self.inner.reset()
     }
 }
 
-impl EngineWriter for FailingWriter {
-    fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()> {
+impl SearchEngineWriter for FailingWriter {
+    fn put(&mut self, documents: Vec<StoredDocument>) -> SearchEngineFuture<'_, ()> {
         self.inner.put(documents)
     }
 
@@ -114,21 +118,23 @@ impl EngineWriter for FailingWriter {
         self.inner.take_rejected()
     }
 
-    fn remove(&mut self, paths: Vec<String>) -> EngineFuture<'_, ()> {
+    fn remove(&mut self, paths: Vec<String>) -> SearchEngineFuture<'_, ()> {
         self.inner.remove(paths)
     }
 
-    fn commit(&mut self) -> EngineFuture<'_, ()> {
+    fn commit(&mut self) -> SearchEngineFuture<'_, ()> {
         let before = self
             .failures
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |it| it.checked_sub(1));
         match before {
-            Ok(_) => Box::pin(async { Err(EngineError::Failed("the disk hiccups".to_owned())) }),
+            Ok(_) => {
+                Box::pin(async { Err(SearchEngineError::Failed("the disk hiccups".to_owned())) })
+            }
             Err(_) => self.inner.commit(),
         }
     }
 
-    fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> EngineFuture<'_, ()> {
+    fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> SearchEngineFuture<'_, ()> {
         self.inner.put_vectors(vectors)
     }
 }

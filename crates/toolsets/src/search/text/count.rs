@@ -8,9 +8,9 @@ use grep_searcher::{Searcher, Sink, SinkMatch};
 use toolgate_chunks::{FileClassification, FilePurpose};
 
 use super::SkippedFileCounts;
-use super::query::TextQuery;
-use super::rank::{FileSortKey, MatchLineRole, line_role};
-use crate::grep::{FileScanOutcome, FileScanner};
+use super::query::TextSearchQuery;
+use super::rank::{MatchLineRole, MatchedFileSortKey, line_role};
+use crate::grep::{FileMatchOutcome, FileScanner};
 use toolgate_world::root::{DiskWorkMonitor, WorkspaceFile};
 
 /// The maximum number of matching lines in a file that are checked for definitions.
@@ -18,10 +18,10 @@ const ROLES_MAX: u64 = 256;
 
 /// The matches that one thread of a text search has counted.
 pub(super) struct TextMatchCounter<'q> {
-    query: &'q TextQuery,
+    query: &'q TextSearchQuery,
     scanner: FileScanner,
     /// The best files so far, at most `best_max`. The worst of them is on top.
-    best: BinaryHeap<FileSortKey>,
+    best: BinaryHeap<MatchedFileSortKey>,
     best_max: usize,
     pub(super) matches: u64,
     pub(super) files: u64,
@@ -33,7 +33,7 @@ pub(super) struct TextMatchCounter<'q> {
 
 impl<'q> TextMatchCounter<'q> {
     /// Creates a counter for `query` that keeps the best `best_max` files.
-    pub(super) fn new(query: &'q TextQuery, best_max: usize) -> Self {
+    pub(super) fn new(query: &'q TextSearchQuery, best_max: usize) -> Self {
         Self {
             query,
             scanner: FileScanner::without_line_numbers(query.span),
@@ -58,10 +58,10 @@ impl<'q> TextMatchCounter<'q> {
             role: MatchLineRole::Mentions,
         };
         match self.scanner.scan(&self.query.matcher, file, watch, &mut tally) {
-            FileScanOutcome::Searched => {}
-            FileScanOutcome::Binary => self.skipped.binary += 1,
-            FileScanOutcome::Unreadable => self.skipped.unreadable += 1,
-            FileScanOutcome::TooLong => self.skipped.too_long += 1,
+            FileMatchOutcome::Searched => {}
+            FileMatchOutcome::Binary => self.skipped.binary += 1,
+            FileMatchOutcome::Unreadable => self.skipped.unreadable += 1,
+            FileMatchOutcome::TooLong => self.skipped.too_long += 1,
         }
         let FileMatchTally { lines, role, .. } = tally;
         if lines == 0 {
@@ -69,10 +69,10 @@ impl<'q> TextMatchCounter<'q> {
         }
         self.matches += lines;
         self.files += 1;
-        self.add_rank(FileSortKey::new(path, &self.query.matcher, role, lines));
+        self.add_rank(MatchedFileSortKey::new(path, &self.query.matcher, role, lines));
     }
 
-    fn add_rank(&mut self, rank: FileSortKey) {
+    fn add_rank(&mut self, rank: MatchedFileSortKey) {
         if self.query.after.as_ref().is_some_and(|after| rank <= *after) {
             return;
         }
@@ -80,7 +80,7 @@ impl<'q> TextMatchCounter<'q> {
         self.push_best(rank);
     }
 
-    fn push_best(&mut self, rank: FileSortKey) {
+    fn push_best(&mut self, rank: MatchedFileSortKey) {
         if self.best.len() < self.best_max {
             self.best.push(rank);
         } else if let Some(mut last) = self.best.peek_mut()
@@ -106,14 +106,14 @@ impl<'q> TextMatchCounter<'q> {
     }
 
     /// Returns the best files, in order of rank.
-    pub(super) fn into_ranked(self) -> Vec<FileSortKey> {
+    pub(super) fn into_ranked(self) -> Vec<MatchedFileSortKey> {
         self.best.into_sorted_vec()
     }
 }
 
 /// Matches of one file while they are counted.
 struct FileMatchTally<'t> {
-    query: &'t TextQuery,
+    query: &'t TextSearchQuery,
     path: &'t Path,
     /// True if the file contains code; `None` before the first use.
     is_code: Option<bool>,

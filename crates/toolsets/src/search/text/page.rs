@@ -8,19 +8,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use grep_searcher::{Searcher, Sink, SinkContext, SinkContextKind, SinkMatch};
 use toolgate_chunks::{
-    ChunkKind, FileClassification, FilePurpose as FileKind, Symbol, SymbolPrecision, list_symbols,
+    ChunkKind, CodeSymbol, CodeSymbolPrecision, FileClassification, FilePurpose as FileKind,
+    list_symbols,
 };
 use toolgate_contract::{ToolError, ToolErrorKind};
 
 use super::count::TextMatchCounter;
-use super::query::TextQuery;
-use super::rank::{FileSortKey, MatchLineRole, line_role};
+use super::query::TextSearchQuery;
+use super::rank::{MatchLineRole, MatchedFileSortKey, line_role};
 use super::{
-    EnclosingSymbol, FileMatches, LIMIT_MAX, PER_FILE_DEFAULT, SearchTextInput, SearchTextOutput,
-    TextMatch,
+    EnclosingSymbol, LIMIT_MAX, MatchedTextFile, PER_FILE_DEFAULT, SearchTextInput,
+    SearchTextOutput, TextMatch,
 };
 use crate::grep::{
-    FileScanOutcome, FileScanner, LINE_OVERHEAD_BYTES, ReservedSearchThreads, clip, find_span,
+    FileMatchOutcome, FileScanner, LINE_OVERHEAD_BYTES, ReservedSearchThreads, clip, find_span,
     sweep,
 };
 use toolgate_world::Root;
@@ -53,7 +54,7 @@ pub(super) fn search_text(
     };
     check_in_namespace(root, folder, input, &at)?;
     let is_file = matches!(start, WalkStartPoint::File(_));
-    let query = TextQuery::parse(input, root.path(), at)?;
+    let query = TextSearchQuery::parse(input, root.path(), at)?;
     let counted = count_matches(root, start, input, &query, watch)?;
     let TextMatchCounter { matches, files, remaining: left, searched, skipped, .. } = counted;
     let per_file = match input.per_file {
@@ -103,7 +104,7 @@ fn count_matches<'q>(
     root: &Root,
     start: WalkStartPoint,
     input: &SearchTextInput,
-    query: &'q TextQuery,
+    query: &'q TextSearchQuery,
     watch: &DiskWorkMonitor,
 ) -> Result<TextMatchCounter<'q>, ToolError> {
     // Each file that is shown has a match, so `limit` files are enough.
@@ -141,7 +142,7 @@ fn count_matches<'q>(
 struct TextSearchPage<'p> {
     root: &'p Root,
     input: &'p SearchTextInput,
-    query: &'p TextQuery,
+    query: &'p TextSearchQuery,
     per_file: usize,
     answer_bytes: usize,
     watch: &'p DiskWorkMonitor,
@@ -150,7 +151,10 @@ struct TextSearchPage<'p> {
 impl TextSearchPage<'_> {
     /// Reads the matches of the files `ranked`. Also returns how many of these files the page
     /// covers.
-    fn build(&self, ranked: &[FileSortKey]) -> Result<(Vec<FileMatches>, usize), ToolError> {
+    fn build(
+        &self,
+        ranked: &[MatchedFileSortKey],
+    ) -> Result<(Vec<MatchedTextFile>, usize), ToolError> {
         let mut room = self.input.limit;
         let fits = ranked.iter().take_while(|rank| {
             let taken = if self.input.counts_only { 1 } else { self.shown_count(rank) };
@@ -180,15 +184,18 @@ impl TextSearchPage<'_> {
         Ok((shown, last))
     }
 
-    fn shown_count(&self, rank: &FileSortKey) -> usize {
+    fn shown_count(&self, rank: &MatchedFileSortKey) -> usize {
         usize::try_from(rank.count()).unwrap_or(usize::MAX).min(self.per_file)
     }
 
     /// Reads the matches in the files `ranks`, on several threads.
-    fn read_all(&self, ranks: &[FileSortKey]) -> Result<BTreeMap<usize, FileMatches>, ToolError> {
+    fn read_all(
+        &self,
+        ranks: &[MatchedFileSortKey],
+    ) -> Result<BTreeMap<usize, MatchedTextFile>, ToolError> {
         if self.input.counts_only {
-            let counted = |(at, rank): (usize, &FileSortKey)| {
-                (at, FileMatches::new(&rank.path, rank.count(), Vec::new()))
+            let counted = |(at, rank): (usize, &MatchedFileSortKey)| {
+                (at, MatchedTextFile::new(&rank.path, rank.count(), Vec::new()))
             };
             return Ok(ranks.iter().enumerate().map(counted).collect());
         }
@@ -212,15 +219,15 @@ impl TextSearchPage<'_> {
 
     /// Decides which files are parsed to find definitions. The result depends on the files alone,
     /// not on the load of the machine.
-    fn choose_precisions(&self, ranks: &[FileSortKey]) -> Vec<SymbolPrecision> {
+    fn choose_precisions(&self, ranks: &[MatchedFileSortKey]) -> Vec<CodeSymbolPrecision> {
         let mut left = PARSED_BYTES_MAX;
-        let precision = |rank: &FileSortKey| {
+        let precision = |rank: &MatchedFileSortKey| {
             let bytes = self.root.open_walked(&rank.path).map_or(0, |file| file.meta().size());
             if bytes > left {
-                return SymbolPrecision::LineByLine;
+                return CodeSymbolPrecision::LineByLine;
             }
             left -= bytes;
-            SymbolPrecision::Grammar
+            CodeSymbolPrecision::Grammar
         };
         ranks.iter().map(precision).collect()
     }
@@ -229,14 +236,14 @@ impl TextSearchPage<'_> {
         &self,
         scanner: &mut FileScanner,
         path: &Path,
-        precision: SymbolPrecision,
-    ) -> Option<FileMatches> {
+        precision: CodeSymbolPrecision,
+    ) -> Option<MatchedTextFile> {
         let file = self.root.open_walked(path).ok()?;
         let is_code = FileClassification::for_path(&path.to_string_lossy()).kind == FileKind::Code;
-        let mut shown = FileShownMatches::new(self.query, self.per_file, is_code);
+        let mut shown = ShownFileMatches::new(self.query, self.per_file, is_code);
         match scanner.scan(&self.query.matcher, file, self.watch, &mut shown) {
-            FileScanOutcome::Searched => {}
-            FileScanOutcome::Binary | FileScanOutcome::Unreadable | FileScanOutcome::TooLong => {
+            FileMatchOutcome::Searched => {}
+            FileMatchOutcome::Binary | FileMatchOutcome::Unreadable | FileMatchOutcome::TooLong => {
                 return None;
             }
         }
@@ -250,13 +257,13 @@ impl TextSearchPage<'_> {
         for found in &mut matches {
             found.symbol = innermost_symbol(&symbols, found.line).map(EnclosingSymbol::from_symbol);
         }
-        Some(FileMatches::new(path, count, matches))
+        Some(MatchedTextFile::new(path, count, matches))
     }
 }
 
 /// The matches to show of one file, while they are collected.
-struct FileShownMatches<'q> {
-    query: &'q TextQuery,
+struct ShownFileMatches<'q> {
+    query: &'q TextSearchQuery,
     is_code: bool,
     count: u64,
     /// The first matches of each role, such as a definition.
@@ -267,8 +274,8 @@ struct FileShownMatches<'q> {
     last_role: Option<MatchLineRole>,
 }
 
-impl<'q> FileShownMatches<'q> {
-    fn new(query: &'q TextQuery, per_role_max: usize, is_code: bool) -> Self {
+impl<'q> ShownFileMatches<'q> {
+    fn new(query: &'q TextSearchQuery, per_role_max: usize, is_code: bool) -> Self {
         let before = Vec::new();
         let by_role = BTreeMap::new();
         Self { query, is_code, count: 0, by_role, per_role_max, before, last_role: None }
@@ -282,7 +289,7 @@ impl<'q> FileShownMatches<'q> {
     }
 }
 
-impl Sink for FileShownMatches<'_> {
+impl Sink for ShownFileMatches<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
@@ -336,13 +343,13 @@ impl Sink for FileShownMatches<'_> {
 }
 
 /// Returns the innermost definition that contains `line`.
-fn innermost_symbol(symbols: &[Symbol], line: u64) -> Option<&Symbol> {
+fn innermost_symbol(symbols: &[CodeSymbol], line: u64) -> Option<&CodeSymbol> {
     let line = u32::try_from(line).ok()?;
-    let contains_line = |it: &&Symbol| it.first <= line && line <= it.last;
+    let contains_line = |it: &&CodeSymbol| it.first <= line && line <= it.last;
     symbols.iter().filter(contains_line).min_by_key(|it| it.last - it.first)
 }
 
-impl FileMatches {
+impl MatchedTextFile {
     fn new(path: &Path, count: u64, matches: Vec<TextMatch>) -> Self {
         let path = path.to_string_lossy().into_owned();
         let class = FileClassification::for_path(&path);
@@ -374,8 +381,8 @@ impl TextMatch {
 }
 
 impl EnclosingSymbol {
-    fn from_symbol(symbol: &Symbol) -> Self {
-        let Symbol { line, kind, name, within, .. } = symbol;
+    fn from_symbol(symbol: &CodeSymbol) -> Self {
+        let CodeSymbol { line, kind, name, within, .. } = symbol;
         let kind = match kind {
             ChunkKind::Function => "function",
             ChunkKind::Type => "type",

@@ -7,7 +7,7 @@ use toolgate_chunks::{FileClassification, is_secret};
 use toolgate_contract::ToolError;
 
 use super::SearchTextInput;
-use super::rank::FileSortKey;
+use super::rank::MatchedFileSortKey;
 use crate::files::cursor;
 use crate::grep::{FileGlob, MatchLineSpan, TextPattern};
 use crate::search::service::{distinct_tags, resolve_tag};
@@ -16,13 +16,13 @@ use crate::search::service::{distinct_tags, resolve_tag};
 const GLOBS_MAX: usize = 64;
 
 /// Input of `search.text`, parsed and validated.
-pub(super) struct TextQuery {
+pub(super) struct TextSearchQuery {
     pub(super) matcher: RegexMatcher,
     pub(super) span: MatchLineSpan,
     /// The folder or file to search, relative to the root of the namespace.
     pub(super) start: PathBuf,
     /// The last file on the previous page.
-    pub(super) after: Option<FileSortKey>,
+    pub(super) after: Option<MatchedFileSortKey>,
     globs: Vec<FileGlob>,
     langs: Vec<String>,
     tags: Vec<String>,
@@ -31,7 +31,7 @@ pub(super) struct TextQuery {
     cursor_key: String,
 }
 
-impl TextQuery {
+impl TextSearchQuery {
     /// Parses `input` for a search at `start` in the root at `root`.
     pub(super) fn parse(
         input: &SearchTextInput,
@@ -50,7 +50,9 @@ impl TextQuery {
         }
         let cursor_key = input.cursor_key();
         let after = match cursor::given_cursor(input.cursor.as_deref()) {
-            Some(given) => Some(FileSortKey::decode(&cursor::decode_cursor(&cursor_key, given)?)),
+            Some(given) => {
+                Some(MatchedFileSortKey::decode(&cursor::decode_cursor(&cursor_key, given)?))
+            }
             None => None,
         };
         let span = if *multiline { MatchLineSpan::MultiLine } else { MatchLineSpan::SingleLine };
@@ -93,7 +95,7 @@ impl TextQuery {
     }
 
     /// Returns the cursor for the page after the file `last`.
-    pub(super) fn cursor(&self, last: &FileSortKey) -> String {
+    pub(super) fn cursor(&self, last: &MatchedFileSortKey) -> String {
         cursor::encode_cursor(&self.cursor_key, &last.encode())
     }
 }

@@ -26,7 +26,7 @@ pub(super) enum MatchLineRole {
 
 /// The sort key of a file with matches: the smallest is shown first. No two files have equal ranks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FileSortKey {
+pub(super) struct MatchedFileSortKey {
     category: FileRankCategory,
     role: MatchLineRole,
     /// True if the search does not match the name of the file.
@@ -46,7 +46,7 @@ enum FileRankCategory {
     Foreign,
 }
 
-impl FileSortKey {
+impl MatchedFileSortKey {
     /// Creates the rank of the file at `path`, which has `count` matches with `role` as the best.
     pub(super) fn new(
         path: &Path,
@@ -80,7 +80,7 @@ impl FileSortKey {
         bytes
     }
 
-    /// Decodes the output of [`FileSortKey::encode`].
+    /// Decodes the output of [`MatchedFileSortKey::encode`].
     pub(super) fn decode(bytes: &[u8]) -> Self {
         let (head, rest) = bytes.split_first_chunk().unwrap_or((&[0; 3], b""));
         let (inverse_count, path) = rest.split_first_chunk().unwrap_or((&[0; 8], b""));
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn files_are_ranked_by_category_then_role_then_count() {
         let rank = |path: &str, role, count| {
-            FileSortKey::new(path.as_ref(), &matcher("cache"), role, count)
+            MatchedFileSortKey::new(path.as_ref(), &matcher("cache"), role, count)
         };
         let ranks = [
             rank("src/z.rs", MatchLineRole::Defines, 1),
@@ -189,7 +189,7 @@ mod tests {
         ];
         assert!(ranks.is_sorted(), "{ranks:#?}");
         for rank in &ranks {
-            assert_eq!(FileSortKey::decode(&rank.encode()), *rank);
+            assert_eq!(MatchedFileSortKey::decode(&rank.encode()), *rank);
         }
         assert_eq!(ranks[3].count(), 7);
     }

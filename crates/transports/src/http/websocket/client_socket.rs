@@ -19,14 +19,14 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::incoming::IncomingMessageMemory;
-use super::queue::{MessageQueue, MessageQueueStatus};
+use super::queue::{WebSocketMessageQueue, WebSocketMessageQueueStatus};
 use super::{SharedWebSocketOutbox, WebSocketCloseReason};
 use crate::http::{HttpServerLimits, WriteTimeoutStream};
 
 /// WebSocket of one client, which passes messages between the network and two queues.
 pub(super) struct ClientWebSocket {
     socket: WebSocketStream<WriteTimeoutStream>,
-    inbound: Arc<MessageQueue>,
+    inbound: Arc<WebSocketMessageQueue>,
     /// Memory of the messages that the client has sent.
     memory: Arc<IncomingMessageMemory>,
     /// Future that completes when the message that is arriving loses its memory to other messages.
@@ -90,7 +90,7 @@ impl ClientWebSocket {
     pub(super) async fn open(
         stream: WriteTimeoutStream,
         early: Vec<u8>,
-        (inbound, memory): (Arc<MessageQueue>, Arc<IncomingMessageMemory>),
+        (inbound, memory): (Arc<WebSocketMessageQueue>, Arc<IncomingMessageMemory>),
         outbound: Arc<SharedWebSocketOutbox>,
         bounds: &HttpServerLimits,
     ) -> Self {
@@ -179,7 +179,7 @@ impl ClientWebSocket {
         match (&end, self.outbound.queue.poll_status(cx)) {
             (
                 Poll::Pending | Poll::Ready(WebSocketReadEnd::Drained),
-                MessageQueueStatus::Overflowed { waiting },
+                WebSocketMessageQueueStatus::Overflowed { waiting },
             ) => {
                 let reason = format!("the client reads too slowly: {waiting} messages are waiting");
                 Poll::Ready(WebSocketReadEnd::Closing(WebSocketCloseReason::try_again_later(
@@ -188,9 +188,9 @@ impl ClientWebSocket {
             }
             (
                 _,
-                MessageQueueStatus::Open
-                | MessageQueueStatus::Ended
-                | MessageQueueStatus::Overflowed { .. },
+                WebSocketMessageQueueStatus::Open
+                | WebSocketMessageQueueStatus::Ended
+                | WebSocketMessageQueueStatus::Overflowed { .. },
             ) => end,
         }
     }

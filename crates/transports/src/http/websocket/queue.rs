@@ -9,24 +9,24 @@ use bytes::Bytes;
 
 /// Queue of messages with a single consumer, and a single waiting producer at a time.
 #[derive(Debug)]
-pub(super) struct MessageQueue {
-    inner: Mutex<MessageQueueState>,
+pub(super) struct WebSocketMessageQueue {
+    inner: Mutex<WebSocketMessageQueueState>,
     messages_max: usize,
     bytes_max: usize,
 }
 
 #[derive(Debug)]
-struct MessageQueueState {
+struct WebSocketMessageQueueState {
     messages: VecDeque<Bytes>,
     bytes: usize,
-    status: MessageQueueStatus,
+    status: WebSocketMessageQueueStatus,
     consumer: Option<Waker>,
     producer: Option<Waker>,
 }
 
 /// State of a queue of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MessageQueueStatus {
+pub(super) enum WebSocketMessageQueueStatus {
     /// The queue is open, so that more messages may arrive.
     Open,
     /// State in which no more messages arrive in the queue. Queued messages may still be taken.
@@ -45,14 +45,14 @@ pub(super) enum QueuePushRefusal {
     Ended,
 }
 
-impl MessageQueue {
+impl WebSocketMessageQueue {
     /// Creates a queue of messages that has room while fewer than `messages_max` messages and fewer
     /// than `bytes_max` bytes wait.
     pub(super) fn new(messages_max: usize, bytes_max: usize) -> Self {
-        let inner = MessageQueueState {
+        let inner = WebSocketMessageQueueState {
             messages: VecDeque::new(),
             bytes: 0,
-            status: MessageQueueStatus::Open,
+            status: WebSocketMessageQueueStatus::Open,
             consumer: None,
             producer: None,
         };
@@ -62,7 +62,7 @@ impl MessageQueue {
     /// Adds `message` to the queue if there is room.
     pub(super) fn try_push(&self, message: Bytes) -> Result<(), QueuePushRefusal> {
         let mut inner = self.lock();
-        if inner.status != MessageQueueStatus::Open {
+        if inner.status != WebSocketMessageQueueStatus::Open {
             return Err(QueuePushRefusal::Ended);
         }
         if !self.has_room(&inner) {
@@ -89,7 +89,7 @@ impl MessageQueue {
     /// Completes when the queue has room or has ended.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
-        if inner.status != MessageQueueStatus::Open || self.has_room(&inner) {
+        if inner.status != WebSocketMessageQueueStatus::Open || self.has_room(&inner) {
             return Poll::Ready(());
         }
         inner.producer = Some(cx.waker().clone());
@@ -109,7 +109,7 @@ impl MessageQueue {
             wake(inner.producer.take());
             return Poll::Ready(Some(message));
         }
-        if inner.status != MessageQueueStatus::Open {
+        if inner.status != WebSocketMessageQueueStatus::Open {
             return Poll::Ready(None);
         }
         inner.consumer = Some(cx.waker().clone());
@@ -117,7 +117,7 @@ impl MessageQueue {
     }
 
     /// Returns the state of the queue and registers the consumer's waker for its change.
-    pub(super) fn poll_status(&self, cx: &mut Context<'_>) -> MessageQueueStatus {
+    pub(super) fn poll_status(&self, cx: &mut Context<'_>) -> WebSocketMessageQueueStatus {
         let mut inner = self.lock();
         inner.consumer = Some(cx.waker().clone());
         inner.status
@@ -126,17 +126,17 @@ impl MessageQueue {
     /// Lets no more messages into the queue.
     pub(super) fn end(&self) {
         let mut inner = self.lock();
-        if inner.status == MessageQueueStatus::Open {
-            inner.set_status(MessageQueueStatus::Ended);
+        if inner.status == WebSocketMessageQueueStatus::Open {
+            inner.set_status(WebSocketMessageQueueStatus::Ended);
         }
     }
 
     /// Ends the queue because its consumer is too slow, and drops all messages.
     pub(super) fn overflow(&self) {
         let mut inner = self.lock();
-        if inner.status == MessageQueueStatus::Open {
+        if inner.status == WebSocketMessageQueueStatus::Open {
             let waiting = inner.clear();
-            inner.set_status(MessageQueueStatus::Overflowed { waiting });
+            inner.set_status(WebSocketMessageQueueStatus::Overflowed { waiting });
         }
     }
 
@@ -146,23 +146,23 @@ impl MessageQueue {
         self.lock().clear();
     }
 
-    fn has_room(&self, inner: &MessageQueueState) -> bool {
+    fn has_room(&self, inner: &WebSocketMessageQueueState) -> bool {
         inner.messages.len() < self.messages_max && inner.bytes < self.bytes_max
     }
 
-    fn lock(&self) -> MutexGuard<'_, MessageQueueState> {
+    fn lock(&self) -> MutexGuard<'_, WebSocketMessageQueueState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl MessageQueueState {
+impl WebSocketMessageQueueState {
     /// Drops all messages in the queue and returns their number.
     fn clear(&mut self) -> usize {
         self.bytes = 0;
         std::mem::take(&mut self.messages).len()
     }
 
-    fn set_status(&mut self, state: MessageQueueStatus) {
+    fn set_status(&mut self, state: WebSocketMessageQueueStatus) {
         self.status = state;
         wake(self.consumer.take());
         wake(self.producer.take());

@@ -157,9 +157,9 @@ async fn a_stream_refused_for_an_unknown_session_ends_the_session() {
 
 /// Receiver that counts the reports of missed notifications.
 #[derive(Default)]
-struct MissedCounter(AtomicUsize);
+struct MissedNotificationCounter(AtomicUsize);
 
-impl MessageReceiver for MissedCounter {
+impl MessageReceiver for MissedNotificationCounter {
     fn record_missed(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
@@ -176,7 +176,7 @@ async fn a_session_stream_that_ends_is_opened_again_after_failures() {
         },
         _ => answers(request),
     });
-    let counts = Arc::new(MissedCounter::default());
+    let counts = Arc::new(MissedNotificationCounter::default());
     let http = HttpTransport::new(server.site(), counts.clone()).expect("a transport");
     http.request(new_request(2, "initialize"), no_receiver()).await.expect("it begins");
     http.set_revision(Some(&NEWEST_SESSION));
@@ -214,14 +214,14 @@ async fn server_requests_beyond_the_limit_are_refused() {
         _ => answers(request),
     });
     /// Receiver that never answers a request of the upstream.
-    struct SilentReceiver;
-    impl MessageReceiver for SilentReceiver {
+    struct UnansweringMessageReceiver;
+    impl MessageReceiver for UnansweringMessageReceiver {
         fn answer_request(self: Arc<Self>, _: String, _: Value) -> RequestAnswer {
             Box::pin(std::future::pending())
         }
     }
     let http = with_session(&server).await;
-    let call = http.request(new_request(3, "tools/call"), Arc::new(SilentReceiver));
+    let call = http.request(new_request(3, "tools/call"), Arc::new(UnansweringMessageReceiver));
     let refused = || {
         let requests = server.requests();
         requests.iter().filter(|one| one.body["error"]["code"] == -32603).count()

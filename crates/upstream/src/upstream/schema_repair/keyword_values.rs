@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use toolgate_contract::exact_json;
 
-use super::SchemaRepair;
+use super::ToolSchemaRepair;
 
 /// Schema keywords whose value may be a boolean.
 const BOOLEANS: [&str; 10] = [
@@ -52,7 +52,7 @@ const SINGLE_SCHEMAS: [&str; 12] = [
     "unevaluatedProperties",
 ];
 
-impl SchemaRepair {
+impl ToolSchemaRepair {
     /// Repairs the values of the schema `keywords`. Their schema is at the JSON pointer `at`.
     pub(super) fn repair_values(&mut self, keywords: &mut Map<String, Value>, at: &str) {
         self.unquote(keywords, at);

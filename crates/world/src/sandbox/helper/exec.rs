@@ -17,9 +17,9 @@ use rustix::process::{fchdir, setsid};
 use rustix::stdio::dup2_stdin;
 
 use super::super::kernel;
-use super::super::plan::{OsStringBytes, ProgramToExecute, SandboxPlan, SpawnRequest};
+use super::super::plan::{OsStringBytes, SandboxPlan, SandboxSpawnRequest, SandboxedExecutable};
 use super::super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
-use super::{NoReturn, check_identity, network_test};
+use super::{NeverReturns, check_identity, network_test};
 
 /// The interpreter of a script without a `#!` line.
 const SHELL: &CStr = c"/bin/sh";
@@ -42,7 +42,7 @@ impl LocatedProgramFile {
     /// handles from outside, because these could bypass all mounts.
     pub(super) fn locate(
         plan: &SandboxPlan,
-        request: &SpawnRequest,
+        request: &SandboxSpawnRequest,
     ) -> Result<Option<Self>, SandboxSetupFailure> {
         SandboxSetupStep::Folder.check(enter_folder(plan, request))?;
         let Some(program) = &request.program else { return Ok(None) };
@@ -65,7 +65,7 @@ impl LocatedProgramFile {
     }
 }
 
-fn enter_folder(plan: &SandboxPlan, request: &SpawnRequest) -> io::Result<()> {
+fn enter_folder(plan: &SandboxPlan, request: &SandboxSpawnRequest) -> io::Result<()> {
     let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let workspace = match plan.spaces {
         Some(_) => openat(CWD, plan.workspace.path(), folder, Mode::empty())?,
@@ -99,9 +99,9 @@ pub(super) fn start_session() -> io::Result<()> {
 /// Executes the program of the request. If the request contains no program, runs its test, if any,
 /// and exits.
 pub(super) fn execute(
-    request: &SpawnRequest,
+    request: &SandboxSpawnRequest,
     found: Option<&LocatedProgramFile>,
-) -> Result<NoReturn, SandboxSetupFailure> {
+) -> Result<NeverReturns, SandboxSetupFailure> {
     match (&request.program, found) {
         (Some(program), Some(found)) => {
             SandboxSetupStep::Start.check(execute_program(program, found))
@@ -117,9 +117,9 @@ pub(super) fn execute(
 }
 
 fn execute_program(
-    program: &ProgramToExecute,
+    program: &SandboxedExecutable,
     LocatedProgramFile { file, is_script }: &LocatedProgramFile,
-) -> io::Result<NoReturn> {
+) -> io::Result<NeverReturns> {
     let strings = |texts: &[OsStringBytes]| {
         texts.iter().map(|text| text.string()).collect::<io::Result<Vec<_>>>()
     };
@@ -158,7 +158,7 @@ fn execute_by_shell(
     path: &CStr,
     args: &[*const c_char],
     env: &[*const c_char],
-) -> io::Result<NoReturn> {
+) -> io::Result<NeverReturns> {
     let rest = args.iter().copied().skip(1);
     let args: Vec<_> = [SHELL.as_ptr(), path.as_ptr()].into_iter().chain(rest).collect();
     // SAFETY: all strings and lists are terminated.

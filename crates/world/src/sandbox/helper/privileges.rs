@@ -10,7 +10,7 @@ use landlock::{
 };
 
 use super::super::kernel;
-use super::super::plan::{LandlockConfig, SandboxMountAccess, SandboxPlan, SpawnRequest};
+use super::super::plan::{LandlockConfig, SandboxMountAccess, SandboxPlan, SandboxSpawnRequest};
 use super::super::seccomp;
 use super::super::server_confinement::allow_path;
 use super::super::setup_step::{SandboxSetupFailure, SandboxSetupStep};
@@ -50,7 +50,7 @@ pub(super) fn drop_early(plan: &SandboxPlan) -> Result<(), SandboxSetupFailure> 
 /// Drops the remaining rights, in an order in which no step needs a right that was dropped before.
 pub(super) fn drop_rest(
     plan: &SandboxPlan,
-    request: &SpawnRequest,
+    request: &SandboxSpawnRequest,
 ) -> Result<(), SandboxSetupFailure> {
     for &(resource, limit) in &plan.limits {
         SandboxSetupStep::Limits.check(set_limit(resource, limit))?;
@@ -102,7 +102,7 @@ pub(in crate::sandbox) fn drop_privileges() -> io::Result<()> {
 /// Applies a Landlock ruleset. Fails if it is not fully enforced.
 fn enter_landlock(
     plan: &SandboxPlan,
-    request: &SpawnRequest,
+    request: &SandboxSpawnRequest,
     config: LandlockConfig,
 ) -> io::Result<()> {
     let LandlockConfig { abi, tcp } = config;

@@ -16,7 +16,7 @@ use rustix::io::write;
 
 use super::super::exit_pipe::OVER_MESSAGE;
 use super::super::setup_step::SandboxSetupFailure;
-use super::NoReturn;
+use super::NeverReturns;
 
 /// Blocks all signals, because the reaper waits for each of them.
 pub(super) fn block_signals() -> io::Result<()> {
@@ -65,7 +65,7 @@ pub(super) fn run_reaper(
     grace_ms: u64,
     end: &OwnedFd,
     birth: &OwnedFd,
-) -> Result<NoReturn, SandboxSetupFailure> {
+) -> Result<NeverReturns, SandboxSetupFailure> {
     close_program_handles(birth);
     let mut kill_from = None;
     loop {

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn only_jobs_in_a_lane_of_the_server_and_of_callers_with_room_are_claimed() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     one.accept(NewJob { lane: None, ..job(1) }).await.expect("it is accepted");
     let lane = Some("exec.run@2".to_owned());
@@ -13,7 +13,8 @@ async fn only_jobs_in_a_lane_of_the_server_and_of_callers_with_room_are_claimed(
     one.accept(NewJob { caller: caller.clone(), ..job(3) }).await.expect("it is accepted");
     one.accept(job(4)).await.expect("it is accepted");
     let two = open_steady(&place).await;
-    let full = JobLane { name: "exec.run@1".to_owned(), idempotent: false, has_room: false };
+    let full =
+        ClaimableJobGroup { name: "exec.run@1".to_owned(), idempotent: false, has_room: false };
     assert_eq!(claimed(&two, JobClaim { lanes: vec![full], ..places(9) }).await, []);
     let claim = JobClaim { busy_callers: vec![caller], ..places(9) };
     assert_eq!(claimed(&two, claim).await, [id(4)]);
@@ -24,7 +25,7 @@ async fn only_jobs_in_a_lane_of_the_server_and_of_callers_with_room_are_claimed(
 
 #[tokio::test]
 async fn jobs_are_claimed_by_priority_and_then_in_turn_among_their_callers() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     for number in 1..=3 {
         one.accept(job(number)).await.expect("it is accepted");
@@ -42,7 +43,7 @@ async fn jobs_are_claimed_by_priority_and_then_in_turn_among_their_callers() {
 
 #[tokio::test]
 async fn a_job_behind_many_that_a_server_may_not_claim_is_claimed_later() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     for number in 1..=70 {
         one.accept(job(number)).await.expect("it is accepted");
@@ -56,7 +57,7 @@ async fn a_job_behind_many_that_a_server_may_not_claim_is_claimed_later() {
 
 #[tokio::test]
 async fn a_job_that_a_server_has_just_claimed_is_claimed_by_another_only_if_it_does_not_begin() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let one = place.open_long().await;
     one.accept(job(1)).await.expect("it is accepted");
     let [two, three] = [open_steady(&place).await, open_steady(&place).await];

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_late_write_of_an_earlier_start_of_a_job_changes_nothing() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let store = place.open_long().await;
     store.accept(job(1)).await.expect("it is accepted");
     store.begin(id(1), at(1)).await.expect("an answer").expect("it begins");
@@ -20,7 +20,7 @@ async fn a_late_write_of_an_earlier_start_of_a_job_changes_nothing() {
 
 #[tokio::test]
 async fn a_job_whose_start_the_database_forgot_can_end() {
-    let place = DatabasePlace::start();
+    let place = TestDatabaseLocation::start();
     let store = place.open_long().await;
     store.accept(job(1)).await.expect("it is accepted");
     store.begin(id(1), at(1)).await.expect("an answer").expect("it begins");

@@ -37,8 +37,11 @@ async fn read(store: &PostgresStore, attempt: u32, name: &str) -> Option<Vec<u8>
 }
 
 /// Returns a server of a fleet whose large files are in the folder `files`, and a second one.
-async fn servers_with(files: Option<&Path>) -> (DatabasePlace, PostgresStore, PostgresStore) {
-    let place = DatabasePlace { files: files.map(Path::to_owned), ..DatabasePlace::start() };
+async fn servers_with(
+    files: Option<&Path>,
+) -> (TestDatabaseLocation, PostgresStore, PostgresStore) {
+    let place =
+        TestDatabaseLocation { files: files.map(Path::to_owned), ..TestDatabaseLocation::start() };
     let (one, two) = (place.open_long().await, place.open_long().await);
     one.accept(job(1)).await.expect("it is accepted");
     (place, one, two)
@@ -52,7 +55,7 @@ async fn end_and_expire(store: &PostgresStore) {
     store.files.remove_expired().await.expect("an answer");
 }
 
-fn rows_of(place: &DatabasePlace, table: &str) -> String {
+fn rows_of(place: &TestDatabaseLocation, table: &str) -> String {
     place.server.run(&format!("select count(*) from toolgate_fleet.{table}")).trim().to_owned()
 }
 

@@ -8,17 +8,17 @@ use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use serde_json::Value;
 use toolgate_contract::strip_byte_order_mark;
 
-use crate::cli::clients::{CLIENTS, McpClient};
+use crate::cli::clients::{CLIENTS, KnownMcpClient};
 use crate::cli::complain;
 
 /// Settings files that belong together: those of one client, or one file that the user named.
-pub(super) struct ClientFiles {
+pub(super) struct ClientSettingsFiles {
     pub(super) files: Vec<(PathBuf, Value)>,
 }
 
 /// The clients' settings files that were read.
-pub(super) struct LoadedClientFiles {
-    pub(super) clients: Vec<ClientFiles>,
+pub(super) struct LoadedClientSettings {
+    pub(super) clients: Vec<ClientSettingsFiles>,
     /// True if one of the files could not be read. The failure was already reported.
     pub(super) has_broken: bool,
 }
@@ -30,16 +30,16 @@ pub(super) struct LoadedClientFiles {
 ///
 /// Fails if a named file does not exist, or if no file was found.
 #[allow(clippy::disallowed_methods, reason = "the user's own files")]
-pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<LoadedClientFiles> {
-    let mut found = LoadedClientFiles { clients: Vec::new(), has_broken: false };
+pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<LoadedClientSettings> {
+    let mut found = LoadedClientSettings { clients: Vec::new(), has_broken: false };
     if from.is_empty() {
         CLIENTS.iter().for_each(|client| found.read_client(client, root));
     }
     for word in from {
-        match McpClient::find(word) {
+        match KnownMcpClient::find(word) {
             Some(client) => found.read_client(client, root),
             None if !Path::new(word).exists() => {
-                let names = McpClient::names().join(", ");
+                let names = KnownMcpClient::names().join(", ");
                 bail!("{word} is neither a file nor a known client; clients: {names}");
             }
             None => found.read_all(&[PathBuf::from(word)]),
@@ -54,8 +54,8 @@ pub(super) fn read_files(from: &[String], root: &Path) -> anyhow::Result<LoadedC
     Ok(found)
 }
 
-impl LoadedClientFiles {
-    fn read_client(&mut self, client: &McpClient, root: &Path) {
+impl LoadedClientSettings {
+    fn read_client(&mut self, client: &KnownMcpClient, root: &Path) {
         let paths: Vec<_> = client.files.iter().filter_map(|file| file.resolve(root)).collect();
         self.read_all(&paths);
     }
@@ -73,7 +73,7 @@ impl LoadedClientFiles {
             }
         }
         if !files.is_empty() {
-            self.clients.push(ClientFiles { files });
+            self.clients.push(ClientSettingsFiles { files });
         }
     }
 }
@@ -117,7 +117,7 @@ mod tests {
             put("c.json", "\u{feff}// empty\n"),
             folder.path().join("d.json"),
         ];
-        let mut found = LoadedClientFiles { clients: Vec::new(), has_broken: false };
+        let mut found = LoadedClientSettings { clients: Vec::new(), has_broken: false };
         found.read_all(&paths);
         let [client] = &found.clients[..] else { panic!("one client") };
         let read: Vec<_> = client.files.iter().map(|(_, content)| content.clone()).collect();

@@ -46,7 +46,7 @@ const DENIED_SERVERS: &str = "/deniedMcpServers";
 
 /// The filters in a client's settings that are outside the entries of its servers.
 #[derive(Default)]
-pub(super) struct ClientFilters {
+pub(super) struct ClientSettingsFilters {
     off: Vec<String>,
     /// Names of the only servers that are switched on, if the client lists them.
     on: Option<Vec<String>>,
@@ -54,7 +54,7 @@ pub(super) struct ClientFilters {
     denied: Vec<String>,
 }
 
-impl ClientFilters {
+impl ClientSettingsFilters {
     /// Reads the filters in the `contents` of a client's files, for the project in `root`.
     pub(super) fn read<'c>(contents: impl Iterator<Item = &'c Value>, root: &Path) -> Self {
         let mut filters = Self::default();
@@ -223,8 +223,8 @@ mod tests {
 
     use super::*;
 
-    fn filters(content: &Value) -> ClientFilters {
-        ClientFilters::read(std::iter::once(content), Path::new("/"))
+    fn filters(content: &Value) -> ClientSettingsFilters {
+        ClientSettingsFilters::read(std::iter::once(content), Path::new("/"))
     }
 
     #[test]

@@ -5,13 +5,17 @@ use serde_json::json;
 use super::*;
 
 /// Reads an entry for the upstream `name`.
-fn read(name: &str, server: &Value, secrets: &VariableSecrets) -> Result<ImportedUpstream, String> {
+fn read(
+    name: &str,
+    server: &Value,
+    secrets: &SecretsByVariable,
+) -> Result<ImportedUpstream, String> {
     ImportedUpstream::new(name.to_owned(), secrets.clone()).read(server, Path::new("/"))
 }
 
 #[track_caller]
 fn check(server: &Value, table: &str, notes: &[&str]) {
-    let upstream = read("git_hub", server, &VariableSecrets::new()).unwrap();
+    let upstream = read("git_hub", server, &SecretsByVariable::new()).unwrap();
     assert_eq!(upstream.table, table.parse::<Table>().unwrap());
     assert_eq!(upstream.notes, notes);
 }
@@ -115,7 +119,7 @@ fn an_entry_that_is_not_a_server_is_refused_with_the_reason() {
     for (entry, expected) in
         [(json!({}), "neither"), (json!("npx x"), "not a table"), (itself, "toolgate itself")]
     {
-        let why = read("x", &entry, &VariableSecrets::new()).err();
+        let why = read("x", &entry, &SecretsByVariable::new()).err();
         assert!(why.unwrap().contains(expected));
     }
 }
@@ -137,7 +141,7 @@ fn unusual_entries_are_imported_if_their_meaning_is_clear() {
 
 #[test]
 fn two_servers_with_different_values_for_one_variable_get_one_variable_each() {
-    let mut secrets = VariableSecrets::new();
+    let mut secrets = SecretsByVariable::new();
     let mut token = |name: &str, value: &str| {
         let server = json!({ "command": "x", "env": { "DB_PASS": value } });
         let upstream = read(name, &server, &secrets).unwrap();
@@ -256,9 +260,9 @@ fn a_variable_without_braces_is_a_reference() {
 fn servers_of_a_client_that_are_off_or_partly_denied_stay_so() {
     let content = json!({ "mcp": { "excluded": ["a"] },
         "permissions": { "deny": ["mcp__a__rm"] } });
-    let filters = ClientFilters::read(std::iter::once(&content), Path::new("/"));
+    let filters = ClientSettingsFilters::read(std::iter::once(&content), Path::new("/"));
     let server = json!({ "command": "x", "excludeTools": ["b"] });
-    let mut upstream = read("a", &server, &VariableSecrets::new()).unwrap();
+    let mut upstream = read("a", &server, &SecretsByVariable::new()).unwrap();
     upstream.apply_filters("a", &filters);
     let expected = "command = ['x']\nenabled = false\ntools = ['!b', '!rm']";
     assert_eq!(upstream.table, expected.parse::<Table>().unwrap());

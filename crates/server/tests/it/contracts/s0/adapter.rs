@@ -45,13 +45,13 @@ pub(super) fn line(id: impl Into<Value>, method: &str, params: Value) -> String 
 }
 
 /// Options for starting an adapter.
-pub(super) struct AdapterOptions {
+pub(super) struct SynestheticAdapterOptions {
     folder: PathBuf,
     env: Vec<(String, OsString)>,
     home: TempDir,
 }
 
-impl AdapterOptions {
+impl SynestheticAdapterOptions {
     /// Prepares an adapter in `folder`, with a ready file of its own and no other variable.
     pub(super) fn at(folder: &Path) -> Self {
         let home = TempDir::with_prefix("toolgate-s0-home-").unwrap();
@@ -79,7 +79,7 @@ impl AdapterOptions {
     }
 
     /// Starts the adapter without waiting until it is ready.
-    pub(super) fn start(self) -> AdapterProcess {
+    pub(super) fn start(self) -> SynestheticAdapterProcess {
         let mut command = self.command(&["stdio", "--dialect", "synesthetic"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -89,12 +89,20 @@ impl AdapterOptions {
         let input = child.stdin.take();
         let ready_file = self.env.iter().find(|(name, _)| name == "MCP_READY_FILE");
         let ready_file = ready_file.map(|(_, path)| PathBuf::from(path));
-        AdapterProcess { child, input, output, lines: None, log, ready_file, _home: self.home }
+        SynestheticAdapterProcess {
+            child,
+            input,
+            output,
+            lines: None,
+            log,
+            ready_file,
+            _home: self.home,
+        }
     }
 
     /// Starts the adapter and waits until it is ready.
     #[track_caller]
-    pub(super) fn ready(self) -> AdapterProcess {
+    pub(super) fn ready(self) -> SynestheticAdapterProcess {
         let adapter = self.start();
         adapter.wait_until_ready();
         adapter
@@ -102,7 +110,7 @@ impl AdapterOptions {
 }
 
 /// Running adapter of the Synesthetic contract. It is killed when dropped.
-pub(super) struct AdapterProcess {
+pub(super) struct SynestheticAdapterProcess {
     child: Child,
     input: Option<ChildStdin>,
     output: Option<ChildStdout>,
@@ -112,7 +120,7 @@ pub(super) struct AdapterProcess {
     _home: TempDir,
 }
 
-impl AdapterProcess {
+impl SynestheticAdapterProcess {
     #[track_caller]
     pub(super) fn wait_until_ready(&self) {
         wait_for("the adapter is ready", || self.log().contains("mcp:ready").then_some(()));
@@ -210,7 +218,7 @@ impl AdapterProcess {
     }
 }
 
-impl Drop for AdapterProcess {
+impl Drop for SynestheticAdapterProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

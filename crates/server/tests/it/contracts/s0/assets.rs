@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::adapter::{AdapterOptions, EXAMPLES, SCHEMAS, fixture, folder, line, put};
-use super::backend::BackendProcess;
+use super::adapter::{EXAMPLES, SCHEMAS, SynestheticAdapterOptions, fixture, folder, line, put};
+use super::backend::AssetBackendProcess;
 
 /// Returns every file beneath `folder` with its content, and every folder.
 fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
@@ -47,7 +47,7 @@ fn names(result: &Value, list: &str, name: &str) -> Vec<String> {
 
 /// Returns the paths of the schemas and examples that an adapter started with `start` lists.
 #[track_caller]
-fn list_paths(start: AdapterOptions) -> (Vec<String>, Vec<String>) {
+fn list_paths(start: SynestheticAdapterOptions) -> (Vec<String>, Vec<String>) {
     let mut adapter = start.ready();
     let schemas = names(&adapter.call("list_schemas", json!({})), "schemas", "path");
     let examples = names(&adapter.call("list_examples", json!({})), "examples", "path");
@@ -67,26 +67,29 @@ fn s0_02_10_60_61_folders_in_environment_variables_take_precedence_over_the_chec
 
     let checkout = vec!["libs/synesthetic-schemas/jsonschema/tone.json".to_owned()];
     let examples = vec!["libs/synesthetic-schemas/examples/Tone.json".to_owned()];
-    assert_eq!(list_paths(AdapterOptions::at(at.path())), (checkout.clone(), examples.clone()));
-    let both = AdapterOptions::at(at.path())
+    assert_eq!(
+        list_paths(SynestheticAdapterOptions::at(at.path())),
+        (checkout.clone(), examples.clone())
+    );
+    let both = SynestheticAdapterOptions::at(at.path())
         .env("SYN_SCHEMAS_DIR", place("s"))
         .env("SYN_EXAMPLES_DIR", place("e"));
     assert_eq!(list_paths(both), (vec![shown("s/foo.json")], vec![shown("e/Foo.json")]));
     // Each variable works alone; an empty one counts as unset.
-    let one = AdapterOptions::at(at.path())
+    let one = SynestheticAdapterOptions::at(at.path())
         .env("SYN_SCHEMAS_DIR", place("s"))
         .env("SYN_EXAMPLES_DIR", "");
     assert_eq!(list_paths(one), (vec![shown("s/foo.json")], examples));
-    let other = AdapterOptions::at(at.path()).env("SYN_EXAMPLES_DIR", place("e"));
+    let other = SynestheticAdapterOptions::at(at.path()).env("SYN_EXAMPLES_DIR", place("e"));
     assert_eq!(list_paths(other), (checkout, vec![shown("e/Foo.json")]));
     // A relative path is relative to the working folder, and listed as given.
-    let relative = AdapterOptions::at(elsewhere.path()).env("SYN_SCHEMAS_DIR", "s");
+    let relative = SynestheticAdapterOptions::at(elsewhere.path()).env("SYN_SCHEMAS_DIR", "s");
     assert_eq!(list_paths(relative), (vec!["s/foo.json".to_owned()], Vec::new()));
 }
 
 #[test]
 fn s0_02_11_14_schemas_and_examples_of_the_checkout_are_listed_by_default() {
-    let (schemas, examples) = list_paths(AdapterOptions::at(&fixture()));
+    let (schemas, examples) = list_paths(SynestheticAdapterOptions::at(&fixture()));
     assert_eq!(schemas.len(), 9);
     assert!(schemas.iter().all(|path| path.starts_with(&format!("{SCHEMAS}/"))), "{schemas:?}");
     assert_eq!(examples.len(), 15);
@@ -96,7 +99,7 @@ fn s0_02_11_14_schemas_and_examples_of_the_checkout_are_listed_by_default() {
 #[test]
 fn s0_12_13_lists_are_empty_and_lookups_fail_without_asset_folders() {
     let at = folder();
-    let mut adapter = AdapterOptions::at(at.path()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(at.path()).ready();
     let mut answer = |method: &str, params: Value| {
         adapter.send(&line(1, method, params));
         adapter.receive()
@@ -114,16 +117,16 @@ fn s0_12_13_lists_are_empty_and_lookups_fail_without_asset_folders() {
 fn s0_09_only_schemas_and_examples_on_disk_are_listed() {
     let at = folder();
     copy(&fixture(), at.path());
-    assert_eq!(list_paths(AdapterOptions::at(at.path())).0.len(), 9);
+    assert_eq!(list_paths(SynestheticAdapterOptions::at(at.path())).0.len(), 9);
     fs::remove_dir_all(at.path().join("libs")).unwrap();
-    assert_eq!(list_paths(AdapterOptions::at(at.path())), (Vec::new(), Vec::new()));
+    assert_eq!(list_paths(SynestheticAdapterOptions::at(at.path())), (Vec::new(), Vec::new()));
 }
 
 #[test]
 fn s0_15_files_are_read_once_when_the_adapter_starts() {
     let at = folder();
     copy(&fixture(), at.path());
-    let mut adapter = AdapterOptions::at(at.path()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(at.path()).ready();
     let lines = [
         line(1, "list_schemas", json!({})),
         line(2, "list_examples", json!({})),
@@ -157,7 +160,7 @@ fn s0_15_files_are_read_once_when_the_adapter_starts() {
     let control = json!({ "asset": { "parameter": "a.b" }, "schema": "control" });
     assert_eq!(adapter.call("validate_asset", control)["ok"], true);
     // Another process reads the files again.
-    let mut adapter = AdapterOptions::at(at.path()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(at.path()).ready();
     for (at, (line, before)) in lines.iter().zip(&before).enumerate() {
         adapter.send(line);
         assert_ne!(&adapter.receive(), before, "line {at}");
@@ -170,8 +173,9 @@ fn s0_07_08_a_session_writes_no_files_and_returns_schemas_unchanged() {
     copy(&fixture(), at.path());
     put(at.path(), &format!("{SCHEMAS}/plain.schema.json"), r#"{"type":"object","title":"é"}"#);
     let before = snapshot(at.path());
-    let backend = BackendProcess::start();
-    let mut adapter = AdapterOptions::at(at.path()).env("SYN_BACKEND_URL", backend.url()).ready();
+    let backend = AssetBackendProcess::start();
+    let mut adapter =
+        SynestheticAdapterOptions::at(at.path()).env("SYN_BACKEND_URL", backend.url()).ready();
     let plain = adapter.call("get_schema", json!({ "name": "plain" }));
     // Neither an `$id` nor anything else is added to it.
     assert_eq!(plain["schema"].to_string(), r#"{"type":"object","title":"é"}"#);

@@ -7,14 +7,14 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::{Value, json};
 
 /// Running asset backend. It is killed when dropped.
-pub(super) struct BackendProcess {
+pub(super) struct AssetBackendProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     port: u16,
 }
 
-impl BackendProcess {
+impl AssetBackendProcess {
     /// Starts a backend that accepts every asset with the id `xyz`.
     pub(super) fn start() -> Self {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/contracts/s0/backend.py");
@@ -59,7 +59,7 @@ impl BackendProcess {
     }
 }
 
-impl Drop for BackendProcess {
+impl Drop for AssetBackendProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::adapter::{AdapterOptions, EXAMPLES, fixture, folder, put};
+use super::adapter::{EXAMPLES, SynestheticAdapterOptions, fixture, folder, put};
 
 /// Runs the binary with `args` in `folder`; returns its report as JSON and its exit code.
 #[track_caller]
 fn validate(folder: &Path, args: &[&str]) -> (Value, i32) {
-    let output = AdapterOptions::at(folder).command(args).output().unwrap();
+    let output = SynestheticAdapterOptions::at(folder).command(args).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}{}", String::from_utf8_lossy(&output.stderr));
     (serde_json::from_str(&text).unwrap(), output.status.code().expect("no signal"))
@@ -92,7 +92,8 @@ fn s0_71_72_the_contracts_validate_flag_is_accepted_too() {
     // The schemas are those of a server with the same environment.
     let at = folder();
     put(at.path(), "s/tone.schema.json", r#"{"required":["pitch"]}"#);
-    let start = AdapterOptions::at(&fixture()).env("SYN_SCHEMAS_DIR", at.path().join("s"));
+    let start =
+        SynestheticAdapterOptions::at(&fixture()).env("SYN_SCHEMAS_DIR", at.path().join("s"));
     let output = start.command(&["--validate", good]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("'pitch' is a required property"));
@@ -101,10 +102,10 @@ fn s0_71_72_the_contracts_validate_flag_is_accepted_too() {
 #[test]
 fn s0_77_78_the_binary_runs_alone_and_prints_its_version() {
     let at = folder();
-    let output = AdapterOptions::at(at.path()).command(&["--version"]).output().unwrap();
+    let output = SynestheticAdapterOptions::at(at.path()).command(&["--version"]).output().unwrap();
     assert!(output.status.success());
     let version = format!("toolgate {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(String::from_utf8(output.stdout).unwrap(), version);
-    let output = AdapterOptions::at(at.path()).command(&["--help"]).output().unwrap();
+    let output = SynestheticAdapterOptions::at(at.path()).command(&["--help"]).output().unwrap();
     assert!(output.status.success() && !output.stdout.is_empty());
 }

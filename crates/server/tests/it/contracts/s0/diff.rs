@@ -2,11 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
-use super::adapter::{AdapterOptions, AdapterProcess, fixture, line};
+use super::adapter::{SynestheticAdapterOptions, SynestheticAdapterProcess, fixture, line};
 
 /// Returns the operations of a patch, each of a shape that RFC 6902 and the contract have.
 #[track_caller]
-pub(super) fn patch(adapter: &mut AdapterProcess, base: &Value, new: &Value) -> Vec<Value> {
+pub(super) fn patch(
+    adapter: &mut SynestheticAdapterProcess,
+    base: &Value,
+    new: &Value,
+) -> Vec<Value> {
     let result = adapter.call("diff_assets", json!({ "base": base, "new": new }));
     let keys: Vec<_> = result.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(keys, ["ok", "patch"], "{result}");
@@ -60,9 +64,9 @@ pub(super) fn difficult_pairs() -> Vec<(Value, Value)> {
 }
 
 /// Random number generator that gives equal numbers for equal seeds.
-pub(super) struct SeededRandom(pub(super) u64);
+pub(super) struct SeededTestRng(pub(super) u64);
 
-impl SeededRandom {
+impl SeededTestRng {
     fn next_below(&mut self, end: usize) -> usize {
         // Knuth's constants; the upper bits are random enough.
         self.0 =
@@ -115,7 +119,7 @@ impl SeededRandom {
 
 #[test]
 fn s0_42_51_a_patch_lists_each_change_and_replaces_arrays_whole() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     for (base, new, wanted) in [
         (json!({ "a": 1 }), json!({ "a": 1 }), json!([])),
         (
@@ -173,8 +177,8 @@ fn s0_50_key_order_does_not_affect_a_patch() {
             other => other.clone(),
         }
     }
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
-    let mut generator = SeededRandom(7);
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
+    let mut generator = SeededTestRng(7);
     let random = std::iter::from_fn(|| {
         let base = generator.value(3);
         let new = generator.change(&base, 3);

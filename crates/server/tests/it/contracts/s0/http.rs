@@ -4,27 +4,35 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use crate::support::{HttpRequest, HttpServer, Launch, Response, Workspace, wait_for};
+use crate::support::{
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpRequest, TestHttpResponse,
+    wait_for,
+};
 
 use super::adapter::{SCHEMAS, line};
 
 /// Posts `body` to `target` of a listener and returns the response.
-fn post(addr: SocketAddr, served: &HttpServer, target: &str, body: &str) -> Response {
+fn post(
+    addr: SocketAddr,
+    served: &HttpServerProcess,
+    target: &str,
+    body: &str,
+) -> TestHttpResponse {
     let mut connection = served.connect();
     if addr != served.addr {
-        connection = crate::support::Connection::to(addr);
+        connection = crate::support::TestHttpConnection::to(addr);
     }
-    connection.post(&HttpRequest::bytes(body.as_bytes()).to(target));
+    connection.post(&TestHttpRequest::bytes(body.as_bytes()).to(target));
     connection.response()
 }
 
 #[test]
 fn s0_24_33_34_frames_are_served_over_http_at_a_path_and_on_a_dedicated_listener() {
     let listen = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"synesthetic\"\n";
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("toolgate.toml", listen)
         .file(&format!("{SCHEMAS}/tone.schema.json"), r#"{"version":"1"}"#);
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let own: SocketAddr = wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once("serving synesthetic alone at http://")?;

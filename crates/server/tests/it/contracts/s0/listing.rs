@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::adapter::{AdapterOptions, AdapterProcess, EXAMPLES, SCHEMAS, fixture, folder, put};
+use super::adapter::{
+    EXAMPLES, SCHEMAS, SynestheticAdapterOptions, SynestheticAdapterProcess, fixture, folder, put,
+};
 
 fn missing() -> Value {
     json!({ "ok": false, "reason": "not_found" })
@@ -42,7 +44,7 @@ fn s0_37_44_47_schemas_are_listed_sorted_by_name_version_and_path() {
     // Files that are not schemas or cannot be read are not listed.
     put(at.path(), &format!("{SCHEMAS}/README.md"), "");
     put(at.path(), &format!("{SCHEMAS}/broken.schema.json"), "{");
-    let mut adapter = AdapterOptions::at(at.path()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(at.path()).ready();
     let rows =
         rows(&adapter.call("list_schemas", json!({})), "schemas", ["name", "version", "path"]);
     let mut sorted = rows.clone();
@@ -70,7 +72,7 @@ fn s0_38_a_schema_is_found_by_its_exact_name_only() {
     let outside = at.path().join("secret.schema.json");
     std::os::unix::fs::symlink(&outside, at.path().join(SCHEMAS).join("linked.schema.json"))
         .unwrap();
-    let mut adapter = AdapterOptions::at(at.path()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(at.path()).ready();
     adapter.send(&super::adapter::line(1, "get_schema", json!({ "name": "said" })));
     let wanted = r#"{"jsonrpc":"2.0","id":1,"result":{"ok":true,"schema":{"version":"0.7.0","b":1,"a":1.0},"version":"0.7.0"}}"#;
     assert_eq!(adapter.receive(), wanted);
@@ -112,8 +114,8 @@ fn s0_39_45_47_examples_are_listed_sorted_by_component_and_path() {
         put(at.path(), &format!("{EXAMPLES}/{file}"), "{}");
     }
     put(at.path(), &format!("{EXAMPLES}/README.md"), "");
-    let mut adapter = AdapterOptions::at(at.path()).ready();
-    let list = |adapter: &mut AdapterProcess, params: Value| {
+    let mut adapter = SynestheticAdapterOptions::at(at.path()).ready();
+    let list = |adapter: &mut SynestheticAdapterProcess, params: Value| {
         rows(&adapter.call("list_examples", params), "examples", ["component", "path"])
     };
     let all = list(&mut adapter, json!({ "component": "all" }));
@@ -147,7 +149,7 @@ fn s0_39_45_47_examples_are_listed_sorted_by_component_and_path() {
 
 #[test]
 fn s0_40_an_example_is_returned_with_its_schema_and_current_validity() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     let listed = adapter.call("list_examples", json!({}));
     for [_, path] in rows(&listed, "examples", ["component", "path"]) {
         let result = adapter.call("get_example", json!({ "path": path }));
@@ -199,7 +201,7 @@ fn s0_40_a_schema_named_in_an_example_takes_precedence_over_its_file_name() {
         put(at.path(), file, text);
     }
     let schemas = fixture().join(SCHEMAS);
-    let start = AdapterOptions::at(at.path())
+    let start = SynestheticAdapterOptions::at(at.path())
         .env("SYN_EXAMPLES_DIR", at.path())
         .env("SYN_SCHEMAS_DIR", schemas);
     let mut adapter = start.ready();

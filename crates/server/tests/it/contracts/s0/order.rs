@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::support::{at_once, wait_until};
 
-use super::adapter::{AdapterOptions, AdapterProcess, fixture, line};
-use super::backend::BackendProcess;
+use super::adapter::{SynestheticAdapterOptions, SynestheticAdapterProcess, fixture, line};
+use super::backend::AssetBackendProcess;
 
 fn populate(id: impl Into<Value>) -> String {
     let asset = json!({ "name": "Low hum", "frequency": 1, "schema": "tone" });
@@ -16,10 +16,11 @@ fn populate(id: impl Into<Value>) -> String {
 }
 
 /// Returns an adapter with a backend that takes `delay` seconds.
-fn slow(delay: f64) -> (AdapterProcess, BackendProcess) {
+fn slow(delay: f64) -> (SynestheticAdapterProcess, AssetBackendProcess) {
     let behaviour = json!({ "status": 201, "body": r#"{"id":"late"}"#, "delay": delay });
-    let backend = BackendProcess::with_behaviour(behaviour);
-    let adapter = AdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", backend.url()).ready();
+    let backend = AssetBackendProcess::with_behaviour(behaviour);
+    let adapter =
+        SynestheticAdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", backend.url()).ready();
     (adapter, backend)
 }
 
@@ -104,7 +105,7 @@ fn s0_31_76_after_a_signal_the_request_in_flight_finishes_and_no_other_starts() 
 fn s0_76_a_signal_stops_an_idle_adapter_with_exit_code_zero() {
     at_once([Signal::INT, Signal::TERM], |signal| {
         // The signal handlers are installed before the adapter is ready.
-        let mut adapter = AdapterOptions::at(&fixture()).ready();
+        let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
         adapter.signal(signal);
         assert_eq!(adapter.wait_for_exit().code(), Some(0), "{signal:?}");
         assert_eq!(adapter.read_rest(), [] as [&str; 0]);

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{HttpRequest, Launch, Workspace, at_once, initialize};
+use crate::support::{ServerLaunchOptions, TempWorkspace, TestHttpRequest, at_once, initialize};
 
-use super::adapter::{AdapterOptions, AdapterProcess, fixture, line};
-use super::backend::{BackendProcess, unreachable_url};
+use super::adapter::{SynestheticAdapterOptions, SynestheticAdapterProcess, fixture, line};
+use super::backend::{AssetBackendProcess, unreachable_url};
 
 const NONE: [Value; 0] = [];
 
@@ -15,32 +15,33 @@ fn tone() -> Value {
     json!({ "$schemaRef": "jsonschema/tone.schema.json", "name": "Low hum", "frequency": 110.5, "volume": 1.0 })
 }
 
-fn with_backend(backend: &BackendProcess) -> AdapterOptions {
-    AdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", backend.url())
+fn with_backend(backend: &AssetBackendProcess) -> SynestheticAdapterOptions {
+    SynestheticAdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", backend.url())
 }
 
-fn populate(adapter: &mut AdapterProcess, asset: Value) -> Value {
+fn populate(adapter: &mut SynestheticAdapterProcess, asset: Value) -> Value {
     adapter.call("populate_backend", json!({ "asset": asset }))
 }
 
 #[test]
 fn s0_16_62_populate_is_unsupported_without_a_backend_url() {
     let disabled = r#"{"jsonrpc":"2.0","id":1,"result":{"ok":false,"reason":"unsupported","detail":"backend disabled"}}"#;
-    for start in
-        [AdapterOptions::at(&fixture()), AdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", "")]
-    {
+    for start in [
+        SynestheticAdapterOptions::at(&fixture()),
+        SynestheticAdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", ""),
+    ] {
         let mut adapter = start.ready();
         adapter.send(&line(1, "populate_backend", json!({ "asset": tone() })));
         assert_eq!(adapter.receive(), disabled);
     }
-    let mut backend = BackendProcess::start();
+    let mut backend = AssetBackendProcess::start();
     assert_eq!(populate(&mut with_backend(&backend).ready(), tone())["ok"], true);
     assert_eq!(backend.requests().len(), 1);
 }
 
 #[test]
 fn s0_06_an_invalid_asset_is_sent_only_if_validate_first_is_false() {
-    let mut backend = BackendProcess::start();
+    let mut backend = AssetBackendProcess::start();
     let mut adapter = with_backend(&backend).ready();
     let bad = json!({ "schema": "tone", "name": "" });
     for params in [
@@ -71,7 +72,7 @@ fn s0_06_an_invalid_asset_is_sent_only_if_validate_first_is_false() {
 
 #[test]
 fn s0_43_63_an_asset_is_posted_unchanged_and_its_backend_id_is_returned() {
-    let mut backend = BackendProcess::start();
+    let mut backend = AssetBackendProcess::start();
     let mut adapter = with_backend(&backend).ready();
     for (status, body, id) in [
         (201, r#"{"id":"xyz"}"#, "xyz"),
@@ -103,7 +104,7 @@ fn s0_43_63_an_asset_is_posted_unchanged_and_its_backend_id_is_returned() {
 
 #[test]
 fn s0_19_63_the_assets_path_is_configurable() {
-    let mut backend = BackendProcess::start();
+    let mut backend = AssetBackendProcess::start();
     for (path, wanted) in [
         ("custom", "/custom"),
         ("/custom", "/custom"),
@@ -115,14 +116,15 @@ fn s0_19_63_the_assets_path_is_configurable() {
         assert_eq!(backend.requests()[0]["path"], wanted, "{path}");
     }
     // A slash at the end of the address is not doubled.
-    let start = AdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", backend.url() + "/");
+    let start =
+        SynestheticAdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", backend.url() + "/");
     assert_eq!(populate(&mut start.ready(), tone())["ok"], true);
     assert_eq!(backend.requests()[0]["path"], "/synesthetic-assets/");
 }
 
 #[test]
 fn s0_18_55_66_a_backend_error_is_returned_and_not_retried() {
-    let mut backend = BackendProcess::start();
+    let mut backend = AssetBackendProcess::start();
     let mut adapter = with_backend(&backend).ready();
     backend.behave(json!({ "status": 500, "body": "internal error" }));
     adapter.send(&line(1, "populate_backend", json!({ "asset": tone() })));
@@ -148,7 +150,7 @@ fn s0_18_55_66_a_backend_error_is_returned_and_not_retried() {
 
 #[test]
 fn s0_17_18_66_a_backend_request_times_out_after_five_seconds_without_a_retry() {
-    let mut backend = BackendProcess::with_behaviour(
+    let mut backend = AssetBackendProcess::with_behaviour(
         json!({ "status": 201, "body": r#"{"id":"late"}"#, "delay": 7 }),
     );
     let mut adapter = with_backend(&backend).ready();
@@ -167,7 +169,8 @@ fn s0_17_18_66_a_backend_request_times_out_after_five_seconds_without_a_retry() 
 #[test]
 fn an_unusable_backend_url_fails_populate_and_nothing_else() {
     for url in ["localhost:9000", "ftp://assets.example", "https://"] {
-        let mut adapter = AdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", url).ready();
+        let mut adapter =
+            SynestheticAdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", url).ready();
         assert_eq!(adapter.call("list_schemas", json!({}))["ok"], true, "{url}");
         let result = populate(&mut adapter, tone());
         let known = ["ok", "reason", "status"].map(|name| result[name].clone());
@@ -181,10 +184,11 @@ fn an_unusable_backend_url_fails_populate_and_nothing_else() {
 
 #[test]
 fn a_missing_folder_of_assets_fails_only_a_server_for_synesthetic() {
-    let workspace = Workspace::new();
-    let launch = || Launch::over(&workspace).env("SYN_SCHEMAS_DIR", workspace.path("missing"));
+    let workspace = TempWorkspace::new();
+    let launch =
+        || ServerLaunchOptions::over(&workspace).env("SYN_SCHEMAS_DIR", workspace.path("missing"));
     let served = launch().served();
-    assert_eq!(served.send(&HttpRequest::mcp(&initialize(0, "2025-06-18"))).status, 200);
+    assert_eq!(served.send(&TestHttpRequest::mcp(&initialize(0, "2025-06-18"))).status, 200);
     let log = served.log();
     assert!(log.contains("no assets are served") && log.contains("missing"), "{log}");
 }
@@ -195,10 +199,11 @@ fn unreachable() -> Value {
 
 #[test]
 fn s0_18_57_an_unreachable_backend_is_reported_as_network_unreachable() {
-    let mut backend = BackendProcess::with_behaviour(json!({ "reset": true }));
+    let mut backend = AssetBackendProcess::with_behaviour(json!({ "reset": true }));
     let addresses = [unreachable_url(), "http://nothing.invalid".to_owned(), backend.url()];
     at_once(addresses, |address| {
-        let mut adapter = AdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", &address).ready();
+        let mut adapter =
+            SynestheticAdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", &address).ready();
         adapter.send(&line(1, "populate_backend", json!({ "asset": tone() })));
         let wanted = r#"{"jsonrpc":"2.0","id":1,"result":{"ok":false,"reason":"backend_error","status":503,"detail":"network_unreachable"}}"#;
         assert_eq!(adapter.receive(), wanted, "{address}");

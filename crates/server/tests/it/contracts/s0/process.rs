@@ -9,14 +9,15 @@ use serde_json::json;
 
 use crate::support::{at_once, wait_for, wait_until};
 
-use super::adapter::{AdapterOptions, fixture, folder, line, put};
-use super::backend::BackendProcess;
+use super::adapter::{SynestheticAdapterOptions, fixture, folder, line, put};
+use super::backend::AssetBackendProcess;
 
 #[test]
 fn s0_28_29_59_75_the_ready_file_has_the_pid_and_the_start_time() {
     let at = folder();
     let ready = at.path().join("deep/mcp.ready");
-    let mut adapter = AdapterOptions::at(&fixture()).env("MCP_READY_FILE", &ready).ready();
+    let mut adapter =
+        SynestheticAdapterOptions::at(&fixture()).env("MCP_READY_FILE", &ready).ready();
     // The file exists by the time the log says ready.
     let text = fs::read_to_string(&ready).unwrap();
     let (pid, when) = text.strip_suffix('\n').unwrap().split_once(' ').unwrap();
@@ -40,7 +41,8 @@ fn s0_28_59_the_ready_file_is_in_tmp_by_default() {
     let ready = Path::new("/tmp/mcp.ready");
     // Tests that run at the same time may use the same file, so this may take several attempts.
     wait_for("the ready file is ours", || {
-        let mut adapter = AdapterOptions::at(&fixture()).without("MCP_READY_FILE").ready();
+        let mut adapter =
+            SynestheticAdapterOptions::at(&fixture()).without("MCP_READY_FILE").ready();
         let text = fs::read_to_string(ready).unwrap_or_default();
         let ours = format!("{} ", adapter.pid());
         adapter.close_input();
@@ -55,26 +57,26 @@ fn s0_28_59_the_ready_file_is_in_tmp_by_default() {
 fn s0_30_75_the_ready_file_is_removed_however_the_adapter_ends() {
     /// Way in which a test ends the adapter.
     #[derive(Debug, Clone, Copy)]
-    enum ProcessEnd {
+    enum AdapterStopCause {
         Input,
         Signal(Signal),
         Reader,
     }
     let ends = [
-        ProcessEnd::Input,
-        ProcessEnd::Signal(Signal::INT),
-        ProcessEnd::Signal(Signal::TERM),
-        ProcessEnd::Signal(Signal::HUP),
-        ProcessEnd::Reader,
+        AdapterStopCause::Input,
+        AdapterStopCause::Signal(Signal::INT),
+        AdapterStopCause::Signal(Signal::TERM),
+        AdapterStopCause::Signal(Signal::HUP),
+        AdapterStopCause::Reader,
     ];
     at_once(ends, |end| {
-        let mut adapter = AdapterOptions::at(&fixture()).ready();
+        let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
         let ready = adapter.ready_file.clone().unwrap();
         assert!(ready.exists());
         match end {
-            ProcessEnd::Input => adapter.close_input(),
-            ProcessEnd::Signal(signal) => adapter.signal(signal),
-            ProcessEnd::Reader => {
+            AdapterStopCause::Input => adapter.close_input(),
+            AdapterStopCause::Signal(signal) => adapter.signal(signal),
+            AdapterStopCause::Reader => {
                 adapter.stop_reading();
                 // The adapter notices when it answers.
                 adapter.send(&line(1, "list_schemas", json!({})));
@@ -89,8 +91,9 @@ fn s0_30_75_the_ready_file_is_removed_however_the_adapter_ends() {
 #[test]
 fn s0_30_75_a_second_signal_stops_the_adapter_at_once_and_removes_the_ready_file() {
     let mut backend =
-        BackendProcess::with_behaviour(json!({ "status": 201, "body": "{}", "delay": 60 }));
-    let mut adapter = AdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", backend.url()).ready();
+        AssetBackendProcess::with_behaviour(json!({ "status": 201, "body": "{}", "delay": 60 }));
+    let mut adapter =
+        SynestheticAdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", backend.url()).ready();
     let params = json!({ "asset": {}, "validate_first": false });
     adapter.send(&line(1, "populate_backend", params));
     wait_until("the request is in flight", || !backend.requests().is_empty());
@@ -109,10 +112,11 @@ fn s0_30_a_link_at_the_ready_file_is_not_followed_and_another_adapters_file_is_k
     put(at.path(), "precious", "precious");
     let ready = at.path().join("mcp.ready");
     std::os::unix::fs::symlink(at.path().join("precious"), &ready).unwrap();
-    let mut adapter = AdapterOptions::at(&fixture()).env("MCP_READY_FILE", &ready).ready();
+    let mut adapter =
+        SynestheticAdapterOptions::at(&fixture()).env("MCP_READY_FILE", &ready).ready();
     assert!(fs::read_to_string(&ready).unwrap().starts_with(&adapter.pid().to_string()));
     assert_eq!(fs::read_to_string(at.path().join("precious")).unwrap(), "precious");
-    let mut other = AdapterOptions::at(&fixture()).env("MCP_READY_FILE", &ready).ready();
+    let mut other = SynestheticAdapterOptions::at(&fixture()).env("MCP_READY_FILE", &ready).ready();
     adapter.close_input();
     adapter.wait_for_exit();
     assert!(fs::read_to_string(&ready).unwrap().starts_with(&other.pid().to_string()));
@@ -128,7 +132,8 @@ fn s0_60_61_an_invalid_folder_is_reported_before_serving_starts() {
     for variable in ["SYN_SCHEMAS_DIR", "SYN_EXAMPLES_DIR"] {
         for name in ["nothing", "file"] {
             let path = at.path().join(name);
-            let mut adapter = AdapterOptions::at(&fixture()).env(variable, &path).start();
+            let mut adapter =
+                SynestheticAdapterOptions::at(&fixture()).env(variable, &path).start();
             assert_eq!(adapter.wait_for_exit().code(), Some(2), "{variable}={name}");
             wait_until("it says why", || adapter.log().contains('\n'));
             let log = adapter.log();
@@ -143,11 +148,13 @@ fn s0_60_61_an_invalid_folder_is_reported_before_serving_starts() {
 #[test]
 fn s0_05_only_stdio_is_served_and_another_endpoint_is_refused_at_start() {
     for endpoint in ["", "stdio", "stdio://", " stdio "] {
-        let mut adapter = AdapterOptions::at(&fixture()).env("MCP_ENDPOINT", endpoint).ready();
+        let mut adapter =
+            SynestheticAdapterOptions::at(&fixture()).env("MCP_ENDPOINT", endpoint).ready();
         assert_eq!(adapter.call("list_schemas", json!({}))["ok"], true);
     }
     for endpoint in ["tcp", "http://127.0.0.1:7000", "stdio://x"] {
-        let mut adapter = AdapterOptions::at(&fixture()).env("MCP_ENDPOINT", endpoint).start();
+        let mut adapter =
+            SynestheticAdapterOptions::at(&fixture()).env("MCP_ENDPOINT", endpoint).start();
         assert_eq!(adapter.wait_for_exit().code(), Some(2), "{endpoint}");
         wait_until("it says why", || adapter.log().contains('\n'));
         let log = adapter.log();
@@ -158,7 +165,7 @@ fn s0_05_only_stdio_is_served_and_another_endpoint_is_refused_at_start() {
 
 #[test]
 fn s0_73_nothing_is_written_before_the_first_line_and_the_adapter_ends_with_its_input() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     adapter.write(b"\n \n");
     adapter.write(br#"{"jsonrpc":"2.0","id":1,"#);
     adapter.write(b"\"method\":\"explode\"}\n");
@@ -172,7 +179,8 @@ fn s0_73_nothing_is_written_before_the_first_line_and_the_adapter_ends_with_its_
 #[test]
 fn s0_74_the_log_starts_with_ready_and_ends_with_shutdown() {
     // Warnings come after it, such as those about unknown variables.
-    let mut adapter = AdapterOptions::at(&fixture()).env("TOOLGATE_NONSENSE", "1").ready();
+    let mut adapter =
+        SynestheticAdapterOptions::at(&fixture()).env("TOOLGATE_NONSENSE", "1").ready();
     wait_until("it warns", || adapter.log().contains("TOOLGATE_NONSENSE"));
     adapter.close_input();
     assert!(adapter.wait_for_exit().success());
@@ -187,10 +195,10 @@ fn s0_74_the_log_starts_with_ready_and_ends_with_shutdown() {
     // Without schemas the log has the default path; with a configured folder it has that one.
     let at = folder();
     let real = fs::canonicalize(at.path()).unwrap();
-    let adapter = AdapterOptions::at(at.path()).ready();
+    let adapter = SynestheticAdapterOptions::at(at.path()).ready();
     let wanted = format!("schemas_dir={}/libs/synesthetic-schemas/jsonschema\n", real.display());
     assert!(adapter.log().contains(&wanted), "{}", adapter.log());
     put(at.path(), "mine/a.schema.json", "{}");
-    let adapter = AdapterOptions::at(at.path()).env("SYN_SCHEMAS_DIR", "mine").ready();
+    let adapter = SynestheticAdapterOptions::at(at.path()).env("SYN_SCHEMAS_DIR", "mine").ready();
     assert!(adapter.log().contains(&format!("schemas_dir={}/mine\n", real.display())));
 }

@@ -6,20 +6,20 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::adapter::{AdapterOptions, EXAMPLES, SCHEMAS, fixture};
-use super::diff::{SeededRandom, difficult_pairs, patch, sort_key};
+use super::adapter::{EXAMPLES, SCHEMAS, SynestheticAdapterOptions, fixture};
+use super::diff::{SeededTestRng, difficult_pairs, patch, sort_key};
 use super::validation::validate;
 
 #[test]
 fn s0_04_49_52_53_a_patch_has_sorted_operations_of_three_kinds_and_gives_the_new_asset() {
-    let mut generator = SeededRandom(20_250_901);
+    let mut generator = SeededTestRng(20_250_901);
     let mut pairs = difficult_pairs();
     for _ in 0..2_500 {
         let base = generator.value(4);
         let new = generator.change(&base, 4);
         pairs.push((base, new));
     }
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     let mut requests = String::new();
     let mut operations = 0;
     for (base, new) in &pairs {
@@ -60,7 +60,7 @@ fn is_equal(one: &Value, other: &Value) -> bool {
 
 #[test]
 fn s0_03_41_46_errors_of_valid_and_broken_examples_match_pythons_validator() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     let listed = adapter.call("list_examples", json!({}))["examples"].clone();
     let mut requests = String::new();
     let mut cases = Vec::new();

@@ -4,10 +4,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use serde_json::{Value, json};
 
-use super::adapter::{AdapterOptions, AdapterProcess, SCHEMAS, fixture, folder, put};
+use super::adapter::{
+    SCHEMAS, SynestheticAdapterOptions, SynestheticAdapterProcess, fixture, folder, put,
+};
 
 pub(super) fn validate(
-    adapter: &mut AdapterProcess,
+    adapter: &mut SynestheticAdapterProcess,
     schema: impl Into<Value>,
     asset: Value,
 ) -> Value {
@@ -15,21 +17,21 @@ pub(super) fn validate(
 }
 
 /// Starts an adapter with `schemas`.
-fn adapter_with(schemas: &[(&str, Value)]) -> (AdapterProcess, tempfile::TempDir) {
+fn adapter_with(schemas: &[(&str, Value)]) -> (SynestheticAdapterProcess, tempfile::TempDir) {
     let at = folder();
     for (name, schema) in schemas {
         put(at.path(), &format!("{SCHEMAS}/{name}.schema.json"), &schema.to_string());
     }
-    (AdapterOptions::at(at.path()).ready(), at)
+    (SynestheticAdapterOptions::at(at.path()).ready(), at)
 }
 
 /// Listener that counts the connections it gets.
-struct ConnectionCounter {
+struct ConnectionCountingListener {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-impl ConnectionCounter {
+impl ConnectionCountingListener {
     fn open() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -44,7 +46,7 @@ impl ConnectionCounter {
 
 #[test]
 fn connections_to_the_counter_are_counted() {
-    let counter = ConnectionCounter::open();
+    let counter = ConnectionCountingListener::open();
     let caller = TcpStream::connect(counter.address).unwrap();
     assert_eq!((counter.connections(), counter.connections()), (1, 0));
     drop(caller);
@@ -122,7 +124,7 @@ fn s0_03_keywords_of_draft_2020_12_are_applied() {
 
 #[test]
 fn s0_41_54_an_asset_is_validated_against_the_named_schema_which_is_required() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     let tone = json!({ "name": "Low hum", "frequency": 110 });
     adapter.send(&super::adapter::line(
         1,
@@ -195,7 +197,7 @@ fn s0_46_48_80_errors_are_pointers_into_the_asset_sorted_by_path_then_message() 
 
 #[test]
 fn s0_65_schema_references_resolve_by_file_name_or_by_id() {
-    let counter = ConnectionCounter::open();
+    let counter = ConnectionCountingListener::open();
     let (mut adapter, at) = adapter_with(&[
         (
             "a",
@@ -243,14 +245,14 @@ fn s0_65_schema_references_resolve_by_file_name_or_by_id() {
     assert_eq!(counter.connections(), 0, "a schema was fetched");
     // Each file is also found by the URL of its published name and version.
     put(at.path(), "libs/synesthetic-schemas/version.json", r#"{"schemaVersion":"0.7.3"}"#);
-    let mut adapter = AdapterOptions::at(at.path()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(at.path()).ready();
     assert_eq!(validate(&mut adapter, "e", json!({ "b": "x" }))["ok"], true);
     assert_eq!(errors(&validate(&mut adapter, "e", json!({ "b": 1 })))[0].0, "/b");
 }
 
 #[test]
 fn s0_68_69_asset_examples_are_valid_by_the_alias_and_by_the_schema_itself() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     for number in 1..=9 {
         let path = format!("SynestheticAsset_Example{number}.json");
         let example = adapter.call("get_example", json!({ "path": path }))["example"].clone();
@@ -269,8 +271,8 @@ fn s0_68_69_asset_examples_are_valid_by_the_alias_and_by_the_schema_itself() {
 
 #[test]
 fn s0_70_a_top_level_schema_ref_is_ignored_and_a_nested_one_is_an_unknown_property() {
-    let counter = ConnectionCounter::open();
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let counter = ConnectionCountingListener::open();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     for reference in [
         json!("nope://zz"),
         json!("/etc/passwd"),

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::adapter::{AdapterOptions, AdapterProcess, fixture, line};
-use super::backend::BackendProcess;
+use super::adapter::{SynestheticAdapterOptions, SynestheticAdapterProcess, fixture, line};
+use super::backend::AssetBackendProcess;
 
 /// Calls of each method: one that succeeds and, if possible, one that fails.
 fn conversation() -> Vec<String> {
@@ -25,7 +25,7 @@ fn conversation() -> Vec<String> {
 }
 
 /// Returns the adapter's answers to `lines`, sent one by one.
-fn answers(adapter: &mut AdapterProcess, lines: &[String]) -> Vec<String> {
+fn answers(adapter: &mut SynestheticAdapterProcess, lines: &[String]) -> Vec<String> {
     let mut answer = |line: &String| {
         adapter.send(line);
         adapter.receive()
@@ -36,8 +36,8 @@ fn answers(adapter: &mut AdapterProcess, lines: &[String]) -> Vec<String> {
 #[test]
 fn s0_01_36_80_answers_are_byte_identical_when_repeated_and_in_another_process() {
     let lines = conversation();
-    let mut first = AdapterOptions::at(&fixture()).ready();
-    let mut second = AdapterOptions::at(&fixture()).ready();
+    let mut first = SynestheticAdapterOptions::at(&fixture()).ready();
+    let mut second = SynestheticAdapterOptions::at(&fixture()).ready();
     let first_answers = answers(&mut first, &lines);
     assert_eq!(first_answers, answers(&mut first, &lines));
     assert_eq!(first_answers, answers(&mut second, &lines));
@@ -48,7 +48,7 @@ fn s0_01_36_80_answers_are_byte_identical_when_repeated_and_in_another_process()
 
 #[test]
 fn s0_05_33_34_81_methods_are_bare_tool_names_and_return_the_tools_result() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     let reasons = ["", "", "not_found", "", "", "not_found", "", "validation_failed", ""];
     let reasons = reasons.into_iter().chain(["unsupported", "unsupported"]);
     for (line, reason) in conversation().iter().zip(reasons) {
@@ -67,7 +67,7 @@ fn s0_05_33_34_81_methods_are_bare_tool_names_and_return_the_tools_result() {
 
 #[test]
 fn s0_20_requests_and_answers_declare_json_rpc_2_0() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     // `is_frame` checks the version of every frame that these tests receive.
     assert_eq!(adapter.ask(&line(1, "list_schemas", json!({})))["jsonrpc"], "2.0");
     for (version, id) in [
@@ -86,7 +86,7 @@ fn s0_20_requests_and_answers_declare_json_rpc_2_0() {
 
 #[test]
 fn s0_21_a_frame_is_a_line_that_ends_with_lf_or_crlf_only() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     adapter.write(b"\n\r\n  \n\t\r\n");
     let crlf = format!("{}\r\n", line(1, "explode", json!({})));
     adapter.write(crlf.as_bytes());
@@ -113,7 +113,7 @@ fn s0_21_a_frame_is_a_line_that_ends_with_lf_or_crlf_only() {
 
 #[test]
 fn s0_22_a_batch_is_refused_with_one_error_and_the_next_line_is_served() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     let one = line(1, "list_schemas", json!({}));
     for batch in [format!("[{one}]"), format!("[{one},{one}]"), "[]".to_owned()] {
         let answer = adapter.ask(&batch);
@@ -135,7 +135,7 @@ fn s0_23_58_67_a_line_over_one_mebibyte_is_refused_unparsed_and_the_next_is_serv
         let rest = room - times * filling.len();
         format!("{head}{}{}{tail}", filling.repeat(times), "x".repeat(rest))
     };
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     // Bytes are counted, not characters: "ü" has two bytes.
     for filling in ["x", "ü", "✨"] {
         let fits = request_of(MEBIBYTE, filling);
@@ -163,7 +163,7 @@ fn s0_23_58_67_a_line_over_one_mebibyte_is_refused_unparsed_and_the_next_is_serv
 
 #[test]
 fn s0_24_a_string_or_number_id_is_returned_as_written() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     for id in [
         r#""é""#,
         r#""1""#,
@@ -204,8 +204,9 @@ fn s0_24_a_string_or_number_id_is_returned_as_written() {
 
 #[test]
 fn s0_24_a_request_without_an_id_is_neither_answered_nor_run() {
-    let mut backend = BackendProcess::start();
-    let mut adapter = AdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", backend.url()).ready();
+    let mut backend = AssetBackendProcess::start();
+    let mut adapter =
+        SynestheticAdapterOptions::at(&fixture()).env("SYN_BACKEND_URL", backend.url()).ready();
     let asset = json!({ "schema": "tone", "name": "x" });
     let params = json!({ "asset": asset, "validate_first": false });
     let note = json!({ "jsonrpc": "2.0", "method": "populate_backend", "params": params });
@@ -219,7 +220,8 @@ fn s0_24_a_request_without_an_id_is_neither_answered_nor_run() {
 #[test]
 fn s0_25_26_standard_output_has_only_frames_and_logs_go_to_standard_error() {
     // `receive` and `rest` check that each line is a frame.
-    let mut adapter = AdapterOptions::at(&fixture()).env("TOOLGATE_LOG_LEVEL", "trace").ready();
+    let mut adapter =
+        SynestheticAdapterOptions::at(&fixture()).env("TOOLGATE_LOG_LEVEL", "trace").ready();
     for line in conversation() {
         adapter.ask(&line);
     }
@@ -242,7 +244,7 @@ fn s0_32_the_contracts_example_exchange_is_reproduced() {
     let schema = r#"{"version":"0.7.0","type":"object"}"#;
     let name = format!("{}/synesthetic-asset.schema.json", super::adapter::SCHEMAS);
     super::adapter::put(folder.path(), &name, schema);
-    let mut adapter = AdapterOptions::at(folder.path()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(folder.path()).ready();
     adapter.send(r#"{"jsonrpc":"2.0","id":1,"method":"list_schemas","params":{}}"#);
     let wanted = r#"{"jsonrpc":"2.0","id":1,"result":{"ok":true,"schemas":[{"name":"synesthetic-asset","version":"0.7.0","path":"libs/synesthetic-schemas/jsonschema/synesthetic-asset.json"}]}}"#;
     assert_eq!(adapter.receive(), wanted);
@@ -250,7 +252,7 @@ fn s0_32_the_contracts_example_exchange_is_reproduced() {
 
 #[test]
 fn s0_35_a_frame_has_no_whitespace_outside_strings() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     for line in conversation().iter().chain([&"nonsense".to_owned()]) {
         adapter.send(line);
         let answer = adapter.receive();
@@ -271,7 +273,7 @@ fn s0_35_a_frame_has_no_whitespace_outside_strings() {
 
 #[test]
 fn s0_56_an_unknown_method_returns_an_unsupported_result() {
-    let mut adapter = AdapterOptions::at(&fixture()).ready();
+    let mut adapter = SynestheticAdapterOptions::at(&fixture()).ready();
     let wanted = json!({ "ok": false, "reason": "unsupported", "detail": "tool not implemented" });
     for method in ["explode", "", "LIST_SCHEMAS", "list_schemas ", "validate", "files.read"] {
         assert_eq!(adapter.call(method, json!({ "path": "version.json" })), wanted, "{method}");

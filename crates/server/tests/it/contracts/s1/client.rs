@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio as Pipe};
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpRequest, HttpServer, Launch, Response, Stdio, Workspace, binary, checkout, path,
-    trust_config,
+    HttpServerProcess, ServerLaunchOptions, StdioServerProcess, TempWorkspace, TestHttpRequest,
+    TestHttpResponse, binary, checkout, path, trust_config,
 };
 
 /// A schema of the repository.
@@ -54,32 +54,32 @@ pub(super) fn check_schema(name: &str, values: &[Value]) {
 
 /// Returns a client of `launch` over standard input and output.
 #[track_caller]
-pub(super) fn lines(launch: Launch) -> Stdio {
+pub(super) fn lines(launch: ServerLaunchOptions) -> StdioServerProcess {
     launch.arg("--dialect").arg("envelope").stdio()
 }
 
 /// Sends `GET path` and returns the response.
 #[track_caller]
-pub(super) fn get(served: &HttpServer, path: &str) -> Response {
-    served.send(&HttpRequest::bare("GET", path))
+pub(super) fn get(served: &HttpServerProcess, path: &str) -> TestHttpResponse {
+    served.send(&TestHttpRequest::bare("GET", path))
 }
 
 /// Sends any bytes by `POST /mcp/tool/ID` and returns the response.
 #[track_caller]
-pub(super) fn post(served: &HttpServer, id: &str, body: &[u8]) -> Response {
-    let post = HttpRequest::bytes(body).without("accept").malformed();
+pub(super) fn post(served: &HttpServerProcess, id: &str, body: &[u8]) -> TestHttpResponse {
+    let post = TestHttpRequest::bytes(body).without("accept").malformed();
     served.send(&post.to(&format!("/mcp/tool/{id}")))
 }
 
 /// Calls a tool.
 #[track_caller]
-pub(super) fn call(served: &HttpServer, id: &str, arguments: &Value) -> Response {
+pub(super) fn call(served: &HttpServerProcess, id: &str, arguments: &Value) -> TestHttpResponse {
     post(served, id, json!({ "arguments": arguments }).to_string().as_bytes())
 }
 
 /// Calls a tool, checks that it succeeds, and returns the envelope.
 #[track_caller]
-pub(super) fn call_ok(served: &HttpServer, id: &str, arguments: &Value) -> Value {
+pub(super) fn call_ok(served: &HttpServerProcess, id: &str, arguments: &Value) -> Value {
     let response = call(served, id, arguments);
     let envelope = response.json();
     assert_eq!((response.status, &envelope["ok"]), (200, &json!(true)), "{envelope}");
@@ -88,7 +88,7 @@ pub(super) fn call_ok(served: &HttpServer, id: &str, arguments: &Value) -> Value
 
 /// Sends a request over stdio and returns the whole message.
 #[track_caller]
-pub(super) fn ask(stdio: &mut Stdio, id: u64, method: &str, params: &Value) -> Value {
+pub(super) fn ask(stdio: &mut StdioServerProcess, id: u64, method: &str, params: &Value) -> Value {
     let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
     stdio.write(format!("{message}\n").as_bytes());
     stdio.answer(id)
@@ -131,8 +131,8 @@ pub(super) fn stderr(output: &Output) -> String {
 }
 
 /// Returns a workspace with two documents.
-pub(super) fn library() -> Workspace {
-    Workspace::new()
+pub(super) fn library() -> TempWorkspace {
+    TempWorkspace::new()
         .file("docs/one.md", "# One\n\nIt is about herons.\n")
         .file("docs/two.md", "# Two\n\nIt is about otters.\n")
 }

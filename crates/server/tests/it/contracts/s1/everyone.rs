@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use super::client::{check_schema, get, library, lines, read_log};
-use crate::support::{HttpRequest, Launch, Workspace, modern, wait_for};
+use crate::support::{ServerLaunchOptions, TempWorkspace, TestHttpRequest, modern, wait_for};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// Returns the first log line that `wanted` accepts.
 #[track_caller]
-fn find_log_line(workspace: &Workspace, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+fn find_log_line(workspace: &TempWorkspace, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     wait_for(what, || read_log(&workspace.path("runs")).into_iter().find(&wanted))
 }
 
@@ -17,7 +17,7 @@ fn find_log_line(workspace: &Workspace, what: &str, wanted: impl Fn(&Value) -> b
 fn s1_06_31_every_call_of_every_dialect_is_logged_as_an_envelope() {
     let workspace = library();
     let log = workspace.path("runs").display().to_string();
-    let served = Launch::over(&workspace).arg("--log-dir").arg(&log).served();
+    let served = ServerLaunchOptions::over(&workspace).arg("--log-dir").arg(&log).served();
     let read = |path: &str| json!({ "path": path });
     let answer = served.ask(&modern(
         1,
@@ -40,7 +40,7 @@ fn s1_06_31_every_call_of_every_dialect_is_logged_as_an_envelope() {
     assert_eq!(zyra["error"]["httpStatus"], 404);
     // Arguments are not logged.
     assert!(!zyra.to_string().contains("hunter2"), "{zyra}");
-    let traced = HttpRequest::bare("GET", "/mcp/discover").with("traceparent", TRACE);
+    let traced = TestHttpRequest::bare("GET", "/mcp/discover").with("traceparent", TRACE);
     assert_eq!(served.send(&traced).status, 200);
     let own = find_log_line(&workspace, "its own call is logged", |line| {
         line["method"] == "mcp.discover"
@@ -49,11 +49,11 @@ fn s1_06_31_every_call_of_every_dialect_is_logged_as_an_envelope() {
     // Tools cannot write to the log.
     let body = json!({ "arguments": { "path": "runs/mcp_server/x.jsonl", "content": "" } });
     let forged =
-        HttpRequest::bytes(body.to_string().as_bytes()).to("/mcp/tool/mcp.tool:files.write");
+        TestHttpRequest::bytes(body.to_string().as_bytes()).to("/mcp/tool/mcp.tool:files.write");
     assert_eq!(served.send(&forged.malformed()).status, 401);
     drop(served);
 
-    let mut stdio = Launch::over(&workspace).arg("--log-dir").arg(&log).stdio();
+    let mut stdio = ServerLaunchOptions::over(&workspace).arg("--log-dir").arg(&log).stdio();
     stdio.ask(&modern(1, "tools/call", json!({ "name": "files_list", "arguments": {} })));
     let stdio = find_log_line(&workspace, "the call over stdio is logged", |line| {
         line["metadata"]["toolId"] == "files_list"
@@ -65,7 +65,7 @@ fn s1_06_31_every_call_of_every_dialect_is_logged_as_an_envelope() {
 fn s1_04_a_dedicated_listener_answers_every_path_with_an_envelope() {
     let workspace = library();
     workspace.put("toolgate.toml", "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"envelope\"\n");
-    let mut served = Launch::over(&workspace).served();
+    let mut served = ServerLaunchOptions::over(&workspace).served();
     served.addr = wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once("serving envelope alone at http://")?;
@@ -87,9 +87,9 @@ fn s1_04_a_dedicated_listener_answers_every_path_with_an_envelope() {
 #[test]
 fn s1_25_26_a_missing_or_wrong_key_is_unauthorized_in_an_envelope() {
     let workspace = library();
-    let served = Launch::over(&workspace).env("ZYRA_API_KEY", "s3cret").served();
+    let served = ServerLaunchOptions::over(&workspace).env("ZYRA_API_KEY", "s3cret").served();
     let mut envelopes = Vec::new();
-    let discover = || HttpRequest::bare("GET", "/mcp/discover");
+    let discover = || TestHttpRequest::bare("GET", "/mcp/discover");
     for post in [discover(), discover().with("x-api-key", "wrong")] {
         let response = served.send(&post);
         assert_eq!(response.status, 401);
@@ -100,7 +100,7 @@ fn s1_25_26_a_missing_or_wrong_key_is_unauthorized_in_an_envelope() {
     check_schema("envelope", &envelopes);
     assert_eq!(served.send(&discover().with("x-api-key", "s3cret")).status, 200);
     // Over stdio no key is needed.
-    let mut stdio = lines(Launch::over(&workspace).env("ZYRA_API_KEY", "s3cret"));
+    let mut stdio = lines(ServerLaunchOptions::over(&workspace).env("ZYRA_API_KEY", "s3cret"));
     let message = super::client::ask(&mut stdio, 1, "mcp.discover", &json!({}));
     assert!(message["result"].is_object(), "{message}");
 }

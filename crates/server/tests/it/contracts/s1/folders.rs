@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::client::{call, call_ok, library, run_with, stderr, stdout};
-use crate::support::{Launch, Workspace};
+use crate::support::{ServerLaunchOptions, TempWorkspace};
 
 const TOOLS: &str = "apps/mcp_server/schemas/tools";
 
@@ -25,7 +25,7 @@ const INVALID_SCHEMAS: [(&str, &str); 10] = [
 ];
 
 /// Returns a workspace with all invalid schemas in `folder`.
-fn workspace_with_invalid_schemas(folder: &str) -> Workspace {
+fn workspace_with_invalid_schemas(folder: &str) -> TempWorkspace {
     let workspace = library();
     let at = |nth: usize| format!("{folder}/{}", INVALID_SCHEMAS[nth].0);
     workspace.put(&at(0), "{");
@@ -44,7 +44,7 @@ fn workspace_with_invalid_schemas(folder: &str) -> Workspace {
 
 #[test]
 fn s1_24_an_invalid_schema_in_a_default_folder_is_skipped_and_logged() {
-    let served = Launch::over(&workspace_with_invalid_schemas(TOOLS)).served();
+    let served = ServerLaunchOptions::over(&workspace_with_invalid_schemas(TOOLS)).served();
     call_ok(&served, "mcp.tool:files.read", &json!({ "path": "docs/one.md" }));
     call_ok(&served, "mcp.tool:files.list", &json!({ "path": "docs" }));
     let log = served.log();
@@ -60,7 +60,7 @@ fn s1_24_an_invalid_schema_in_a_default_folder_is_skipped_and_logged() {
         .unwrap();
     let workspace = library().file("apps/mcp_server/README.md", "");
     symlink(elsewhere.path(), workspace.path("apps/mcp_server/schemas")).unwrap();
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     call_ok(&served, "mcp.tool:files.read", &json!({ "path": "docs/one.md" }));
     assert!(served.log().contains("the schemas in apps/mcp_server/schemas are ignored"));
 }
@@ -73,12 +73,12 @@ fn schemas_in_a_default_folder_apply_only_once_they_are_trusted() {
     let read = json!({ "path": "docs/one.md" });
     // The trust is in the home of the server, and so is not found in another state folder.
     let state = tempfile::TempDir::new().unwrap();
-    let untrusted = Launch::over(&workspace).with_state(&state).served();
+    let untrusted = ServerLaunchOptions::over(&workspace).with_state(&state).served();
     call_ok(&untrusted, "mcp.tool:files.read", &read);
     let log = untrusted.log();
     assert!(log.contains("schemas in apps/mcp_server/schemas/tools are ignored"), "{log}");
     assert!(log.contains("toolgate trust"), "{log}");
-    let trusted = Launch::over(&workspace).served();
+    let trusted = ServerLaunchOptions::over(&workspace).served();
     let refused = call(&trusted, "mcp.tool:files.read", &read).json();
     assert_eq!(refused["error"]["code"], "INVALID_INPUT", "{refused}");
 }
@@ -112,7 +112,7 @@ fn s1_24_tools_cannot_change_the_schema_folders() {
     let workspace = library().file("mine/README.md", "");
     workspace.put(&format!("{TOOLS}/files.list.input.schema.json"), "{}");
     let refused = |schemas: Option<&str>, tool: &str, input: &Value| {
-        let launch = Launch::over(&workspace);
+        let launch = ServerLaunchOptions::over(&workspace);
         let served = match schemas {
             Some(folder) => launch.set("envelope_schemas", folder).served(),
             None => launch.served(),

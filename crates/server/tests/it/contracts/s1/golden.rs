@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 use super::client::{read_log, run, run_with, stderr, stdout};
-use crate::support::{Workspace, binary, checkout, path};
+use crate::support::{TempWorkspace, binary, checkout, path};
 
 const GOLDEN: &str = "tests/fixtures/mcp/envelope_validation_golden.jsonl";
 const FIXTURES: [&str; 3] = [
@@ -20,8 +20,8 @@ const FIXTURES: [&str; 3] = [
 const ONCE: [&str; 6] = ["contract", "check", "--once", "--deterministic-ids", "--log-dir", "runs"];
 
 /// Returns a folder with the files that a check needs.
-fn fixtures() -> Workspace {
-    let workspace = Workspace::new();
+fn fixtures() -> TempWorkspace {
+    let workspace = TempWorkspace::new();
     for name in FIXTURES {
         workspace.put(name, fs::read(checkout().join(name)).unwrap());
     }

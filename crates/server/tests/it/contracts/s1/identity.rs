@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::client::{ask, call, envelope, get, library, lines};
-use crate::support::Launch;
+use crate::support::ServerLaunchOptions;
 
 fn ids(envelope: &Value) -> [String; 3] {
     ["requestId", "traceId", "spanId"].map(|id| envelope["meta"][id].as_str().unwrap().to_owned())
@@ -14,8 +14,8 @@ fn ids(envelope: &Value) -> [String; 3] {
 #[test]
 fn s1_05_deterministic_ids_of_a_request_are_the_same_over_both_transports() {
     let workspace = library();
-    let served = Launch::over(&workspace).arg("--deterministic-ids").served();
-    let mut stdio = lines(Launch::over(&workspace).arg("--deterministic-ids"));
+    let served = ServerLaunchOptions::over(&workspace).arg("--deterministic-ids").served();
+    let mut stdio = lines(ServerLaunchOptions::over(&workspace).arg("--deterministic-ids"));
     let tool = "mcp.tool:files.read";
     let arguments = json!({ "path": "README.md" });
     let payload = json!({ "arguments": arguments, "toolId": tool });
@@ -45,7 +45,7 @@ fn s1_05_deterministic_ids_of_a_request_are_the_same_over_both_transports() {
 
 #[test]
 fn s1_05_ids_are_unique_by_default() {
-    let served = Launch::over(&library()).served();
+    let served = ServerLaunchOptions::over(&library()).served();
     let envelopes: Vec<_> = (0..4).map(|_| get(&served, "/mcp/discover").json()).collect();
     let all: BTreeSet<_> = envelopes.iter().flat_map(ids).collect();
     assert_eq!(all.len(), 12);

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::client::{ask, call, check_schema, envelope, library, lines, post};
-use crate::support::{HttpServer, Launch, Stdio, Workspace};
+use crate::support::{HttpServerProcess, ServerLaunchOptions, StdioServerProcess, TempWorkspace};
 
 /// Returns a workspace with an output schema for `files.info` that its results do not satisfy.
-fn broken_outputs() -> Workspace {
+fn broken_outputs() -> TempWorkspace {
     library().file(
         "apps/mcp_server/schemas/tools/files.info.output.schema.json",
         json!({ "type": "object", "required": ["never"] }).to_string(),
@@ -17,8 +17,8 @@ fn broken_outputs() -> Workspace {
 
 /// Makes a call over both transports.
 fn call_both(
-    served: &HttpServer,
-    stdio: &mut Stdio,
+    served: &HttpServerProcess,
+    stdio: &mut StdioServerProcess,
     id: u64,
     tool: &str,
     arguments: &Value,
@@ -35,8 +35,8 @@ fn s1_11_23_25_26_27_28_each_reason_has_one_status_code_and_message_over_both_tr
         "toolgate.toml",
         "[[limits.rate]]\ntools = \"files.list\"\ncalls = 1\nin_ms = 3_600_000\n",
     );
-    let served = Launch::over(&workspace).served();
-    let mut stdio = lines(Launch::over(&workspace));
+    let served = ServerLaunchOptions::over(&workspace).served();
+    let mut stdio = lines(ServerLaunchOptions::over(&workspace));
     // A call that satisfies its schemas succeeds over both transports.
     let (status, fine, message) =
         call_both(&served, &mut stdio, 100, "mcp.tool:files.list", &json!({ "path": "docs" }));
@@ -105,8 +105,8 @@ fn s1_11_23_25_26_27_28_each_reason_has_one_status_code_and_message_over_both_tr
 
 #[test]
 fn an_id_that_discovery_does_not_list_is_refused_over_both_transports() {
-    let served = Launch::over(&library()).served();
-    let mut stdio = lines(Launch::over(&library()));
+    let served = ServerLaunchOptions::over(&library()).served();
+    let mut stdio = lines(ServerLaunchOptions::over(&library()));
     for id in [
         "mcp.tool:files_info",
         "mcp.tool:files-info",
@@ -131,8 +131,8 @@ fn an_id_that_discovery_does_not_list_is_refused_over_both_transports() {
 #[test]
 fn s1_15_16_17_21_22_a_call_needs_a_canonical_tool_and_an_input_and_no_unknown_keys() {
     let workspace = library();
-    let served = Launch::over(&workspace).served();
-    let mut stdio = lines(Launch::over(&workspace));
+    let served = ServerLaunchOptions::over(&workspace).served();
+    let mut stdio = lines(ServerLaunchOptions::over(&workspace));
     let tool = "mcp.tool:files.read";
     let input = json!({ "path": "README.md" });
     let version = |version: Value| json!({ "tool": tool, "input": input, "version": version });
@@ -195,7 +195,7 @@ fn s1_15_16_17_21_22_a_call_needs_a_canonical_tool_and_an_input_and_no_unknown_k
 
 #[test]
 fn s1_19_22_an_error_of_a_tools_own_validation_points_to_the_argument() {
-    let served = Launch::over(&library()).served();
+    let served = ServerLaunchOptions::over(&library()).served();
     for (arguments, at) in [
         (json!({ "query": "q", "topK": 0 }), "/topK"),
         (json!({ "query": "q", "topK": 11 }), "/topK"),
@@ -211,7 +211,7 @@ fn s1_19_22_an_error_of_a_tools_own_validation_points_to_the_argument() {
 
 #[test]
 fn s1_27_28_malformed_lines_are_refused_in_envelopes_and_the_next_is_answered() {
-    let mut stdio = lines(Launch::over(&library()).set("limits_message_bytes", 4096));
+    let mut stdio = lines(ServerLaunchOptions::over(&library()).set("limits_message_bytes", 4096));
     let mut envelopes = Vec::new();
     for (line, canonical, code) in [
         (b"{".to_vec(), "INVALID_INPUT", -32700),

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use super::client::{
     ask, call, call_ok, check_schema, envelope, get, library, lines, post, schema,
 };
-use crate::support::{HttpRequest, Launch};
+use crate::support::{ServerLaunchOptions, TestHttpRequest};
 
 /// Returns every kind of reply over HTTP, by request.
 fn replies_over_http() -> Vec<(String, u16, Value)> {
-    let served = Launch::over(&library()).set("limits_message_bytes", 4096).served();
+    let served = ServerLaunchOptions::over(&library()).set("limits_message_bytes", 4096).served();
     let mut all = Vec::new();
     for path in [
         "/mcp/discover",
@@ -52,10 +52,10 @@ fn replies_over_http() -> Vec<(String, u16, Value)> {
         all.push((what, response.status, response.json()));
     }
     let form =
-        HttpRequest::bytes(&readme).with("content-type", "application/x-www-form-urlencoded");
+        TestHttpRequest::bytes(&readme).with("content-type", "application/x-www-form-urlencoded");
     let others = [
-        HttpRequest::bare("POST", "/mcp/discover").with("content-type", "application/json"),
-        HttpRequest::bare("DELETE", "/mcp/tool/mcp.tool:files.read"),
+        TestHttpRequest::bare("POST", "/mcp/discover").with("content-type", "application/json"),
+        TestHttpRequest::bare("DELETE", "/mcp/tool/mcp.tool:files.read"),
         form.malformed().to("/mcp/tool/mcp.tool:files.read"),
     ];
     for other in others {
@@ -92,8 +92,8 @@ fn s1_02_03_04_10_11_every_reply_over_http_is_a_valid_envelope_for_python() {
 #[test]
 fn s1_06_07_08_09_meta_has_the_transport_the_duration_and_the_sizes() {
     let workspace = library();
-    let served = Launch::over(&workspace).served();
-    let mut stdio = lines(Launch::over(&workspace));
+    let served = ServerLaunchOptions::over(&workspace).served();
+    let mut stdio = lines(ServerLaunchOptions::over(&workspace));
     let arguments = json!({ "path": "docs/one.md" });
     let id = "mcp.tool:docs.load.fetch";
     let payload = json!({ "toolId": id, "arguments": arguments });
@@ -148,7 +148,7 @@ fn s1_06_07_08_09_meta_has_the_transport_the_duration_and_the_sizes() {
 
 #[test]
 fn s1_12_unknown_keys_are_refused_at_every_level_of_an_envelope() {
-    let served = Launch::over(&library()).served();
+    let served = ServerLaunchOptions::over(&library()).served();
     let valid = call_ok(&served, "mcp.tool:files.read", &json!({ "path": "README.md" }));
     let broken = call(&served, "mcp.tool:files.read", &json!({ "path": "nothing" })).json();
     let schema = schema("envelope");
@@ -170,7 +170,7 @@ fn s1_12_unknown_keys_are_refused_at_every_level_of_an_envelope() {
     assert!(errors.iter().all(|faults| !faults.is_empty()), "{errors:?}");
     // Our validator agrees.
     for one in &more {
-        let workspace = crate::support::Workspace::new().file("reply.json", one.to_string());
+        let workspace = crate::support::TempWorkspace::new().file("reply.json", one.to_string());
         let output = super::client::run(
             workspace.root(),
             &["contract", "schemas", "--validate", "reply.json"],
@@ -182,7 +182,7 @@ fn s1_12_unknown_keys_are_refused_at_every_level_of_an_envelope() {
 
 #[test]
 fn s1_25_prompts_and_tools_can_be_called_by_their_discovered_ids() {
-    let served = Launch::over(&library()).served();
+    let served = ServerLaunchOptions::over(&library()).served();
     let everything = get(&served, "/mcp/discover").json();
     let ids = |of: &str| -> Vec<String> {
         let all = everything["data"][of].as_array().unwrap();

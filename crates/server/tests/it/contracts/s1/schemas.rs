@@ -6,13 +6,13 @@ use super::client;
 use super::client::{
     call, call_ok, get, library, lines, python_errors, run, schema, stderr, stdout,
 };
-use crate::support::{Launch, Workspace};
+use crate::support::{ServerLaunchOptions, TempWorkspace};
 
 const TOOLS: &str = "apps/mcp_server/schemas/tools";
 
 #[test]
 fn s1_02_03_13_14_schemas_are_written_to_the_contracts_paths_as_draft_2020_12() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let written = run(workspace.root(), &["contract", "schemas", "--write", "."]);
     assert!(written.status.success(), "{}", stderr(&written));
     let mut requests = Vec::new();
@@ -40,7 +40,7 @@ fn s1_02_03_13_14_schemas_are_written_to_the_contracts_paths_as_draft_2020_12() 
     let errors = python_errors(&requests);
     assert!(errors.iter().all(Vec::is_empty), "{errors:?}");
     // The written files are accepted and change nothing.
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     call_ok(&served, "mcp.tool:files.read", &json!({ "path": "README.md" }));
 }
 
@@ -64,7 +64,7 @@ fn s1_15_16_tool_io_requires_tool_and_input_and_allows_version_and_metadata() {
     let requests: Vec<_> =
         rows.iter().map(|(io, _)| json!({ "schema": schema, "instance": io })).collect();
     let errors = python_errors(&requests);
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for ((io, valid), faults) in rows.iter().zip(errors) {
         assert_eq!(faults.is_empty(), *valid, "{io}: {faults:?}");
         workspace.put("io.json", io.to_string());
@@ -81,7 +81,7 @@ fn s1_15_16_tool_io_requires_tool_and_input_and_allows_version_and_metadata() {
 fn s1_18_19_20_the_registry_lists_its_schemas_and_compiles_each_once() {
     let same = json!({ "type": "object", "maxProperties": 9 });
     let reordered = r#"{ "maxProperties": 9, "type": "object" }"#;
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file(&format!("{TOOLS}/files.read.input.schema.json"), same.to_string())
         .file(&format!("{TOOLS}/files_list.input.schema.json"), reordered);
     let listed = stdout(&run(workspace.root(), &["contract", "schemas"]));
@@ -98,7 +98,7 @@ fn s1_18_19_20_the_registry_lists_its_schemas_and_compiles_each_once() {
     assert!(numbers[1] < numbers[0], "{counts}");
     assert_eq!(fingerprints("  envelope  ").len(), 1);
     // An envelope in a file can be validated too.
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let valid = call_ok(&served, "mcp.tool:files.read", &json!({ "path": "README.md" }));
     workspace.put("sound.json", valid.to_string());
     workspace.put("broken.json", json!({ "ok": true }).to_string());
@@ -128,7 +128,7 @@ fn s1_19_24_33_schema_files_at_the_default_roots_are_applied_and_read_once() {
     let long = json!({ "path": "docs/one.md" });
     let short = json!({ "path": "README.md" });
     let id = "mcp.tool:files.read";
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let refused = call(&served, id, &long).json();
     assert_eq!(refused["error"]["code"], "INVALID_INPUT", "{refused}");
     assert_eq!(refused["error"]["details"]["problems"][0]["pointer"], "/path", "{refused}");
@@ -136,7 +136,7 @@ fn s1_19_24_33_schema_files_at_the_default_roots_are_applied_and_read_once() {
     // Later edits have no effect until the server restarts.
     workspace.put(&file, "{}");
     assert_eq!(call(&served, id, &long).json()["error"], refused["error"]);
-    let again = Launch::over(&workspace).served();
+    let again = ServerLaunchOptions::over(&workspace).served();
     call_ok(&again, id, &long);
     // A file can only add restrictions to those of the tool.
     let lax = call(&again, id, &json!({ "unknown": 1 })).json();
@@ -144,13 +144,13 @@ fn s1_19_24_33_schema_files_at_the_default_roots_are_applied_and_read_once() {
     // A configured folder replaces the default ones.
     workspace.put(&file, short_paths());
     workspace.put("mine/files.list.input.schema.json", short_paths());
-    let elsewhere = Launch::over(&workspace).set("envelope_schemas", "mine").served();
+    let elsewhere = ServerLaunchOptions::over(&workspace).set("envelope_schemas", "mine").served();
     call_ok(&elsewhere, id, &long);
     let listed =
         call(&elsewhere, "mcp.tool:files.list", &json!({ "path": "docs/docs/docs" })).json();
     assert_eq!(listed["error"]["code"], "INVALID_INPUT", "{listed}");
     // The same over stdio.
-    let mut stdio = lines(Launch::over(&workspace));
+    let mut stdio = lines(ServerLaunchOptions::over(&workspace));
     let params = json!({ "toolId": id, "arguments": long });
     let message = client::ask(&mut stdio, 1, "mcp.tool.invoke", &params);
     assert_eq!(message["error"]["code"], -32602, "{message}");
@@ -168,7 +168,7 @@ fn s1_24_each_default_schema_root_is_read_unless_a_setting_names_others() {
     let deep = json!({ "path": "docs/docs/docs" });
     let long = json!({ "path": "docs/one.md" });
     // Without any setting, the default folders of the workspace are read.
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     for (id, input) in [(list, &deep), (read, &long)] {
         let refused = call(&served, id, input).json();
         assert_eq!(refused["error"]["code"], "INVALID_INPUT", "{id}: {refused}");
@@ -184,13 +184,13 @@ fn s1_24_each_default_schema_root_is_read_unless_a_setting_names_others() {
         assert!(registered.contains(&file), "{file}:\n{registered}");
     }
     // With a setting, only the named folder is read.
-    let only = Launch::over(&workspace).set("envelope_schemas", specs).served();
+    let only = ServerLaunchOptions::over(&workspace).set("envelope_schemas", specs).served();
     call_ok(&only, read, &long);
     assert_eq!(call(&only, list, &deep).json()["error"]["code"], "INVALID_INPUT");
 }
 
 /// Returns a workspace with an envelope schema that no envelope satisfies.
-fn impossible_schema() -> Workspace {
+fn impossible_schema() -> TempWorkspace {
     let schema = json!({ "type": "object", "required": ["ok", "never"] });
     library().file("apps/mcp_server/schemas/envelope.schema.json", schema.to_string())
 }
@@ -201,7 +201,8 @@ fn s1_38_an_invalid_envelope_is_logged_and_refused_only_in_enforce_mode() {
     for (mode, ok, logs) in
         [("", true, true), ("off", true, false), ("shadow", true, true), ("enforce", false, true)]
     {
-        let launch = Launch::over(&workspace).arg("--log-dir").arg(workspace.path("runs"));
+        let launch =
+            ServerLaunchOptions::over(&workspace).arg("--log-dir").arg(workspace.path("runs"));
         let served = launch.env("RAGX_MCP_ENVELOPE_VALIDATION", mode).served();
         let response = get(&served, "/mcp/discover");
         let envelope = response.json();

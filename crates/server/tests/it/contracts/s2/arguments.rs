@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::client::{TOOLS, over_all};
-use crate::support::Workspace;
+use crate::support::TempWorkspace;
 
 /// Returns every file beneath `folder` with its content.
 fn snapshot(folder: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -38,7 +38,7 @@ fn valid_arguments(tool: &str) -> Value {
 
 #[test]
 fn s2_18_28_41_invalid_arguments_are_refused_and_nothing_is_done() {
-    let workspace = Workspace::new().file("Makefile", "all build test:\n\ttouch made\n");
+    let workspace = TempWorkspace::new().file("Makefile", "all build test:\n\ttouch made\n");
     over_all(&workspace, |client| {
         let before = snapshot(workspace.root());
         let tools = client.tools();

@@ -6,14 +6,14 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::json;
 
 use super::client::{WorkstationClient, over_all, over_all_tuned};
-use crate::support::{Launch, Workspace, path};
+use crate::support::{ServerLaunchOptions, TempWorkspace, path};
 
 const MAKEFILE: &str =
     "build:\n\t@echo built\ntest:\n\t@echo tested; echo it is wrong >&2; exit 3\n";
 
 #[test]
 fn s2_01_38_a_command_is_run_and_its_exit_code_is_printed_first() {
-    over_all(&Workspace::new().file("sub/there.txt", ""), |client| {
+    over_all(&TempWorkspace::new().file("sub/there.txt", ""), |client| {
         let mut run = |command: &str| client.content("ci/run", json!({ "command": command }));
         assert_eq!(run("echo one  two"), "Exit Code: 0\none two\n");
         assert_eq!(run("false"), "Exit Code: 1\n");
@@ -34,7 +34,7 @@ fn s2_01_38_a_command_is_run_and_its_exit_code_is_printed_first() {
 
 #[test]
 fn s2_38_diagnostics_describe_the_machine() {
-    over_all(&Workspace::new(), |client| {
+    over_all(&TempWorkspace::new(), |client| {
         let text = client.content("ci/diagnostics", json!({}));
         for head in
             ["OS: ", "64-bit OS: ", "Processor Count: ", "Working Directory: ", ".NET Version: "]
@@ -49,8 +49,8 @@ fn s2_38_diagnostics_describe_the_machine() {
 
 #[test]
 fn s2_38_a_project_is_built_and_tested_with_its_build_tool() {
-    let workspace = Workspace::new().file("app/Makefile", MAKEFILE);
-    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
+    let workspace = TempWorkspace::new().file("app/Makefile", MAKEFILE);
+    let mut client = WorkstationClient::stdio(ServerLaunchOptions::over(&workspace));
     let project = || json!({ "projectPath": "app" });
     let built = client.content("ci/build", project());
     assert!(built.starts_with("Exit Code: 0\n") && built.contains("built"), "{built}");
@@ -69,7 +69,7 @@ fn s2_38_a_dotnet_project_is_built_tested_and_restored_by_dotnet() {
     fs::write(&dotnet, "#!/bin/sh\necho dotnet \"$@\"\n").unwrap();
     fs::set_permissions(&dotnet, fs::Permissions::from_mode(0o755)).unwrap();
     let project = "<Project Sdk=\"Microsoft.NET.Sdk\"/>\n";
-    let workspace = Workspace::new().file("app.csproj", project);
+    let workspace = TempWorkspace::new().file("app.csproj", project);
     let mut search = bin.path().as_os_str().to_owned();
     search.push(":");
     search.push(path());

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Connection, HttpRequest, HttpServer, Launch, Response, Server, Stdio, Workspace, wait_for,
+    HttpServerProcess, ServerLaunchOptions, StdioServerProcess, TempWorkspace, TestHttpConnection,
+    TestHttpRequest, TestHttpResponse, TestServerProcess, wait_for,
 };
 
 /// Tools of the workstation contract, in its order.
@@ -42,22 +43,22 @@ pub(super) struct WorkstationClient {
 
 /// Transport of a client of the workstation contract.
 enum WorkstationTransport {
-    Stdio(Box<Stdio>),
-    Http { served: Box<HttpServer>, addr: SocketAddr, path: &'static str },
+    Stdio(Box<StdioServerProcess>),
+    Http { served: Box<HttpServerProcess>, addr: SocketAddr, path: &'static str },
 }
 
 /// Runs `check` over every transport.
-pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut WorkstationClient)) {
+pub(super) fn over_all(workspace: &TempWorkspace, check: impl Fn(&mut WorkstationClient)) {
     over_all_tuned(workspace, |launch| launch, check);
 }
 
 /// Runs `check` over every transport, with servers started as `tune` says.
 pub(super) fn over_all_tuned(
-    workspace: &Workspace,
-    tune: impl Fn(Launch) -> Launch,
+    workspace: &TempWorkspace,
+    tune: impl Fn(ServerLaunchOptions) -> ServerLaunchOptions,
     check: impl Fn(&mut WorkstationClient),
 ) {
-    let start = || tune(Launch::over(workspace));
+    let start = || tune(ServerLaunchOptions::over(workspace));
     eprintln!("over stdio:");
     check(&mut WorkstationClient::stdio(start()));
     eprintln!("at its path:");
@@ -75,7 +76,7 @@ pub(super) fn over_all_tuned(
 }
 
 /// Returns the address of the contract's dedicated listener.
-pub(super) fn own_address(served: &HttpServer) -> SocketAddr {
+pub(super) fn own_address(served: &HttpServerProcess) -> SocketAddr {
     wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once("serving workstation alone at http://")?;
@@ -88,12 +89,12 @@ impl WorkstationClient {
         Self { wire, serial: 0 }
     }
 
-    pub(super) fn stdio(launch: Launch) -> Self {
+    pub(super) fn stdio(launch: ServerLaunchOptions) -> Self {
         let stdio = launch.arg("--dialect").arg("workstation").stdio();
         Self::new(WorkstationTransport::Stdio(Box::new(stdio)))
     }
 
-    pub(super) fn http(launch: Launch) -> Self {
+    pub(super) fn http(launch: ServerLaunchOptions) -> Self {
         let served = launch.served();
         let addr = served.addr;
         Self::new(WorkstationTransport::Http {
@@ -103,7 +104,7 @@ impl WorkstationClient {
         })
     }
 
-    pub(super) fn alone(served: HttpServer, path: &'static str) -> Self {
+    pub(super) fn alone(served: HttpServerProcess, path: &'static str) -> Self {
         let addr = own_address(&served);
         Self::new(WorkstationTransport::Http { served: Box::new(served), addr, path })
     }
@@ -112,7 +113,7 @@ impl WorkstationClient {
         matches!(self.wire, WorkstationTransport::Http { .. })
     }
 
-    pub(super) fn server(&self) -> &Server {
+    pub(super) fn server(&self) -> &TestServerProcess {
         match &self.wire {
             WorkstationTransport::Stdio(stdio) => stdio,
             WorkstationTransport::Http { served, .. } => served,
@@ -120,7 +121,7 @@ impl WorkstationClient {
     }
 
     /// Returns the client's end of the server's standard streams.
-    pub(super) fn stream(&mut self) -> &mut Stdio {
+    pub(super) fn stream(&mut self) -> &mut StdioServerProcess {
         match &mut self.wire {
             WorkstationTransport::Stdio(stdio) => stdio,
             WorkstationTransport::Http { .. } => panic!("there are no streams over HTTP"),
@@ -160,7 +161,7 @@ impl WorkstationClient {
                 stdio.receive()
             }
             WorkstationTransport::Http { .. } => {
-                let response = self.post(&HttpRequest::bytes(bytes));
+                let response = self.post(&TestHttpRequest::bytes(bytes));
                 assert_eq!(response.status, 200, "{response:?}");
                 response.json()
             }
@@ -171,19 +172,19 @@ impl WorkstationClient {
 
     /// Sends one request over HTTP.
     #[track_caller]
-    pub(super) fn post(&self, post: &HttpRequest) -> Response {
+    pub(super) fn post(&self, post: &TestHttpRequest) -> TestHttpResponse {
         let WorkstationTransport::Http { addr, path, .. } = &self.wire else {
             panic!("not over HTTP")
         };
-        let mut connection = Connection::to(*addr);
+        let mut connection = TestHttpConnection::to(*addr);
         connection.post(&post.clone().to(path));
         connection.response()
     }
 
     /// Opens a new connection.
-    pub(super) fn connect(&self) -> Connection {
+    pub(super) fn connect(&self) -> TestHttpConnection {
         let WorkstationTransport::Http { addr, .. } = &self.wire else { panic!("not over HTTP") };
-        Connection::to(*addr)
+        TestHttpConnection::to(*addr)
     }
 
     /// Sends a message that gets no answer.
@@ -192,7 +193,7 @@ impl WorkstationClient {
         match &mut self.wire {
             WorkstationTransport::Stdio(stdio) => stdio.send_malformed(message),
             WorkstationTransport::Http { .. } => {
-                let response = self.post(&HttpRequest::bytes(message.to_string().as_bytes()));
+                let response = self.post(&TestHttpRequest::bytes(message.to_string().as_bytes()));
                 assert_eq!((response.status, response.text().as_str()), (202, ""));
             }
         }

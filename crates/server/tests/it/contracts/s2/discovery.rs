@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 
 use super::client::{ALONE, TOOLS, WorkstationClient, over_all, own_address};
-use crate::support::{Connection, HttpRequest, Launch, Workspace, initialize};
+use crate::support::{
+    ServerLaunchOptions, TempWorkspace, TestHttpConnection, TestHttpRequest, initialize,
+};
 
 #[test]
 fn s2_01_03_16_17_25_tools_can_be_listed_first_and_alike_on_every_transport() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let listings = std::cell::RefCell::new(Vec::new());
     over_all(&workspace, |client| {
         // The first message, with no handshake.
@@ -23,8 +25,8 @@ fn s2_01_03_16_17_25_tools_can_be_listed_first_and_alike_on_every_transport() {
 
 #[test]
 fn s2_03_tools_are_listed_after_a_handshake_too() {
-    let workspace = Workspace::new();
-    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
+    let workspace = TempWorkspace::new();
+    let mut client = WorkstationClient::stdio(ServerLaunchOptions::over(&workspace));
     let before = client.tools();
     client.exchange(&initialize(100, "2025-06-18"));
     assert_eq!(client.tools(), before);
@@ -32,7 +34,7 @@ fn s2_03_tools_are_listed_after_a_handshake_too() {
 
 #[test]
 fn s2_11_13_35_each_tool_has_a_name_a_description_and_a_schema() {
-    over_all(&Workspace::new(), |client| {
+    over_all(&TempWorkspace::new(), |client| {
         let tools = client.tools();
         let name = |tool: &Value| tool["name"].as_str().unwrap().to_owned();
         let names: Vec<_> = tools.iter().map(name).collect();
@@ -72,7 +74,7 @@ fn s2_02_the_handshake_selects_a_revision_that_both_support() {
         ("1.0", "2025-11-25"),
         ("2026-07-28", "2025-11-25"),
     ] {
-        over_all(&Workspace::new(), |client| {
+        over_all(&TempWorkspace::new(), |client| {
             let client_info = json!({ "name": "it", "version": "1" });
             let answer = client.ask(
                 "initialize",
@@ -88,22 +90,23 @@ fn s2_02_the_handshake_selects_a_revision_that_both_support() {
 
 #[test]
 fn s2_44_health_has_the_contracts_form_on_the_shared_listener_without_zyra() {
-    let workspace = Workspace::new();
-    let served = Launch::over(&workspace).set("server_dialects", "mcp,workstation").served();
-    let health = served.send(&HttpRequest::bare("GET", "/health"));
+    let workspace = TempWorkspace::new();
+    let served =
+        ServerLaunchOptions::over(&workspace).set("server_dialects", "mcp,workstation").served();
+    let health = served.send(&TestHttpRequest::bare("GET", "/health"));
     assert_eq!(health.status, 200, "{health:?}");
     assert_eq!(health.json(), json!({ "status": "healthy", "server": "toolgate" }));
 }
 
 #[test]
 fn s2_44_tools_and_health_are_readable_with_get() {
-    let workspace = Workspace::new().file("toolgate.toml", ALONE);
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new().file("toolgate.toml", ALONE);
+    let served = ServerLaunchOptions::over(&workspace).served();
     let alone = own_address(&served);
     for addr in [served.addr, alone] {
         let get = |path: &str| {
-            let mut connection = Connection::to(addr);
-            connection.post(&HttpRequest::bare("GET", path));
+            let mut connection = TestHttpConnection::to(addr);
+            connection.post(&TestHttpRequest::bare("GET", path));
             connection.response()
         };
         let health = get("/health");

@@ -6,11 +6,11 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::client::{WorkstationClient, over_all};
-use crate::support::{Launch, Workspace};
+use crate::support::{ServerLaunchOptions, TempWorkspace};
 
 #[test]
 fn s2_01_19_36_each_file_tool_does_what_its_name_says() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_all(&workspace, |client| {
         let mut content =
             |tool: &str, arguments| client.content(&format!("filesystem/{tool}"), arguments);
@@ -61,8 +61,8 @@ fn s2_01_19_36_each_file_tool_does_what_its_name_says() {
 
 #[test]
 fn a_utf_16_file_is_refused_with_its_encoding() {
-    let workspace = Workspace::new().file("utf16.txt", b"\xfe\xff\0a\0\n");
-    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
+    let workspace = TempWorkspace::new().file("utf16.txt", b"\xfe\xff\0a\0\n");
+    let mut client = WorkstationClient::stdio(ServerLaunchOptions::over(&workspace));
     let (code, _, data) = client.refusal("filesystem/read", json!({ "path": "utf16.txt" }));
     let detail = data["detail"].as_str().unwrap();
     assert!(code == -32603 && detail.contains("UTF-16BE") && detail.contains("ci/run"), "{data}");
@@ -71,11 +71,11 @@ fn a_utf_16_file_is_refused_with_its_encoding() {
 #[test]
 fn s2_12_36_a_file_is_returned_whole_or_refused_with_an_alternative() {
     let large = "0123456789abcde\n".repeat(20_000);
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("large.txt", &large)
         .file("larger.txt", large.repeat(40))
         .file("bytes", b"ab\xff\n");
-    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
+    let mut client = WorkstationClient::stdio(ServerLaunchOptions::over(&workspace));
     assert_eq!(client.content("filesystem/read", json!({ "path": "large.txt" })), large);
     let (code, message, data) = client.refusal("filesystem/read", json!({ "path": "bytes" }));
     assert_eq!((code, message.as_str()), (-32603, "Internal error"));
@@ -93,7 +93,7 @@ fn s2_29_no_path_leads_out_of_the_workspace() {
     fs::write(outside.path().join("secret.txt"), "not to be read").unwrap();
     let out = outside.path().to_str().unwrap().to_owned();
     let name = outside.path().file_name().unwrap().to_str().unwrap().to_owned();
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("in/file.txt", "")
         .link("way-out", &out)
         .link("one-file", outside.path().join("secret.txt"));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::{error_parts, over_all};
-use crate::support::Workspace;
+use crate::support::TempWorkspace;
 
 /// Malformed messages with the code of their refusal.
 fn malformed() -> Vec<(i64, Vec<u8>)> {
@@ -35,7 +35,7 @@ fn malformed() -> Vec<(i64, Vec<u8>)> {
 
 #[test]
 fn s2_05_10_14_15_24_27_malformed_messages_are_refused_and_the_next_is_answered() {
-    over_all(&Workspace::new(), |client| {
+    over_all(&TempWorkspace::new(), |client| {
         for (code, bytes) in malformed() {
             let answer = client.raw(&bytes);
             let (actual, message, _) = error_parts(&answer);
@@ -60,7 +60,7 @@ fn s2_05_10_14_15_24_27_malformed_messages_are_refused_and_the_next_is_answered(
 
 #[test]
 fn s2_05_14_a_message_without_an_id_gets_no_answer_and_runs_nothing() {
-    over_all(&Workspace::new(), |client| {
+    over_all(&TempWorkspace::new(), |client| {
         let delete = json!({ "name": "filesystem/delete", "arguments": { "path": "README.md" } });
         for message in [
             json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
@@ -81,7 +81,7 @@ fn s2_05_14_a_message_without_an_id_gets_no_answer_and_runs_nothing() {
 
 #[test]
 fn s2_06_20_an_answer_has_either_a_result_or_an_error() {
-    over_all(&Workspace::new(), |client| {
+    over_all(&TempWorkspace::new(), |client| {
         // The client checks the shape of each answer.
         let good = client.call("filesystem/read", json!({ "path": "README.md" }));
         assert!(good["result"].is_object() && good.get("error").is_none());
@@ -99,7 +99,7 @@ fn s2_06_20_an_answer_has_either_a_result_or_an_error() {
 
 #[test]
 fn s2_04_12_19_20_the_contracts_example_of_reading_a_file_is_reproduced() {
-    let workspace = Workspace::new().file("path/to/file", "file contents here");
+    let workspace = TempWorkspace::new().file("path/to/file", "file contents here");
     over_all(&workspace, |client| {
         let request = json!({
             "jsonrpc": "2.0", "id": 2, "method": "tools/call",
@@ -115,7 +115,7 @@ fn s2_04_12_19_20_the_contracts_example_of_reading_a_file_is_reproduced() {
 
 #[test]
 fn s2_09_40_41_42_errors_have_the_contracts_messages_and_say_what_to_do() {
-    over_all(&Workspace::new(), |client| {
+    over_all(&TempWorkspace::new(), |client| {
         let rows = [
             ("filesystem/raed", json!({}), -32601, "Method not found", "filesystem/read"),
             ("files/read", json!({}), -32601, "Method not found", "filesystem/read"),

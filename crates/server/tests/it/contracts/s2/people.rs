@@ -2,24 +2,24 @@
 
 use std::process::{Command, Stdio};
 
-use crate::clients::{ClientDriver, check_passes};
-use crate::support::{Launch, Workspace, binary, path};
+use crate::clients::{SdkClientDriver, check_passes};
+use crate::support::{ServerLaunchOptions, TempWorkspace, binary, path};
 
 #[test]
 fn s2_02_26_39_the_typescript_and_python_sdks_work_over_both_transports() {
-    let workspace = Workspace::new().file("toolgate.toml", super::client::ALONE);
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::new().file("toolgate.toml", super::client::ALONE);
+    let served = ServerLaunchOptions::over(&workspace).served();
     let alone = super::client::own_address(&served);
     let urls = [format!("http://{}/workstation", served.addr), format!("http://{alone}/mcp")];
     let root = workspace.root().to_str().unwrap();
-    let mut typescript = ClientDriver::TypeScriptWorkstation.command();
+    let mut typescript = SdkClientDriver::TypeScriptWorkstation.command();
     typescript.args(["--workspace", root]).arg("--toolgate").arg(binary());
     check_passes(urls.iter().fold(typescript, |mut driver, url| {
         driver.args(["--url", url]);
         driver
     }));
     let python = |mode: [&str; 2]| {
-        let mut driver = ClientDriver::PythonWorkstation.command();
+        let mut driver = SdkClientDriver::PythonWorkstation.command();
         driver.args(["--workspace", root]).args(mode);
         driver
     };

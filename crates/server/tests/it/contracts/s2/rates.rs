@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::client::WorkstationClient;
-use crate::support::{HttpRequest, Launch, Workspace, wait_until};
+use crate::support::{ServerLaunchOptions, TempWorkspace, TestHttpRequest, wait_until};
 
 const RULES: &str = "[[limits.rate]]\ntools = \"files.read\"\ncalls = 3\nin_ms = 1500\n\n\
                      [[limits.rate]]\ntools = \"exec.*\"\ncalls = 2\n";
@@ -17,10 +17,10 @@ fn read() -> serde_json::Value {
 
 #[test]
 fn s2_30_a_burst_is_allowed_then_refused_with_a_retry_time() {
-    let workspace = Workspace::new().file("toolgate.toml", RULES);
+    let workspace = TempWorkspace::new().file("toolgate.toml", RULES);
     for mut client in [
-        WorkstationClient::stdio(Launch::over(&workspace)),
-        WorkstationClient::http(Launch::over(&workspace)),
+        WorkstationClient::stdio(ServerLaunchOptions::over(&workspace)),
+        WorkstationClient::http(ServerLaunchOptions::over(&workspace)),
     ] {
         for _ in 0..3 {
             client.content("filesystem/read", read());
@@ -46,7 +46,7 @@ fn s2_30_a_burst_is_allowed_then_refused_with_a_retry_time() {
             let params = json!({ "name": "exec/run", "arguments": { "command": "true" } });
             let call =
                 json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-            let response = client.post(&HttpRequest::bytes(call.to_string().as_bytes()));
+            let response = client.post(&TestHttpRequest::bytes(call.to_string().as_bytes()));
             let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
             assert!(response.status == 200 && (11..=60).contains(&wait), "{response:?}");
         }
@@ -61,8 +61,9 @@ fn s2_30_an_invalid_rate_rule_stops_the_server_at_start() {
         ("tools = \"exec.*\"\ncalls = 1\nin_ms = 0\n", "in_ms of the rule for `exec.*`"),
         ("tools = \"exec.*\"\n", "calls"),
     ] {
-        let workspace = Workspace::new().file("toolgate.toml", format!("[[limits.rate]]\n{rule}"));
-        let stdio = Launch::over(&workspace).stdio();
+        let workspace =
+            TempWorkspace::new().file("toolgate.toml", format!("[[limits.rate]]\n{rule}"));
+        let stdio = ServerLaunchOptions::over(&workspace).stdio();
         assert_eq!(stdio.wait_for_exit().code(), Some(2), "{rule}");
         wait_until("it says why", || stdio.log().contains(error));
     }

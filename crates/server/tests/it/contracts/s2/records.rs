@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use super::client::over_all;
-use crate::support::Workspace;
+use crate::support::TempWorkspace;
 
 #[test]
 fn s2_08_31_each_call_is_recorded_with_time_tool_outcome_and_duration() {
     const SECRET: &str = "ghp_0123456789abcdefghijABCDEFGHIJ456789";
-    over_all(&Workspace::new(), |client| {
+    over_all(&TempWorkspace::new(), |client| {
         let calls = [
             ("filesystem/read", json!({ "path": "README.md" }), "files.read", "ok"),
             ("ci/run", json!({ "command": "false" }), "ci.run", "program_failed"),

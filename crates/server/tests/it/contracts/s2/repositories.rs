@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 
 use super::client::{WorkstationClient, over_all};
-use crate::support::{Launch, Workspace, path};
+use crate::support::{ServerLaunchOptions, TempWorkspace, path};
 
 /// Runs `git` in `folder` and returns its output.
 #[track_caller]
@@ -23,8 +23,8 @@ fn git(folder: &Path, args: &[&str]) -> String {
 }
 
 /// Returns a workspace that is a repository with `count` commits and a second branch.
-pub(super) fn repository(count: usize) -> Workspace {
-    let workspace = Workspace::new();
+pub(super) fn repository(count: usize) -> TempWorkspace {
+    let workspace = TempWorkspace::new();
     let root = workspace.root();
     git(root, &["init", "-q", "-b", "main"]);
     for (name, value) in [("user.name", "Ada"), ("user.email", "ada@example.com")] {
@@ -77,7 +77,7 @@ fn s2_01_37_each_git_tool_returns_what_git_prints() {
 fn s2_19_37_added_and_committed_files_are_in_the_repository() {
     let workspace = repository(1);
     let root = workspace.root().to_owned();
-    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
+    let mut client = WorkstationClient::stdio(ServerLaunchOptions::over(&workspace));
     workspace.put("a b.txt", "1\n");
     workspace.put("c.txt", "1\n");
     client.content("git/add", json!({ "files": "a b.txt" }));
@@ -103,7 +103,7 @@ fn s2_37_shell_and_git_syntax_in_arguments_is_taken_literally() {
     let workspace = repository(1);
     let root = workspace.root().to_owned();
     workspace.put("--force", "a name\n");
-    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
+    let mut client = WorkstationClient::stdio(ServerLaunchOptions::over(&workspace));
     for odd in [
         "--force",
         "-A",

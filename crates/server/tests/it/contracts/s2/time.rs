@@ -7,14 +7,16 @@ use serde_json::{Value, json};
 
 use super::client::{WorkstationClient, error_parts, over_all};
 use super::repositories::repository;
-use crate::support::{HttpRequest, Launch, Marker, Workspace, at_once, notification};
+use crate::support::{
+    ProcessMarker, ServerLaunchOptions, TempWorkspace, TestHttpRequest, at_once, notification,
+};
 
 #[test]
 fn s2_07_22_43_a_call_times_out_after_thirty_seconds_and_its_program_is_killed() {
     at_once([over_stdio as fn(), over_http], |check| check());
 
     fn over_stdio() {
-        let mut client = WorkstationClient::stdio(Launch::over(&Workspace::new()));
+        let mut client = WorkstationClient::stdio(ServerLaunchOptions::over(&TempWorkspace::new()));
         let (call, marker) = start_sleep(&mut client);
         let started = Instant::now();
         client.stream().send(&call);
@@ -30,11 +32,11 @@ fn s2_07_22_43_a_call_times_out_after_thirty_seconds_and_its_program_is_killed()
     }
 
     fn over_http() {
-        let mut client = WorkstationClient::http(Launch::over(&Workspace::new()));
+        let mut client = WorkstationClient::http(ServerLaunchOptions::over(&TempWorkspace::new()));
         let (call, marker) = start_sleep(&mut client);
         let started = Instant::now();
         let mut connection = client.connect();
-        connection.post(&HttpRequest::bytes(call.to_string().as_bytes()).to("/workstation"));
+        connection.post(&TestHttpRequest::bytes(call.to_string().as_bytes()).to("/workstation"));
         marker.wait_until_running();
         // Requests in the meantime are answered.
         while started.elapsed() < Duration::from_secs(28) {
@@ -48,8 +50,8 @@ fn s2_07_22_43_a_call_times_out_after_thirty_seconds_and_its_program_is_killed()
 }
 
 /// Returns a call that sleeps longer than the limit, and the marker of its program.
-fn start_sleep(client: &mut WorkstationClient) -> (Value, Marker) {
-    let marker = Marker::new();
+fn start_sleep(client: &mut WorkstationClient) -> (Value, ProcessMarker) {
+    let marker = ProcessMarker::new();
     let command = format!("sleep {}", marker.0);
     let params = json!({ "name": "ci/run", "arguments": { "command": command } });
     (client.request("tools/call", params), marker)
@@ -57,7 +59,12 @@ fn start_sleep(client: &mut WorkstationClient) -> (Value, Marker) {
 
 /// Checks that the call that began at `started` timed out after thirty seconds, with its program.
 #[track_caller]
-fn check_timed_out(client: &WorkstationClient, answer: &Value, started: Instant, marker: &Marker) {
+fn check_timed_out(
+    client: &WorkstationClient,
+    answer: &Value,
+    started: Instant,
+    marker: &ProcessMarker,
+) {
     let took = started.elapsed();
     let (code, message, data) = error_parts(answer);
     assert_eq!((code, message.as_str()), (-32000, "Tool execution timeout"), "{data}");
@@ -68,9 +75,9 @@ fn check_timed_out(client: &WorkstationClient, answer: &Value, started: Instant,
 
 #[test]
 fn s2_22_the_program_of_a_cancelled_call_is_killed() {
-    let workspace = Workspace::new();
-    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
-    let marker = Marker::new();
+    let workspace = TempWorkspace::new();
+    let mut client = WorkstationClient::stdio(ServerLaunchOptions::over(&workspace));
+    let marker = ProcessMarker::new();
     let arguments = json!({ "command": "sleep", "args": [marker.0] });
     let call = client.request("tools/call", json!({ "name": "exec/run", "arguments": arguments }));
     client.stream().send(&call);
@@ -83,13 +90,13 @@ fn s2_22_the_program_of_a_cancelled_call_is_killed() {
     assert_eq!(client.server().outcomes(1), ["canceled"]);
 
     // Over HTTP a client cancels by disconnecting.
-    let client = WorkstationClient::http(Launch::over(&workspace));
-    let marker = Marker::new();
+    let client = WorkstationClient::http(ServerLaunchOptions::over(&workspace));
+    let marker = ProcessMarker::new();
     let arguments = json!({ "command": "sleep", "args": [marker.0] });
     let params = json!({ "name": "exec/run", "arguments": arguments });
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
     let mut connection = client.connect();
-    connection.post(&HttpRequest::bytes(call.to_string().as_bytes()).to("/workstation"));
+    connection.post(&TestHttpRequest::bytes(call.to_string().as_bytes()).to("/workstation"));
     marker.wait_until_running();
     connection.close();
     marker.wait_until_gone();
@@ -97,8 +104,8 @@ fn s2_22_the_program_of_a_cancelled_call_is_killed() {
 
 #[test]
 fn s2_21_34_sixteen_calls_run_at_once_without_delaying_each_other() {
-    let workspace = Workspace::new();
-    let mut client = WorkstationClient::stdio(Launch::over(&workspace));
+    let workspace = TempWorkspace::new();
+    let mut client = WorkstationClient::stdio(ServerLaunchOptions::over(&workspace));
     let started = Instant::now();
     let calls: Vec<Value> = (0..16)
         .map(|_| {

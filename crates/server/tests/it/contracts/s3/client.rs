@@ -13,7 +13,8 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Connection, HttpRequest, HttpServer, Launch, Server, Socket, Stdio, Workspace, wait_for,
+    HttpServerProcess, ServerLaunchOptions, StdioServerProcess, TempWorkspace, TestHttpConnection,
+    TestHttpRequest, TestServerProcess, TestWebSocket, wait_for,
 };
 
 /// Schemas of results in the specification of Mira's contract, by method.
@@ -42,25 +43,25 @@ static RESULTS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
 
 /// A server with a dedicated listener for Mira besides the shared one.
 pub(super) struct MiraServer {
-    pub(super) served: HttpServer,
+    pub(super) served: HttpServerProcess,
     /// The address of Mira's dedicated listener.
     pub(super) root: SocketAddr,
 }
 
 impl MiraServer {
-    pub(super) fn over(workspace: &Workspace) -> Self {
+    pub(super) fn over(workspace: &TempWorkspace) -> Self {
         Self::with(workspace, "", |launch| launch)
     }
 
     /// Starts a server with more `settings`, changed by `tune`.
     pub(super) fn with(
-        workspace: &Workspace,
+        workspace: &TempWorkspace,
         settings: &str,
-        tune: impl FnOnce(Launch) -> Launch,
+        tune: impl FnOnce(ServerLaunchOptions) -> ServerLaunchOptions,
     ) -> Self {
         let listen = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"mira\"\n";
         workspace.put("toolgate.toml", format!("{listen}{settings}"));
-        let served = tune(Launch::over(workspace)).served();
+        let served = tune(ServerLaunchOptions::over(workspace)).served();
         let root = dedicated_address(&served);
         Self { served, root }
     }
@@ -91,16 +92,16 @@ impl MiraServer {
 }
 
 impl Deref for MiraServer {
-    type Target = Server;
+    type Target = TestServerProcess;
 
-    fn deref(&self) -> &Server {
+    fn deref(&self) -> &TestServerProcess {
         &self.served
     }
 }
 
 /// Returns the address of Mira's dedicated listener.
 #[track_caller]
-pub(super) fn dedicated_address(served: &HttpServer) -> SocketAddr {
+pub(super) fn dedicated_address(served: &HttpServerProcess) -> SocketAddr {
     wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();
         let (_, rest) = log.split_once("serving mira alone at http://")?;
@@ -119,17 +120,20 @@ pub(super) struct MiraClient {
 /// Transport of a client of the Mira contract.
 pub(super) enum MiraTransport {
     Http { addr: SocketAddr, path: &'static str, key: Option<String> },
-    Socket(Box<Socket>),
-    Stdio(Box<Stdio>),
+    Socket(Box<TestWebSocket>),
+    Stdio(Box<StdioServerProcess>),
 }
 
 /// Runs `check` over every transport: the dedicated listener, the shared one, a WebSocket and
 /// stdio.
-pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut MiraClient)) {
+pub(super) fn over_all(workspace: &TempWorkspace, check: impl Fn(&mut MiraClient)) {
     let server = MiraServer::over(workspace);
-    for mut mira in
-        [server.root(), server.rpc(), server.socket(), MiraClient::stdio(Launch::over(workspace))]
-    {
+    for mut mira in [
+        server.root(),
+        server.rpc(),
+        server.socket(),
+        MiraClient::stdio(ServerLaunchOptions::over(workspace)),
+    ] {
         eprintln!("over {}:", mira.name());
         check(&mut mira);
     }
@@ -140,7 +144,7 @@ impl MiraClient {
         Self { wire, serial: 0, notifications: Vec::new() }
     }
 
-    pub(super) fn stdio(launch: Launch) -> Self {
+    pub(super) fn stdio(launch: ServerLaunchOptions) -> Self {
         Self::new(MiraTransport::Stdio(Box::new(launch.arg("--dialect").arg("mira").stdio())))
     }
 
@@ -229,12 +233,12 @@ impl MiraClient {
     pub(super) fn raw(&mut self, bytes: &[u8]) -> Option<Value> {
         let message = match &mut self.wire {
             MiraTransport::Http { addr, path, key } => {
-                let post = HttpRequest::bytes(bytes).to(path).without("accept");
+                let post = TestHttpRequest::bytes(bytes).to(path).without("accept");
                 let post = match key {
                     Some(key) => post.with("x-api-key", key),
                     None => post,
                 };
-                let mut connection = Connection::to(*addr);
+                let mut connection = TestHttpConnection::to(*addr);
                 connection.post(&post);
                 let response = connection.response();
                 if response.status == 204 {

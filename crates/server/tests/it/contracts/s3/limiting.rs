@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::client::{MiraClient, MiraServer};
-use crate::support::{Launch, Workspace, keys_of, wait_until};
+use crate::support::{ServerLaunchOptions, TempWorkspace, keys_of, wait_until};
 
 fn rate(tools: &str, calls: u32, in_ms: u64) -> String {
     format!("[[limits.rate]]\ntools = \"{tools}\"\ncalls = {calls}\nin_ms = {in_ms}\n")
@@ -15,7 +15,7 @@ fn rate(tools: &str, calls: u32, in_ms: u64) -> String {
 #[test]
 fn s3_19_79_calls_are_limited_per_caller_and_tool_with_a_retry_time() {
     let settings = [keys_of(&["ada", "bob"]), rate("files.*", 3, 60_000), rate("exec.run", 1, 700)];
-    let server = MiraServer::with(&Workspace::new(), &settings.concat(), |launch| launch);
+    let server = MiraServer::with(&TempWorkspace::new(), &settings.concat(), |launch| launch);
     let mut ada = server.root_as("ada-key");
     let mut bob = server.root_as("bob-key");
     let read = json!({ "path": "README.md" });
@@ -44,9 +44,9 @@ fn s3_19_79_calls_are_limited_per_caller_and_tool_with_a_retry_time() {
 
 #[test]
 fn s3_19_79_connected_clients_have_the_same_rate_limit() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let server = MiraServer::with(&workspace, &rate("files.read", 2, 60_000), |launch| launch);
-    for mut mira in [server.socket(), MiraClient::stdio(Launch::over(&workspace))] {
+    for mut mira in [server.socket(), MiraClient::stdio(ServerLaunchOptions::over(&workspace))] {
         for _ in 0..2 {
             mira.get("files/read", json!({ "path": "README.md" }));
         }
@@ -58,7 +58,7 @@ fn s3_19_79_connected_clients_have_the_same_rate_limit() {
 
 #[test]
 fn s3_17_28_a_caller_without_a_key_is_refused_with_the_contracts_code() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let server = MiraServer::with(&workspace, &keys_of(&["ada"]), |launch| launch);
     let read = json!({ "path": "README.md" });
     for mut stranger in [server.root(), server.root_as("wrong"), server.rpc()] {
@@ -66,11 +66,11 @@ fn s3_17_28_a_caller_without_a_key_is_refused_with_the_contracts_code() {
         stranger.expect_refusal(1002, "tools/list", Value::Null);
     }
     let mut ada = server.root_as("ada-key");
-    assert_eq!(ada.get("files/read", read)["content"], Workspace::README);
+    assert_eq!(ada.get("files/read", read)["content"], TempWorkspace::README);
     let listed = ada.get("tools/list", json!({}));
     assert!(listed["tools"].as_array().unwrap().iter().all(|tool| tool["auth_required"] == true));
     // Over stdio no key is needed.
-    let mut mira = MiraClient::stdio(Launch::over(&workspace));
+    let mut mira = MiraClient::stdio(ServerLaunchOptions::over(&workspace));
     let listed = mira.get("tools/list", json!({}));
     assert!(listed["tools"].as_array().unwrap().iter().all(|tool| tool["auth_required"] == false));
 }
@@ -80,7 +80,7 @@ fn s3_78_secrets_are_absent_from_errors_records_and_the_log() {
     const OURS: &str = "canary-of-the-server-1";
     const THEIRS: &str = "canary-of-the-caller-2";
     const SHAPED: &str = "ghp_0123456789abcdefghijklmnopqrstuvwxyzAB";
-    let workspace = Workspace::new().file(SHAPED, "there");
+    let workspace = TempWorkspace::new().file(SHAPED, "there");
     let server = MiraServer::with(&workspace, "", |launch| {
         launch.env("API_TOKEN", OURS).set("log_level", "trace")
     });

@@ -7,7 +7,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::client::{MiraClient, MiraServer, dedicated_address, over_all};
-use crate::support::{Connection, HttpRequest, Launch, Workspace, binary};
+use crate::support::{
+    ServerLaunchOptions, TempWorkspace, TestHttpConnection, TestHttpRequest, binary,
+};
 
 #[track_caller]
 fn names(listed: &Value) -> Vec<String> {
@@ -38,7 +40,7 @@ fn walk(mira: &mut MiraClient, limit: u64, filter: &Value) -> (Vec<Value>, usize
 
 #[test]
 fn s3_09_26_27_74_paging_lists_every_tool_once() {
-    over_all(&Workspace::new(), |mira| {
+    over_all(&TempWorkspace::new(), |mira| {
         let full = mira.get("tools/list", json!({ "limit": 200 }));
         assert!(full["next_cursor"].is_null(), "{}", full["next_cursor"]);
         let full = full["tools"].as_array().unwrap().clone();
@@ -55,8 +57,8 @@ fn s3_09_26_27_74_paging_lists_every_tool_once() {
 #[test]
 fn s3_27_more_tools_than_the_server_lists_at_once_are_each_listed_once() {
     // The server lists 200 tools at once, and these come first.
-    let workspace = Workspace::with_many_tools(210);
-    let mut mira = MiraClient::stdio(Launch::over(&workspace));
+    let workspace = TempWorkspace::with_many_tools(210);
+    let mut mira = MiraClient::stdio(ServerLaunchOptions::over(&workspace));
     for (filter, least) in [
         (json!({}), 220),
         (json!({ "tags": ["exec"] }), 2),
@@ -71,7 +73,7 @@ fn s3_27_more_tools_than_the_server_lists_at_once_are_each_listed_once() {
 
 #[test]
 fn s3_14_24_25_filters_combine_and_out_of_range_values_are_refused() {
-    over_all(&Workspace::new(), |mira| {
+    over_all(&TempWorkspace::new(), |mira| {
         let mut filtered =
             |filter: Value| names(&mira.get("tools/list", json!({ "filter": filter })));
         assert_eq!(filtered(json!({ "names": ["files/read"] })), ["files/read"]);
@@ -119,8 +121,8 @@ fn s3_25_a_page_has_fifty_tools_by_default() {
             "[command.\"many.t{number:02}\"]\nabout = \"Says {number}\"\nprogram = \"echo\"\nargv = [\"{number}\"]\n"
         );
     }
-    let workspace = Workspace::new().file("toolgate.toml", declared);
-    let mut mira = MiraClient::stdio(Launch::over(&workspace));
+    let workspace = TempWorkspace::new().file("toolgate.toml", declared);
+    let mut mira = MiraClient::stdio(ServerLaunchOptions::over(&workspace));
     let mut page = mira.get("tools/list", Value::Null);
     let mut all = names(&page);
     assert_eq!(all.len(), 50);
@@ -138,7 +140,7 @@ fn s3_25_a_page_has_fifty_tools_by_default() {
 
 #[test]
 fn s3_26_28_29_30_each_tool_is_listed_with_the_contracts_keys() {
-    over_all(&Workspace::new(), |mira| {
+    over_all(&TempWorkspace::new(), |mira| {
         // Every result is validated against the seed's schema, which forbids other keys.
         let listed = mira.get("tools/list", json!({ "limit": 200 }));
         for tool in listed["tools"].as_array().unwrap() {
@@ -177,7 +179,7 @@ fn s3_31_the_contracts_example_is_listed_with_the_endpoint_in_miras_settings() {
     let guide = include_str!("../../../../../../docs/guide/mira.md");
     let (_, rest) = guide.split_once("```toml runnable\n").unwrap();
     let (shown, _) = rest.split_once("```").unwrap();
-    let workspace = Workspace::new().file("toolgate.toml", shown);
+    let workspace = TempWorkspace::new().file("toolgate.toml", shown);
     let mut check = Command::new(binary());
     let checked = check
         .args(["check-config", "--config", "toolgate.toml"])
@@ -191,7 +193,7 @@ fn s3_31_the_contracts_example_is_listed_with_the_endpoint_in_miras_settings() {
     // With any free port, the endpoint has the host name that the caller used.
     let any = shown.replace(":3001", ":0");
     workspace.put("toolgate.toml", any);
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let root = dedicated_address(&served);
     assert_ne!(root.port(), served.addr.port());
     let endpoint = format!("http://localhost:{}", root.port());
@@ -200,8 +202,8 @@ fn s3_31_the_contracts_example_is_listed_with_the_endpoint_in_miras_settings() {
         endpoint
     );
     // A client with the endpoint `http://localhost:3001` in its settings sends that host.
-    let allow = |launch: Launch| launch.set("server_allowed_hosts", "localhost:3001");
-    let server = MiraServer::with(&Workspace::new(), "", allow);
+    let allow = |launch: ServerLaunchOptions| launch.set("server_allowed_hosts", "localhost:3001");
+    let server = MiraServer::with(&TempWorkspace::new(), "", allow);
     let read = example(server.root, "localhost:3001");
     assert_eq!((&read["title"], &read["tags"]), (&json!("Read File"), &json!(["fs"])));
     assert_eq!((&read["version"], &read["auth_required"]), (&json!("1.0.0"), &json!(false)));
@@ -229,8 +231,8 @@ fn s3_31_the_contracts_example_is_listed_with_the_endpoint_in_miras_settings() {
 fn example(addr: SocketAddr, host: &str) -> Value {
     let example =
         json!({ "jsonrpc": "2.0", "method": "tools/list", "params": {"limit": 50}, "id": 1 });
-    let mut connection = Connection::to(addr);
-    let post = HttpRequest::bytes(example.to_string().as_bytes()).to("/");
+    let mut connection = TestHttpConnection::to(addr);
+    let post = TestHttpRequest::bytes(example.to_string().as_bytes()).to("/");
     connection.post(&post.with("host", host));
     let answer = connection.response().json();
     let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));

@@ -8,14 +8,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::client::over_all;
-use crate::support::Workspace;
+use crate::support::TempWorkspace;
 
 const TEXT: &str = "aé€😀\nzwei\n";
 
 #[test]
 fn s3_07_32_33_37_40_a_file_is_read_as_text_or_as_base64() {
     let bytes: Vec<u8> = (0..=255).collect();
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("src/main.rs", "fn main() {}\n")
         .file("text.txt", TEXT)
         .file("empty", "")
@@ -51,7 +51,7 @@ fn s3_07_32_33_37_40_a_file_is_read_as_text_or_as_base64() {
 #[test]
 fn a_utf_16_file_is_refused_as_text_and_read_as_base64() {
     let bytes = b"\xff\xfea\0\n\0";
-    let workspace = Workspace::new().file("utf16.txt", bytes);
+    let workspace = TempWorkspace::new().file("utf16.txt", bytes);
     over_all(&workspace, |mira| {
         mira.expect_refusal_of(1003, "encoding", "files/read", json!({ "path": "utf16.txt" }));
         let read = mira.get("files/read", json!({ "path": "utf16.txt", "encoding": "base64" }));
@@ -62,7 +62,7 @@ fn a_utf_16_file_is_refused_as_text_and_read_as_base64() {
 #[test]
 fn s3_34_35_ranges_are_in_bytes_and_too_large_a_read_is_refused_not_cut() {
     let long = "x".repeat(300_000);
-    let workspace = Workspace::new().file("text.txt", TEXT).file("long.txt", &long);
+    let workspace = TempWorkspace::new().file("text.txt", TEXT).file("long.txt", &long);
     let bytes = TEXT.as_bytes();
     over_all(&workspace, |mira| {
         let read = |more: Value| {
@@ -119,7 +119,7 @@ fn s3_34_35_ranges_are_in_bytes_and_too_large_a_read_is_refused_not_cut() {
 
 #[test]
 fn s3_10_36_a_read_with_the_current_etag_returns_no_content() {
-    let workspace = Workspace::new().file("a.txt", "one");
+    let workspace = TempWorkspace::new().file("a.txt", "one");
     over_all(&workspace, |mira| {
         workspace.put("a.txt", "one");
         let first = mira.get("files/read", json!({ "path": "a.txt", "etag": null }));
@@ -143,7 +143,7 @@ fn s3_10_36_a_read_with_the_current_etag_returns_no_content() {
 
 #[test]
 fn s3_38_mtime_is_the_files_own_in_iso_8601() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let stat = fs::metadata(workspace.path("README.md")).unwrap();
     over_all(&workspace, |mira| {
         let read = mira.get("files/read", json!({ "path": "README.md" }));

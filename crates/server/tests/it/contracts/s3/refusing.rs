@@ -9,11 +9,11 @@ use std::thread::scope;
 use serde_json::{Value, json};
 
 use super::client::{MiraClient, MiraServer, over_all};
-use crate::support::{Launch, Workspace};
+use crate::support::{ServerLaunchOptions, TempWorkspace};
 
 #[test]
 fn s3_11_16_17_18_22_23_39_each_domain_code_is_returned_for_its_cause() {
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("big.txt", "x".repeat(11 << 20))
         .file("src/main.rs", "")
         .link("out", "/etc");
@@ -51,7 +51,7 @@ fn s3_11_16_17_18_22_23_39_each_domain_code_is_returned_for_its_cause() {
 }
 
 /// Returns a server that is bound by file permissions even if root runs the tests.
-fn without_overriding(launch: Launch) -> Launch {
+fn without_overriding(launch: ServerLaunchOptions) -> ServerLaunchOptions {
     if !rustix::process::geteuid().is_root() {
         return launch;
     }
@@ -64,13 +64,13 @@ fn without_overriding(launch: Launch) -> Launch {
 
 #[test]
 fn s3_17_a_file_system_permission_error_is_permission_denied() {
-    let workspace = Workspace::new().file("locked.txt", "secret").file("shut/in.txt", "secret");
+    let workspace = TempWorkspace::new().file("locked.txt", "secret").file("shut/in.txt", "secret");
     let mode = |path: &str, bits| {
         fs::set_permissions(workspace.path(path), Permissions::from_mode(bits)).unwrap();
     };
     mode("locked.txt", 0);
     mode("shut", 0);
-    let mut mira = MiraClient::stdio(without_overriding(Launch::over(&workspace)));
+    let mut mira = MiraClient::stdio(without_overriding(ServerLaunchOptions::over(&workspace)));
     for path in ["locked.txt", "shut/in.txt"] {
         mira.expect_refusal_of(1002, "path", "files/read", json!({ "path": path }));
     }
@@ -82,7 +82,8 @@ fn s3_17_a_file_system_permission_error_is_permission_denied() {
 #[test]
 fn s3_15_a_file_system_fault_is_an_internal_error() {
     // The loopback interface has no speed, so reading this file always fails.
-    let mut mira = MiraClient::stdio(Launch::at(Path::new("/sys/devices/virtual/net/lo")));
+    let mut mira =
+        MiraClient::stdio(ServerLaunchOptions::at(Path::new("/sys/devices/virtual/net/lo")));
     let error = mira.expect_refusal(-32603, "files/read", json!({ "path": "speed" }));
     assert_eq!(error["message"], "Internal error");
     assert_eq!(mira.get("files/read", json!({ "path": "mtu" }))["path"], "mtu");
@@ -90,7 +91,7 @@ fn s3_15_a_file_system_fault_is_an_internal_error() {
 
 #[test]
 fn s3_20_a_conflict_has_both_etags() {
-    let workspace = Workspace::new().file("a.txt", "one");
+    let workspace = TempWorkspace::new().file("a.txt", "one");
     over_all(&workspace, |mira| {
         let etag = mira.get("files/read", json!({ "path": "a.txt" }))["etag"].clone();
         let write =
@@ -104,8 +105,9 @@ fn s3_20_a_conflict_has_both_etags() {
 
 #[test]
 fn s3_21_a_denied_tool_is_unavailable() {
-    let workspace = Workspace::new();
-    let deny = |launch: Launch| launch.set("tools_deny", "exec.*,files.write,search.*");
+    let workspace = TempWorkspace::new();
+    let deny =
+        |launch: ServerLaunchOptions| launch.set("tools_deny", "exec.*,files.write,search.*");
     let server = MiraServer::with(&workspace, "", deny);
     let mut mira = server.root();
     mira.expect_refusal(1006, "exec/run", json!({ "command": "true" }));
@@ -119,7 +121,7 @@ fn s3_21_a_denied_tool_is_unavailable() {
     }
     assert_eq!(
         mira.get("files/read", json!({ "path": "README.md" }))["content"],
-        Workspace::README
+        TempWorkspace::README
     );
 }
 
@@ -128,7 +130,7 @@ fn s3_11_76_no_path_leads_out_of_the_workspace() {
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("secret.txt"), "canary").unwrap();
     let secret = outside.path().join("secret.txt");
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("a/in.txt", "inside")
         .file("Case.txt", "upper")
         .link("file-out", &secret)
@@ -197,7 +199,7 @@ fn s3_11_76_no_path_leads_out_of_the_workspace() {
 fn s3_76_a_path_swapped_during_a_call_does_not_lead_outside() {
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("f.txt"), "canary").unwrap();
-    let workspace = Workspace::new().file("real/f.txt", "inside");
+    let workspace = TempWorkspace::new().file("real/f.txt", "inside");
     workspace.put("swap/f.txt", "inside");
     let server = MiraServer::over(&workspace);
     let over = AtomicBool::new(false);

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::client::{MiraClient, MiraServer, MiraTransport, over_all};
-use crate::support::{Connection, HttpRequest, Launch, Marker, Workspace, sleeps};
+use crate::support::{
+    ProcessMarker, ServerLaunchOptions, TempWorkspace, TestHttpConnection, TestHttpRequest, sleeps,
+};
 
 #[test]
 fn s3_01_02_04_05_08_40_a_request_is_answered_with_its_id_on_every_transport() {
-    let workspace = Workspace::new().file("src/main.rs", "fn main() {}\n");
+    let workspace = TempWorkspace::new().file("src/main.rs", "fn main() {}\n");
     over_all(&workspace, |mira| {
         let started = Instant::now();
         // As Mira writes it, key by key.
@@ -31,14 +33,14 @@ fn s3_01_02_04_05_08_40_a_request_is_answered_with_its_id_on_every_transport() {
 
 #[test]
 fn s3_05_an_id_is_returned_as_written() {
-    let server = MiraServer::over(&Workspace::new());
+    let server = MiraServer::over(&TempWorkspace::new());
     let ids = ["1", "1.50", "12345678901234567890123", "9007199254740993", "1e3", "\"é\"", "\"\""];
     for id in ids {
         let body = format!(
             "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"files/read\",\"params\":{{\"path\":\"README.md\"}}}}"
         );
-        let mut connection = Connection::to(server.root);
-        connection.post(&HttpRequest::bytes(body.as_bytes()).to("/"));
+        let mut connection = TestHttpConnection::to(server.root);
+        connection.post(&TestHttpRequest::bytes(body.as_bytes()).to("/"));
         let answer = connection.response().text();
         let start = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":");
         assert!(answer.starts_with(&start), "{id}: {answer}");
@@ -47,7 +49,7 @@ fn s3_05_an_id_is_returned_as_written() {
 
 #[test]
 fn s3_03_04_06_12_13_14_malformed_requests_are_refused_and_the_next_is_served() {
-    over_all(&Workspace::new(), |mira| {
+    over_all(&TempWorkspace::new(), |mira| {
         let null = Value::Null;
         for (bytes, code, id) in [
             (r#"{"id":5,"method":"tools/list"}"#, -32600, json!(5)),
@@ -96,13 +98,13 @@ fn s3_03_04_06_12_13_14_malformed_requests_are_refused_and_the_next_is_served() 
             assert!(answer["error"]["data"]["detail"].is_string(), "{answer}");
         }
         let read = mira.get("files/read", json!({ "path": "README.md" }));
-        assert_eq!(read["content"], Workspace::README);
+        assert_eq!(read["content"], TempWorkspace::README);
     });
 }
 
 #[test]
 fn s3_02_notifications_and_responses_get_no_answer() {
-    over_all(&Workspace::new(), |mira| {
+    over_all(&TempWorkspace::new(), |mira| {
         for message in [
             r#"{"jsonrpc":"2.0","method":"files/write","params":{"path":"n","content":"x"}}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
@@ -124,15 +126,15 @@ fn s3_02_notifications_and_responses_get_no_answer() {
 
 #[test]
 fn s3_03_every_answer_over_http_has_status_200_so_that_clients_read_its_code() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let server =
         MiraServer::with(&workspace, "", |launch| launch.set("limits_message_bytes", 4096));
     for (addr, path) in [(server.root, "/"), (server.served.addr, "/rpc")] {
         let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "files/write", "params": {
             "path": "large", "content": "x".repeat(5000),
         }});
-        let mut connection = Connection::to(addr);
-        connection.post(&HttpRequest::bytes(large.to_string().as_bytes()).to(path));
+        let mut connection = TestHttpConnection::to(addr);
+        connection.post(&TestHttpRequest::bytes(large.to_string().as_bytes()).to(path));
         let response = connection.response();
         assert_eq!(response.status, 200, "{}", response.text());
         assert_eq!(response.json()["error"]["code"], 1007);
@@ -141,13 +143,13 @@ fn s3_03_every_answer_over_http_has_status_200_so_that_clients_read_its_code() {
             (b"", -32700),
             (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"files/read\",\"params\":{\"path\":\"gone\"}}", 1001),
         ] {
-            let mut connection = Connection::to(addr);
-            connection.post(&HttpRequest::bytes(body).to(path));
+            let mut connection = TestHttpConnection::to(addr);
+            connection.post(&TestHttpRequest::bytes(body).to(path));
             let response = connection.response();
             assert_eq!((response.status, &response.json()["error"]["code"]), (200, &json!(code)));
         }
-        let mut connection = Connection::to(addr);
-        connection.post(&HttpRequest::bare("GET", path));
+        let mut connection = TestHttpConnection::to(addr);
+        connection.post(&TestHttpRequest::bare("GET", path));
         let refused = connection.response();
         // On the shared listener, the root is not Mira's.
         assert_eq!((refused.status, refused.header("allow")), (405, Some("POST")), "{refused:?}");
@@ -156,8 +158,9 @@ fn s3_03_every_answer_over_http_has_status_200_so_that_clients_read_its_code() {
 
 #[test]
 fn s3_03_a_line_over_the_limit_is_refused_and_the_next_is_served() {
-    let workspace = Workspace::new();
-    let mut mira = MiraClient::stdio(Launch::over(&workspace).set("limits_message_bytes", 4096));
+    let workspace = TempWorkspace::new();
+    let mut mira =
+        MiraClient::stdio(ServerLaunchOptions::over(&workspace).set("limits_message_bytes", 4096));
     let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "files/write", "params": {
         "path": "large", "content": "x".repeat(5000),
     }});
@@ -165,19 +168,19 @@ fn s3_03_a_line_over_the_limit_is_refused_and_the_next_is_served() {
     assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(1007), &Value::Null));
     assert_eq!(
         mira.get("files/read", json!({ "path": "README.md" }))["content"],
-        Workspace::README
+        TempWorkspace::README
     );
     assert!(!workspace.path("large").exists());
 }
 
 #[test]
 fn s3_08_a_client_that_disconnects_leaves_nothing_running() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let server = MiraServer::over(&workspace);
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let request = server.root().request("exec/run", sleeps(&marker));
-    let mut connection = Connection::to(server.root);
-    connection.post(&HttpRequest::bytes(request.to_string().as_bytes()).to("/"));
+    let mut connection = TestHttpConnection::to(server.root);
+    connection.post(&TestHttpRequest::bytes(request.to_string().as_bytes()).to("/"));
     marker.wait_until_running();
     connection.close();
     marker.wait_until_gone();
@@ -186,7 +189,7 @@ fn s3_08_a_client_that_disconnects_leaves_nothing_running() {
 
 #[test]
 fn s3_75_versioned_method_names_are_unknown() {
-    over_all(&Workspace::new(), |mira| {
+    over_all(&TempWorkspace::new(), |mira| {
         for method in ["files/read.v2", "files/read.v1", "tools/list.v2", "capabilities"] {
             mira.expect_refusal(-32601, method, json!({ "path": "README.md" }));
         }

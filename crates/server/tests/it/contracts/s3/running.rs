@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::client::{MiraClient, MiraServer, MiraTransport, over_all};
-use crate::support::{Launch, Marker, Workspace};
+use crate::support::{ProcessMarker, ServerLaunchOptions, TempWorkspace};
 
 /// Runs `command` with the further parameters `more` and returns the result.
 #[track_caller]
@@ -18,7 +18,7 @@ fn run(mira: &mut MiraClient, command: &str, more: Value) -> Value {
 
 #[test]
 fn s3_51_52_56_57_59_a_program_gets_its_arguments_unchanged() {
-    over_all(&Workspace::new(), |mira| {
+    over_all(&TempWorkspace::new(), |mira| {
         let odd = ["a b", "\"q\"", "'s'", "$HOME", "; touch x", "*", "", "é\n", "--", "`id`"];
         let args = json!({ "args": ([&["%s|"], &odd[..]].concat()) });
         let printed = run(mira, "printf", args);
@@ -61,7 +61,7 @@ fn s3_51_52_56_57_59_a_program_gets_its_arguments_unchanged() {
 
 #[test]
 fn s3_53_54_77_a_program_runs_in_the_given_folder_with_only_the_given_environment() {
-    let workspace = Workspace::new().file("sub/x", "").link("out", "/etc").link("in", "sub");
+    let workspace = TempWorkspace::new().file("sub/x", "").link("out", "/etc").link("in", "sub");
     let server = MiraServer::with(&workspace, "", |launch| {
         launch.env("SECRET_TOKEN", "canary-of-the-parent").env("LANG", "C.UTF-8")
     });
@@ -94,7 +94,7 @@ fn s3_53_54_77_a_program_runs_in_the_given_folder_with_only_the_given_environmen
 
 #[test]
 fn s3_11_17_60_61_77_only_allowed_programs_run() {
-    let workspace = Workspace::new()
+    let workspace = TempWorkspace::new()
         .file("Cargo.toml", "[package]\nname = \"p\"\nversion = \"0.1.0\"\nedition = \"2021\"\n")
         .file("src/main.rs", "fn main() {}\n");
     let cargo_home = |name: &str| std::env::var_os(name).unwrap_or_default();
@@ -122,7 +122,7 @@ fn s3_11_17_60_61_77_only_allowed_programs_run() {
 
 #[test]
 fn s3_60_a_command_that_cannot_run_is_refused_by_parameter() {
-    let workspace = Workspace::new().file("data.txt", "no program");
+    let workspace = TempWorkspace::new().file("data.txt", "no program");
     over_all(&workspace, |mira| {
         for command in ["", "  ", "no-such-program-at-all", "./data.txt", "a\0b", "./none/x"] {
             mira.expect_refusal_of(1003, "command", "exec/run", json!({ "command": command }));
@@ -140,7 +140,7 @@ fn s3_60_a_command_that_cannot_run_is_refused_by_parameter() {
 
 #[test]
 fn s3_60_a_program_that_cannot_be_started_is_an_internal_error() {
-    let mut mira = MiraClient::stdio(Launch::over(&Workspace::new()));
+    let mut mira = MiraClient::stdio(ServerLaunchOptions::over(&TempWorkspace::new()));
     let call = json!({ "command": "true" });
     assert_eq!(mira.get("exec/run", call.clone())["exit_code"], 0);
     let MiraTransport::Stdio(stdio) = &mira.wire else { unreachable!() };
@@ -163,7 +163,7 @@ fn s3_60_a_program_that_cannot_be_started_is_an_internal_error() {
 
 #[test]
 fn s3_55_a_program_times_out_as_given_and_its_children_are_killed() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let server = MiraServer::over(&workspace);
     let mut mira = server.root();
     for timeout_ms in [json!(999), json!(600_001), json!(0), json!(-1), json!(null), json!("1000")]
@@ -174,7 +174,7 @@ fn s3_55_a_program_times_out_as_given_and_its_children_are_killed() {
     for timeout_ms in [1000, 600_000] {
         assert_eq!(run(&mut mira, "true", json!({ "timeout_ms": timeout_ms }))["exit_code"], 0);
     }
-    let marker = Marker::new();
+    let marker = ProcessMarker::new();
     let script = format!("echo begun; sleep {0} & sleep {0}", marker.0);
     let started = Instant::now();
     let over = run(&mut mira, &script, json!({ "shell": true, "timeout_ms": 1000 }));
@@ -187,7 +187,7 @@ fn s3_55_a_program_times_out_as_given_and_its_children_are_killed() {
 
 #[test]
 fn s3_58_output_is_streamed_and_repeated_in_the_result() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_all(&workspace, |mira| {
         let script = "for i in 1 2 3; do echo out $i; echo err $i >&2; sleep 0.1; done; \
                       printf 'é€😀'; seq 1 20000; exit 4";
@@ -222,8 +222,8 @@ fn s3_58_output_is_streamed_and_repeated_in_the_result() {
 
 #[test]
 fn s3_59_too_long_output_is_cut_with_a_line_that_says_how_to_read_the_rest() {
-    let workspace = Workspace::new();
-    let mut mira = MiraClient::stdio(Launch::over(&workspace));
+    let workspace = TempWorkspace::new();
+    let mut mira = MiraClient::stdio(ServerLaunchOptions::over(&workspace));
     let result = run(&mut mira, "seq", json!({ "args": ["1", "400000"] }));
     let stdout = result["stdout"].as_str().unwrap();
     assert!(stdout.starts_with("1\n2\n") && stdout.ends_with("\n400000\n"));

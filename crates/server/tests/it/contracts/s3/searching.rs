@@ -5,11 +5,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::client::{MiraClient, MiraServer, over_all};
-use crate::support::{Launch, Workspace};
+use crate::support::{ServerLaunchOptions, TempWorkspace};
 use crate::toolsets_search::GOLD;
 
 /// Returns a small project whose files differ in topic.
-fn project() -> Workspace {
+fn project() -> TempWorkspace {
     let middleware = "\
 //! Authentication middleware: who makes a request is known before a handler sees it.
 
@@ -19,7 +19,7 @@ pub fn authentication_middleware(request: &Request) -> Result<User, Refused> {
     verify(token)
 }
 ";
-    Workspace::new()
+    TempWorkspace::new()
         .file("src/auth/middleware.rs", middleware)
         .file("src/db/pool.rs", "/// Keeps database connections open.\npub fn pool(size: usize) -> Pool {\n    Pool::new(size)\n}\n")
         .file("src/render/image.rs", "/// Scales a picture to a width.\npub fn scale(image: &Image, width: u32) -> Image {\n    image.resize(width)\n}\n")
@@ -82,7 +82,7 @@ fn s3_62_69_70_73_a_search_finds_the_nearest_passages() {
 #[test]
 fn s3_73_every_gold_question_is_answered_in_the_top_five() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
-    let mut mira = MiraClient::stdio(Launch::at(&corpus.canonicalize().unwrap()));
+    let mut mira = MiraClient::stdio(ServerLaunchOptions::at(&corpus.canonicalize().unwrap()));
     for (query, path) in GOLD {
         let found = matches(&mut mira, json!({ "query": query, "top_k": 5 }));
         assert!((1..=5).contains(&found.len()), "{query}: {}", found.len());
@@ -162,7 +162,8 @@ fn s3_14_18_62_63_66_67_68_71_72_search_parameters_are_as_the_contract_specifies
 #[test]
 fn s3_64_65_a_namespace_and_a_filter_narrow_a_search() {
     let workspace = project();
-    let launch = Launch::over(&workspace).set("search_namespaces", "docs=docs,web=web");
+    let launch =
+        ServerLaunchOptions::over(&workspace).set("search_namespaces", "docs=docs,web=web");
     let mut mira = MiraClient::stdio(launch);
     let query = BROAD;
     let within = |mira: &mut MiraClient, more: Value, prefix: &str| {
@@ -200,7 +201,8 @@ fn s3_64_65_a_namespace_and_a_filter_narrow_a_search() {
 #[test]
 fn s3_21_72_search_is_unavailable_if_it_is_off_or_its_folder_is_missing() {
     let workspace = project();
-    let mut off = MiraClient::stdio(Launch::over(&workspace).set("tools_deny", "search.*"));
+    let mut off =
+        MiraClient::stdio(ServerLaunchOptions::over(&workspace).set("tools_deny", "search.*"));
     off.expect_refusal(1010, "vector/search", json!({ "query": "authentication" }));
     let server =
         MiraServer::with(&workspace, "", |launch| launch.set("search_namespaces", "gone=gone"));

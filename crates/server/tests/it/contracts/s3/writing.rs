@@ -7,7 +7,7 @@ use std::thread::scope;
 use serde_json::{Value, json};
 
 use super::client::{MiraServer, over_all};
-use crate::support::Workspace;
+use crate::support::TempWorkspace;
 
 /// Returns the parameters that write `content` to `path`, and `more`.
 fn write_params(path: &str, content: &str, more: Value) -> Value {
@@ -18,7 +18,7 @@ fn write_params(path: &str, content: &str, more: Value) -> Value {
 
 #[test]
 fn s3_41_42_48_50_a_file_is_written_whole_from_text_or_base64() {
-    over_all(&Workspace::new(), |mira| {
+    over_all(&TempWorkspace::new(), |mira| {
         let workspace = working_folder(mira);
         let example = json!({
             "path": "src/main.rs", "content": "fn main() {}", "encoding": "utf-8", "overwrite": false,
@@ -83,7 +83,7 @@ fn working_folder(mira: &mut super::client::MiraClient) -> std::path::PathBuf {
 
 #[test]
 fn s3_43_44_45_49_create_overwrite_and_mkdirs_are_applied_as_given() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_all(&workspace, |mira| {
         workspace.put("a.txt", "one");
         // A file that must exist and does not.
@@ -127,7 +127,7 @@ fn s3_43_44_45_49_create_overwrite_and_mkdirs_are_applied_as_given() {
 
 #[test]
 fn s3_10_46_an_etag_prevents_lost_updates() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_all(&workspace, |mira| {
         workspace.put("a.txt", "one");
         let stale = mira.get("files/read", json!({ "path": "a.txt" }))["etag"].clone();
@@ -162,7 +162,7 @@ fn s3_10_46_an_etag_prevents_lost_updates() {
 
 #[test]
 fn s3_46_exactly_one_of_several_writers_with_the_same_etag_wins() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let server = MiraServer::over(&workspace);
     for round in 0..8 {
         workspace.put("a.txt", format!("round {round}"));
@@ -192,7 +192,7 @@ fn s3_46_exactly_one_of_several_writers_with_the_same_etag_wins() {
 
 #[test]
 fn s3_47_a_mode_sets_the_nine_permission_bits() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     over_all(&workspace, |mira| {
         let bits =
             |name: &str| fs::metadata(workspace.path(name)).unwrap().permissions().mode() & 0o7777;

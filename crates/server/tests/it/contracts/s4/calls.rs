@@ -2,17 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{HttpRequest, HttpServer, Launch, Response, Workspace, check_command};
+use crate::support::{
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpRequest, TestHttpResponse,
+    check_command,
+};
 
-fn served() -> (Workspace, HttpServer) {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+fn served() -> (TempWorkspace, HttpServerProcess) {
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     (workspace, served)
 }
 
 /// Sends a request without an `accept` header.
-fn send_bare(served: &HttpServer, message: &Value) -> Response {
-    let post = HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp");
+fn send_bare(served: &HttpServerProcess, message: &Value) -> TestHttpResponse {
+    let post = TestHttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp");
     served.send(&post.without("accept"))
 }
 
@@ -21,7 +24,7 @@ fn s4_01_02_03_04_discovery_is_the_same_by_get_and_by_options() {
     let (_workspace, served) = served();
     let got = served.get("/v1/mcp");
     assert_eq!((got.status, got.header("content-type")), (200, Some("application/json")));
-    let optioned = served.send(&HttpRequest::bare("OPTIONS", "/v1/mcp"));
+    let optioned = served.send(&TestHttpRequest::bare("OPTIONS", "/v1/mcp"));
     assert_eq!((optioned.status, &optioned.body), (200, &got.body));
     let payload = got.json();
     let keys: Vec<_> = payload.as_object().unwrap().keys().map(String::as_str).collect();
@@ -100,7 +103,7 @@ fn s4_09_10_11_a_call_has_two_shapes_and_one_result() {
     let with = |params| served.result("tools/call", params);
     let read = json!({ "name": "files-read", "arguments": { "path": "README.md" } });
     let read = with(read);
-    assert_eq!((&read["status"], &read["stdout"]), (&json!("ok"), &json!(Workspace::README)));
+    assert_eq!((&read["status"], &read["stdout"]), (&json!("ok"), &json!(TempWorkspace::README)));
 }
 
 #[test]
@@ -130,13 +133,13 @@ fn s4_52_every_spelling_of_a_name_is_the_same_tool() {
 fn a_declared_command_replaces_a_built_in_tool_only_if_it_says_so() {
     let ours =
         "[command.\"search.semantic\"]\nabout = \"Ours.\"\nprogram = \"echo\"\nargv = [\"ours\"]\n";
-    let workspace = Workspace::new().file("toolgate.toml", ours);
-    let refused = Launch::over(&workspace).serve_with_flags(&[]);
+    let workspace = TempWorkspace::new().file("toolgate.toml", ours);
+    let refused = ServerLaunchOptions::over(&workspace).serve_with_flags(&[]);
     assert_eq!(refused.wait_for_exit().code(), Some(2));
     let log = refused.log();
     assert!(log.contains("toolgate.toml:1:") && log.contains("`replaces = true`"), "{log}");
     workspace.put("toolgate.toml", format!("{ours}replaces = true\n"));
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let result = served.result("tools/call", json!({ "name": "search-semantic" }));
     assert_eq!(result["stdout"], "ours\n", "{result}");
     assert!(served.log().contains("replaces the tool `search.semantic`"));

@@ -8,25 +8,26 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::{
-    HttpRequest, HttpServer, Launch, Server, Workspace, initialize, path, wait_for, wait_long_for,
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpRequest, TestServerProcess,
+    initialize, path, wait_for, wait_long_for,
 };
 
 /// Returns the exit code and the log of a server that does not start.
 #[track_caller]
-pub(crate) fn startup_failure(launch: Launch) -> (Option<i32>, String) {
+pub(crate) fn startup_failure(launch: ServerLaunchOptions) -> (Option<i32>, String) {
     let server = launch.serve_with_flags(&["--listen", "127.0.0.1:0"]);
     let code = server.wait_for_exit().code();
     (code, wait_for("it says why", || Some(server.log()).filter(|log| !log.is_empty())))
 }
 
-fn status_report(path: &str) -> HttpRequest {
+fn status_report(path: &str) -> TestHttpRequest {
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
-    HttpRequest::bytes(message.to_string().as_bytes()).to(path)
+    TestHttpRequest::bytes(message.to_string().as_bytes()).to(path)
 }
 
 #[test]
 fn s4_17_zyra_is_served_unless_it_is_switched_off() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let endpoints = ["/v1/mcp", "/jobs/abc", "/v1/mcp/progress/abc", "/v1/ws/mcp", "/v1/health"];
     for (name, value) in [
         ("ZYRA_ENABLE_MCP", "0"),
@@ -34,7 +35,7 @@ fn s4_17_zyra_is_served_unless_it_is_switched_off() {
         ("DATAVIZHUB_ENABLE_MCP", "0"),
         ("TOOLGATE_SERVER_DIALECTS", "mcp"),
     ] {
-        let served = Launch::over(&workspace).env(name, value).served();
+        let served = ServerLaunchOptions::over(&workspace).env(name, value).served();
         for endpoint in endpoints {
             assert_eq!(served.get(endpoint).status, 404, "{name}: {endpoint}");
         }
@@ -44,31 +45,31 @@ fn s4_17_zyra_is_served_unless_it_is_switched_off() {
         }
         // Other dialects are still served.
         assert_eq!(
-            served.send(&HttpRequest::mcp(&initialize(0, "2025-06-18"))).status,
+            served.send(&TestHttpRequest::mcp(&initialize(0, "2025-06-18"))).status,
             200,
             "{name}"
         );
     }
     for value in ["", "1", "true"] {
-        let served = Launch::over(&workspace).env("ZYRA_ENABLE_MCP", value).served();
+        let served = ServerLaunchOptions::over(&workspace).env("ZYRA_ENABLE_MCP", value).served();
         assert_eq!(served.get("/v1/mcp").status, 200, "{value}");
         assert_eq!(served.send(&status_report("/v1/mcp")).status, 200, "{value}");
         served.socket("/v1/ws/mcp").close();
     }
     // The newer name takes precedence.
-    let both = Launch::over(&workspace).env("DATAVIZHUB_ENABLE_MCP", "0");
+    let both = ServerLaunchOptions::over(&workspace).env("DATAVIZHUB_ENABLE_MCP", "0");
     assert_eq!(both.env("ZYRA_ENABLE_MCP", "1").served().get("/v1/mcp").status, 200);
 }
 
 #[test]
 fn an_invalid_header_or_an_unknown_dialect_is_refused_by_name() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for (launch, fragment) in [
         (
-            Launch::over(&workspace).set("server_dialects", "mcp,zyrra"),
+            ServerLaunchOptions::over(&workspace).set("server_dialects", "mcp,zyrra"),
             "no dialect is named `zyrra`",
         ),
-        (Launch::over(&workspace).env("API_KEY_HEADER", "not one"), "`not one`"),
+        (ServerLaunchOptions::over(&workspace).env("API_KEY_HEADER", "not one"), "`not one`"),
     ] {
         let (code, err) = startup_failure(launch);
         assert_eq!(code, Some(2), "{err}");
@@ -78,15 +79,15 @@ fn an_invalid_header_or_an_unknown_dialect_is_refused_by_name() {
 
 #[test]
 fn an_invalid_variable_of_zyra_stops_only_the_endpoint_of_zyra() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     for (variable, value, advice) in [
         ("ZYRA_ENABLE_MCP", "maybe", "write 1 or 0"),
         ("ZYRA_MCP_MAX_BODY_BYTES", "many", "whole number"),
         ("DATAVIZHUB_MCP_MAX_BODY_BYTES", "-1", "whole number"),
     ] {
-        let served = Launch::over(&workspace).env(variable, value).served();
+        let served = ServerLaunchOptions::over(&workspace).env(variable, value).served();
         assert_eq!(served.get("/v1/mcp").status, 404, "{variable}");
-        let mcp = HttpRequest::mcp(&initialize(0, "2025-06-18"));
+        let mcp = TestHttpRequest::mcp(&initialize(0, "2025-06-18"));
         assert_eq!(served.send(&mcp).status, 200, "{variable}");
         let log = served.log();
         let expected = format!("Zyra is not served over HTTP: in {variable}");
@@ -98,9 +99,9 @@ fn an_invalid_variable_of_zyra_stops_only_the_endpoint_of_zyra() {
 fn a_listener_of_zyra_is_not_opened_if_zyra_is_switched_off_and_others_are() {
     let listen = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"zyra\"\n\
                   [[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"mira\"\n";
-    let own = Workspace::new().file("toolgate.toml", listen);
-    let served = Launch::over(&own).env("ZYRA_ENABLE_MCP", "no").served();
-    assert_eq!(served.send(&HttpRequest::mcp(&initialize(0, "2025-06-18"))).status, 200);
+    let own = TempWorkspace::new().file("toolgate.toml", listen);
+    let served = ServerLaunchOptions::over(&own).env("ZYRA_ENABLE_MCP", "no").served();
+    assert_eq!(served.send(&TestHttpRequest::mcp(&initialize(0, "2025-06-18"))).status, 200);
     let log = served.log();
     assert!(log.contains("ZYRA_ENABLE_MCP turns zyra off"), "{log}");
     assert!(!log.contains("serving zyra alone") && log.contains("serving mira alone"), "{log}");
@@ -108,12 +109,12 @@ fn a_listener_of_zyra_is_not_opened_if_zyra_is_switched_off_and_others_are() {
 
 #[test]
 fn s4_49_every_endpoint_is_served_without_a_version_too() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let discovery = served.get("/v1/mcp").body;
     for accept in [None, Some("application/json"), Some("*/*")] {
         for method in ["GET", "OPTIONS"] {
-            let probe = HttpRequest::bare(method, "/mcp");
+            let probe = TestHttpRequest::bare(method, "/mcp");
             let probe = accept.map_or(probe.clone(), |accept| probe.with("accept", accept));
             let got = served.send(&probe);
             assert_eq!((got.status, &got.body), (200, &discovery), "{method} {accept:?}");
@@ -139,7 +140,7 @@ fn s4_49_every_endpoint_is_served_without_a_version_too() {
 
 /// Returns the address that `server` prints in its log.
 #[track_caller]
-fn address(server: &Server) -> String {
+fn address(server: &TestServerProcess) -> String {
     wait_for("the server logs its address", || {
         let log = server.log();
         let (_, rest) = log.split_once(" at http://")?;
@@ -149,10 +150,10 @@ fn address(server: &Server) -> String {
 
 #[test]
 fn s4_50_the_server_listens_on_port_8000_by_default() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     // Another program may have the port for a while; the server then says so.
     let server = wait_long_for(Duration::from_secs(25), "port 8000 is free", || {
-        let server = Launch::over(&workspace).serve_with_flags(&[]);
+        let server = ServerLaunchOptions::over(&workspace).serve_with_flags(&[]);
         let log = wait_for("the server starts or says why not", || {
             Some(server.log()).filter(|log| log.contains(" at http://") || log.contains("in use"))
         });
@@ -164,21 +165,21 @@ fn s4_50_the_server_listens_on_port_8000_by_default() {
         None
     });
     assert_eq!(address(&server), "127.0.0.1:8000");
-    let served = HttpServer { addr: ([127, 0, 0, 1], 8000).into(), server };
+    let served = HttpServerProcess { addr: ([127, 0, 0, 1], 8000).into(), server };
     assert_eq!(served.result("statusReport", json!({}))["status"], "ok");
 }
 
 #[test]
 fn s4_29_the_listen_address_is_set_by_a_flag_a_variable_or_the_file() {
-    let workspace = Workspace::new();
-    let at = |launch: Launch, flags: &[&str]| {
+    let workspace = TempWorkspace::new();
+    let at = |launch: ServerLaunchOptions, flags: &[&str]| {
         let server = launch.serve_with_flags(flags);
         let addr = address(&server).parse().unwrap();
-        let served = HttpServer { addr, server };
+        let served = HttpServerProcess { addr, server };
         assert_eq!(served.result("statusReport", json!({}))["status"], "ok");
         addr.ip().to_string()
     };
-    let over = || Launch::over(&workspace);
+    let over = || ServerLaunchOptions::over(&workspace);
     assert_eq!(at(over(), &["--listen", "localhost:0"]), "127.0.0.1");
     assert_eq!(at(over().set("server_listen", "127.0.0.1:0"), &[]), "127.0.0.1");
     workspace.put("toolgate.toml", "[server]\nlisten = \"[::1]:0\"\n");
@@ -204,11 +205,11 @@ fn client(args: &[&str], variables: &[(&str, &str)]) -> Value {
 /// Zyra's own example is not in its package; ours sends the same requests.
 #[test]
 fn s4_54_an_example_client_lists_tools_reads_the_status_and_calls() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let config = workspace.read("toolgate.toml");
     let listen = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"zyra\"\n";
     workspace.put("toolgate.toml", format!("{listen}{config}"));
-    let launch = Launch::over(&workspace).env("ZYRA_API_KEY", "devkey");
+    let launch = ServerLaunchOptions::over(&workspace).env("ZYRA_API_KEY", "devkey");
     let served = launch.env("API_KEY_HEADER", "X-Zyra").served();
     let own = wait_for("the server logs the address of the dedicated listener", || {
         let log = served.log();

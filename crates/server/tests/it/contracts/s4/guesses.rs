@@ -5,24 +5,27 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{HttpRequest, HttpServer, Launch, Response, Workspace, at_once, wait_until};
+use crate::support::{
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpRequest, TestHttpResponse,
+    at_once, wait_until,
+};
 
 const KEY: &str = "devkey";
 /// Bytes that are sent of a request body that never completes.
 const PARTIAL_BODY_BYTES: usize = 100;
 
-fn start_with_key() -> HttpServer {
-    Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY).served()
+fn start_with_key() -> HttpServerProcess {
+    ServerLaunchOptions::over(&TempWorkspace::new()).env("ZYRA_API_KEY", KEY).served()
 }
 
-fn status_request() -> HttpRequest {
+fn status_request() -> TestHttpRequest {
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
-    HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
+    TestHttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
 }
 
 /// Sends ten requests with wrong API keys.
 #[track_caller]
-fn send_wrong_keys(served: &HttpServer) {
+fn send_wrong_keys(served: &HttpServerProcess) {
     at_once(0..10, |nth| {
         served.send(&status_request().with("X-API-Key", &format!("wrong{nth}")));
     });
@@ -97,7 +100,7 @@ fn a_valid_key_is_always_accepted_from_an_address_that_guesses_without_pause() {
 
 #[test]
 fn clients_of_a_trusted_proxy_are_counted_by_the_address_that_it_names() {
-    let launch = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY);
+    let launch = ServerLaunchOptions::over(&TempWorkspace::new()).env("ZYRA_API_KEY", KEY);
     let served = launch.set("server_trusted_proxies", "127.0.0.0/8,10.0.0.0/8").served();
     let status = |client: &str, key: &str| {
         let post = status_request().with("X-Forwarded-For", client).with("X-API-Key", key);
@@ -118,15 +121,15 @@ fn clients_of_a_trusted_proxy_are_counted_by_the_address_that_it_names() {
 }
 
 /// Returns requests to the envelope's endpoints.
-fn envelope_requests() -> [HttpRequest; 3] {
-    let call = HttpRequest::bytes(b"{\"arguments\":{}}")
+fn envelope_requests() -> [TestHttpRequest; 3] {
+    let call = TestHttpRequest::bytes(b"{\"arguments\":{}}")
         .to("/mcp/tool/mcp.tool:files.list")
         .without("accept");
-    [call.clone(), call.to("/mcp/tool/none"), HttpRequest::bare("GET", "/mcp/discover")]
+    [call.clone(), call.to("/mcp/tool/none"), TestHttpRequest::bare("GET", "/mcp/discover")]
 }
 
 #[track_caller]
-fn check_refused(response: &Response, status: u16, code: &str) {
+fn check_refused(response: &TestHttpResponse, status: u16, code: &str) {
     assert_eq!(response.status, status, "{response:?}");
     let envelope = response.json();
     assert_eq!((&envelope["ok"], &envelope["error"]["code"]), (&json!(false), &json!(code)));
@@ -135,8 +138,8 @@ fn check_refused(response: &Response, status: u16, code: &str) {
 
 #[test]
 fn unauthenticated_requests_leave_no_record_and_no_logged_envelope() {
-    let workspace = Workspace::new();
-    let launch = Launch::over(&workspace).env("ZYRA_API_KEY", KEY);
+    let workspace = TempWorkspace::new();
+    let launch = ServerLaunchOptions::over(&workspace).env("ZYRA_API_KEY", KEY);
     let served = launch.arg("--log-dir").arg(workspace.path("runs")).served();
     for post in envelope_requests() {
         check_refused(&served.send(&post), 401, "UNAUTHORIZED");
@@ -165,11 +168,12 @@ fn unauthenticated_requests_leave_no_record_and_no_logged_envelope() {
 
 #[test]
 fn an_unreadable_body_without_a_key_is_refused_as_unauthorized() {
-    let served =
-        Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY).set("limits_message_bytes", 4096);
+    let served = ServerLaunchOptions::over(&TempWorkspace::new())
+        .env("ZYRA_API_KEY", KEY)
+        .set("limits_message_bytes", 4096);
     let served = served.served();
-    let unfit = HttpRequest::bytes(b"{}").with("content-type", "text/plain");
-    let large = HttpRequest::bytes(&[b' '; 5000]);
+    let unfit = TestHttpRequest::bytes(b"{}").with("content-type", "text/plain");
+    let large = TestHttpRequest::bytes(&[b' '; 5000]);
     for (post, status) in [(unfit, 415), (large, 413)] {
         let started = Instant::now();
         assert_eq!(served.send(&post).status, 401, "{post:?}");
@@ -181,7 +185,7 @@ fn an_unreadable_body_without_a_key_is_refused_as_unauthorized() {
 #[test]
 fn unauthenticated_bodies_take_no_room_from_authenticated_ones() {
     let mib = 1 << 20;
-    let served = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY);
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).env("ZYRA_API_KEY", KEY);
     let served = served.set("limits_message_bytes", mib).served();
     // There is room for eight of the largest bodies.
     let start = |length: usize, key: &str| {

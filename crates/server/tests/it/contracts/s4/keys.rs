@@ -6,51 +6,51 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    COMMANDS, HttpRequest, HttpServer, Launch, Response, SocketEnd, Workspace, binary, initialize,
-    path, wait_until,
+    COMMANDS, HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpRequest,
+    TestHttpResponse, WebSocketEnd, binary, initialize, path, wait_until,
 };
 
 const KEY: &str = "devkey";
 
 /// Starts a server that knows the key [`KEY`].
-fn start_with_key(workspace: &Workspace) -> HttpServer {
-    Launch::over(workspace).env("ZYRA_API_KEY", KEY).served()
+fn start_with_key(workspace: &TempWorkspace) -> HttpServerProcess {
+    ServerLaunchOptions::over(workspace).env("ZYRA_API_KEY", KEY).served()
 }
 
-fn rpc(method: &str) -> HttpRequest {
+fn rpc(method: &str) -> TestHttpRequest {
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method });
-    HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
+    TestHttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
 }
 
 /// Returns a request to each of Zyra's HTTP endpoints, about the job `id`.
-fn endpoints(id: &str) -> Vec<HttpRequest> {
+fn endpoints(id: &str) -> Vec<TestHttpRequest> {
     let jobs = ["", "/download", "/manifest"].map(|what| format!("/v1/jobs/{id}{what}"));
     let events = [format!("/v1/mcp/progress/{id}"), format!("/mcp/progress/{id}")];
     let gets = jobs.into_iter().chain(events).chain([format!("/jobs/{id}"), "/mcp".to_owned()]);
-    let mut endpoints: Vec<HttpRequest> =
-        gets.map(|target| HttpRequest::bare("GET", &target)).collect();
-    endpoints.extend(["GET", "OPTIONS"].map(|method| HttpRequest::bare(method, "/v1/mcp")));
+    let mut endpoints: Vec<TestHttpRequest> =
+        gets.map(|target| TestHttpRequest::bare("GET", &target)).collect();
+    endpoints.extend(["GET", "OPTIONS"].map(|method| TestHttpRequest::bare(method, "/v1/mcp")));
     endpoints.extend([rpc("statusReport"), rpc("tools/list")]);
     endpoints
 }
 
 #[track_caller]
-fn assert_unauthorized(response: &Response) {
+fn assert_unauthorized(response: &TestHttpResponse) {
     assert_eq!(response.status, 401, "{response:?}");
     assert_eq!(response.json(), json!({ "detail": "Unauthorized: invalid API key" }));
 }
 
 #[test]
 fn s4_15_51_every_endpoint_needs_the_key_except_health() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let served = start_with_key(&workspace);
     let params = json!({ "name": "draw-one", "mode": "async" });
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-    let start = HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/mcp");
+    let start = TestHttpRequest::bytes(body.to_string().as_bytes()).to("/v1/mcp");
     let accepted = served.send(&start.with("X-API-Key", KEY)).json();
     let id = accepted["result"]["job_id"].as_str().unwrap().to_owned();
     let progress =
-        HttpRequest::bare("GET", &format!("/v1/mcp/progress/{id}")).with("X-API-Key", KEY);
+        TestHttpRequest::bare("GET", &format!("/v1/mcp/progress/{id}")).with("X-API-Key", KEY);
     assert_eq!(served.send(&progress).events().last().unwrap()["status"], "succeeded");
     for (nth, endpoint) in endpoints(&id).into_iter().enumerate() {
         assert_unauthorized(&served.send(&endpoint));
@@ -72,8 +72,8 @@ fn s4_15_51_every_endpoint_needs_the_key_except_health() {
 
 #[test]
 fn s4_15_every_endpoint_is_open_without_a_configured_key() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).env("ZYRA_API_KEY", "").served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).env("ZYRA_API_KEY", "").served();
     let id = served.start_job("draw-one", json!({}));
     served.job_in("succeeded", &id);
     for endpoint in endpoints(&id) {
@@ -94,37 +94,37 @@ fn s4_16_the_key_is_read_from_the_header_named_in_the_environment() {
         ("ZYRA_API_KEY_HEADER", "ZYRA_API_KEY"),
         ("DATAVIZHUB_API_KEY_HEADER", "DATAVIZHUB_API_KEY"),
     ] {
-        let launch = Launch::over(&Workspace::new()).env(variable, "X-Custom");
+        let launch = ServerLaunchOptions::over(&TempWorkspace::new()).env(variable, "X-Custom");
         let served = launch.env(key, KEY).served();
         assert_eq!(served.send(&rpc("statusReport").with("X-Custom", KEY)).status, 200);
         assert_eq!(served.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
         assert_unauthorized(&served.send(&rpc("statusReport").with("X-Custom", "wrong")));
         assert_unauthorized(&served.send(&rpc("statusReport").with("X-Other", KEY)));
     }
-    let unnamed = start_with_key(&Workspace::new());
+    let unnamed = start_with_key(&TempWorkspace::new());
     assert_unauthorized(&unnamed.send(&rpc("statusReport").with("X-Custom", KEY)));
     // The older variable is ignored if the newer one is set.
-    let both = Launch::over(&Workspace::new()).env("DATAVIZHUB_API_KEY", "old");
+    let both = ServerLaunchOptions::over(&TempWorkspace::new()).env("DATAVIZHUB_API_KEY", "old");
     let both = both.env("ZYRA_API_KEY", KEY).served();
     assert_unauthorized(&both.send(&rpc("statusReport").with("X-API-Key", "old")));
     assert_eq!(both.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
 }
 
 /// Opens a socket at `target` and returns its messages and how it ends.
-fn socket_messages(served: &HttpServer, target: &str) -> (Vec<Value>, SocketEnd) {
+fn socket_messages(served: &HttpServerProcess, target: &str) -> (Vec<Value>, WebSocketEnd) {
     served.socket(target).read_rest()
 }
 
 #[test]
 fn s4_33_a_socket_needs_the_key_in_its_query() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     let served = start_with_key(&workspace);
     for target in ["/v1/ws/mcp", "/ws/mcp", "/ws/jobs/abc", "/v1/ws/jobs/abc?stream=stdout"] {
         assert_eq!(served.refused_socket(target), 403, "{target}");
         let with = if target.contains('?') { "&" } else { "?" };
         let (messages, ended) = socket_messages(&served, &format!("{target}{with}api_key=wrong"));
         assert_eq!(messages, [json!({ "error": "Unauthorized" })], "{target}");
-        assert_eq!(ended, SocketEnd::Closed(1008), "{target}");
+        assert_eq!(ended, WebSocketEnd::Closed(1008), "{target}");
     }
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
     for target in ["/v1/ws/mcp", "/ws/mcp"] {
@@ -134,14 +134,14 @@ fn s4_33_a_socket_needs_the_key_in_its_query() {
     }
     let (messages, ended) = socket_messages(&served, &format!("/ws/jobs/abc?api_key={KEY}"));
     assert!(messages[0]["error"].as_str().unwrap().contains("no job"), "{messages:?}");
-    assert_eq!(ended, SocketEnd::Closed(1000));
+    assert_eq!(ended, WebSocketEnd::Closed(1000));
     // Only sockets accept a key in the query, which ends up in logs and histories.
     assert_unauthorized(&served.get(&format!("/v1/mcp?api_key={KEY}")));
 }
 
 #[test]
 fn a_wrong_key_is_answered_late_and_repeated_guesses_get_429() {
-    let served = start_with_key(&Workspace::new());
+    let served = start_with_key(&TempWorkspace::new());
     let guess = rpc("statusReport").with("X-API-Key", "wrong");
     for nth in 1..=12 {
         let started = Instant::now();
@@ -167,7 +167,7 @@ fn a_wrong_key_is_answered_late_and_repeated_guesses_get_429() {
 
 #[test]
 fn a_caller_is_named_by_its_key_and_sees_only_its_own_jobs_and_sessions() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let digest = |key: &str| {
         let made = Command::new("python3")
             .args([
@@ -184,38 +184,38 @@ fn a_caller_is_named_by_its_key_and_sees_only_its_own_jobs_and_sessions() {
     let keys = [("ann", "ann-1"), ("ann", "ann-2"), ("bob", "bob-1")];
     let config: String = keys.map(|(name, key)| table(name, key)).concat();
     workspace.put("toolgate.toml", config + COMMANDS);
-    let served = Launch::over(&workspace).set("server_http_sse", true).served();
+    let served = ServerLaunchOptions::over(&workspace).set("server_http_sse", true).served();
     let call = |key: &str, params: Value| {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        let post = HttpRequest::bytes(body.to_string().as_bytes()).to("/v1/mcp");
+        let post = TestHttpRequest::bytes(body.to_string().as_bytes()).to("/v1/mcp");
         served.send(&post.with("X-API-Key", key)).json()["result"].clone()
     };
     let job = call("ann-1", json!({ "name": "draw-one", "mode": "async" }));
     let job = format!("/jobs/{}", job["job_id"].as_str().unwrap());
     let status =
-        |key: &str| served.send(&HttpRequest::bare("GET", &job).with("X-API-Key", key)).status;
+        |key: &str| served.send(&TestHttpRequest::bare("GET", &job).with("X-API-Key", key)).status;
     assert_eq!((status("ann-1"), status("ann-2"), status("bob-1")), (200, 200, 404));
     call("bob-1", json!({ "name": "files-exists", "arguments": { "path": "README.md" } }));
     wait_until("both calls are on record", || served.records().len() >= 2);
     let callers: Vec<_> = served.records().iter().map(|record| record["caller"].clone()).collect();
     assert!(callers.contains(&json!("ann")) && callers.contains(&json!("bob")), "{callers:?}");
 
-    let open = HttpRequest::mcp(&initialize(0, "2025-06-18"));
+    let open = TestHttpRequest::mcp(&initialize(0, "2025-06-18"));
     let opened = served.send(&open.with("Authorization", "bearer ann-1"));
     let session = opened.header("mcp-session-id").unwrap();
-    let ping = HttpRequest::mcp(&json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }));
+    let ping = TestHttpRequest::mcp(&json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }));
     let ping = ping.with("mcp-session-id", session);
     let ping = |key: &str| served.send(&ping.clone().with("X-API-Key", key)).status;
     assert_eq!((ping("ann-2"), ping("bob-1")), (200, 404));
 
     let mut stream = served.connect();
-    let open = HttpRequest::bare("GET", "/sse").with("accept", "text/event-stream");
+    let open = TestHttpRequest::bare("GET", "/sse").with("accept", "text/event-stream");
     stream.post(&open.with("X-API-Key", "ann-1"));
     assert_eq!(stream.head().status, 200);
     let first = String::from_utf8(stream.chunk().unwrap()).unwrap();
     let endpoint = first.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end();
     let post_status = |key: &str| {
-        let post = HttpRequest::mcp(&initialize(0, "2024-11-05")).to(endpoint);
+        let post = TestHttpRequest::mcp(&initialize(0, "2024-11-05")).to(endpoint);
         served.send(&post.with("X-API-Key", key)).status
     };
     assert_eq!((post_status("bob-1"), post_status("ann-2")), (404, 202));
@@ -223,10 +223,10 @@ fn a_caller_is_named_by_its_key_and_sees_only_its_own_jobs_and_sessions() {
 
 #[test]
 fn mcp_gets_a_challenge_without_a_key_and_a_preflight_needs_none() {
-    let workspace = Workspace::new();
-    let launch = Launch::over(&workspace).env("ZYRA_API_KEY", KEY);
+    let workspace = TempWorkspace::new();
+    let launch = ServerLaunchOptions::over(&workspace).env("ZYRA_API_KEY", KEY);
     let served = launch.set("server_allowed_origins", "https://app.example").served();
-    let initialize = HttpRequest::mcp(&initialize(0, "2025-06-18"));
+    let initialize = TestHttpRequest::mcp(&initialize(0, "2025-06-18"));
     for (key, challenge) in [(None, "Bearer"), (Some("wrong"), "Bearer error=\"invalid_token\"")] {
         let post = initialize.clone();
         let refused = served.send(&key.map_or(post.clone(), |key| post.with("X-API-Key", key)));
@@ -234,7 +234,7 @@ fn mcp_gets_a_challenge_without_a_key_and_a_preflight_needs_none() {
         assert_eq!(refused.header("www-authenticate"), Some(challenge));
     }
     assert_eq!(served.send(&initialize.with("X-API-Key", KEY)).status, 200);
-    let options = HttpRequest::bare("OPTIONS", "/v1/mcp").with("origin", "https://app.example");
+    let options = TestHttpRequest::bare("OPTIONS", "/v1/mcp").with("origin", "https://app.example");
     let preflight = options.clone().with("access-control-request-method", "POST");
     let preflight = preflight.with("access-control-request-headers", "x-api-key,content-type");
     let allowed = served.send(&preflight);
@@ -246,7 +246,7 @@ fn mcp_gets_a_challenge_without_a_key_and_a_preflight_needs_none() {
 
 #[test]
 fn the_call_command_reads_its_key_from_the_environment() {
-    let workspace = Workspace::new();
+    let workspace = TempWorkspace::new();
     let served = start_with_key(&workspace);
     let call = |variables: &[(&str, &str)], more: &[&str]| {
         let url = served.url();
@@ -278,14 +278,15 @@ fn a_generated_key_works_once_its_lines_are_in_the_settings() {
     assert!(key.len() > 64 && key.starts_with("toolgate_"), "{stderr}");
     let lines = String::from_utf8(output.stdout).unwrap();
     assert!(!lines.contains(key), "{lines}");
-    let served = Launch::over(&Workspace::new().file("toolgate.toml", lines)).served();
+    let served =
+        ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", lines)).served();
     assert_eq!(served.send(&rpc("statusReport").with("X-API-Key", key)).status, 200);
     assert_unauthorized(&served.send(&rpc("statusReport")));
 }
 
 #[test]
 fn each_dialect_refuses_a_missing_key_in_its_own_form() {
-    let served = start_with_key(&Workspace::new());
+    let served = start_with_key(&TempWorkspace::new());
     for (path, status, pointer, expected) in [
         ("/mcp", 401, "/error/code", json!(-32600)),
         ("/v1/mcp", 401, "/detail", json!("Unauthorized: invalid API key")),
@@ -295,7 +296,7 @@ fn each_dialect_refuses_a_missing_key_in_its_own_form() {
         ("/mcp/tool/files.read", 401, "/error/code", json!("UNAUTHORIZED")),
     ] {
         let message = json!({ "jsonrpc": "2.0", "id": 9, "method": "tools/list" });
-        let post = HttpRequest::bytes(message.to_string().as_bytes()).to(path);
+        let post = TestHttpRequest::bytes(message.to_string().as_bytes()).to(path);
         let refused = served.send(&post);
         assert_eq!(refused.status, status, "{path}: {refused:?}");
         let body = refused.json();

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{HttpRequest, HttpServer, Launch, Workspace};
+use crate::support::{HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpRequest};
 
 /// Calls `method`, which must fail, and returns the error.
 #[track_caller]
-fn refusal(served: &HttpServer, method: &str, params: Value) -> Value {
+fn refusal(served: &HttpServerProcess, method: &str, params: Value) -> Value {
     let response = served.rpc(method, params.clone());
     assert_eq!(response.status, 200, "{params}: {response:?}");
     let answer = response.json();
@@ -17,8 +17,8 @@ fn refusal(served: &HttpServer, method: &str, params: Value) -> Value {
 
 #[test]
 fn s4_22_an_invalid_call_is_refused_as_invalid_params_with_the_reason() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let call = |name: &str, arguments: Value| json!({ "name": name, "arguments": arguments });
     for (method, params, fragment) in [
         ("tools/call", call("drew-one", json!({})), "drew-one"),
@@ -49,9 +49,9 @@ fn s4_22_an_invalid_call_is_refused_as_invalid_params_with_the_reason() {
 
 #[test]
 fn s4_23_a_failed_program_is_reported_with_its_exit_code_and_output() {
-    let workspace = Workspace::with_commands();
+    let workspace = TempWorkspace::with_commands();
     crate::support::let_continue(&workspace);
-    let served = Launch::over(&workspace).served();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let arguments = json!({ "name": "a", "code": "7" });
     for (method, params) in [
         ("tools/call", json!({ "name": "tell-steps", "arguments": arguments })),
@@ -77,8 +77,8 @@ fn s4_23_a_failed_program_is_reported_with_its_exit_code_and_output() {
 
 #[test]
 fn s4_55_a_notification_gets_no_body() {
-    let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).served();
+    let workspace = TempWorkspace::with_commands();
+    let served = ServerLaunchOptions::over(&workspace).served();
     let call = json!({ "name": "draw-one", "arguments": {} });
     for message in [
         json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
@@ -86,26 +86,26 @@ fn s4_55_a_notification_gets_no_body() {
         json!({ "jsonrpc": "2.0", "method": "tools/call", "params": call }),
         json!({ "jsonrpc": "2.0", "method": "no/such/method" }),
     ] {
-        let post = HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp");
+        let post = TestHttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp");
         let answer = served.send(&post);
         assert_eq!((answer.status, &*answer.body), (204, &b""[..]), "{message}");
     }
     // On MCP's own endpoint it is 202, as MCP specifies.
     let id = served.session("2025-06-18");
     let message = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-    let post = HttpRequest::mcp(&message).with("mcp-session-id", &id);
+    let post = TestHttpRequest::mcp(&message).with("mcp-session-id", &id);
     assert_eq!(served.send(&post.with("mcp-protocol-version", "2025-06-18")).status, 202);
 }
 
 #[test]
 fn s4_56_an_unknown_method_and_another_json_rpc_version_are_refused_by_code() {
-    let served = Launch::over(&Workspace::new()).served();
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
     let error = refusal(&served, "tools/explode", json!({}));
     assert_eq!(error["code"], -32601, "{error}");
     assert!(error["message"].as_str().unwrap().contains("tools/explode"), "{error}");
     for version in [json!("1.0"), json!(2.0), json!(null), json!("2")] {
         let message = json!({ "jsonrpc": version, "id": 1, "method": "statusReport" });
-        let post = HttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp");
+        let post = TestHttpRequest::bytes(message.to_string().as_bytes()).to("/v1/mcp");
         let answer = served.send(&post).json();
         assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(-32600), &json!(1)));
     }
@@ -113,21 +113,22 @@ fn s4_56_an_unknown_method_and_another_json_rpc_version_are_refused_by_code() {
 
 #[test]
 fn s4_18_a_request_that_is_too_large_is_a_json_rpc_error_with_its_id() {
-    let workspace = Workspace::new();
-    let bounded = Launch::over(&workspace).env("ZYRA_MCP_MAX_BODY_BYTES", "100").served();
+    let workspace = TempWorkspace::new();
+    let bounded =
+        ServerLaunchOptions::over(&workspace).env("ZYRA_MCP_MAX_BODY_BYTES", "100").served();
     let with_old_name =
-        Launch::over(&workspace).env("DATAVIZHUB_MCP_MAX_BODY_BYTES", "100").served();
-    let free = Launch::over(&workspace).served();
+        ServerLaunchOptions::over(&workspace).env("DATAVIZHUB_MCP_MAX_BODY_BYTES", "100").served();
+    let free = ServerLaunchOptions::over(&workspace).served();
     let pad = "x".repeat(200);
     let params = json!({ "pad": pad });
     let message = json!({ "jsonrpc": "2.0", "id": 41, "method": "statusReport", "params": params });
     let body = message.to_string();
-    let full = HttpRequest::bytes(body.as_bytes()).to("/v1/mcp");
+    let full = TestHttpRequest::bytes(body.as_bytes()).to("/v1/mcp");
     // In two chunks, without a length.
     let half = body.len() / 2;
     let (first, second) = body.split_at(half);
     let chunks = format!("{half:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", second.len());
-    let chunked = HttpRequest::bytes(chunks.as_bytes()).to("/v1/mcp").without("content-length");
+    let chunked = TestHttpRequest::bytes(chunks.as_bytes()).to("/v1/mcp").without("content-length");
     let chunked = chunked.with("transfer-encoding", "chunked");
     let too_large = format!("Request too large: {} bytes (limit 100)", body.len());
     for served in [&bounded, &with_old_name] {
@@ -140,7 +141,7 @@ fn s4_18_a_request_that_is_too_large_is_a_json_rpc_error_with_its_id() {
         }
         assert_eq!(served.result("statusReport", json!({}))["status"], "ok");
         // The limit applies to Zyra only.
-        let mcp = HttpRequest::mcp(&crate::support::initialize(0, "2025-06-18"));
+        let mcp = TestHttpRequest::mcp(&crate::support::initialize(0, "2025-06-18"));
         assert_eq!(served.send(&mcp).status, 200);
     }
     for post in [&full, &chunked] {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::setup::{ContractServer, TestedDialect};
-use crate::support::Workspace;
+use super::setup::{MultiContractServer, TestedDialect};
+use crate::support::TempWorkspace;
 
 /// Returns the keys of an object, in order.
 fn keys(value: &Value) -> Vec<&str> {
@@ -128,7 +128,7 @@ fn check_crosswise(
 
 #[test]
 fn x_03_each_contracts_tool_list_fails_every_other_contracts_check() {
-    let setup = ContractServer::over(&Workspace::new(), |launch| launch);
+    let setup = MultiContractServer::over(&TempWorkspace::new(), |launch| launch);
     let answers = TestedDialect::ALL.map(|dialect| (dialect, setup.tools(dialect)));
     check_crosswise(&answers, is_tool_list);
     let schemas = setup.synesthetic("list_schemas", json!({}));
@@ -143,7 +143,7 @@ fn x_03_each_contracts_tool_list_fails_every_other_contracts_check() {
 
 #[test]
 fn x_03_each_contracts_refusals_fail_every_other_contracts_check() {
-    let setup = ContractServer::over(&Workspace::new(), |launch| launch);
+    let setup = MultiContractServer::over(&TempWorkspace::new(), |launch| launch);
     let missing = |dialect| setup.call(dialect, "files.read", json!({ "path": "none.txt" }));
     check_crosswise(
         &TestedDialect::ALL.map(|dialect| (dialect, missing(dialect))),
@@ -169,7 +169,7 @@ fn x_03_each_contracts_refusals_fail_every_other_contracts_check() {
 
 #[test]
 fn x_03_content_is_shaped_as_each_contract_specifies() {
-    let setup = ContractServer::over(&Workspace::new(), |launch| launch);
+    let setup = MultiContractServer::over(&TempWorkspace::new(), |launch| launch);
     let read = |dialect| setup.call(dialect, "files.read", json!({ "path": "README.md" }));
     let content = |answer: &Value| answer["result"]["content"].clone();
     assert!(content(&read(TestedDialect::Mcp)).is_array());

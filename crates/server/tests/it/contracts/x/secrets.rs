@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::setup::{ContractServer, TestedDialect};
-use crate::support::{Launch, Stdio, Workspace, wait_until};
+use super::setup::{MultiContractServer, TestedDialect};
+use crate::support::{ServerLaunchOptions, StdioServerProcess, TempWorkspace, wait_until};
 
 /// Secrets: one recognized by its shape, one in a URL, one in a variable, one in an argument, and
 /// the server's own.
@@ -45,13 +45,13 @@ fn assert_no_secrets(source: &str, text: &str) {
     }
 }
 
-fn with_secret(launch: Launch) -> Launch {
+fn with_secret(launch: ServerLaunchOptions) -> ServerLaunchOptions {
     launch.set("log_level", "trace").env("SERVICE_API_KEY", OWN)
 }
 
 #[test]
 fn s3_78_x_04_errors_logs_and_records_of_every_contract_have_no_secrets() {
-    let setup = ContractServer::over(&Workspace::new(), with_secret);
+    let setup = MultiContractServer::over(&TempWorkspace::new(), with_secret);
     let calls = calls();
     let mut redacted = 0;
     for dialect in TestedDialect::ALL {
@@ -82,8 +82,11 @@ fn s3_78_x_04_errors_logs_and_records_of_every_contract_have_no_secrets() {
 }
 
 /// Starts `toolgate stdio` with the dialect `dialect`.
-fn stdio(dialect: &str) -> Stdio {
-    with_secret(Launch::over(&Workspace::new())).arg("--dialect").arg(dialect).stdio()
+fn stdio(dialect: &str) -> StdioServerProcess {
+    with_secret(ServerLaunchOptions::over(&TempWorkspace::new()))
+        .arg("--dialect")
+        .arg(dialect)
+        .stdio()
 }
 
 #[test]
@@ -97,10 +100,12 @@ fn s3_78_x_04_answers_and_records_over_stdio_have_no_secrets() {
     ] {
         let mut stdio = match dialect {
             "synesthetic" => stdio(dialect),
-            _ => with_secret(Launch::over(&Workspace::new()).set("audit_to", "stderr"))
-                .arg("--dialect")
-                .arg(dialect)
-                .stdio(),
+            _ => with_secret(
+                ServerLaunchOptions::over(&TempWorkspace::new()).set("audit_to", "stderr"),
+            )
+            .arg("--dialect")
+            .arg(dialect)
+            .stdio(),
         };
         let path = format!("{SHAPED}/{OWN}");
         let arguments = json!({ "path": path });
@@ -122,8 +127,8 @@ fn s3_78_x_04_answers_and_records_over_stdio_have_no_secrets() {
 
 #[test]
 fn s3_78_tool_results_are_not_redacted() {
-    let workspace = Workspace::new().file("a.env", format!("TOKEN={SHAPED}\n"));
-    let setup = ContractServer::over(&workspace, with_secret);
+    let workspace = TempWorkspace::new().file("a.env", format!("TOKEN={SHAPED}\n"));
+    let setup = MultiContractServer::over(&workspace, with_secret);
     for dialect in TestedDialect::ALL {
         let answer = setup.call(dialect, "files.read", json!({ "path": "a.env" }));
         assert_eq!(dialect.text(&answer), format!("TOKEN={SHAPED}\n"));

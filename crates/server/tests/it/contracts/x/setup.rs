@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Connection, HttpRequest, HttpServer, Launch, Server, Workspace, call, modern, wait_for,
+    HttpServerProcess, ServerLaunchOptions, TempWorkspace, TestHttpConnection, TestHttpRequest,
+    TestServerProcess, call, modern, wait_for,
 };
 
 /// Dialect with tools for files and programs, which is tested with others.
@@ -69,13 +70,16 @@ impl TestedDialect {
 }
 
 /// Running server that serves several contracts.
-pub(super) struct ContractServer {
-    pub(super) served: HttpServer,
+pub(super) struct MultiContractServer {
+    pub(super) served: HttpServerProcess,
     alone: Vec<(TestedDialect, SocketAddr)>,
 }
 
-impl ContractServer {
-    pub(super) fn over(workspace: &Workspace, tune: impl FnOnce(Launch) -> Launch) -> Self {
+impl MultiContractServer {
+    pub(super) fn over(
+        workspace: &TempWorkspace,
+        tune: impl FnOnce(ServerLaunchOptions) -> ServerLaunchOptions,
+    ) -> Self {
         let own = [
             TestedDialect::Zyra,
             TestedDialect::Mira,
@@ -88,7 +92,7 @@ impl ContractServer {
         let assets = "[assets]\nschemas = \"schemas\"\n";
         workspace.put("toolgate.toml", settings + &listen("synesthetic") + assets);
         workspace.put("schemas/tone.schema.json", r#"{"type":"object"}"#);
-        let served = tune(Launch::over(workspace)).served();
+        let served = tune(ServerLaunchOptions::over(workspace)).served();
         let at = |name: &str| {
             wait_for("the server logs the address of the dedicated listener", || {
                 let log = served.log();
@@ -101,7 +105,7 @@ impl ContractServer {
     }
 
     /// Returns the server itself.
-    pub(super) fn server(&self) -> &Server {
+    pub(super) fn server(&self) -> &TestServerProcess {
         &self.served
     }
 
@@ -136,8 +140,8 @@ impl ContractServer {
             TestedDialect::Mira => post(addr, "/rpc", &list),
             TestedDialect::Workstation => post(addr, "/workstation", &list),
             TestedDialect::Envelope => {
-                let mut connection = Connection::to(addr);
-                connection.post(&HttpRequest::bare("GET", "/mcp/discover"));
+                let mut connection = TestHttpConnection::to(addr);
+                connection.post(&TestHttpRequest::bare("GET", "/mcp/discover"));
                 connection.response().json()
             }
         }
@@ -153,8 +157,8 @@ impl ContractServer {
 
 #[track_caller]
 fn post(addr: SocketAddr, path: &str, body: &Value) -> Value {
-    let mut connection = Connection::to(addr);
+    let mut connection = TestHttpConnection::to(addr);
     // MCP needs its own headers; the other dialects ignore them.
-    connection.post(&HttpRequest::mcp(body).malformed().to(path));
+    connection.post(&TestHttpRequest::mcp(body).malformed().to(path));
     connection.response().message()
 }

@@ -4,14 +4,14 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::setup::{ContractServer, TestedDialect};
-use crate::support::{Workspace, at_once};
+use super::setup::{MultiContractServer, TestedDialect};
+use crate::support::{TempWorkspace, at_once};
 
 const ROUNDS: usize = 20;
 
 #[test]
 fn x_01_all_contracts_are_served_at_once_without_mixing_answers() {
-    let mut workspace = Workspace::new();
+    let mut workspace = TempWorkspace::new();
     for dialect in TestedDialect::ALL {
         for round in 0..ROUNDS {
             let name = format!("{}/{round}.txt", dialect.name());
@@ -19,7 +19,7 @@ fn x_01_all_contracts_are_served_at_once_without_mixing_answers() {
             workspace = workspace.file(&name, text);
         }
     }
-    let setup = ContractServer::over(&workspace, |launch| launch);
+    let setup = MultiContractServer::over(&workspace, |launch| launch);
     // Each contract on the shared and on its dedicated listener, all at the same time.
     at_once(TestedDialect::ALL, |dialect| {
         for round in 0..ROUNDS {
@@ -42,7 +42,7 @@ fn x_01_all_contracts_are_served_at_once_without_mixing_answers() {
 
 /// Kind of request that a test sends to a contract.
 #[derive(Debug, Clone, Copy)]
-enum ContractAction {
+enum ContractRequestKind {
     Listing,
     Read,
     Write,
@@ -50,17 +50,17 @@ enum ContractAction {
     Program,
 }
 
-impl ContractAction {
+impl ContractRequestKind {
     const ALL: [Self; 5] = [Self::Listing, Self::Read, Self::Write, Self::Refusal, Self::Program];
 }
 
 #[test]
 fn x_01_all_kinds_of_requests_of_all_contracts_run_at_once() {
-    let workspace = Workspace::new();
-    let setup = ContractServer::over(&workspace, |launch| launch);
+    let workspace = TempWorkspace::new();
+    let setup = MultiContractServer::over(&workspace, |launch| launch);
     let all = TestedDialect::ALL
         .into_iter()
-        .flat_map(|dialect| ContractAction::ALL.map(|action| (dialect, action)));
+        .flat_map(|dialect| ContractRequestKind::ALL.map(|action| (dialect, action)));
     thread::scope(|scope| {
         for (dialect, action) in all {
             let setup = &setup;
@@ -77,31 +77,31 @@ fn x_01_all_kinds_of_requests_of_all_contracts_run_at_once() {
 
 #[track_caller]
 fn ask(
-    setup: &ContractServer,
-    workspace: &Workspace,
+    setup: &MultiContractServer,
+    workspace: &TempWorkspace,
     dialect: TestedDialect,
-    action: ContractAction,
+    action: ContractRequestKind,
     round: usize,
 ) {
     match action {
-        ContractAction::Listing => is_listing(dialect, &setup.tools(dialect)),
-        ContractAction::Read => {
+        ContractRequestKind::Listing => is_listing(dialect, &setup.tools(dialect)),
+        ContractRequestKind::Read => {
             let read = json!({ "path": "README.md" });
             let answer = setup.call(dialect, "files.read", read);
-            assert_eq!(dialect.text(&answer), Workspace::README);
+            assert_eq!(dialect.text(&answer), TempWorkspace::README);
         }
-        ContractAction::Write => {
+        ContractRequestKind::Write => {
             let path = format!("written/{}/{round}.txt", dialect.name());
             let text = format!("{dialect:?} {round}\n");
             let write = json!({ "path": path, "content": text });
             is_done(dialect, &setup.call(dialect, "files.write", write));
             assert_eq!(workspace.read(&path), text);
         }
-        ContractAction::Refusal => {
+        ContractRequestKind::Refusal => {
             let read = json!({ "path": format!("none/{}/{round}.txt", dialect.name()) });
             is_refusal(dialect, &setup.call(dialect, "files.read", read));
         }
-        ContractAction::Program => {
+        ContractRequestKind::Program => {
             let word = format!("{}-{round}", dialect.name());
             let run = json!({ "command": "echo", "args": [word] });
             let answer = setup.call(dialect, "exec.run", run);
@@ -173,7 +173,7 @@ fn printed(dialect: TestedDialect, answer: &Value) -> &str {
 
 /// Synesthetic's own listing, reads and refusals: it has no files or programs.
 #[track_caller]
-fn ask_synesthetic(setup: &ContractServer) {
+fn ask_synesthetic(setup: &MultiContractServer) {
     let listed = setup.synesthetic("list_schemas", json!({}));
     assert_eq!(listed["result"]["schemas"][0]["name"], "tone", "{listed}");
     let read = setup.synesthetic("get_schema", json!({ "name": "tone" }));
@@ -186,8 +186,8 @@ fn ask_synesthetic(setup: &ContractServer) {
 
 #[test]
 fn x_02_a_file_written_through_one_contract_is_read_through_every_other() {
-    let workspace = Workspace::new();
-    let setup = ContractServer::over(&workspace, |launch| launch);
+    let workspace = TempWorkspace::new();
+    let setup = MultiContractServer::over(&workspace, |launch| launch);
     let write = json!({ "path": "by-mira.txt", "content": "from Mira\n" });
     let written = setup.call(TestedDialect::Mira, "files.write", write);
     assert_eq!(written["result"]["created"], true, "{written}");

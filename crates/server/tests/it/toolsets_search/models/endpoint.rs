@@ -14,7 +14,7 @@ pub(super) const DIMENSIONS: usize = 8;
 
 /// Reaction of the test endpoint to requests for vectors.
 #[derive(Clone, Copy)]
-pub(super) enum EndpointBehavior {
+pub(super) enum EmbeddingEndpointBehavior {
     /// Texts about okapis and quaggas have one vector, all others another.
     Embed,
     /// Reads the request and does not answer.
@@ -26,27 +26,30 @@ pub(super) enum EndpointBehavior {
 }
 
 /// A server at its own port, which is free again after this is dropped.
-pub(super) struct TestEndpoint {
+pub(super) struct TestEmbeddingEndpoint {
     url: String,
-    shared: Arc<EndpointState>,
+    shared: Arc<TestEmbeddingEndpointState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct EndpointState {
+struct TestEmbeddingEndpointState {
     behavior: AtomicU8,
     requests: AtomicUsize,
     passages: AtomicUsize,
     is_stopping: AtomicBool,
 }
 
-impl TestEndpoint {
-    pub(super) fn new(behavior: EndpointBehavior) -> Self {
+impl TestEmbeddingEndpoint {
+    pub(super) fn new(behavior: EmbeddingEndpointBehavior) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let behavior = AtomicU8::new(behavior as u8);
-        let shared = Arc::new(EndpointState { behavior, ..EndpointState::default() });
+        let shared = Arc::new(TestEmbeddingEndpointState {
+            behavior,
+            ..TestEmbeddingEndpointState::default()
+        });
         let state = shared.clone();
         let thread = thread::spawn(move || {
             while !state.is_stopping.load(Ordering::Relaxed) {
@@ -71,7 +74,7 @@ impl TestEndpoint {
         )
     }
 
-    pub(super) fn set_behavior(&self, behavior: EndpointBehavior) {
+    pub(super) fn set_behavior(&self, behavior: EmbeddingEndpointBehavior) {
         self.shared.behavior.store(behavior as u8, Ordering::Relaxed);
     }
 
@@ -86,14 +89,14 @@ impl TestEndpoint {
     }
 }
 
-impl Drop for TestEndpoint {
+impl Drop for TestEmbeddingEndpoint {
     fn drop(&mut self) {
         self.shared.is_stopping.store(true, Ordering::Relaxed);
         self.thread.take().map(JoinHandle::join);
     }
 }
 
-fn answer(mut stream: TcpStream, shared: &EndpointState) {
+fn answer(mut stream: TcpStream, shared: &TestEmbeddingEndpointState) {
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let Some(request) = read_request(&mut stream) else { return };
@@ -105,12 +108,12 @@ fn answer(mut stream: TcpStream, shared: &EndpointState) {
         text.contains("okapi") || text.contains("quagga")
     };
     let vector = |text: &Value| match (behavior, is_striped(text)) {
-        (it, _) if it == EndpointBehavior::Short as u8 => "[1,0]".to_owned(),
-        (it, _) if it == EndpointBehavior::Nan as u8 => "[1e999,0,0,0,0,0,0,0]".to_owned(),
+        (it, _) if it == EmbeddingEndpointBehavior::Short as u8 => "[1,0]".to_owned(),
+        (it, _) if it == EmbeddingEndpointBehavior::Nan as u8 => "[1e999,0,0,0,0,0,0,0]".to_owned(),
         (_, true) => "[1,0,0,0,0,0,0,0.1]".to_owned(),
         (_, false) => "[0,1,0,0,0,0,0,0]".to_owned(),
     };
-    if behavior == EndpointBehavior::Hang as u8 {
+    if behavior == EmbeddingEndpointBehavior::Hang as u8 {
         // Wait until the client closes the connection.
         let _ = stream.read(&mut [0]);
         return;

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::*;
 
 /// The server's reaction to one request.
-enum ServerReaction {
+enum EmbeddingServerReaction {
     /// Gives each text the vector `[its length, 1, 0]`, and counts ten tokens a text.
     Embed,
     /// Gives each text the vector `[its length, 1, 0]`, the last text first.
@@ -38,7 +38,7 @@ impl Drop for EmbeddingServer {
 }
 
 impl EmbeddingServer {
-    async fn new(reactions: Vec<ServerReaction>) -> Self {
+    async fn new(reactions: Vec<EmbeddingServerReaction>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -51,19 +51,23 @@ impl EmbeddingServer {
                 let (head, body) = request(&mut stream).await;
                 log.lock().unwrap().push((head, body.clone()));
                 let answer = match reactions.pop_front().expect("an unexpected request") {
-                    ServerReaction::Embed => answer(200, "", &vectors_of(&body).to_string()),
-                    ServerReaction::EmbedReversed => {
+                    EmbeddingServerReaction::Embed => {
+                        answer(200, "", &vectors_of(&body).to_string())
+                    }
+                    EmbeddingServerReaction::EmbedReversed => {
                         let mut vectors = vectors_of(&body);
                         vectors["data"].as_array_mut().unwrap().reverse();
                         answer(200, "", &vectors.to_string())
                     }
-                    ServerReaction::Respond(status, head, body) => answer(status, head, &body),
-                    ServerReaction::Hang => {
+                    EmbeddingServerReaction::Respond(status, head, body) => {
+                        answer(status, head, &body)
+                    }
+                    EmbeddingServerReaction::Hang => {
                         hanging.push(stream);
                         continue;
                     }
-                    ServerReaction::Close => continue,
-                    ServerReaction::CutShort => {
+                    EmbeddingServerReaction::Close => continue,
+                    EmbeddingServerReaction::CutShort => {
                         let whole = answer(200, "", &vectors_of(&body).to_string());
                         whole[..whole.len() - 20].to_owned()
                     }
@@ -133,7 +137,7 @@ fn texts(texts: &[&str]) -> Vec<String> {
 
 /// Embeds two texts with a server of these `reactions`. Returns the outcome, with `URL` for the
 /// server's address, and the number of requests.
-async fn outcome(reactions: Vec<ServerReaction>, role: EmbeddingRole) -> (String, usize) {
+async fn outcome(reactions: Vec<EmbeddingServerReaction>, role: EmbeddingRole) -> (String, usize) {
     let server = EmbeddingServer::new(reactions).await;
     let endpoint = server.endpoint(|_| {});
     let outcome = match endpoint.embed(&texts(&["a", "bb"]), role).await {
@@ -150,12 +154,15 @@ fn check((outcome, requests): (String, usize), expected: &str, expected_requests
 
 #[tokio::test]
 async fn texts_are_sent_in_batches_and_vectors_keep_their_order() {
-    let server =
-        EmbeddingServer::new(vec![ServerReaction::EmbedReversed, ServerReaction::Embed]).await;
+    let server = EmbeddingServer::new(vec![
+        EmbeddingServerReaction::EmbedReversed,
+        EmbeddingServerReaction::Embed,
+    ])
+    .await;
     let endpoint = server.endpoint(|settings| {
         settings.batch = 2;
         settings.shorten = true;
-        settings.price = Some(MoneyAmount(2.0));
+        settings.price = Some(DecimalMoneyAmount(2.0));
         settings.key_env = Some("A_KEY".to_owned());
         settings.take_secrets(|_| Some("sk-1"));
     });
@@ -183,13 +190,19 @@ async fn texts_are_sent_in_batches_and_vectors_keep_their_order() {
 
 #[tokio::test]
 async fn a_batch_is_retried_after_a_temporary_error() {
-    let limited =
-        || ServerReaction::Respond(429, "", r#"{"error":{"message":"slow down"}}"#.to_owned());
-    let broken = || ServerReaction::Respond(503, "", "<html>".to_owned());
+    let limited = || {
+        EmbeddingServerReaction::Respond(429, "", r#"{"error":{"message":"slow down"}}"#.to_owned())
+    };
+    let broken = || EmbeddingServerReaction::Respond(503, "", "<html>".to_owned());
     let success = "2 vectors, 20 tokens";
-    check(outcome(vec![limited(), ServerReaction::Embed], EmbeddingRole::Chunk).await, success, 2);
     check(
-        outcome(vec![broken(), broken(), ServerReaction::Embed], EmbeddingRole::Chunk).await,
+        outcome(vec![limited(), EmbeddingServerReaction::Embed], EmbeddingRole::Chunk).await,
+        success,
+        2,
+    );
+    check(
+        outcome(vec![broken(), broken(), EmbeddingServerReaction::Embed], EmbeddingRole::Chunk)
+            .await,
         success,
         3,
     );
@@ -203,8 +216,8 @@ async fn a_batch_is_retried_after_a_temporary_error() {
 async fn a_request_without_an_answer_is_not_retried() {
     let why = "the endpoint URL does not answer: timed out after 0.4 s";
     for role in [EmbeddingRole::Chunk, EmbeddingRole::Query] {
-        check(outcome(vec![ServerReaction::Hang], role).await, why, 1);
-        for reaction in [ServerReaction::Close, ServerReaction::CutShort] {
+        check(outcome(vec![EmbeddingServerReaction::Hang], role).await, why, 1);
+        for reaction in [EmbeddingServerReaction::Close, EmbeddingServerReaction::CutShort] {
             let (why, requests) = outcome(vec![reaction], role).await;
             assert!(why.starts_with("the endpoint URL does not answer: "), "{why}");
             assert_eq!(requests, 1);
@@ -215,11 +228,11 @@ async fn a_request_without_an_answer_is_not_retried() {
 #[tokio::test]
 async fn a_query_does_not_wait_for_an_endpoint_that_did_not_answer_before() {
     let server = EmbeddingServer::new(vec![
-        ServerReaction::Hang,
-        ServerReaction::Embed,
-        ServerReaction::Embed,
-        ServerReaction::Hang,
-        ServerReaction::Embed,
+        EmbeddingServerReaction::Hang,
+        EmbeddingServerReaction::Embed,
+        EmbeddingServerReaction::Embed,
+        EmbeddingServerReaction::Hang,
+        EmbeddingServerReaction::Embed,
     ])
     .await;
     let mut endpoint = server.endpoint(|settings| settings.timeout_ms = 60_000);
@@ -250,14 +263,15 @@ async fn a_query_does_not_wait_for_an_endpoint_that_did_not_answer_before() {
 async fn a_retry_waits_for_the_time_in_retry_after() {
     let head = "retry-after: 0.2\r\n";
     let server = EmbeddingServer::new(vec![
-        ServerReaction::Respond(429, head, String::new()),
-        ServerReaction::Embed,
+        EmbeddingServerReaction::Respond(429, head, String::new()),
+        EmbeddingServerReaction::Embed,
     ])
     .await;
     let before = Instant::now();
     server.endpoint(|_| {}).embed(&texts(&["a"]), EmbeddingRole::Chunk).await.unwrap();
     assert!(before.elapsed() >= Duration::from_millis(200), "{:?}", before.elapsed());
-    let reactions = vec![ServerReaction::Respond(429, "retry-after: 3600\r\n", String::new())];
+    let reactions =
+        vec![EmbeddingServerReaction::Respond(429, "retry-after: 3600\r\n", String::new())];
     let why = "the endpoint URL answers 429, and asks to retry after 3600 s";
     check(outcome(reactions, EmbeddingRole::Chunk).await, why, 1);
 }
@@ -283,25 +297,30 @@ async fn invalid_vectors_are_rejected_without_a_retry() {
     ];
     for (body, why) in cases {
         let why = format!("the endpoint URL returned invalid vectors: {why}");
-        let reactions = vec![ServerReaction::Respond(200, "", body)];
+        let reactions = vec![EmbeddingServerReaction::Respond(200, "", body)];
         check(outcome(reactions, EmbeddingRole::Chunk).await, &why, 1);
     }
     // Either the JSON parser or our check rejects the number.
-    let (large, _) =
-        outcome(vec![ServerReaction::Respond(200, "", two("[1e39,0,0]"))], EmbeddingRole::Chunk)
-            .await;
+    let (large, _) = outcome(
+        vec![EmbeddingServerReaction::Respond(200, "", two("[1e39,0,0]"))],
+        EmbeddingRole::Chunk,
+    )
+    .await;
     assert!(large.starts_with("the endpoint URL returned invalid vectors: "), "{large}");
-    let rejected = ServerReaction::Respond(400, "", r#"{"error":"no model `small`"}"#.to_owned());
+    let rejected =
+        EmbeddingServerReaction::Respond(400, "", r#"{"error":"no model `small`"}"#.to_owned());
     let why = "the endpoint URL answers 400: no model `small`";
     check(outcome(vec![rejected], EmbeddingRole::Chunk).await, why, 1);
 }
 
 #[tokio::test]
 async fn no_request_is_sent_beyond_the_cost_limit() {
-    let server = EmbeddingServer::new(vec![ServerReaction::Embed, ServerReaction::Embed]).await;
+    let server =
+        EmbeddingServer::new(vec![EmbeddingServerReaction::Embed, EmbeddingServerReaction::Embed])
+            .await;
     let endpoint = server.endpoint(|settings| {
-        settings.price = Some(MoneyAmount(1_000.0));
-        settings.cost_max = Some(MoneyAmount(0.025));
+        settings.price = Some(DecimalMoneyAmount(1_000.0));
+        settings.cost_max = Some(DecimalMoneyAmount(0.025));
     });
     // Ten tokens a text, a thousandth each. The estimate is lower, and is corrected afterwards.
     for _ in 0..2 {
@@ -323,8 +342,8 @@ async fn no_request_is_sent_beyond_the_cost_limit() {
 async fn the_key_is_redacted_in_messages() {
     let quoting = r#"{"error":{"message":"bad: sk-secret"}}"#.to_owned();
     let reactions = vec![
-        ServerReaction::Respond(401, "", quoting.clone()),
-        ServerReaction::Respond(400, "", quoting),
+        EmbeddingServerReaction::Respond(401, "", quoting.clone()),
+        EmbeddingServerReaction::Respond(400, "", quoting),
     ];
     let server = EmbeddingServer::new(reactions).await;
     let endpoint = server.endpoint(|settings| {

@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 use toolgate_chunks::chunks;
 use toolgate_contract::exact_json;
 
-use crate::search::engines::{EngineError, StoredDocument};
+use crate::search::engines::{SearchEngineError, StoredDocument};
 
 /// The stored documents that callers put into a namespace, by path.
 pub(super) enum DocumentFileStore {
@@ -54,7 +54,7 @@ impl DocumentFileStore {
     }
 
     /// Returns all documents of the store.
-    pub(super) fn load(&self) -> Result<Vec<StoredDocument>, EngineError> {
+    pub(super) fn load(&self) -> Result<Vec<StoredDocument>, SearchEngineError> {
         match self {
             Self::Memory(documents) => {
                 let documents = documents.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ impl DocumentFileStore {
     }
 
     /// Returns the document at `path` in the store.
-    pub(super) fn get(&self, path: &str) -> Result<Option<StoredDocument>, EngineError> {
+    pub(super) fn get(&self, path: &str) -> Result<Option<StoredDocument>, SearchEngineError> {
         match self {
             Self::Memory(documents) => {
                 let documents = documents.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,8 +94,8 @@ impl DocumentFileStore {
     pub(super) fn apply(
         &self,
         changes: StoredDocumentChanges,
-        commit: impl FnOnce() -> Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
+        commit: impl FnOnce() -> Result<(), SearchEngineError>,
+    ) -> Result<(), SearchEngineError> {
         match self {
             Self::Memory(documents) => {
                 commit()?;
@@ -127,7 +127,7 @@ impl DocumentFileStore {
     }
 
     /// Undoes a change of documents that was interrupted. The caller must have the right to write.
-    pub(super) fn undo(&self) -> Result<(), EngineError> {
+    pub(super) fn undo(&self) -> Result<(), SearchEngineError> {
         let Self::Folder(folder) = self else { return Ok(()) };
         undo(folder).map_err(|err| unusable_error(folder, &err))
     }
@@ -202,7 +202,7 @@ fn write(folder: &Path, document: StoredDocument) -> io::Result<()> {
     Ok(())
 }
 
-fn read(file: &Path) -> Result<Option<StoredDocument>, EngineError> {
+fn read(file: &Path) -> Result<Option<StoredDocument>, SearchEngineError> {
     let bytes = match fs::read(file) {
         Ok(bytes) => bytes,
         Err(err) if err.kind() == ErrorKind::NotFound => return Ok(None),
@@ -230,7 +230,7 @@ fn read(file: &Path) -> Result<Option<StoredDocument>, EngineError> {
     }))
 }
 
-fn unusable_error(path: &Path, err: &io::Error) -> EngineError {
+fn unusable_error(path: &Path, err: &io::Error) -> SearchEngineError {
     let path = path.display();
-    EngineError::Failed(format!("the document store {path} cannot be used: {err}"))
+    SearchEngineError::Failed(format!("the document store {path} cannot be used: {err}"))
 }

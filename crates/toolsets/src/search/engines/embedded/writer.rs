@@ -10,7 +10,7 @@ use toolgate_search::ChunkHash;
 use toolgate_search::index::{self, IndexError, IndexLeaderHeartbeat};
 
 use super::document_store::{DocumentFileStore, StoredDocumentChanges};
-use super::{EngineError, EngineFuture, EngineWriter, StoredDocument, blocking};
+use super::{SearchEngineError, SearchEngineFuture, SearchEngineWriter, StoredDocument, blocking};
 
 /// The time between two signs of life that the writer of an index gives to other processes.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(2);
@@ -49,12 +49,14 @@ impl EmbeddedIndexWriter {
 
     fn run<'w, T: Send + 'static>(
         &'w mut self,
-        work: impl FnOnce(&mut EmbeddedIndexWriterState) -> Result<T, EngineError> + Send + 'static,
-    ) -> EngineFuture<'w, T> {
+        work: impl FnOnce(&mut EmbeddedIndexWriterState) -> Result<T, SearchEngineError>
+        + Send
+        + 'static,
+    ) -> SearchEngineFuture<'w, T> {
         Box::pin(async move {
             let interrupted = || {
                 let message = "an earlier write to the search index was interrupted; try again";
-                EngineError::Failed(message.to_owned())
+                SearchEngineError::Failed(message.to_owned())
             };
             let mut state = self.state.take().ok_or_else(interrupted)?;
             let (state, result) = blocking(move |_| {
@@ -71,8 +73,8 @@ impl EmbeddedIndexWriter {
     }
 }
 
-impl EngineWriter for EmbeddedIndexWriter {
-    fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()> {
+impl SearchEngineWriter for EmbeddedIndexWriter {
+    fn put(&mut self, documents: Vec<StoredDocument>) -> SearchEngineFuture<'_, ()> {
         Box::pin(async move {
             let rejected = self.run(move |state| state.put(documents)).await?;
             self.rejected.extend(rejected);
@@ -84,7 +86,7 @@ impl EngineWriter for EmbeddedIndexWriter {
         take(&mut self.rejected)
     }
 
-    fn remove(&mut self, paths: Vec<String>) -> EngineFuture<'_, ()> {
+    fn remove(&mut self, paths: Vec<String>) -> SearchEngineFuture<'_, ()> {
         self.run(move |state| {
             for path in paths {
                 state.writer.remove(&path)?;
@@ -96,15 +98,15 @@ impl EngineWriter for EmbeddedIndexWriter {
         })
     }
 
-    fn commit(&mut self) -> EngineFuture<'_, ()> {
+    fn commit(&mut self) -> SearchEngineFuture<'_, ()> {
         self.run(EmbeddedIndexWriterState::commit)
     }
 
-    fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> EngineFuture<'_, ()> {
+    fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> SearchEngineFuture<'_, ()> {
         self.run(move |state| Ok(state.writer.add_vectors(&vectors)?))
     }
 
-    fn publish_complete(&mut self, complete: bool) -> EngineFuture<'_, ()> {
+    fn publish_complete(&mut self, complete: bool) -> SearchEngineFuture<'_, ()> {
         Box::pin(async move {
             let published = self.run(move |state| {
                 state.writer.publish_status(complete)?;
@@ -119,7 +121,7 @@ impl EngineWriter for EmbeddedIndexWriter {
         })
     }
 
-    fn release_resources(&mut self) -> EngineFuture<'_, ()> {
+    fn release_resources(&mut self) -> SearchEngineFuture<'_, ()> {
         self.run(|state| Ok(state.writer.finish()?))
     }
 }
@@ -129,7 +131,7 @@ impl EmbeddedIndexWriterState {
     fn put(
         &mut self,
         documents: Vec<StoredDocument>,
-    ) -> Result<Vec<(StoredDocument, String)>, EngineError> {
+    ) -> Result<Vec<(StoredDocument, String)>, SearchEngineError> {
         let mut rejected = Vec::new();
         for document in documents {
             match self.writer.put(&document.as_document()) {
@@ -144,7 +146,7 @@ impl EmbeddedIndexWriterState {
         Ok(rejected)
     }
 
-    fn commit(&mut self) -> Result<(), EngineError> {
+    fn commit(&mut self) -> Result<(), SearchEngineError> {
         let changes = take(&mut self.changes);
         match self.document_store.clone().filter(|_| !changes.is_empty()) {
             Some(store) => store.apply(changes, || Ok(self.writer.commit()?)),

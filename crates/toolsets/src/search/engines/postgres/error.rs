@@ -3,9 +3,9 @@
 pub(super) use toolgate_postgres::PostgresError;
 use toolgate_postgres::PostgresFailure;
 
-use super::super::EngineError;
+use super::super::SearchEngineError;
 
-impl From<PostgresFailure> for EngineError {
+impl From<PostgresFailure> for SearchEngineError {
     fn from(failure: PostgresFailure) -> Self {
         match failure {
             PostgresFailure::Unavailable(message) => Self::Unavailable(message),

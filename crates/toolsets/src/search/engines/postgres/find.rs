@@ -12,7 +12,10 @@ use toolgate_search::rank::{
 };
 use toolgate_search::{ChunkHash, ChunkSummary, DocumentFilter};
 
-use super::super::{EngineQuery, EngineStatus, PendingChunk, StoredVersion, VectorOrigin};
+use super::super::{
+    SearchEngineQuery, SearchEngineStatus, StoredDocumentVersion, UnembeddedEngineChunk,
+    VectorOrigin,
+};
 use super::error::PostgresError;
 use super::rows;
 use super::tables::{NamespaceTables, VectorTable};
@@ -31,7 +34,7 @@ const DEFINITIONS_MAX: i64 = 2_000;
 const LITERAL_CHUNKS_MAX: usize = 100;
 
 /// The candidates that a search in PostgreSQL found.
-pub(super) struct PostgresCandidates {
+pub(super) struct PostgresSearchCandidates {
     pub(super) question: Option<WeightedQuery>,
     pub(super) averages: IndexStatistics,
     pub(super) candidates: Vec<ChunkCandidate>,
@@ -43,8 +46,8 @@ type SqlQueryParam<'g> = (&'g (dyn ToSql + Sync), Type);
 pub(super) async fn candidates(
     client: &mut Client,
     tables: &NamespaceTables,
-    query: &EngineQuery,
-) -> Result<PostgresCandidates, PostgresError> {
+    query: &SearchEngineQuery,
+) -> Result<PostgresSearchCandidates, PostgresError> {
     let work = client.build_transaction();
     let work = work.isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
     let (averages, approximate) = index_stats(&work, tables).await?;
@@ -86,7 +89,7 @@ pub(super) async fn candidates(
     if let Some(question) = &question {
         keep_best(&mut candidates, question, &averages, &kept, query.limit);
     }
-    Ok(PostgresCandidates { question, averages, candidates })
+    Ok(PostgresSearchCandidates { question, averages, candidates })
 }
 
 /// Keeps the best `limit` candidates, and the candidates in `kept`, which were not found by words.
@@ -153,7 +156,7 @@ async fn find_by_words(
     tables: &NamespaceTables,
     question: &WeightedQuery,
     averages: &IndexStatistics,
-    query: &EngineQuery,
+    query: &SearchEngineQuery,
 ) -> Result<Vec<i64>, PostgresError> {
     let words: Vec<&str> = question.concepts.iter().map(|it| it.word.as_str()).collect();
     let sql = format!("select word, holding from {} where word = any($1)", tables.table("words"));
@@ -227,7 +230,7 @@ async fn find_literals(
     client: &impl GenericClient,
     tables: &NamespaceTables,
     question: &WeightedQuery,
-    query: &EngineQuery,
+    query: &SearchEngineQuery,
 ) -> Result<Vec<i64>, PostgresError> {
     let literals = &question.literals;
     if literals.is_empty() {
@@ -264,7 +267,7 @@ async fn nearest(
     tables: &NamespaceTables,
     space: &VectorTable,
     vector: &[f32],
-    query: &EngineQuery,
+    query: &SearchEngineQuery,
     approximate: bool,
 ) -> Result<Vec<i64>, PostgresError> {
     let limit = sql_limit(query.limit);
@@ -359,7 +362,7 @@ fn read_summary(row: &Row) -> ChunkSummary {
 async fn read_candidates(
     client: &impl GenericClient,
     tables: &NamespaceTables,
-    query: &EngineQuery,
+    query: &SearchEngineQuery,
     ids: &[i64],
     question: &WeightedQuery,
 ) -> Result<Vec<ChunkCandidate>, PostgresError> {
@@ -443,17 +446,18 @@ pub(super) async fn vectors(
 pub(super) async fn documents(
     client: &Client,
     tables: &NamespaceTables,
-) -> Result<BTreeMap<String, StoredVersion>, PostgresError> {
+) -> Result<BTreeMap<String, StoredDocumentVersion>, PostgresError> {
     let sql = format!("select path, stamp, etag from {}", tables.table("documents"));
     let rows = client.query_typed(&sql, &[]).await?;
-    let version = |row: &Row| (row.get(0), StoredVersion { stamp: row.get(1), etag: row.get(2) });
+    let version =
+        |row: &Row| (row.get(0), StoredDocumentVersion { stamp: row.get(1), etag: row.get(2) });
     Ok(rows.iter().map(version).collect())
 }
 
 pub(super) async fn status(
     client: &Client,
     tables: &NamespaceTables,
-) -> Result<EngineStatus, PostgresError> {
+) -> Result<SearchEngineStatus, PostgresError> {
     let with_vectors = tables.model.as_ref().map_or_else(
         || "0::bigint".to_owned(),
         |space| {
@@ -476,7 +480,7 @@ pub(super) async fn status(
     );
     let row = client.query_typed_one(&sql, &[]).await?;
     let number = |at: usize| row.get::<_, i64>(at).max(0).cast_unsigned();
-    Ok(EngineStatus {
+    Ok(SearchEngineStatus {
         documents: number(0),
         chunks: number(1),
         with_vectors: number(2),
@@ -488,7 +492,7 @@ pub(super) async fn pending_chunks(
     client: &Client,
     tables: &NamespaceTables,
     limit: usize,
-) -> Result<Vec<PendingChunk>, PostgresError> {
+) -> Result<Vec<UnembeddedEngineChunk>, PostgresError> {
     let Some(space) = &tables.model else { return Ok(Vec::new()) };
     let sql = format!(
         "select c.hash, d.path, c.first, c.last
@@ -502,7 +506,7 @@ pub(super) async fn pending_chunks(
     let rows = client.query_typed(&sql, &[(&sql_limit(limit), Type::INT8)]).await?;
     let mut seen = HashSet::new();
     let line = |row: &Row, at: usize| row.get::<_, i32>(at).max(0).cast_unsigned();
-    let read = |row: &Row| PendingChunk {
+    let read = |row: &Row| UnembeddedEngineChunk {
         hash: ChunkHash(row.get::<_, i64>(0).cast_unsigned()),
         path: row.get(1),
         first: line(row, 2),

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 use toolgate_search::{VectorSpace, static_model};
 
-use super::super::{DocumentSource, IndexOpenOutcome, NamespaceIdentity};
+use super::super::{IndexOpenOutcome, NamespaceDocumentSource, SearchNamespaceIdentity};
 use super::WRITER_GONE_MAX;
 use super::error::PostgresError;
 use super::rows::short_name;
@@ -221,16 +221,16 @@ fn index_form() -> String {
 pub(super) async fn prepare_tables(
     client: &mut Client,
     workspace: &str,
-    identity: &NamespaceIdentity,
+    identity: &SearchNamespaceIdentity,
     model: Option<&VectorSpace>,
 ) -> Result<(NamespaceTables, IndexOpenOutcome), PostgresError> {
     let vector = prepare_shared(client).await?;
     let work = client.transaction().await?;
-    let NamespaceIdentity { namespace, source, .. } = identity;
+    let SearchNamespaceIdentity { namespace, source, .. } = identity;
     let namespace = &short_name(namespace);
     let source = match source {
-        DocumentSource::Files => "files",
-        DocumentSource::Documents => "documents",
+        NamespaceDocumentSource::Files => "files",
+        NamespaceDocumentSource::Documents => "documents",
     };
     let params =
         [(&workspace as _, Type::TEXT), (namespace as _, Type::TEXT), (&source as _, Type::TEXT)];

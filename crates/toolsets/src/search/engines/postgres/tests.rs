@@ -15,37 +15,41 @@ mod rejected;
 #[path = "../../../../../../tests/postgres/server.rs"]
 mod server;
 
-use server::Server as Postgres16;
+use server::PostgresServerProcess as Postgres16;
 
 /// Returns the engine of a namespace at the server that `settings` name.
 fn engine(
-    settings: &PostgresSettings,
-    identity: NamespaceIdentity,
+    settings: &PostgresSearchSettings,
+    identity: SearchNamespaceIdentity,
     model: Option<VectorSpace>,
 ) -> Result<Arc<dyn SearchEngine>, String> {
-    Ok(PostgresServer::new(settings)?.engine(identity, model))
+    Ok(PostgresSearchServer::new(settings)?.engine(identity, model))
 }
 
-fn settings(url: &str) -> PostgresSettings {
+fn settings(url: &str) -> PostgresSearchSettings {
     serde_json::from_value(serde_json::json!({ "url": url })).unwrap()
 }
 
-fn engine_at(server: &Postgres16, name: &str, source: DocumentSource) -> Arc<dyn SearchEngine> {
+fn engine_at(
+    server: &Postgres16,
+    name: &str,
+    source: NamespaceDocumentSource,
+) -> Arc<dyn SearchEngine> {
     engine(&settings(&server.url()), identity(name, source), None).unwrap()
 }
 
-fn unavailable_reason(err: EngineError) -> String {
-    let EngineError::Unavailable(why) = err else { panic!("{err:?}") };
+fn unavailable_reason(err: SearchEngineError) -> String {
+    let SearchEngineError::Unavailable(why) = err else { panic!("{err:?}") };
     why
 }
 
 #[tokio::test]
 async fn results_are_ranked_and_filtered_exactly() {
     let server = Postgres16::start();
-    let engine = engine_at(&server, "workspace", DocumentSource::Files);
+    let engine = engine_at(&server, "workspace", NamespaceDocumentSource::Files);
     assert_eq!(engine.open_index().await.unwrap(), IndexOpenOutcome::Created);
     // Another namespace has no influence.
-    let other = engine_at(&server, "other", DocumentSource::Files);
+    let other = engine_at(&server, "other", NamespaceDocumentSource::Files);
     fill(&*other, vec![document("src/http/auth.rs", "fn authentication_middleware() {}", &[])])
         .await;
     fill(&*engine, corpus()).await;
@@ -59,37 +63,37 @@ async fn results_are_ranked_and_filtered_exactly() {
 async fn namespaces_of_documents_are_listed_by_a_later_server() {
     let server = Postgres16::start();
     let namespaces = || async {
-        let server = PostgresServer::new(&settings(&server.url())).unwrap();
+        let server = PostgresSearchServer::new(&settings(&server.url())).unwrap();
         server.document_namespaces("/workspace".as_ref()).await.unwrap()
     };
     assert!(namespaces().await.is_empty());
-    let notes = engine_at(&server, "notes", DocumentSource::Documents);
+    let notes = engine_at(&server, "notes", NamespaceDocumentSource::Documents);
     fill(&*notes, vec![document("note", "about a quagga", &[])]).await;
-    fill(&*engine_at(&server, "workspace", DocumentSource::Files), Vec::new()).await;
+    fill(&*engine_at(&server, "workspace", NamespaceDocumentSource::Files), Vec::new()).await;
     assert_eq!(namespaces().await, ["notes"]);
 }
 
 #[tokio::test]
 async fn committed_documents_names_and_vectors_are_found() {
     let server = Postgres16::start();
-    check_commits(&*engine_at(&server, "workspace", DocumentSource::Files)).await;
-    check_names(&*engine_at(&server, "names", DocumentSource::Files)).await;
-    check_kept_documents(&*engine_at(&server, "notes", DocumentSource::Documents)).await;
+    check_commits(&*engine_at(&server, "workspace", NamespaceDocumentSource::Files)).await;
+    check_names(&*engine_at(&server, "names", NamespaceDocumentSource::Files)).await;
+    check_kept_documents(&*engine_at(&server, "notes", NamespaceDocumentSource::Documents)).await;
     let model = Some(VectorSpace { model: "colours".to_owned(), dimensions: 4 });
-    let identity = identity("colours", DocumentSource::Files);
+    let identity = identity("colours", NamespaceDocumentSource::Files);
     check_model_vectors(&*engine(&settings(&server.url()), identity, model).unwrap()).await;
 }
 
 #[tokio::test]
 async fn uncommitted_and_interrupted_writes_leave_nothing_behind() {
     let server = Postgres16::start();
-    let engine = engine_at(&server, "workspace", DocumentSource::Files);
+    let engine = engine_at(&server, "workspace", NamespaceDocumentSource::Files);
     let mut writer = engine.acquire_writer().await.unwrap().unwrap();
     writer.put(vec![document("a.rs", "fn quagga() {}", &[])]).await.unwrap();
     assert!(found(&*engine, search_for("quagga")).await.is_empty());
     // A rejected step and a cancelled one do not affect the others.
     let rejected = writer.put(vec![document("nul\0.rs", "fn okapi() {}", &[])]).await;
-    assert!(matches!(rejected, Err(EngineError::Failed(_))), "{rejected:?}");
+    assert!(matches!(rejected, Err(SearchEngineError::Failed(_))), "{rejected:?}");
     let many: Vec<StoredDocument> = (0..500)
         .map(|at| document(&format!("{at}.rs"), &"fn zebra() {}\n".repeat(50), &[]))
         .collect();
@@ -113,7 +117,8 @@ async fn uncommitted_and_interrupted_writes_leave_nothing_behind() {
 #[tokio::test]
 async fn one_server_writes_and_others_read_its_commits() {
     let server = Postgres16::start();
-    let [one, other] = [(), ()].map(|()| engine_at(&server, "workspace", DocumentSource::Files));
+    let [one, other] =
+        [(), ()].map(|()| engine_at(&server, "workspace", NamespaceDocumentSource::Files));
     let (first, second) = tokio::join!(one.open_index(), other.open_index());
     first.unwrap();
     second.unwrap();
@@ -125,12 +130,14 @@ async fn one_server_writes_and_others_read_its_commits() {
     drop(writer);
     drop(next_writer(&*other).await);
     // A workspace in another folder has its own index, unless the settings give it the same name.
-    let mut elsewhere = identity("workspace", DocumentSource::Files);
+    let mut elsewhere = identity("workspace", NamespaceDocumentSource::Files);
     elsewhere.root = "/elsewhere".into();
     let separate = engine(&settings(&server.url()), elsewhere.clone(), None).unwrap();
     assert_eq!(separate.open_index().await.unwrap(), IndexOpenOutcome::Created);
-    let same_name =
-        PostgresSettings { workspace: Some("/workspace".to_owned()), ..settings(&server.url()) };
+    let same_name = PostgresSearchSettings {
+        workspace: Some("/workspace".to_owned()),
+        ..settings(&server.url())
+    };
     let same = engine(&same_name, elsewhere, None).unwrap();
     assert_eq!(found(&*same, search_for("quagga")).await[0].0, "a.rs");
 }
@@ -138,7 +145,7 @@ async fn one_server_writes_and_others_read_its_commits() {
 #[tokio::test]
 async fn a_stopped_server_is_unavailable_at_once_and_used_again_after_a_restart() {
     let mut server = Postgres16::start();
-    let engine = engine_at(&server, "workspace", DocumentSource::Files);
+    let engine = engine_at(&server, "workspace", NamespaceDocumentSource::Files);
     fill(&*engine, vec![document("a.rs", "fn quagga() {}", &[])]).await;
     let mut writer = next_writer(&*engine).await;
     server.stop();
@@ -160,7 +167,8 @@ async fn a_stopped_server_is_unavailable_at_once_and_used_again_after_a_restart(
 async fn a_server_that_does_not_answer_is_unavailable_after_the_time_limit() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("postgresql://u@{}/db", silent.local_addr().unwrap());
-    let engine = engine(&settings(&url), identity("w", DocumentSource::Files), None).unwrap();
+    let engine =
+        engine(&settings(&url), identity("w", NamespaceDocumentSource::Files), None).unwrap();
     let start = Instant::now();
     let why = unavailable_reason(engine.open_index().await.unwrap_err());
     assert!(why.contains("did not answer within"), "{why}");
@@ -172,9 +180,9 @@ async fn a_wrong_or_missing_password_is_an_error_that_does_not_contain_it() {
     let server = Postgres16::with_password("correct horse");
     let with = |password: &str| {
         let password = DatabasePassword::from(password);
-        let settings = PostgresSettings { password, ..settings(&server.url()) };
+        let settings = PostgresSearchSettings { password, ..settings(&server.url()) };
         assert!(!format!("{settings:?}").contains("horse"));
-        engine(&settings, identity("w", DocumentSource::Files), None).unwrap()
+        engine(&settings, identity("w", NamespaceDocumentSource::Files), None).unwrap()
     };
     with("correct horse").open_index().await.unwrap();
     let wrong = unavailable_reason(with("wrong horse").open_index().await.unwrap_err());
@@ -187,13 +195,14 @@ async fn a_wrong_or_missing_password_is_an_error_that_does_not_contain_it() {
 #[tokio::test]
 async fn a_missing_pgvector_or_database_is_an_error_with_the_reason() {
     let server = Postgres16::without_pgvector();
-    let files = engine_at(&server, "w", DocumentSource::Files);
+    let files = engine_at(&server, "w", NamespaceDocumentSource::Files);
     let why = unavailable_reason(files.open_index().await.unwrap_err());
     assert!(why.contains("has no pgvector"), "{why}");
     let schemas = "select count(*) from pg_namespace where nspname = 'toolgate_search'";
     assert_eq!(server.run(schemas), "0");
     let missing = server.url().replace("/postgres?", "/nowhere?");
-    let engine = engine(&settings(&missing), identity("w", DocumentSource::Files), None).unwrap();
+    let engine =
+        engine(&settings(&missing), identity("w", NamespaceDocumentSource::Files), None).unwrap();
     let why = unavailable_reason(engine.open_index().await.unwrap_err());
     assert!(why.contains("has no such database"), "{why}");
 }
@@ -201,9 +210,9 @@ async fn a_missing_pgvector_or_database_is_an_error_with_the_reason() {
 #[tokio::test]
 async fn an_older_index_is_rebuilt_and_a_newer_one_is_not_touched() {
     let server = Postgres16::start();
-    let files = engine_at(&server, "w", DocumentSource::Files);
+    let files = engine_at(&server, "w", NamespaceDocumentSource::Files);
     fill(&*files, vec![document("a.rs", "fn quagga() {}", &[])]).await;
-    let notes = engine_at(&server, "n", DocumentSource::Documents);
+    let notes = engine_at(&server, "n", NamespaceDocumentSource::Documents);
     fill(&*notes, vec![document("note", "about a quagga", &[])]).await;
     // As an older version would have left it.
     server.run(
@@ -211,19 +220,19 @@ async fn an_older_index_is_rebuilt_and_a_newer_one_is_not_touched() {
         update toolgate_search.namespaces set form = '0 older 8';
         alter table toolgate_search.chunks_1 drop column head",
     );
-    let again = engine_at(&server, "w", DocumentSource::Files);
+    let again = engine_at(&server, "w", NamespaceDocumentSource::Files);
     assert!(matches!(again.open_index().await.unwrap(), IndexOpenOutcome::Rebuilt(_)));
     assert_eq!(again.status().await.unwrap().documents, 0);
     fill(&*again, vec![document("a.rs", "fn quagga() {}", &[])]).await;
     assert_eq!(found(&*again, search_for("quagga")).await[0].0, "a.rs");
     // Documents without a file are still there.
-    let notes = engine_at(&server, "n", DocumentSource::Documents);
+    let notes = engine_at(&server, "n", NamespaceDocumentSource::Documents);
     assert!(matches!(notes.open_index().await.unwrap(), IndexOpenOutcome::Rebuilt(_)));
     assert_eq!(found(&*notes, search_for("quagga")).await[0].0, "note");
     assert_eq!(server.run("select number from toolgate_search.version"), "2");
 
     server.run("update toolgate_search.version set number = 7");
-    let newer = engine_at(&server, "w", DocumentSource::Files);
+    let newer = engine_at(&server, "w", NamespaceDocumentSource::Files);
     let why = unavailable_reason(newer.open_index().await.unwrap_err());
     assert!(why.contains("newer toolgate (schema 7; this one supports 2)"), "{why}");
     assert_eq!(server.run("select count(*) from toolgate_search.documents_1"), "1");
@@ -232,11 +241,11 @@ async fn an_older_index_is_rebuilt_and_a_newer_one_is_not_touched() {
 #[tokio::test]
 async fn missing_tables_are_damage_and_recreated_by_a_reset() {
     let server = Postgres16::start();
-    let engine = engine_at(&server, "w", DocumentSource::Files);
+    let engine = engine_at(&server, "w", NamespaceDocumentSource::Files);
     fill(&*engine, vec![document("a.rs", "fn quagga() {}", &[])]).await;
     server.run("drop table toolgate_search.words_1");
     let damaged = engine.candidates(search_for("quagga")).await.err().unwrap();
-    assert!(matches!(damaged, EngineError::Damaged(_)), "{damaged:?}");
+    assert!(matches!(damaged, SearchEngineError::Damaged(_)), "{damaged:?}");
     engine.reset().await.unwrap();
     fill(&*engine, vec![document("a.rs", "fn quagga() {}", &[])]).await;
     assert_eq!(found(&*engine, search_for("quagga")).await[0].0, "a.rs");
@@ -245,7 +254,7 @@ async fn missing_tables_are_damage_and_recreated_by_a_reset() {
 #[tokio::test]
 async fn tables_are_recreated_once_the_writer_is_gone() {
     let server = Postgres16::start();
-    let engine = engine_at(&server, "w", DocumentSource::Files);
+    let engine = engine_at(&server, "w", NamespaceDocumentSource::Files);
     let writer = engine.acquire_writer().await.unwrap().unwrap();
     server.run("drop table toolgate_search.words_1");
     let mut opening = engine.open_index();
@@ -259,9 +268,9 @@ async fn tables_are_recreated_once_the_writer_is_gone() {
 #[tokio::test]
 async fn many_vectors_are_searched_through_an_approximate_index() {
     let server = Postgres16::start();
-    let settings = PostgresSettings { approximate_from: 500, ..settings(&server.url()) };
+    let settings = PostgresSearchSettings { approximate_from: 500, ..settings(&server.url()) };
     let model = Some(VectorSpace { model: "random".to_owned(), dimensions: 32 });
-    let engine = engine(&settings, identity("w", DocumentSource::Files), model).unwrap();
+    let engine = engine(&settings, identity("w", NamespaceDocumentSource::Files), model).unwrap();
     let vector = |seed: String| {
         let mut bytes = [0; 32];
         blake3::Hasher::new().update(seed.as_bytes()).finalize_xof().fill(&mut bytes);
@@ -289,10 +298,11 @@ async fn many_vectors_are_searched_through_an_approximate_index() {
     let mut same = 0;
     for at in 0..20 {
         let model = Some(vector(format!("question {at}")));
-        let approximate = EngineQuery { model_vector: model, limit: 10, ..EngineQuery::default() };
+        let approximate =
+            SearchEngineQuery { model_vector: model, limit: 10, ..SearchEngineQuery::default() };
         // With a filter, all vectors are compared.
         let filter = DocumentFilter { prefixes: vec![String::new()], tags: Vec::new() };
-        let exact = EngineQuery { filter, ..approximate.clone() };
+        let exact = SearchEngineQuery { filter, ..approximate.clone() };
         let paths = async |query| {
             let found = engine.candidates(query).await.unwrap().candidates;
             assert_eq!(found.len(), 10);

@@ -8,7 +8,10 @@ use tokio_postgres::types::{ToSql, Type};
 use toolgate_postgres::{PostgresConnection, SharedPostgresPool};
 use toolgate_search::ChunkHash;
 
-use super::super::{DocumentSource, EngineError, EngineFuture, EngineWriter, StoredDocument};
+use super::super::{
+    NamespaceDocumentSource, SearchEngineError, SearchEngineFuture, SearchEngineWriter,
+    StoredDocument,
+};
 use super::documents::{
     IndexStatisticsChanges, copy_vectors, drop_unused_vectors, put_documents, remove_documents,
 };
@@ -35,7 +38,7 @@ pub(super) struct PostgresIndexWriter {
     pub(super) connections: SharedPostgresPool,
     pub(super) connected: PostgresConnection,
     pub(super) tables: Arc<NamespaceTables>,
-    pub(super) source: DocumentSource,
+    pub(super) source: NamespaceDocumentSource,
     pub(super) upkeep: Arc<ApproximateIndexBuilder>,
     /// True while a transaction of this writer is open.
     in_transaction: bool,
@@ -63,7 +66,7 @@ impl PostgresIndexWriter {
         connections: SharedPostgresPool,
         connected: PostgresConnection,
         tables: Arc<NamespaceTables>,
-        source: DocumentSource,
+        source: NamespaceDocumentSource,
         upkeep: Arc<ApproximateIndexBuilder>,
     ) -> Self {
         Self {
@@ -86,7 +89,7 @@ impl PostgresIndexWriter {
         &mut self,
         documents: Vec<StoredDocument>,
         policy: RejectedDocumentPolicy,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), SearchEngineError> {
         let connections = self.connections.clone();
         let result = connections.with_timeout(WRITE_TIMEOUT, self.put_all(documents, policy)).await;
         self.finish_step(result)
@@ -110,7 +113,7 @@ impl PostgresIndexWriter {
     fn finish_step(
         &mut self,
         result: Result<IndexStatisticsChanges, PostgresError>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), SearchEngineError> {
         match result {
             Ok(changes) => {
                 self.changes.add(changes);
@@ -150,7 +153,7 @@ impl PostgresIndexWriter {
             Err(err) if err.data_rejection().is_some() => {
                 client.batch_execute("rollback to savepoint good").await?;
                 let (changes, rejected) = self.put_each(&documents, policy, err).await?;
-                if self.source == DocumentSource::Files {
+                if self.source == NamespaceDocumentSource::Files {
                     self.rejected.extend(rejected);
                 }
                 changes
@@ -172,7 +175,7 @@ impl PostgresIndexWriter {
         let paths = documents.iter().map(|it| it.put.path.as_str());
         let changes = remove_documents(client, tables, paths).await?;
         put_documents(client, tables, documents).await?;
-        if self.source == DocumentSource::Documents {
+        if self.source == NamespaceDocumentSource::Documents {
             store_documents(client, tables, documents).await?;
         }
         Ok(changes)
@@ -252,7 +255,7 @@ impl PostgresIndexWriter {
         let tables = &self.tables;
         let paths: Vec<String> = paths.into_iter().filter(|path| !path.contains('\0')).collect();
         let changes = remove_documents(client, tables, paths.iter().map(String::as_str)).await?;
-        if self.source == DocumentSource::Documents {
+        if self.source == NamespaceDocumentSource::Documents {
             let sql = "delete from toolgate_search.kept where namespace = $1 and path = any($2)";
             let params: [(&(dyn ToSql + Sync), Type); 2] =
                 [(&tables.namespace, Type::INT4), (&paths, Type::TEXT_ARRAY)];
@@ -342,11 +345,11 @@ impl PostgresIndexWriter {
     }
 }
 
-impl EngineWriter for PostgresIndexWriter {
-    fn put(&mut self, documents: Vec<StoredDocument>) -> EngineFuture<'_, ()> {
+impl SearchEngineWriter for PostgresIndexWriter {
+    fn put(&mut self, documents: Vec<StoredDocument>) -> SearchEngineFuture<'_, ()> {
         let policy = match self.source {
-            DocumentSource::Files => RejectedDocumentPolicy::LeaveOut,
-            DocumentSource::Documents => RejectedDocumentPolicy::Report,
+            NamespaceDocumentSource::Files => RejectedDocumentPolicy::LeaveOut,
+            NamespaceDocumentSource::Documents => RejectedDocumentPolicy::Report,
         };
         Box::pin(self.put_as(documents, policy))
     }
@@ -355,7 +358,7 @@ impl EngineWriter for PostgresIndexWriter {
         std::mem::take(&mut self.rejected)
     }
 
-    fn remove(&mut self, paths: Vec<String>) -> EngineFuture<'_, ()> {
+    fn remove(&mut self, paths: Vec<String>) -> SearchEngineFuture<'_, ()> {
         Box::pin(async move {
             let connections = self.connections.clone();
             let result = connections.with_timeout(WRITE_TIMEOUT, self.remove_all(paths)).await;
@@ -363,7 +366,7 @@ impl EngineWriter for PostgresIndexWriter {
         })
     }
 
-    fn commit(&mut self) -> EngineFuture<'_, ()> {
+    fn commit(&mut self) -> SearchEngineFuture<'_, ()> {
         Box::pin(async move {
             let connections = self.connections.clone();
             let is_bulk = self.changes.chunks > BULK_CHUNKS;
@@ -378,7 +381,7 @@ impl EngineWriter for PostgresIndexWriter {
         })
     }
 
-    fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> EngineFuture<'_, ()> {
+    fn put_vectors(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> SearchEngineFuture<'_, ()> {
         Box::pin(async move {
             let connections = self.connections.clone();
             let result = connections.with_timeout(WRITE_TIMEOUT, self.store_vectors(vectors)).await;
@@ -386,7 +389,7 @@ impl EngineWriter for PostgresIndexWriter {
         })
     }
 
-    fn release_resources(&mut self) -> EngineFuture<'_, ()> {
+    fn release_resources(&mut self) -> SearchEngineFuture<'_, ()> {
         self.upkeep.start_if_needed(&self.connections, &self.tables, self.chunks);
         Box::pin(async { Ok(()) })
     }

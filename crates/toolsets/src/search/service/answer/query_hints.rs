@@ -4,7 +4,7 @@ use toolgate_chunks::words::has_only_stop_words;
 use toolgate_search::index::NameMatchKind;
 use toolgate_search::rank::{ChunkCandidate, ExactMatchLevel, WeightedQuery};
 
-use crate::search::engines::{EngineError, EngineQuery, SearchEngine};
+use crate::search::engines::{SearchEngine, SearchEngineError, SearchEngineQuery};
 
 /// A query with a misspelled name replaced by the name of a definition.
 pub(super) struct CorrectedQuery {
@@ -17,10 +17,10 @@ pub(super) struct CorrectedQuery {
 /// has a similar name.
 pub(super) async fn correct_query(
     engine: &dyn SearchEngine,
-    query: &EngineQuery,
+    query: &SearchEngineQuery,
     question: &WeightedQuery,
     candidates: &[ChunkCandidate],
-) -> Result<Option<CorrectedQuery>, EngineError> {
+) -> Result<Option<CorrectedQuery>, SearchEngineError> {
     let unknown = question.literals.unknown_name(question, candidates);
     let Some(name) = unknown.map(|it| it.name.clone()) else { return Ok(None) };
     let found = engine.find_definitions(name.clone(), query.filter.clone(), 1).await?;

@@ -41,7 +41,7 @@ fn repository(init: &[&str]) -> (TempDir, String) {
 }
 
 #[track_caller]
-fn check(checkout: &CheckoutReader, path: &str, expected: Option<&str>) {
+fn check(checkout: &GitCheckoutReader, path: &str, expected: Option<&str>) {
     let file = checkout.root.open_file(path).unwrap();
     let state = checkout.current(&DiskWorkMonitor::default());
     let content = fs::read(checkout.root.path().join(path)).unwrap();
@@ -53,7 +53,7 @@ fn check(checkout: &CheckoutReader, path: &str, expected: Option<&str>) {
 fn an_unchanged_file_has_the_checked_out_commit_and_a_changed_one_none() {
     for init in [&[][..], &["--object-format=sha256"]] {
         let (folder, first) = repository(init);
-        let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
+        let checkout = GitCheckoutReader::new(&Root::open(folder.path()).unwrap());
         let folder = folder.path();
         put(folder, "new.rs", "fn new() {}\n");
         put(folder, "z.rs", "fn b() {}\n");
@@ -86,7 +86,7 @@ fn an_unchanged_file_has_the_checked_out_commit_and_a_changed_one_none() {
 #[test]
 fn a_file_with_a_new_time_but_the_same_content_has_the_commit() {
     let (folder, commit) = repository(&[]);
-    let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
+    let checkout = GitCheckoutReader::new(&Root::open(folder.path()).unwrap());
     let folder = folder.path();
     // The size stays the same, and the time may be in the clock tick in which git wrote its index.
     for _ in 0..20 {
@@ -101,7 +101,7 @@ fn a_file_with_a_new_time_but_the_same_content_has_the_commit() {
 #[test]
 fn a_file_changed_in_the_clock_tick_of_gits_index_has_no_commit() {
     let (folder, commit) = repository(&[]);
-    let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
+    let checkout = GitCheckoutReader::new(&Root::open(folder.path()).unwrap());
     let folder = folder.path();
     let modified = fs::metadata(folder.join("a.rs")).unwrap().modified().unwrap();
     let stamp = |path: &str| {
@@ -120,7 +120,7 @@ fn a_file_changed_in_the_clock_tick_of_gits_index_has_no_commit() {
 #[test]
 fn during_a_checkout_no_file_has_a_wrong_commit() {
     let (folder, first) = repository(&[]);
-    let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
+    let checkout = GitCheckoutReader::new(&Root::open(folder.path()).unwrap());
     let folder = folder.path();
     git(folder, &["branch", "one"]);
     git(folder, &["checkout", "-q", "-b", "two"]);
@@ -158,7 +158,7 @@ fn during_a_checkout_no_file_has_a_wrong_commit() {
 #[test]
 fn unreadable_git_files_give_no_commit() {
     let (folder, commit) = repository(&[]);
-    let checkout = CheckoutReader::new(&Root::open(folder.path()).unwrap());
+    let checkout = GitCheckoutReader::new(&Root::open(folder.path()).unwrap());
     let folder = folder.path();
     check(&checkout, "a.rs", Some(&commit));
     let index = folder.join(".git/index");

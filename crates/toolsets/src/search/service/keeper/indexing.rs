@@ -6,27 +6,27 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 use toolgate_contract::ToolError;
 
-use super::{IndexKeeper, IndexKeeperStopReason, flatten_join, map_write_error};
-use crate::search::engines::EngineWriter;
+use super::{IndexUpdater, IndexUpdaterStopReason, flatten_join, map_write_error};
+use crate::search::engines::SearchEngineWriter;
 use crate::search::service::files::{
     IndexBatchChanges, PendingIndexWork, TrackedFiles, split_batches,
 };
 use crate::search::service::reading::{
-    FileReadOutcome, IndexableContent, StaleIndexedFile, read_all,
+    IndexFileReadOutcome, IndexableContent, UnindexedFileVersion, read_all,
 };
 
 /// The longest time between two commits while an index is built, so that searches see progress.
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
 
-impl IndexKeeper {
+impl IndexUpdater {
     /// Reads the files of `work` and updates the index. Reads one batch while it puts the previous
     /// one.
     pub(super) async fn index_changes(
         &mut self,
         mut files: TrackedFiles,
         work: PendingIndexWork,
-        writer: &mut dyn EngineWriter,
-    ) -> Result<TrackedFiles, IndexKeeperStopReason> {
+        writer: &mut dyn SearchEngineWriter,
+    ) -> Result<TrackedFiles, IndexUpdaterStopReason> {
         let PendingIndexWork { read, gone } = work;
         let total =
             (files.text_count() + read.iter().filter(|it| it.etag.is_none()).count()) as u64;
@@ -76,8 +76,8 @@ impl IndexKeeper {
         &mut self,
         files: &mut TrackedFiles,
         batch: IndexBatchChanges,
-        writer: &mut dyn EngineWriter,
-    ) -> Result<(), IndexKeeperStopReason> {
+        writer: &mut dyn SearchEngineWriter,
+    ) -> Result<(), IndexUpdaterStopReason> {
         let IndexBatchChanges { put, remove } = batch;
         if !remove.is_empty() {
             map_write_error(writer.remove(remove).await)?;
@@ -88,7 +88,7 @@ impl IndexKeeper {
         for (put, why) in writer.take_rejected() {
             tracing::warn!("`{}` is left out of a search index: {why}", put.path);
             self.memory.rejected.insert(put.path.clone());
-            let unsearched = FileReadOutcome {
+            let unsearched = IndexFileReadOutcome {
                 path: put.path,
                 stamp: put.stamp,
                 content: IndexableContent::Unsearched,
@@ -100,8 +100,8 @@ impl IndexKeeper {
 
     fn read_batch(
         &self,
-        batch: Vec<StaleIndexedFile>,
-    ) -> JoinHandle<Result<Vec<FileReadOutcome>, ToolError>> {
+        batch: Vec<UnindexedFileVersion>,
+    ) -> JoinHandle<Result<Vec<IndexFileReadOutcome>, ToolError>> {
         let root = self.root.clone();
         let watch = self.watch();
         spawn_blocking(move || read_all(&root, batch, &watch))

@@ -1,17 +1,17 @@
 //! Publishes the progress of an index to searches and to other servers.
 
-use super::{IndexKeeper, IndexKeeperStopReason};
-use crate::search::engines::EngineWriter;
+use super::{IndexUpdater, IndexUpdaterStopReason};
+use crate::search::engines::SearchEngineWriter;
 use crate::search::service::files::TrackedFiles;
 use crate::search::service::progress::IndexState;
 
-impl IndexKeeper {
+impl IndexUpdater {
     /// Publishes to searches that the index is up to date.
     pub(super) async fn publish_ready(
         &mut self,
         files: &TrackedFiles,
-        writer: &mut dyn EngineWriter,
-    ) -> Result<(), IndexKeeperStopReason> {
+        writer: &mut dyn SearchEngineWriter,
+    ) -> Result<(), IndexUpdaterStopReason> {
         self.publish_counts(None).await?;
         let rejected = &self.memory.rejected;
         let texts = files.text_count() as u64;
@@ -37,7 +37,11 @@ impl IndexKeeper {
     }
 
     /// Publishes to other servers of this workspace whether the index is complete.
-    pub(super) async fn publish_complete(&mut self, writer: &mut dyn EngineWriter, complete: bool) {
+    pub(super) async fn publish_complete(
+        &mut self,
+        writer: &mut dyn SearchEngineWriter,
+        complete: bool,
+    ) {
         if self.memory.published == Some(complete) {
             return;
         }
@@ -53,7 +57,7 @@ impl IndexKeeper {
     pub(super) async fn publish_counts(
         &mut self,
         read: Option<(u64, u64)>,
-    ) -> Result<(), IndexKeeperStopReason> {
+    ) -> Result<(), IndexUpdaterStopReason> {
         let status = self.engine.status().await?;
         let vectors = self.embedding.is_configured().then_some(status.with_vectors);
         self.progress.send_modify(|it| {

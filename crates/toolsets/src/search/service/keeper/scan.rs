@@ -4,17 +4,17 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::DropGuard;
 use toolgate_contract::ToolError;
 
-use super::IndexKeeper;
+use super::IndexUpdater;
 use toolgate_world::root::DiskWorkMonitor;
-use toolgate_world::watch::{FileTracker, FolderUpdate};
+use toolgate_world::watch::{FileTracker, TrackedFolderUpdate};
 
 /// A running scan of all files of a folder. It is canceled on drop.
 pub(super) struct IndexFolderScan {
-    pub(super) task: JoinHandle<Result<(FileTracker, FolderUpdate), ToolError>>,
+    pub(super) task: JoinHandle<Result<(FileTracker, TrackedFolderUpdate), ToolError>>,
     _ends: DropGuard,
 }
 
-impl IndexKeeper {
+impl IndexUpdater {
     /// Starts to scan all files of the folder and to watch for changes.
     pub(super) fn start_scan(&self) -> IndexFolderScan {
         let root = self.root.clone();

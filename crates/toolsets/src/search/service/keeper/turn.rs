@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{IndexKeeper, IndexKeeperStopReason, map_write_error};
-use crate::search::engines::{EngineError, EngineWriter, IndexLeaderStatus};
+use super::{IndexUpdater, IndexUpdaterStopReason, map_write_error};
+use crate::search::engines::{IndexLeaderStatus, SearchEngineError, SearchEngineWriter};
 use crate::search::service::progress::IndexState;
 
 /// The pause between two attempts to get the right to write the index.
@@ -14,11 +14,11 @@ const TURN_EVERY: Duration = Duration::from_millis(500);
 /// stuck. It covers several missed signs.
 const STUCK_AFTER: Duration = Duration::from_secs(8);
 
-impl IndexKeeper {
+impl IndexUpdater {
     /// Waits until this process has the right to write the index.
     pub(super) async fn wait_for_writer(
         &mut self,
-    ) -> Result<Box<dyn EngineWriter>, IndexKeeperStopReason> {
+    ) -> Result<Box<dyn SearchEngineWriter>, IndexUpdaterStopReason> {
         loop {
             if let Some(writer) = map_write_error(self.engine.acquire_writer().await)? {
                 return Ok(writer);
@@ -46,9 +46,9 @@ impl IndexKeeper {
             let next = Instant::now() + TURN_EVERY;
             tokio::select! {
                 request = self.requests.recv() => match request {
-                    None => return Err(IndexKeeperStopReason::Closed),
+                    None => return Err(IndexUpdaterStopReason::Closed),
                     Some(request) => if let Some(why) = self.accept(request) {
-                        return Err(IndexKeeperStopReason::Engine(EngineError::Unavailable(why)));
+                        return Err(IndexUpdaterStopReason::Engine(SearchEngineError::Unavailable(why)));
                     }
                 },
                 () = sleep_until(next) => {}

@@ -13,20 +13,20 @@ fn of_words(words: usize) -> String {
     (0..words).map(word).collect()
 }
 
-fn paths(documents: BTreeMap<String, StoredVersion>) -> Vec<String> {
+fn paths(documents: BTreeMap<String, StoredDocumentVersion>) -> Vec<String> {
     documents.into_keys().collect()
 }
 
 #[tokio::test]
 async fn a_text_with_too_many_words_for_a_tsvector_is_found_by_those_that_fit() {
     let server = Postgres16::start();
-    let notes = engine_at(&server, "notes", DocumentSource::Documents);
+    let notes = engine_at(&server, "notes", NamespaceDocumentSource::Documents);
     let text = of_words(6_000);
     fill(&*notes, vec![document("kept", "about a quagga", &[])]).await;
     fill(&*notes, vec![document("big", &text, &[])]).await;
     assert_eq!(paths(notes.documents().await.unwrap()), ["big", "kept"]);
     for (word, path) in [(text.split(' ').next().unwrap(), "big"), ("quagga", "kept")] {
-        let by_word = EngineQuery { static_vector: None, ..search_for(word) };
+        let by_word = SearchEngineQuery { static_vector: None, ..search_for(word) };
         assert_eq!(found(&*notes, by_word).await[0].0, path);
     }
     // Removing the documents subtracts all words that putting them added.
@@ -46,7 +46,7 @@ async fn a_document_with_the_longest_possible_path_is_found() {
         (0..4).map(hash).collect::<String>()[..240].to_owned()
     };
     let long = (0..13).map(folder).collect::<Vec<_>>().join("/");
-    let mut identity = identity("workspace", DocumentSource::Files);
+    let mut identity = identity("workspace", NamespaceDocumentSource::Files);
     identity.root = format!("/{long}").into();
     let open = || engine(&settings(&server.url()), identity.clone(), None).unwrap();
     let files = open();
@@ -68,7 +68,7 @@ async fn a_document_with_the_longest_possible_path_is_found() {
 #[tokio::test]
 async fn a_rejected_file_is_left_out_and_the_others_are_found() {
     let server = Postgres16::start();
-    let engine = engine_at(&server, "workspace", DocumentSource::Files);
+    let engine = engine_at(&server, "workspace", NamespaceDocumentSource::Files);
     fill(&*engine, vec![document("b.rs", "fn quagga() {}", &[])]).await;
     server.refuse_poison("22000");
     let mut writer = next_writer(&*engine).await;
@@ -97,12 +97,14 @@ async fn a_rejected_file_is_left_out_and_the_others_are_found() {
 #[tokio::test]
 async fn a_rejected_document_is_named_and_no_document_is_put() {
     let server = Postgres16::start();
-    let notes = engine_at(&server, "notes", DocumentSource::Documents);
+    let notes = engine_at(&server, "notes", NamespaceDocumentSource::Documents);
     fill(&*notes, vec![document("a", "about poison", &[])]).await;
     server.refuse_poison("54000");
     let mut writer = next_writer(&*notes).await;
     let put = ["a quagga", "the poison"].map(|text| document(text, text, &[]));
-    let EngineError::Failed(why) = writer.put(put.into()).await.unwrap_err() else { panic!() };
+    let SearchEngineError::Failed(why) = writer.put(put.into()).await.unwrap_err() else {
+        panic!()
+    };
     assert_eq!(why, "`the poison` cannot be stored: it does not agree (54000)");
     drop(writer);
     assert_eq!(paths(notes.documents().await.unwrap()), ["a"]);
@@ -122,7 +124,7 @@ async fn a_rejected_document_is_named_and_no_document_is_put() {
         from toolgate_search.kept;
         drop table toolgate_search.words_1",
     );
-    let again = engine_at(&server, "notes", DocumentSource::Documents);
+    let again = engine_at(&server, "notes", NamespaceDocumentSource::Documents);
     assert!(matches!(again.open_index().await.unwrap(), IndexOpenOutcome::Rebuilt(_)));
     assert_eq!(paths(again.documents().await.unwrap()), ["a", "b"]);
     assert_eq!(found(&*again, search_for("okapi")).await[0].0, "b");
@@ -132,13 +134,13 @@ async fn a_rejected_document_is_named_and_no_document_is_put() {
 #[tokio::test]
 async fn only_codes_of_corruption_are_damage() {
     let server = Postgres16::start();
-    let engine = engine_at(&server, "workspace", DocumentSource::Files);
+    let engine = engine_at(&server, "workspace", NamespaceDocumentSource::Files);
     engine.open_index().await.unwrap();
     let mut writer = next_writer(&*engine).await;
     for (code, is_damage) in [("XX001", true), ("XX002", true), ("23000", false)] {
         server.refuse_poison(code);
         let err = writer.put(vec![document("a.rs", "fn poison() {}", &[])]).await.unwrap_err();
-        assert_eq!(matches!(err, EngineError::Damaged(_)), is_damage, "{err:?}");
+        assert_eq!(matches!(err, SearchEngineError::Damaged(_)), is_damage, "{err:?}");
     }
     // If every document is rejected, the documents are not the cause.
     server.refuse_poison("XX000");
@@ -146,7 +148,7 @@ async fn only_codes_of_corruption_are_damage() {
         (from..20).map(|at| document(&format!("{at}.rs"), "fn poison() {}", &[])).collect()
     };
     let err = writer.put(many(0)).await.unwrap_err();
-    assert!(matches!(err, EngineError::Failed(_)), "{err:?}");
+    assert!(matches!(err, SearchEngineError::Failed(_)), "{err:?}");
     writer.put(many(18)).await.unwrap();
     writer.commit().await.unwrap();
     assert_eq!(paths(engine.documents().await.unwrap()), ["18.rs", "19.rs"]);
@@ -155,9 +157,9 @@ async fn only_codes_of_corruption_are_damage() {
 #[tokio::test]
 async fn the_approximate_index_is_not_built_during_a_bulk_write() {
     let server = Postgres16::start();
-    let settings = PostgresSettings { approximate_from: 100, ..settings(&server.url()) };
-    let server = PostgresServer::new(&settings).unwrap();
-    let postgres = server.postgres_engine(identity("w", DocumentSource::Files), None);
+    let settings = PostgresSearchSettings { approximate_from: 100, ..settings(&server.url()) };
+    let server = PostgresSearchServer::new(&settings).unwrap();
+    let postgres = server.postgres_engine(identity("w", NamespaceDocumentSource::Files), None);
     let mut writer = postgres.acquire_writer().await.unwrap().unwrap();
     let put = |at: usize| document(&format!("{at}.rs"), &format!("fn quagga_{at}() {{}}\n"), &[]);
     writer.put((0..300).map(put).collect()).await.unwrap();
@@ -170,7 +172,7 @@ async fn the_approximate_index_is_not_built_during_a_bulk_write() {
 #[tokio::test]
 async fn preparing_documents_does_not_block_the_runtime() {
     let server = Postgres16::start();
-    let engine = engine_at(&server, "workspace", DocumentSource::Files);
+    let engine = engine_at(&server, "workspace", NamespaceDocumentSource::Files);
     engine.open_index().await.unwrap();
     let mut writer = engine.acquire_writer().await.unwrap().unwrap();
     let text = of_words(1_500);
