@@ -5,11 +5,11 @@
 //! of each program is a copy of it. The helper mounts this part over its root directory, but can
 //! still reach the old root.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, symlinkat,
@@ -236,7 +236,7 @@ fn mount_bare_root() -> io::Result<OwnedFd> {
     Ok(root)
 }
 
-fn mount_source(root: BorrowedFd<'_>, source: &SandboxMountSource<'_>) -> io::Result<()> {
+fn mount_source(root: impl AsFd, source: &SandboxMountSource<'_>) -> io::Result<()> {
     match source {
         SandboxMountSource::Link(at, to) => {
             let (folder, name) = ensure_parent(root, at)?;
@@ -279,8 +279,8 @@ fn mount_onto_itself(root: impl AsFd, at: &Path, attr: MountAttrFlags) -> io::Re
 
 fn put_devices(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
     for (path, mount) in devices {
-        let path = Path::new(OsStr::from_bytes(path.to_bytes()));
-        kernel::attach(mount, ensure_file(root.as_fd(), path)?)?;
+        let path = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+        kernel::attach(mount, ensure_file(root, path)?)?;
     }
     for (at, to) in DEV_LINKS {
         symlinkat(to, root, at)?;
@@ -291,12 +291,12 @@ fn put_devices(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
 /// Mounts the parts of `/dev` that each program gets alone.
 fn put_own_devices(root: &OwnedFd) -> io::Result<()> {
     let shared = mount_tmpfs(c"256m", c"1777", c"65536")?;
-    kernel::attach(shared, ensure_folder(root.as_fd(), Path::new("dev/shm"))?)?;
+    kernel::attach(shared, ensure_folder(root, Path::new("dev/shm"))?)?;
     let pts = [(c"newinstance", None), (c"ptmxmode", Some(c"0666")), (c"mode", Some(c"0600"))];
     let attr = NO_SET_ID | NO_EXEC;
     // Terminals are optional: without them the program is confined all the same.
     if let Ok(pts) = kernel::create_filesystem(c"devpts", &pts, attr) {
-        kernel::attach(pts, ensure_folder(root.as_fd(), Path::new("dev/pts"))?)?;
+        kernel::attach(pts, ensure_folder(root, Path::new("dev/pts"))?)?;
     }
     Ok(())
 }
@@ -306,7 +306,7 @@ fn put_own_devices(root: &OwnedFd) -> io::Result<()> {
 fn put_proc(root: &OwnedFd) -> io::Result<()> {
     let attr = READ_ONLY | NO_SET_ID | NO_DEVICES | NO_EXEC;
     let proc = kernel::create_filesystem(c"proc", &[], attr)?;
-    kernel::attach(proc, ensure_folder(root.as_fd(), Path::new("proc"))?)?;
+    kernel::attach(proc, ensure_folder(root, Path::new("proc"))?)?;
     // The mounted `/dev/null` is already restricted.
     let Ok(nothing) = open_step(root, Path::new("dev/null"), OFlags::empty()) else {
         return Ok(());
@@ -327,28 +327,34 @@ fn enter_root(root: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the folder `path` below `root`. Creates it and its missing parents.
+/// Opens the folder `path` below `root`. Creates it if it is missing.
 ///
 /// Symlinks are not followed, because a program may have created them.
-fn ensure_folder(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+fn ensure_folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let path = path.strip_prefix("/").unwrap_or(path);
     let whole = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    match open_step(root, whole, OFlags::DIRECTORY) {
+    match open_step(root.as_fd(), whole, OFlags::DIRECTORY) {
         Err(Errno::NOENT) => {}
         opened => return Ok(opened?),
     }
-    // Most parents exist, so they are opened at once.
-    let (folder, name) = ensure_parent(root, path)?;
-    let name = Path::new(name);
-    match mkdirat(&folder, name, FOLDER_MODE) {
-        Ok(()) | Err(Errno::EXIST) => Ok(open_step(folder.as_fd(), name, OFlags::DIRECTORY)?),
-        Err(err) => Err(err.into()),
+    let mut folder = open_step(root.as_fd(), Path::new("."), OFlags::DIRECTORY)?;
+    for part in path.components() {
+        let Component::Normal(part) = part else { continue };
+        let part = Path::new(part);
+        folder = match open_step(folder.as_fd(), part, OFlags::DIRECTORY) {
+            Err(Errno::NOENT) => {
+                mkdirat(&folder, part, FOLDER_MODE)?;
+                open_step(folder.as_fd(), part, OFlags::DIRECTORY)?
+            }
+            opened => opened?,
+        };
     }
+    Ok(folder)
 }
 
 /// Opens the file `path` below `root`. If the file is missing, creates an empty file as a mount
 /// point.
-fn ensure_file(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+fn ensure_file(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let (folder, name) = ensure_parent(root, path)?;
     match open_step(folder.as_fd(), Path::new(name), OFlags::empty()) {
         Err(Errno::NOENT) => {
@@ -360,7 +366,7 @@ fn ensure_file(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-fn ensure_parent<'p>(root: BorrowedFd<'_>, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
+fn ensure_parent(root: impl AsFd, path: &Path) -> io::Result<(OwnedFd, &std::ffi::OsStr)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     Ok((ensure_folder(root, path.parent().unwrap_or(Path::new("")))?, name))
 }
