@@ -27,13 +27,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
-use http::StatusCode;
+use http::header::CONNECTION;
+use http::{HeaderValue, StatusCode};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_budget::{InputMemoryBudget, InputMemoryOwner, InputMemoryReservation};
@@ -258,9 +259,9 @@ pub struct HttpServerLimits {
     pub occupancy: OpenConnectionCounter,
 }
 
-/// Time for which shutdown waits for the first request of a connection that was just opened. A load
-/// balancer opens a connection and sends its request at once, so the request may be on its way.
-const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(100);
+/// Time after the start of a shutdown for which connections still take a request. A load balancer
+/// may have sent one already, and does not repeat it if the connection is closed.
+const LATE_REQUEST_GRACE: Duration = Duration::from_millis(100);
 /// Maximum number of waiting connections that are accepted after shutdown starts.
 const LATE_CONNECTIONS_MAX: usize = 1024;
 
@@ -398,12 +399,17 @@ async fn serve_requests(
     client: Arc<ClientConnection>,
     shutdown: &CancellationToken,
 ) -> Option<PendingWebSocket> {
-    let opened = Instant::now();
     let stream = RequestHeadCheckedStream::new(stream, client.doubt.clone());
     let service = service_fn(|request| {
         let door = door.clone();
         let client = client.clone();
-        async move { Ok::<_, Infallible>(door.answer(request, &client).await) }
+        async move {
+            let mut response = door.answer(request, &client).await;
+            if shutdown.is_cancelled() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -416,7 +422,7 @@ async fn serve_requests(
     let result = tokio::select! {
         result = &mut connection => result,
         () = shutdown.cancelled() => {
-            match timeout_at(opened + FIRST_REQUEST_GRACE, &mut connection).await {
+            match timeout(LATE_REQUEST_GRACE, &mut connection).await {
                 Ok(result) => result,
                 Err(_) => {
                     connection.future.as_mut().graceful_shutdown();

@@ -85,7 +85,7 @@ fn filters_switches_and_names_survive_the_import_and_a_broken_file_is_passed_ove
         "mcp_config.json is not JSON",
         "`trust` is not imported",
         "`/tools/exclude`",
-        "this is `Müll`",
+        "its name was `Müll`",
     ] {
         assert!(stderr.contains(expected), "{expected}: {stderr}");
     }
