@@ -403,7 +403,7 @@ impl LazySchemaValidator {
         let problems: Vec<_> = problems.collect();
         if problems.is_empty() {
             return whole(
-                "a text in the value takes too long to match a schema pattern".to_owned(),
+                "a string in the value takes too long to match a pattern of the schema".to_owned(),
             );
         }
         problems

@@ -225,9 +225,9 @@ pub struct ServerSection {
     /// another format with `io.toolgate/results` in `_meta`. The setting does not change results of
     /// upstreams.
     ///
-    /// `text` is one text, written for a model. `structured` is a structured value for programs.
-    /// `both` contains the text and the value. With `structured` and `both`, the list of tools has
-    /// output schemas.
+    /// `text` returns a single block of text, written for a model. `structured` returns a
+    /// structured value for programs. `both` returns the text and the value. With `structured` and
+    /// `both`, the list of tools has output schemas.
     pub results: ToolResultForm,
     /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set this URL if clients
     /// reach the server through a proxy.
@@ -542,12 +542,12 @@ pub struct LogSection {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CallLogLines {
-    /// One line for each call.
+    /// Log one line for each call.
     #[default]
     Calls,
-    /// No lines about calls.
+    /// Do not log calls.
     Quiet,
-    /// The audit record of each call.
+    /// Log the audit record of each call.
     Json,
 }
 

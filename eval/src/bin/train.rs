@@ -21,6 +21,8 @@ fn main() -> anyhow::Result<()> {
         "alone" => train::print_table_quality(&table_path()),
         "bm25f" => train::print_bm25f_quality(),
         "networks" => train::train_networks(count(0, 150.0), numbers.get(1).map(|_| count(1, 0.0))),
-        _ => anyhow::bail!("usage: train words [epochs] [names] | bm25f | networks [questions]"),
+        _ => anyhow::bail!(
+            "usage: train words [epochs] [names] | bm25f | networks [questions [functions]]"
+        ),
     }
 }

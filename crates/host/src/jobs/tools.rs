@@ -81,7 +81,7 @@ pub(super) struct JobView {
     updated: String,
     /// Number of starts.
     attempts: u32,
-    /// The tool's result, after it has ended.
+    /// Result of the tool; null until the job has ended with a result.
     result: Option<Value>,
     /// The error, if the job ended without a result.
     error: Option<String>,

@@ -82,7 +82,7 @@ impl PolicyRuleMismatch {
             Self::Tool => "it does not apply to this tool",
             Self::Effects => "it does not apply to this tool's effects",
             Self::Caller => "it does not apply to this caller",
-            Self::Roles => "the caller has none of its roles",
+            Self::Roles => "the caller has none of the roles that the rule lists",
             Self::When => "`when` is false",
             Self::TextPrompt => "it applies only to tools",
         }

@@ -80,7 +80,7 @@ fn tool_pages() -> anyhow::Result<String> {
             accepted.entry(name).or_default().push(format!("`{alias}`"));
         }
         for (name, aliases) in accepted {
-            page += &format!("\nOther names of `{name}`: {}.\n", aliases.join(", "));
+            page += &format!("\nOther names for `{name}`: {}.\n", aliases.join(", "));
         }
         if !spec.listed {
             page +=

@@ -32,10 +32,10 @@ pub struct FleetSection {
     /// Name of the workspace in the database. By default, the name is the path of the served
     /// folder. Servers that serve the same files under different paths need the same name.
     pub workspace: Option<String>,
-    /// Place for files of jobs and long results that are larger than 16 MiB: a folder that all
-    /// machines of the fleet share, as an absolute path, or a bucket of S3, as `s3://BUCKET` or
-    /// `s3://BUCKET/PREFIX`. The folder or bucket must exist. Smaller files are in the database. By
-    /// default, only the server that ran a job has its larger files.
+    /// Location where the fleet stores job files and long results that are larger than 16 MiB each.
+    /// Give the absolute path of a folder that all machines share, or an S3 bucket: `s3://BUCKET`
+    /// or `s3://BUCKET/PREFIX`. The folder or bucket must exist. Smaller files are in the database.
+    /// By default, only the server that ran a job has its larger files.
     ///
     /// The access key of a bucket is in the environment variables `AWS_ACCESS_KEY_ID`,
     /// `AWS_SECRET_ACCESS_KEY` and, if it is temporary, `AWS_SESSION_TOKEN`.

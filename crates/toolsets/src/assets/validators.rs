@@ -140,7 +140,8 @@ impl AssetSchemaValidators {
                     error_messages::collect_errors(found, asset, &self.documents, check)?;
                 if errors.is_empty() {
                     return Ok(whole(
-                        "a text in the value takes too long to match a schema pattern".to_owned(),
+                        "a string in the value takes too long to match a pattern of the schema"
+                            .to_owned(),
                     ));
                 }
                 errors.sort();

@@ -21,7 +21,7 @@ pub(super) struct CiProjectInput {
     /// Further arguments.
     #[serde(default)]
     pub(super) args: Vec<String>,
-    /// Time limit; 600000 by default.
+    /// Time limit in milliseconds; 600000 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(super) timeout_ms: Option<u64>,

@@ -58,7 +58,8 @@ pub(super) struct CiReport {
     /// True if the call sets the size of `output`, so that the text of the report shows all of it.
     #[serde(skip)]
     pub(super) is_output_wanted: bool,
-    /// Sandbox of the program: the profile's name, with missing layers if any.
+    /// Name of the sandbox profile that the program ran in, and the layers that were missing, if
+    /// any.
     pub(super) sandbox: SandboxStatus,
     /// Refused hosts that the program tried to reach, if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -26,7 +26,7 @@ pub(super) struct RunCommandLineInput {
     /// Folder to run in.
     #[serde(default)]
     path: Option<String>,
-    /// Time limit; 600000 by default.
+    /// Time limit in milliseconds; 600000 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,

@@ -34,7 +34,7 @@ pub(super) struct RunProjectTestsInput {
     /// Further arguments.
     #[serde(default)]
     args: Vec<String>,
-    /// Time limit; 600000 by default.
+    /// Time limit in milliseconds; 600000 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,

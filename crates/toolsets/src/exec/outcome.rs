@@ -62,7 +62,8 @@ pub(crate) struct ProgramRunResult {
     /// Id for exec_output to read the part left out; null if nothing is left out, or if you cannot
     /// call exec_output.
     pub(crate) output_id: Option<String>,
-    /// Sandbox of the program: the profile's name, with missing layers if any.
+    /// Name of the sandbox profile that the program ran in, and the layers that were missing, if
+    /// any.
     pub(crate) sandbox: SandboxStatus,
     /// Refused hosts that the program tried to reach, if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -96,7 +96,8 @@ pub(super) struct ReadFileOutput {
     content: Option<String>,
     /// Size of the file in bytes.
     size: u64,
-    /// Version of the content; pass it as `if_match` to change only this version.
+    /// Version of the content. Pass it as `if_match` to change the file only if it still has this
+    /// version.
     etag: Etag,
     /// Last modification time (RFC 3339).
     mtime: String,

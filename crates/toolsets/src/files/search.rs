@@ -85,7 +85,8 @@ struct FileLineMatch {
     line: u64,
     /// Position of the match in the line, in bytes from 1.
     column: u64,
-    /// The line; if very long, the part around the match, with `…` for the rest.
+    /// The matching line. A very long line is shortened to the part around the match, with `…` for
+    /// the rest.
     text: String,
     /// Preceding lines.
     before: Vec<String>,

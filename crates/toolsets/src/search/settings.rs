@@ -21,8 +21,8 @@ pub struct SearchSettings {
     /// Folders that a call can search separately, by namespace, e.g. `{ docs = "docs", std =
     /// "/usr/lib/rustlib/src" }`. A call without a namespace searches the whole workspace.
     ///
-    /// A relative path is a folder of the workspace. An absolute path is a folder outside the
-    /// workspace, which only the search tools read.
+    /// If the path is relative, the namespace is a folder of the workspace. If the path is
+    /// absolute, the namespace is a folder outside the workspace, which only the search tools read.
     pub namespaces: BTreeMap<String, String>,
     /// Location of the indexes: `user` (a folder for each workspace in this user's cache folder),
     /// an absolute folder, or `memory`. You can delete the indexes at any time, because toolgate

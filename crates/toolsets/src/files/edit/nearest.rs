@@ -83,12 +83,12 @@ pub(super) fn explain_missing(flat: &LfNormalizedText<'_>, old: &[u8], path: &st
     let Some(in_file) = in_file else {
         return match begins_alike {
             true => format!(
-                "the text to replace is not in {path}: the file ends before the end of \
-                 old"
+                "the text to replace is not in {path}: the start of `old` matches the end of the \
+                 file, but `old` has more text after it"
             ),
             false => format!(
-                "the text to replace is not in {path}: the file begins after the beginning of \
-                 old"
+                "the text to replace is not in {path}: the end of `old` matches the start of the \
+                 file, but `old` has more text before it"
             ),
         };
     };

@@ -15,7 +15,8 @@ pub struct IndexStateReport {
     pub files_total: Option<u64>,
     /// Passages in the index.
     pub chunks: u64,
-    /// Passages with a vector of the configured model, if there is one.
+    /// Number of passages that have a vector from the configured embedding model; absent if no
+    /// model is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vectors: Option<u64>,
     /// True if every text file is in the index; `false` while building or if a limit was reached.
