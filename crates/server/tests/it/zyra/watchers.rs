@@ -60,6 +60,8 @@ fn event_streams_that_are_not_read_take_little_memory_and_the_job_continues() {
     let workspace = TempWorkspace::with_commands();
     let served = ServerLaunchOptions::over(&workspace).served();
     let id = served.start_job("tell-steps", json!({ "name": "a" }));
+    // The first watcher brings the code that serves watchers into memory.
+    assert!(!served.get(&format!("/v1/mcp/progress/{id}?max_ms=500")).events().is_empty());
     let before = peak_memory_kib(served.pid);
     let target = format!("/v1/mcp/progress/{id}?interval_ms=50&max_ms=3600000");
     let idle: Vec<_> = (0..50)
@@ -78,6 +80,6 @@ fn event_streams_that_are_not_read_take_little_memory_and_the_job_continues() {
         (served.job(&id)["status"] == "succeeded").then_some(())
     });
     let grown = peak_memory_kib(served.pid).saturating_sub(before);
-    assert!(grown < 16 << 10, "{grown} KiB more than {before} KiB");
+    assert!(grown < 12 << 10, "{grown} KiB more than {before} KiB");
     drop(idle);
 }
