@@ -54,15 +54,22 @@ fn perl(client: &mut TestMcpClient, script: &str) -> String {
     result.stdout
 }
 
-/// Checks whether this system supports `layer`. If not, it prints that the test was skipped.
-fn has_layer(client: &mut TestMcpClient, layer: &str) -> bool {
+/// Returns the reason why programs of `client` run without `layer`, or `None` if they have it.
+fn missing_layer(client: &mut TestMcpClient, layer: &str) -> Option<Value> {
     let result = run(client, json!({ "command": "true" }));
     let missing = result.value["sandbox"]["missing"].as_array().cloned().unwrap_or_default();
-    let missing = missing.iter().find(|it| it["layer"] == layer);
-    if let Some(missing) = missing {
-        eprintln!("NOT TRIED: this system lacks `{layer}`: {}", missing["why"]);
-    }
-    missing.is_none()
+    missing.into_iter().find(|it| it["layer"] == layer).map(|it| it["why"].clone())
+}
+
+/// Checks whether this system supports `layer`. If not, it prints that the test was skipped. Panics
+/// if only the server of `client` lacks the layer.
+fn has_layer(client: &mut TestMcpClient, layer: &str) -> bool {
+    let Some(why) = missing_layer(client, layer) else { return true };
+    let workspace = TempWorkspace::new();
+    let mut plain = TestMcpClient::stdio(ServerLaunchOptions::over(&workspace), MODERN);
+    assert!(missing_layer(&mut plain, layer).is_some(), "only this server lacks `{layer}`: {why}");
+    eprintln!("NOT TRIED: this system lacks `{layer}`: {why}");
+    false
 }
 
 /// Returns `client` if this system supports `layer`. If not, it prints that the test was skipped.
