@@ -185,6 +185,31 @@ fn a_request_over_a_connection_that_was_just_opened_is_answered_after_the_signal
 }
 
 #[test]
+fn a_late_request_over_an_idle_connection_is_answered_and_the_connection_closes() {
+    for _ in 0..20 {
+        let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
+        let mut connection = served.connect();
+        let request = TestHttpRequest::mcp(&modern(1, "tools/list", json!({})));
+        connection.post(&request);
+        let first = connection.response();
+        assert_eq!((first.head.status, first.head.header("connection")), (200, None));
+        let signaled = Instant::now();
+        served.signal(Signal::TERM);
+        wait_until_closed(served.addr);
+        connection.try_write(&request.to_bytes(served.addr));
+        // A busy machine may send the request too late: then only another try shows it.
+        if signaled.elapsed() < Duration::from_millis(90) {
+            let answer = String::from_utf8(connection.read_until_closed()).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+            assert_eq!(served.wait_for_exit().code(), Some(0));
+            return;
+        }
+    }
+    panic!("no request was sent in time");
+}
+
+#[test]
 fn requests_before_the_end_of_input_are_answered() {
     let mut stdio = ServerLaunchOptions::over(&TempWorkspace::new()).stdio();
     for id in 0..100 {
