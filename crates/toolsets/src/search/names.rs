@@ -74,7 +74,7 @@ enum DefinitionKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum NameMatchMode {
-    /// The same name.
+    /// Equals the query.
     Exact,
     /// Equal except for upper and lower case.
     Case,
