@@ -42,15 +42,16 @@ fn a_writable_folder_in_path_or_virtual_env_exposes_nothing_outside_the_workspac
 #[test]
 fn a_folder_of_path_with_parent_steps_is_found_and_the_home_stays_hidden() {
     let home = home();
-    let tools = TempDir::with_prefix("toolgate-tools-").unwrap();
-    for folder in ["bin", "lib/nested"] {
+    // A program has a `/tmp` of its own.
+    let tools = TempDir::with_prefix_in("toolgate-tools-", env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for folder in ["bin", "sources/nested"] {
         fs::create_dir_all(tools.path().join(folder)).unwrap();
     }
     let tool = tools.path().join("bin/say-found");
     fs::write(&tool, "#!/bin/sh\necho found\n").unwrap();
     fs::set_permissions(&tool, Permissions::from_mode(0o755)).unwrap();
     let workspace = TempWorkspace::new();
-    let path = format!("{}/lib/nested/../../bin:/usr/bin:/bin", tools.path().display());
+    let path = format!("{}/sources/nested/../../bin:/usr/bin:/bin", tools.path().display());
     let launch = ServerLaunchOptions::over(&workspace).env("HOME", home.path()).env("PATH", path);
     let Some(mut client) = with_layer(TestMcpClient::stdio(launch, MODERN), "view") else { return };
     let result = sh(&mut client, &format!("say-found; cat {}/.ssh/key", home.path().display()));
