@@ -22,6 +22,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -42,7 +43,7 @@ use toolgate_contract::{BoxFuture, Caller, FrameMetadata, MessageFrame, Reply};
 
 use crate::http::websocket::{WebSocketApplication, run_conversation};
 pub use admission::RequestOriginRules;
-use connection_slots::LongStreamSlot;
+use connection_slots::{ConnectionSlot, LongStreamSlot};
 use head_checks::RequestHeadCheckedStream;
 #[cfg(any(fuzzing, test))]
 pub(crate) use head_checks::check as check_heads;
@@ -262,6 +263,9 @@ pub struct HttpServerLimits {
 /// Time after the start of a shutdown for which connections still take a request. A load balancer
 /// may have sent one already, and does not repeat it if the connection is closed.
 const LATE_REQUEST_GRACE: Duration = Duration::from_millis(100);
+/// The same time for connections on which no request has arrived yet. They were opened for one, which
+/// may be late if the client's machine is busy.
+const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 /// Maximum number of waiting connections that are accepted after shutdown starts.
 const LATE_CONNECTIONS_MAX: usize = 1024;
 
@@ -279,18 +283,20 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let HttpListener { listener, tls: secure, workers } = entrance.into();
-    let door = Arc::new(RequestHandler::new(exchange, admission, bounds));
-    let connections = TaskTracker::new();
-    let abort = CancellationToken::new();
-    let mut late = 0;
+    let accepter = ConnectionAccepter {
+        door: Arc::new(RequestHandler::new(exchange, admission, bounds)),
+        secure,
+        workers,
+        connections: TaskTracker::new(),
+        shutdown,
+        abort: CancellationToken::new(),
+    };
+    let ConnectionAccepter { door, connections, shutdown, abort, .. } = &accepter;
     loop {
         let accepted = tokio::select! {
-            // The system has already told the clients of waiting connections that they are open.
-            biased;
-            accepted = listener.accept(), if late < LATE_CONNECTIONS_MAX => accepted,
             () = shutdown.cancelled() => break,
+            accepted = listener.accept() => accepted,
         };
-        late += usize::from(shutdown.is_cancelled());
         match accepted {
             Ok((stream, peer)) => {
                 let seat = tokio::select! {
@@ -298,57 +304,82 @@ pub async fn serve(
                     seat = door.slots.take() => Arc::new(seat),
                     () = shutdown.cancelled() => break,
                 };
-                let door = door.clone();
-                let shutdown = shutdown.clone();
-                let abort = abort.clone();
-                let secure = secure.clone();
-                let owed = door.unsent.open_account();
-                let serve = async move |stream| {
-                    let doubt = Arc::default();
-                    let agreed = Mutex::default();
-                    let seat = seat.clone();
-                    let owed = owed.clone();
-                    let client = Arc::new(ClientConnection {
-                        peer,
-                        slot: seat,
-                        unsent: owed,
-                        doubt,
-                        pending_socket: agreed,
-                    });
-                    tokio::select! {
-                        () = serve_connection(door, secure, stream, client.clone(), shutdown) => {}
-                        () = client.slot.wait_evicted() => {}
-                        () = client.unsent.wait_disconnected() => {}
-                        () = abort.cancelled() => {}
-                    }
-                };
-                match &workers {
-                    None => drop(connections.spawn(serve(stream))),
-                    Some(workers) => {
-                        if let Err(err) = workers.serve(stream, &connections, serve) {
-                            tracing::warn!("cannot accept a connection: {err}");
-                        }
-                    }
-                }
+                accepter.start_serving(stream, peer, seat);
             }
             Err(err) => {
                 // Out of file descriptors, or the client has left already. The next attempt may
                 // succeed.
                 tracing::warn!("cannot accept a connection: {err}");
-                if shutdown.is_cancelled() {
-                    break;
-                }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
     }
-    drop(listener);
+    accepter.accept_waiting(listener).await;
     connections.close();
     if timeout(door.bounds.drain, connections.wait()).await.is_err() {
         abort.cancel();
         connections.wait().await;
     }
     Ok(())
+}
+
+/// Starts a task for each accepted connection.
+struct ConnectionAccepter {
+    door: Arc<RequestHandler>,
+    secure: Option<TlsHandshaker>,
+    workers: Option<WorkerPool>,
+    connections: TaskTracker,
+    shutdown: CancellationToken,
+    /// Ends all connections.
+    abort: CancellationToken,
+}
+
+impl ConnectionAccepter {
+    /// Accepts the connections that wait at the listener, and closes it. The system has already
+    /// told their clients that they are open.
+    async fn accept_waiting(&self, listener: TcpListener) {
+        // The runtime may not know yet that a connection waits, so the system is asked.
+        let Ok(listener) = listener.into_std() else { return };
+        for _ in 0..LATE_CONNECTIONS_MAX {
+            let Ok((stream, peer)) = listener.accept() else { return };
+            let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+            let Ok(stream) = stream else { return };
+            let seat = timeout(LATE_REQUEST_GRACE, self.door.slots.take()).await;
+            let Ok(seat) = seat else { return };
+            self.start_serving(stream, peer, Arc::new(seat));
+        }
+    }
+
+    fn start_serving(&self, stream: TcpStream, peer: SocketAddr, slot: Arc<ConnectionSlot>) {
+        let door = self.door.clone();
+        let shutdown = self.shutdown.clone();
+        let abort = self.abort.clone();
+        let secure = self.secure.clone();
+        let unsent = door.unsent.open_account();
+        let serve = async move |stream| {
+            let client = Arc::new(ClientConnection {
+                peer,
+                slot: slot.clone(),
+                unsent: unsent.clone(),
+                doubt: Arc::default(),
+                pending_socket: Mutex::default(),
+            });
+            tokio::select! {
+                () = serve_connection(door, secure, stream, client.clone(), shutdown) => {}
+                () = client.slot.wait_evicted() => {}
+                () = client.unsent.wait_disconnected() => {}
+                () = abort.cancelled() => {}
+            }
+        };
+        match &self.workers {
+            None => drop(self.connections.spawn(serve(stream))),
+            Some(workers) => {
+                if let Err(err) = workers.serve(stream, &self.connections, serve) {
+                    tracing::warn!("cannot accept a connection: {err}");
+                }
+            }
+        }
+    }
 }
 
 /// Serves the requests of one connection, and its WebSocket conversation if there is one.
@@ -400,7 +431,9 @@ async fn serve_requests(
     shutdown: &CancellationToken,
 ) -> Option<PendingWebSocket> {
     let stream = RequestHeadCheckedStream::new(stream, client.doubt.clone());
+    let has_requested = AtomicBool::new(false);
     let service = service_fn(|request| {
+        has_requested.store(true, Ordering::Relaxed);
         let door = door.clone();
         let client = client.clone();
         async move {
@@ -422,7 +455,12 @@ async fn serve_requests(
     let result = tokio::select! {
         result = &mut connection => result,
         () = shutdown.cancelled() => {
-            match timeout(LATE_REQUEST_GRACE, &mut connection).await {
+            let grace = match has_requested.load(Ordering::Relaxed) {
+                true => LATE_REQUEST_GRACE,
+                false => FIRST_REQUEST_GRACE,
+            };
+            // An answer that is sent from now on closes the connection.
+            match timeout(grace, &mut connection).await {
                 Ok(result) => result,
                 Err(_) => {
                     connection.future.as_mut().graceful_shutdown();
