@@ -12,7 +12,7 @@ use super::client::{AttackClient, start_and_connect};
 use super::dialects::{AttackResponse, AttackTransport, DialectOverTransport};
 use super::folders::{AttackFolders, FolderSnapshot};
 use super::listeners::AttackListeners;
-use super::server::{AttackServerLaunch, AttackedServer};
+use super::server::{AllocatedMemoryWatch, AttackServerLaunch, AttackedServer};
 use super::variants::AttackCallVariant;
 use super::{invariants, oracle, perform, setup};
 
@@ -157,12 +157,9 @@ impl AttackAttempt {
     fn run_against_server(&mut self) -> CallResults {
         let (mut server, mut client) = start_and_connect(&self.launch, &self.folders, self.route)?;
         setup::after_start(self, &server, &mut client)?;
-        let (before, _) = server.memory_kib();
+        let memory = AllocatedMemoryWatch::start(&server);
         let performed = perform::perform(self, &mut server, &mut client);
-        if server.is_running() {
-            let (_, peak) = server.memory_kib();
-            self.memory_growth_mib = self.memory_growth_mib.max(peak.saturating_sub(before) / 1024);
-        }
+        self.memory_growth_mib = self.memory_growth_mib.max(memory.growth_mib());
         self.check_alive_and_stop(&mut server, &mut client);
         let mut results = match performed {
             Ok(results) => results,

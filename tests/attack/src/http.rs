@@ -1,7 +1,7 @@
 //! HTTP/1.1 and WebSockets byte by byte, because attacks send malformed requests. Each request has
 //! its own connection.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -231,9 +231,16 @@ impl AttackWebSocket {
     /// Reads into the buffer. Returns whether the connection is still open.
     fn read_more(&mut self) -> anyhow::Result<bool> {
         let mut piece = [0; 65536];
-        let length = self.stream.read(&mut piece)?;
-        self.buffer.extend(&piece[..length]);
-        Ok(length > 0)
+        loop {
+            match self.stream.read(&mut piece) {
+                Ok(length) => {
+                    self.buffer.extend(&piece[..length]);
+                    return Ok(length > 0);
+                }
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(err.into()),
+            }
+        }
     }
 }
 

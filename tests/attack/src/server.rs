@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{sleep, spawn};
+use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -19,6 +20,8 @@ use super::folders::AttackFolders;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time that a server may take to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
+/// The time between two looks at the memory of a server.
+const MEMORY_SAMPLE_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The command line, environment and settings of a server.
 #[derive(Debug, Clone)]
@@ -246,6 +249,55 @@ impl AttackedServer {
         }
         (field("VmRSS:").saturating_sub(code), field("VmHWM:").saturating_sub(code))
     }
+}
+
+/// Watches the peak of the memory that a server allocates, without its files: the system releases
+/// and loads pages of its code as it likes.
+pub(super) struct AllocatedMemoryWatch {
+    is_over: Arc<AtomicBool>,
+    before_kib: u64,
+    /// Returns the peak in KiB.
+    sampler: JoinHandle<u64>,
+}
+
+impl AllocatedMemoryWatch {
+    /// Starts with the present memory of `server`. A peak that lasts less than
+    /// [`MEMORY_SAMPLE_INTERVAL`] may be missed.
+    pub(super) fn start(server: &AttackedServer) -> Self {
+        let pid = server.pid();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let before_kib = allocated_kib(pid);
+        let sampler = spawn({
+            let is_over = is_over.clone();
+            move || {
+                let mut peak_kib = before_kib;
+                while !is_over.load(Ordering::Acquire) {
+                    peak_kib = peak_kib.max(allocated_kib(pid));
+                    sleep(MEMORY_SAMPLE_INTERVAL);
+                }
+                peak_kib.max(allocated_kib(pid))
+            }
+        });
+        Self { is_over, before_kib, sampler }
+    }
+
+    /// Returns by how many MiB the memory has grown at its peak.
+    pub(super) fn growth_mib(self) -> u64 {
+        self.is_over.store(true, Ordering::Release);
+        let peak_kib = self.sampler.join().unwrap_or(u64::MAX);
+        peak_kib.saturating_sub(self.before_kib) / 1024
+    }
+}
+
+/// Returns the memory of the process `pid` that belongs to no file, in KiB. An ended process has
+/// none.
+fn allocated_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+    };
+    field("RssAnon:") + field("RssShmem:")
 }
 
 impl Drop for AttackedServer {

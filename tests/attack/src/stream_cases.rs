@@ -12,7 +12,7 @@ use super::dialects::{AttackDialect, AttackResponse};
 use super::http::AttackHttpRequest;
 use super::perform::wait_until;
 use super::program_cases::has_descendant;
-use super::server::{AttackedServer, write_all};
+use super::server::{AllocatedMemoryWatch, AttackedServer, write_all};
 
 /// Depth of nested JSON that is sent.
 const DEPTH: usize = 1_000_000;
@@ -144,7 +144,7 @@ pub(super) fn send_without_reading(attempt: &mut AttackAttempt) -> CallResults {
     attempt.may_exit = true;
     let flag = attempt.route.dialect.flag();
     let (mut server, mut input, output) = attempt.launch.stdio(&attempt.folders, flag)?;
-    let (before, _) = server.memory_kib();
+    let memory = AllocatedMemoryWatch::start(&server);
     let mut codec = attempt.route.codec();
     let mut lines = Vec::new();
     for (request, _) in codec.handshake() {
@@ -167,8 +167,7 @@ pub(super) fn send_without_reading(attempt: &mut AttackAttempt) -> CallResults {
     if !server.is_running() {
         attempt.failures.push("the server has exited".to_owned());
     }
-    let (_, peak) = server.memory_kib();
-    attempt.memory_growth_mib = peak.saturating_sub(before) / 1024;
+    attempt.memory_growth_mib = memory.growth_mib();
     attempt.notes.push(format!("grew by {} MiB", attempt.memory_growth_mib));
     server.kill();
     drop(output);

@@ -210,9 +210,11 @@ fn send_and_receive(stream: &mut TcpStream, request: &[u8]) -> io::Result<Option
         }
         let left = ANSWER_TIMEOUT.checked_sub(started.elapsed()).ok_or(io::ErrorKind::TimedOut)?;
         stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
-        match stream.read(&mut piece)? {
-            0 => return Ok(None),
-            read => received.extend_from_slice(&piece[..read]),
+        match stream.read(&mut piece) {
+            Ok(0) => return Ok(None),
+            Ok(read) => received.extend_from_slice(&piece[..read]),
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            Err(err) => return Err(err),
         }
     }
 }

@@ -329,6 +329,7 @@ impl TestHttpConnection {
                 true
             }
             Err(err) if err.kind() == ErrorKind::ConnectionReset => false,
+            Err(err) if err.kind() == ErrorKind::Interrupted => self.read_more(),
             Err(err) => panic!("no bytes within {PATIENCE:?} ({err}): {:?}", self.text()),
         }
     }
