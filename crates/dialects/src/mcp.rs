@@ -510,10 +510,10 @@ impl McpConversation {
         head: &FrameMetadata,
         id: Option<&RequestId>,
     ) -> Result<(), McpError> {
-        let all = REVISIONS.each_ref().map(|row| row.name);
         let invalid = |why| McpError::invalid_request(id.cloned(), why);
         match headers::single_value(head, headers::VERSION).map_err(invalid)? {
-            Some(name) if !all.contains(&name) => {
+            Some(name) if REVISIONS.iter().all(|row| row.name != name) => {
+                let all = REVISIONS.each_ref().map(|row| row.name);
                 Err(McpError::unsupported(id.cloned(), name, &all))
             }
             Some(_) | None => Ok(()),
