@@ -30,21 +30,21 @@ const ROOTS: &str = "roots/list";
 /// Returns the kinds of question that a client supports, from its declared `capabilities`.
 pub(crate) fn question_support(capabilities: &Value, revision: &McpRevision) -> QuestionSupport {
     let declares = |name| capabilities.get(name).is_some_and(Value::is_object);
-    let elicits = |mode| {
-        let modes = capabilities.get("elicitation").and_then(|modes| modes.get(mode));
-        modes.is_some_and(Value::is_object)
+    let declares_part = |name: &str, part: &str| {
+        let parts = capabilities.get(name);
+        parts.and_then(|parts| parts.get(part)).is_some_and(Value::is_object)
     };
     let (form, visit) = match revision.questions {
         RevisionQuestionSupport::Samples => (false, false),
         RevisionQuestionSupport::Forms => (declares("elicitation"), false),
         RevisionQuestionSupport::NamedVisits | RevisionQuestionSupport::Visits => {
-            let form = elicits("form");
-            let visit = elicits("url");
+            let form = declares_part("elicitation", "form");
+            let visit = declares_part("elicitation", "url");
             // A client without modes supports forms. They existed before the modes.
             (form || (declares("elicitation") && !visit), visit)
         }
     };
-    let tools = capabilities.pointer("/sampling/tools").is_some_and(Value::is_object)
+    let tools = declares_part("sampling", "tools")
         && matches!(
             revision.questions,
             RevisionQuestionSupport::NamedVisits | RevisionQuestionSupport::Visits
