@@ -107,7 +107,7 @@ pub fn nearest_float(number: &Number) -> f64 {
 
 /// Returns true if `number` is written without a fraction and without an exponent.
 pub fn is_plain_integer(number: &Number) -> bool {
-    !number.as_str().contains(['.', 'e', 'E'])
+    number.as_str().as_bytes().iter().all(|byte| !matches!(byte, b'.' | b'e' | b'E'))
 }
 
 /// Deserializes a field of the type `Value` without changing numbers, for
