@@ -133,7 +133,7 @@ pub fn glob_problem(glob: &str) -> Option<String> {
 /// refuses two tools whose names fold to the same string.
 pub fn fold_name(name: &str) -> Cow<'_, str> {
     // This runs several times on every call, and most names need no change.
-    if !name.bytes().any(is_separator) {
+    if !name.as_bytes().iter().any(|byte| is_separator(*byte)) {
         return name.into();
     }
     let fold =
