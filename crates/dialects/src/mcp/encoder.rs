@@ -505,18 +505,20 @@ impl McpCallResult<'_> {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CommonResultMembers<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    result_type: Option<&'static str>,
+    pub(crate) result_type: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ttl_ms: Option<u64>,
+    pub(crate) ttl_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cache_scope: Option<&'static str>,
+    pub(crate) cache_scope: Option<&'static str>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-    meta: Option<ResultMetadata<'a>>,
+    pub(crate) meta: Option<ResultMetadata<'a>>,
 }
 
+/// The metadata of a result: the server's identity, and what the tool added.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum ResultMetadata<'a> {
+pub(crate) enum ResultMetadata<'a> {
+    /// The server's identity alone.
     Server {
         #[serde(rename = "io.modelcontextprotocol/serverInfo")]
         server_info: ServerIdentity<'a>,
@@ -540,10 +542,11 @@ impl ResultMetadata<'_> {
     }
 }
 
+/// The name and version of the server, which each result of a stateless revision repeats.
 #[derive(Serialize)]
-struct ServerIdentity<'a> {
-    name: &'a str,
-    version: &'a str,
+pub(crate) struct ServerIdentity<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) version: &'a str,
 }
 
 impl<'a> CommonResultMembers<'a> {
@@ -573,12 +576,6 @@ impl<'a> CommonResultMembers<'a> {
         }
         let meta = Some(ResultMetadata::merge(self.meta, Value::Object(more.clone())));
         Self { meta, ..self }
-    }
-
-    /// Returns true if there are no common members for this result.
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self { result_type, ttl_ms, cache_scope, meta } = self;
-        result_type.is_none() && ttl_ms.is_none() && cache_scope.is_none() && meta.is_none()
     }
 
     /// Returns the common members of a result, in the form for a call that became a task.

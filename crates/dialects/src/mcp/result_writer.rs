@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::content::{ContentBlockText, McpBlock};
-use super::encoder::McpCallResult;
+use super::encoder::{CommonResultMembers, McpCallResult, ResultMetadata, ServerIdentity};
 use super::message::RequestId;
 
 /// The length of a text, in bytes, from which its second copy in an answer is copied instead of
@@ -48,13 +48,7 @@ pub(crate) fn serialize_answer(id: &RequestId, result: &McpCallResult<'_>) -> By
         page.write_value(value);
     }
     page.write_raw(if result.is_error { ",\"isError\":true" } else { ",\"isError\":false" });
-    if !result.stamp.is_empty() {
-        let from = page.json.len();
-        page.write_serialized(&result.stamp);
-        // The stamp is an object of its own. Its members move to the open object.
-        page.json[from] = b',';
-        page.json.pop();
-    }
+    page.write_stamp(&result.stamp);
     page.write_raw("}}");
     page.json.into()
 }
@@ -86,6 +80,37 @@ impl<'t> CallResultWriter<'t> {
         self.json.push(b'"');
         if end.is_empty() && self.first_text.is_none() && start.len() >= REPEATED_BYTES_MIN {
             self.first_text = Some((start, from..self.json.len()));
+        }
+    }
+
+    /// Writes the members that every result of a stateless revision has, after other members.
+    fn write_stamp(&mut self, stamp: &CommonResultMembers<'_>) {
+        let CommonResultMembers { result_type, ttl_ms, cache_scope, meta } = stamp;
+        if let Some(result_type) = result_type {
+            self.write_raw(",\"resultType\":");
+            self.write_text(result_type);
+        }
+        if let Some(ttl_ms) = ttl_ms {
+            self.write_raw(",\"ttlMs\":");
+            self.write_serialized(ttl_ms);
+        }
+        if let Some(cache_scope) = cache_scope {
+            self.write_raw(",\"cacheScope\":");
+            self.write_text(cache_scope);
+        }
+        match meta {
+            Some(ResultMetadata::Server { server_info: ServerIdentity { name, version } }) => {
+                self.write_raw(",\"_meta\":{\"io.modelcontextprotocol/serverInfo\":{\"name\":");
+                self.write_text(name);
+                self.write_raw(",\"version\":");
+                self.write_text(version);
+                self.write_raw("}}");
+            }
+            Some(ResultMetadata::All(fields)) => {
+                self.write_raw(",\"_meta\":");
+                self.write_value(fields);
+            }
+            None => {}
         }
     }
 
@@ -231,6 +256,32 @@ mod tests {
         let expected =
             json!(format!("{text}[a \"note\"]")).to_string() + &json!([text]).to_string();
         assert_eq!(String::from_utf8(page.json).expect("it is UTF-8"), expected);
+    }
+
+    #[test]
+    fn the_common_members_of_a_result_are_written_as_serde_writes_them() {
+        let server_info = ServerIdentity { name: "a \"b\"", version: "1.0" };
+        let metas = [
+            None,
+            Some(ResultMetadata::Server { server_info }),
+            Some(ResultMetadata::All(json!({ "a/b": [1, "c\n"] }))),
+        ];
+        for (meta, ttl_ms) in metas.into_iter().zip([None, None, Some(300_000)]) {
+            let stamp = CommonResultMembers {
+                result_type: meta.as_ref().map(|_| "complete"),
+                ttl_ms,
+                cache_scope: ttl_ms.map(|_| "private"),
+                meta,
+            };
+            let content = vec![McpBlock::text("hello")];
+            let result =
+                McpCallResult { content, structured_content: None, is_error: false, stamp };
+            let id = RequestId::from_value(json!(7)).expect("an id");
+            let written = serialize_answer(&id, &result);
+            let expected = serde_json::to_string(&result).expect("JSON");
+            let expected = format!("{{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{expected}}}");
+            assert_eq!(str::from_utf8(&written), Ok(expected.as_str()));
+        }
     }
 
     #[test]
