@@ -186,13 +186,13 @@ impl<'t> CallResultWriter<'t> {
 /// Returns the number of leading `bytes` that need no escape in a JSON string.
 fn unescaped_len(bytes: &[u8]) -> usize {
     // Without a branch for each byte, the compiler tests a whole block at once.
-    let is_plain_block = |block: &&[u8]| {
+    let has_escape = |block: &[u8]| {
         let needs_escape =
             |odd: bool, byte: &u8| odd | (*byte < 0x20) | (*byte == b'"') | (*byte == b'\\');
-        !block.iter().fold(false, needs_escape)
+        block.iter().fold(false, needs_escape)
     };
-    let blocks = bytes.chunks_exact(BLOCK_BYTES).take_while(is_plain_block).count();
-    let plain = blocks * BLOCK_BYTES;
+    let blocks = bytes.chunks_exact(BLOCK_BYTES).position(has_escape);
+    let plain = blocks.unwrap_or(bytes.len() / BLOCK_BYTES) * BLOCK_BYTES;
     plain + unescaped_word_len(&bytes[plain..])
 }
 
@@ -219,8 +219,8 @@ fn unescaped_word_len(bytes: &[u8]) -> usize {
         }
         at += 8;
     }
-    let is_plain = |byte: &u8| !matches!(byte, ..0x20 | b'"' | b'\\');
-    at + bytes[at..].iter().take_while(|byte| is_plain(byte)).count()
+    let needs_escape = |byte: &u8| matches!(byte, ..0x20 | b'"' | b'\\');
+    bytes[at..].iter().position(needs_escape).map_or(bytes.len(), |plain| at + plain)
 }
 
 #[cfg(test)]
