@@ -78,20 +78,29 @@ impl<'a> McpBlock<'a> {
         text: &'a ResultText,
         form: ToolResultForm,
         structured: bool,
-    ) -> impl Iterator<Item = Self> {
-        let texts = match form {
-            ToolResultForm::Structured if structured => [None, None],
+    ) -> Vec<Self> {
+        let mut blocks = Vec::new();
+        let mut push = |text: ContentBlockText<'a>| {
+            // Some model APIs refuse an empty block.
+            if !text.is_empty() {
+                blocks.push(Self::Text { text, annotations: None });
+            }
+        };
+        match form {
+            ToolResultForm::Structured if structured => {}
             ToolResultForm::Text | ToolResultForm::Structured => {
                 let (start, end) = text.joined_parts();
-                [Some(ContentBlockText { start: start.into(), end }), None]
+                push(ContentBlockText { start: start.into(), end });
             }
             // Programs get the body unchanged.
-            ToolResultForm::Both => [Some(text.body.as_str()), text.note.as_deref()]
-                .map(|it| it.map(ContentBlockText::whole)),
-        };
-        // Some model APIs refuse an empty block.
-        let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
-        texts.map(|text| Self::Text { text, annotations: None })
+            ToolResultForm::Both => {
+                push(ContentBlockText::whole(text.body.as_str()));
+                if let Some(note) = &text.note {
+                    push(ContentBlockText::whole(note.as_str()));
+                }
+            }
+        }
+        blocks
     }
 
     /// Returns the approximate length of a text block in bytes, and 0 for other blocks.

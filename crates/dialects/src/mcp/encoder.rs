@@ -282,10 +282,10 @@ impl McpEncoder {
         };
         let has_structure = *structured && self.revision.structured && sayable;
         let structured = has_structure && form.has_structure();
-        let texts = McpBlock::from_result_text(text, form, structured);
-        let blocks = content.iter().map(|content| McpBlock::from_content(content, self.revision));
+        let mut blocks = McpBlock::from_result_text(text, form, structured);
+        blocks.extend(content.iter().map(|it| McpBlock::from_content(it, self.revision)));
         McpCallResult {
-            content: texts.chain(blocks).collect(),
+            content: blocks,
             structured_content: structured.then_some(value),
             is_error: *ending != ToolRunStatus::Done,
             stamp: self.stamp(None).with_meta(meta),
