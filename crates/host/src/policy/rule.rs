@@ -175,7 +175,8 @@ impl CompiledPolicyRule {
             return PolicyRuleMatch::No(why);
         }
         let Some(when) = &self.when else { return PolicyRuleMatch::Yes };
-        let paths = several_paths(request);
+        // A condition that does not use the input has one result for all paths.
+        let paths = if when.uses_input() { several_paths(request) } else { Vec::new() };
         let result = match paths.is_empty() {
             true => when.evaluate(request),
             false => self.evaluate_for_each(when, request, paths),
@@ -269,7 +270,8 @@ impl CompiledPolicyRule {
 /// if the call names at most one, in `path`.
 fn several_paths(request: &PolicyRequest<'_>) -> Vec<String> {
     let PolicyRequest { spec, input, .. } = request;
-    let [paths, edits] = ["paths", "edits"].map(|name| input.get(name).and_then(Value::as_array));
+    let list = |name| input.get(name).and_then(Value::as_array);
+    let (paths, edits) = (list("paths"), list("edits"));
     if paths.is_none() && edits.is_none() {
         return Vec::new();
     }
