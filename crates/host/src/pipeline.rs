@@ -19,7 +19,7 @@ pub(crate) mod validate;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ pub(crate) async fn run_recorded<R: RecordedRequest>(
     let account = CallQuotaAccount::for_call(gate, call);
     let secrets = request.input_secrets(gate, call);
     let trace = request.begin_trace(gate, call);
-    let mut outcome = catch_panic(pass_gate(gate, call, request, &trace)).await;
+    let mut outcome = catch_panic(pin!(pass_gate(gate, call, request, &trace))).await;
     if let Err(CallError::UnknownTool { .. }) = &outcome {
         trace.note_hidden_tool(gate, call);
     }
@@ -119,7 +119,8 @@ pub(crate) async fn look<R: GatedRequest>(
     call: &mut ToolCall,
     request: R,
 ) -> Result<R::Output, CallError> {
-    catch_panic(pass_gate(gate, call, request, &CallTrace::default())).await
+    let trace = CallTrace::default();
+    catch_panic(pin!(pass_gate(gate, call, request, &trace))).await
 }
 
 /// Checks that a job would pass the gate now, and asks the questions that must be answered before
@@ -131,7 +132,8 @@ pub(crate) async fn accept_job(
     mut call: ToolCall,
 ) -> Result<(Arc<CatalogToolEntry>, ToolCall), CallError> {
     let trace = CallTrace::default();
-    match catch_panic(pass_gate(gate, &mut call, JobStart, &trace)).await {
+    let accepted = catch_panic(pin!(pass_gate(gate, &mut call, JobStart, &trace))).await;
+    match accepted {
         Ok(entry) => Ok((entry, call)),
         Err(error) => Err(record_refusal(gate, &call, trace, error).await),
     }
@@ -144,12 +146,12 @@ pub(crate) async fn refuse_call(gate: &Gate, call: &ToolCall, error: CallError) 
 
 /// Returns the outcome of `work`. Turns a panic into an error.
 ///
-/// This is not an `async fn`, because its future would contain `work` twice.
-fn catch_panic<T>(
-    work: impl Future<Output = Result<T, CallError>>,
-) -> impl Future<Output = Result<T, CallError>> {
-    let outcome = AssertUnwindSafe(work).catch_unwind();
-    outcome.map(|outcome| outcome.unwrap_or_else(|panic| Err(panic_error(panic.as_ref()))))
+/// The caller pins `work`, because the future of a call is large and would be moved several times.
+async fn catch_panic<T>(
+    work: Pin<&mut impl Future<Output = Result<T, CallError>>>,
+) -> Result<T, CallError> {
+    let outcome = AssertUnwindSafe(work).catch_unwind().await;
+    outcome.unwrap_or_else(|panic| Err(panic_error(panic.as_ref())))
 }
 
 /// Context of a call that is about to run: its tool context, deadline and cancellation.
@@ -245,7 +247,8 @@ pub(crate) async fn run_unrecorded<T>(
     context: &CallContext,
     work: impl Future<Output = Result<T, ToolError>>,
 ) -> Result<T, CallError> {
-    catch_panic(run_with_deadline(gate, context, pin!(work))).await
+    let work = pin!(work);
+    catch_panic(pin!(run_with_deadline(gate, context, work))).await
 }
 
 fn panic_error(panic: &(dyn Any + Send)) -> CallError {
