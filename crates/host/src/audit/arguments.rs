@@ -67,7 +67,7 @@ impl RecordedArguments {
         if self == Self::None {
             return None;
         }
-        let subject = names.iter().find_map(|name| subject_text(input.get(name)?))?;
+        let subject = first_subject(input, names)?;
         Some(truncate(&secrets.redact(&subject), SUBJECT_CHARS_MAX))
     }
 
@@ -127,12 +127,18 @@ fn command_line(input: &Value) -> Option<String> {
 
 /// Returns the first argument in `input` that names a subject, or the file of the first edit.
 fn named_subject(input: &Value) -> Option<String> {
-    let first_edit = || named_in(input.get("edits")?.as_array()?.first()?);
-    named_in(input).or_else(first_edit)
+    let first_edit = || first_subject(input.get("edits")?.as_array()?.first()?, &SUBJECT_NAMES);
+    first_subject(input, &SUBJECT_NAMES).or_else(first_edit)
 }
 
-fn named_in(input: &Value) -> Option<String> {
-    SUBJECT_NAMES.iter().find_map(|name| subject_text(input.get(name)?))
+/// Returns the subject that the first of the arguments `names` in `input` shows, if one does.
+fn first_subject(input: &Value, names: &[impl AsRef<str>]) -> Option<String> {
+    // A call has few arguments, so looking for each in the list is faster than the reverse.
+    let ranked = input.as_object()?.iter().filter_map(|(argument, value)| {
+        let rank = names.iter().position(|name| name.as_ref() == argument)?;
+        Some((rank, subject_text(value)?))
+    });
+    ranked.min_by_key(|(rank, _)| *rank).map(|(_, subject)| subject)
 }
 
 /// Returns the argument `value` as the subject of a call: a text, or the first text of a list.
@@ -215,6 +221,7 @@ mod tests {
         check(&json!({ "repo": "sub", "message": "Fix" }), Some("sub"));
         check(&json!({ "uri": "file:///a" }), Some("file:///a"));
         check(&json!({ "content": "text" }), None);
+        check(&json!({ "id": "7", "cwd": "x", "path": "", "repo": "sub" }), Some("sub"));
         check(&json!(["path"]), None);
         check(&Value::Null, None);
     }
