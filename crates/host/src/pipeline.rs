@@ -14,7 +14,7 @@ mod operator_action;
 mod step_clock;
 mod recording;
 pub(crate) mod gated_request;
-mod tool_requests;
+pub(crate) mod tool_requests;
 pub(crate) mod validate;
 
 use std::any::Any;
@@ -53,7 +53,7 @@ pub(crate) fn run_call(
     call: &mut ToolCall,
     slot: Option<CallSlot>,
 ) -> impl Future<Output = Result<ToolOutput, CallError>> {
-    run_recorded(gate, call, ToolRunRequest { slot: slot.map(Box::new) })
+    run_recorded(gate, call, ToolRunRequest::new(slot))
 }
 
 // region: gate
@@ -62,13 +62,14 @@ pub(crate) fn run_call(
 pub(crate) async fn run_recorded<R: RecordedRequest>(
     gate: &Gate,
     call: &mut ToolCall,
-    request: R,
+    mut request: R,
 ) -> Result<R::Output, CallError> {
     if let Some(listing) = request.pending_listing(gate, call) {
         listing.await;
     }
     let mut record = open_record(gate, call).await?;
-    request.note_input(gate, &mut record);
+    request.look_up(gate, call);
+    request.note_input(gate, call, &mut record);
     let account = CallQuotaAccount::for_call(gate, call);
     let secrets = request.input_secrets(gate, call);
     let trace = request.begin_trace(gate, call);

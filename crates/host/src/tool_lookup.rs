@@ -5,6 +5,7 @@ use std::sync::Arc;
 use toolgate_contract::{CallError, Caller, Effects, ToolCall};
 
 use crate::catalog::{CatalogToolEntry, MissingTool};
+use crate::pipeline::tool_requests::CalledTool;
 use crate::{Gate, tool_search};
 
 impl Gate {
@@ -43,9 +44,26 @@ impl Gate {
         self.catalog.snapshot().has_visible(name, |spec| self.policy.shows(caller, spec))
     }
 
-    /// Returns the tool of `call`. A tool hidden from its caller counts as unknown.
-    pub(crate) fn find_called(&self, call: &ToolCall) -> Result<Arc<CatalogToolEntry>, CallError> {
-        let entry = self.find(&call.caller, &call.tool)?;
+    /// Looks up the tool of `call`, and asks the policy whether the caller may see it.
+    pub(crate) fn look_up(&self, call: &ToolCall) -> CalledTool {
+        let named = self.catalog.snapshot().find_named(&call.tool).cloned();
+        let shows = |tool: &Arc<CatalogToolEntry>| self.policy.shows(&call.caller, tool.spec());
+        let is_visible = named.as_ref().is_some_and(shows);
+        CalledTool { named, is_visible }
+    }
+
+    /// Returns the tool of `call`, which was looked up as `called`. A tool hidden from its caller
+    /// counts as unknown.
+    pub(crate) fn find_called(
+        &self,
+        call: &ToolCall,
+        called: &CalledTool,
+    ) -> Result<Arc<CatalogToolEntry>, CallError> {
+        let entry = match called.visible() {
+            Some(entry) => entry.clone(),
+            // The error suggests another name, or has the reason that the caller may know.
+            None => self.find(&call.caller, &call.tool)?,
+        };
         let id = entry.spec().id.as_str();
         if call.metadata.by_id && id != call.tool {
             let nearest = Some(id.to_owned());

@@ -212,22 +212,21 @@ impl<'a> OpenAuditRecord<'a> {
     }
 
     /// Notes the first path argument in `input` or the command line of the call as the subject, if
-    /// the record has none. `find` returns the called tool.
+    /// the record has none. `tool` is the called tool.
     pub(crate) fn note_tool_subject(
         &mut self,
         input: &Value,
         recorded: RecordedArguments,
         secrets: &SecretSet,
-        find: impl FnOnce() -> Option<Arc<CatalogToolEntry>>,
+        tool: &CatalogToolEntry,
     ) {
         if let Some((_, record, _)) = &mut self.open
             && record.subject.is_none()
             && recorded != RecordedArguments::None
-            && let Some(entry) = find()
         {
-            let path = recorded.path_subject(input, &entry.spec().paths, secrets);
+            let path = recorded.path_subject(input, &tool.spec().paths, secrets);
             record.subject = path.or_else(|| {
-                let words = entry.tool().command_line(input)?;
+                let words = tool.tool().command_line(input)?;
                 recorded.line_subject(input, &words, secrets)
             });
         }

@@ -70,7 +70,7 @@ impl GatedRequest for ResourceReadRequest<'_> {
 }
 
 impl RecordedRequest for ResourceReadRequest<'_> {
-    fn note_input(&self, gate: &Gate, record: &mut OpenAuditRecord<'_>) {
+    fn note_input(&self, gate: &Gate, _call: &ToolCall, record: &mut OpenAuditRecord<'_>) {
         record.note_input(&ResourceAuditInput { uri: self.uri }, || self.source.is_ok());
         let input = json!({ "uri": self.uri });
         record.note_arguments(&input, gate.settings.recorded_arguments, &gate.secrets);
@@ -146,7 +146,7 @@ impl GatedRequest for PromptRenderRequest<'_> {
 }
 
 impl RecordedRequest for PromptRenderRequest<'_> {
-    fn note_input(&self, _gate: &Gate, record: &mut OpenAuditRecord<'_>) {
+    fn note_input(&self, _gate: &Gate, _call: &ToolCall, record: &mut OpenAuditRecord<'_>) {
         let input = PromptAuditInput { name: self.name, arguments: &self.arguments };
         record.note_input(&input, || true);
     }

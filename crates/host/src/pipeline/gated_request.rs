@@ -91,9 +91,13 @@ pub(crate) trait RecordedRequest:
         None
     }
 
-    /// Notes the request's input in the audit record. Not needed if it is the input of the call,
-    /// which is noted already.
-    fn note_input(&self, _gate: &Gate, _record: &mut OpenAuditRecord<'_>) {}
+    /// Looks up the target of the request once, for its record, its observer and the gate. Not
+    /// needed if the request was created with its target.
+    fn look_up(&mut self, _gate: &Gate, _call: &ToolCall) {}
+
+    /// Notes in the audit record what the call itself does not show: the request's input, if it is
+    /// not the input of the call, or the subject that only the target knows.
+    fn note_input(&self, _gate: &Gate, _call: &ToolCall, _record: &mut OpenAuditRecord<'_>) {}
 
     /// Returns the secrets in the request's input.
     fn input_secrets(&self, gate: &Gate, call: &ToolCall) -> CallSecrets;

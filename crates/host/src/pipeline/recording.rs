@@ -5,7 +5,7 @@ use toolgate_contract::{CallError, Caller, ToolCall, ToolRunStatus};
 use crate::Gate;
 use crate::audit::{AuditRecordNumber, AuditedByteSize, OpenAuditRecord};
 use crate::pipeline::call_trace::CallTrace;
-use crate::pipeline::tool_requests::tool_target;
+use crate::pipeline::tool_requests::CalledTool;
 use crate::secrets::{CallSecrets, Redactable};
 
 /// Opens the audit record of `call` and notes the input in it.
@@ -32,12 +32,24 @@ fn with_input<'g>(
         record.note_input(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
         let recorded = gate.settings.recorded_arguments;
         record.note_arguments(&call.input, recorded, &gate.secrets);
-        // The log may show the path of a call of a hidden tool. To decide once more whether the
-        // caller sees the tool would take a tenth of a call.
-        let find = || gate.catalog.snapshot().find_named(&call.tool).cloned();
-        record.note_tool_subject(&call.input, recorded, &gate.secrets, find);
     }
     record
+}
+
+/// Notes the subject of `call` in its audit record, as far as the tool `called` knows it.
+pub(super) fn note_tool_subject(
+    gate: &Gate,
+    record: &mut OpenAuditRecord<'_>,
+    call: &ToolCall,
+    called: &CalledTool,
+) {
+    // The log may show the path of a call of a hidden tool.
+    if let Some(tool) = &called.named
+        && !call.input.is_null()
+    {
+        let recorded = gate.settings.recorded_arguments;
+        record.note_tool_subject(&call.input, recorded, &gate.secrets, tool);
+    }
 }
 
 /// Account to which the bytes and the refusal of a call are charged.
@@ -142,11 +154,12 @@ pub(super) async fn record_refusal(
         Ok(record) => with_input(gate, record, call),
         Err(unavailable) => return unavailable,
     };
+    let called = gate.look_up(call);
+    note_tool_subject(gate, &mut record, call, &called);
     if let CallError::UnknownTool { .. } = &error {
         trace.note_hidden_tool(gate, call);
     }
-    let found = gate.find(&call.caller, &call.tool);
-    let trace = trace.observe(gate, call, tool_target(&found));
+    let trace = trace.observe(gate, call, called.target());
     if let Err(limited) = CallQuotaAccount::for_call(gate, call).count_refusal(gate, &error) {
         trace.finish_unrecorded(record, &limited);
         return limited;

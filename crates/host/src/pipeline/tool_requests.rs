@@ -9,6 +9,7 @@ use toolgate_contract::{
 };
 
 use crate::Gate;
+use crate::audit::OpenAuditRecord;
 use crate::catalog::CatalogToolEntry;
 use crate::limits::CallSlot;
 use crate::pipeline::call_observer::CallTarget;
@@ -16,15 +17,45 @@ use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::gated_request::{
     GatedRequest, GatedRequestLimits, GatedRequestRules, RecordedRequest,
 };
+use crate::pipeline::recording::note_tool_subject;
 use crate::pipeline::{CallContext, run_with_deadline, validate};
 use crate::policy::PolicyRequestKind;
 use crate::secrets::CallSecrets;
+
+/// The tool that a call names, as its record, its observer and the gate see it.
+#[derive(Default)]
+pub(crate) struct CalledTool {
+    /// The tool with the call's name, even if it is hidden from the caller.
+    pub(crate) named: Option<Arc<CatalogToolEntry>>,
+    /// True if the caller may see the tool.
+    pub(crate) is_visible: bool,
+}
+
+impl CalledTool {
+    /// Returns the tool, if the caller may see it.
+    pub(crate) fn visible(&self) -> Option<&Arc<CatalogToolEntry>> {
+        self.named.as_ref().filter(|_| self.is_visible)
+    }
+
+    /// Returns the target of the call for its observer.
+    pub(super) fn target(&self) -> CallTarget<'_> {
+        self.visible().map_or(CallTarget::UnknownTool, |entry| CallTarget::Tool(&entry.spec().id))
+    }
+}
 
 /// A request to run the call's tool. A job brings the slot for which it waited.
 ///
 /// The slot is boxed, because only jobs have one. Otherwise every call would reserve space for it.
 pub(super) struct ToolRunRequest {
-    pub(super) slot: Option<Box<CallSlot>>,
+    slot: Option<Box<CallSlot>>,
+    /// The tool, once the request has looked it up.
+    called: CalledTool,
+}
+
+impl ToolRunRequest {
+    pub(super) fn new(slot: Option<CallSlot>) -> Self {
+        Self { slot: slot.map(Box::new), called: CalledTool::default() }
+    }
 }
 
 impl GatedRequest for ToolRunRequest {
@@ -36,7 +67,7 @@ impl GatedRequest for ToolRunRequest {
         gate: &Gate,
         call: &ToolCall,
     ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
-        ready(gate.find_called(call))
+        ready(gate.find_called(call, &self.called))
     }
 
     async fn validate(
@@ -113,6 +144,14 @@ impl RecordedRequest for ToolRunRequest {
         Some(Box::pin(gate.catalog.wait_for_listings(Some(&call.tool))))
     }
 
+    fn look_up(&mut self, gate: &Gate, call: &ToolCall) {
+        self.called = gate.look_up(call);
+    }
+
+    fn note_input(&self, gate: &Gate, call: &ToolCall, record: &mut OpenAuditRecord<'_>) {
+        note_tool_subject(gate, record, call, &self.called);
+    }
+
     fn input_secrets(&self, gate: &Gate, call: &ToolCall) -> CallSecrets {
         gate.secrets.call_secrets(&call.input)
     }
@@ -121,8 +160,7 @@ impl RecordedRequest for ToolRunRequest {
         if gate.observer.is_none() {
             return CallTrace::default();
         }
-        let found = gate.find(&call.caller, &call.tool);
-        CallTrace::begin(gate, call, tool_target(&found))
+        CallTrace::begin(gate, call, self.called.target())
     }
 
     fn ending(output: &ToolOutput) -> ToolRunStatus {
@@ -143,7 +181,7 @@ impl GatedRequest for JobStart {
         gate: &Gate,
         call: &ToolCall,
     ) -> impl Future<Output = Result<Self::Target, CallError>> + Send {
-        ready(gate.find_called(call))
+        ready(gate.find_called(call, &gate.look_up(call)))
     }
 
     async fn validate(
@@ -200,9 +238,4 @@ fn tool_rules<'t>(
 ) -> GatedRequestRules<'t> {
     let spec = entry.spec();
     GatedRequestRules { guard: spec, kind: PolicyRequestKind::Tool, limit, deadline: spec.deadline }
-}
-
-/// Returns the target of a call whose tool was looked up as `found`.
-pub(super) fn tool_target(found: &Result<Arc<CatalogToolEntry>, CallError>) -> CallTarget<'_> {
-    found.as_ref().map_or(CallTarget::UnknownTool, |entry| CallTarget::Tool(&entry.spec().id))
 }
