@@ -1,6 +1,6 @@
 //! Questions to the caller of a running call, such as forms and confirmations.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{
     ClientAnswers, ClientQuestion, ClientQuestions, QuestionSupport, ToolError, ToolErrorKind,
@@ -11,17 +11,24 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct QuestionAsker {
     supported: QuestionSupport,
-    answers: Arc<Mutex<ClientAnswers>>,
+    memory: Arc<Mutex<AskerMemory>>,
     /// True if the caller sent the answers before any question was asked. Consents among such
     /// answers do not count.
     answers_unasked: bool,
     /// True if the caller answers questions by making the call again.
     repeats_calls: bool,
-    /// A note that the tool leaves for its next run, which will have the answers.
-    note: Arc<Mutex<Option<String>>>,
     /// Function that marks the request state as used, if a consent is valid only once.
     redeem: Option<RequestStateRedeemFn>,
     mode: QuestionDelivery,
+}
+
+/// The answers and the note of a call, which all copies of its asker share.
+#[derive(Default)]
+struct AskerMemory {
+    /// The caller's answers so far.
+    answers: ClientAnswers,
+    /// A note that the tool leaves for its next run, which will have the answers.
+    note: Option<String>,
 }
 
 /// Function that marks a request state as used. It returns false if the state was used before, and
@@ -55,10 +62,10 @@ impl QuestionAsker {
     /// Creates an asker for a caller that makes the call again with the answers. `given` are the
     /// answers so far.
     pub fn on_repeat(supported: QuestionSupport, given: ClientAnswers) -> Self {
-        let answers = Arc::new(Mutex::new(given));
+        let memory = AskerMemory { answers: given, note: None };
         Self {
             supported,
-            answers,
+            memory: Arc::new(Mutex::new(memory)),
             repeats_calls: true,
             mode: QuestionDelivery::OnRepeat,
             ..Self::default()
@@ -67,7 +74,8 @@ impl QuestionAsker {
 
     /// Returns the asker with the `note` that the tool left in its previous run.
     pub fn with_note(self, note: Option<String>) -> Self {
-        Self { note: Arc::new(Mutex::new(note)), ..self }
+        self.set_note(note);
+        self
     }
 
     /// Returns the asker with consents that are valid only once. `spend` marks the request state as
@@ -106,18 +114,18 @@ impl QuestionAsker {
 
     /// Returns the note that the tool left when it asked.
     pub fn stored_note(&self) -> Option<String> {
-        self.note.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock_memory().note.clone()
     }
 
     /// Leaves `note` for the next run of the tool, which will have the answers to its next
     /// questions.
     pub fn set_note(&self, note: Option<String>) {
-        *self.note.lock().unwrap_or_else(PoisonError::into_inner) = note;
+        self.lock_memory().note = note;
     }
 
     /// Removes the answers to the questions with these `keys`, so that they can be asked again.
     pub fn remove_answers<'k>(&self, keys: impl IntoIterator<Item = &'k String>) {
-        let mut given = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = &mut self.lock_memory().answers;
         keys.into_iter().for_each(|key| drop(given.remove(key)));
     }
 
@@ -131,7 +139,11 @@ impl QuestionAsker {
 
     /// Returns the caller's answers so far.
     pub fn answers(&self) -> ClientAnswers {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock_memory().answers.clone()
+    }
+
+    fn lock_memory(&self) -> MutexGuard<'_, AskerMemory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the answers to `questions`. Questions without an answer are asked first.
@@ -145,7 +157,7 @@ impl QuestionAsker {
     /// - [`ToolErrorKind::Failed`] if an answer does not fit its question
     pub async fn ask(&self, questions: ClientQuestions) -> Result<ClientAnswers, ToolError> {
         if self.answers_unasked {
-            let mut given = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            let given = &mut self.lock_memory().answers;
             given.retain(|key, _| !questions.get(key).is_some_and(ClientQuestion::is_for_consent));
         }
         let is_consent =
@@ -194,7 +206,7 @@ impl QuestionAsker {
                 }
             }
         }
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(answers.clone());
+        self.lock_memory().answers.extend(answers.clone());
         given.extend(answers);
         Ok(given)
     }
