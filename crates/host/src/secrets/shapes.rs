@@ -47,9 +47,11 @@ pub(super) fn is_secret_name(name: &str) -> bool {
     if !last.is_some_and(|last| LAST_LETTERS.contains(&last.to_ascii_lowercase())) {
         return false;
     }
-    for byte in name.bytes().filter(u8::is_ascii_alphanumeric) {
-        folded[length] = byte.to_ascii_lowercase();
-        length += 1;
+    for byte in name.as_bytes() {
+        if byte.is_ascii_alphanumeric() {
+            folded[length] = byte.to_ascii_lowercase();
+            length += 1;
+        }
     }
     let folded = &folded[..length];
     let ends = |word: &&str| folded.ends_with(word.as_bytes());
