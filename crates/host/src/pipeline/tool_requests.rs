@@ -123,10 +123,10 @@ impl GatedRequest for ToolRunRequest {
         gate: &Gate,
         entry: &Self::Target,
         ctx: &ToolContext,
-        output: ToolOutput,
+        mut output: ToolOutput,
     ) -> Result<ToolOutput, CallError> {
         let checks = &gate.settings.output_checks;
-        let mut output = validate::check_output(checks, entry, output).await?;
+        validate::check_output(checks, entry, &mut output).await?;
         if entry.tool().is_too_long(ctx, &output) {
             // A secret cut in two would match in neither part, so redact before cutting.
             gate.secrets.redact_value(&mut output);

@@ -150,20 +150,21 @@ pub(crate) fn check_prompt_arguments(
     if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
 }
 
-/// Checks that `output` matches the tool's schema, as far as `checks` requires. Returns `output`.
+/// Checks that `output` matches the tool's schema, as far as `checks` requires. If the check cannot
+/// be finished, `output` loses its value.
 pub(crate) async fn check_output(
     checks: &OutputSchemaCheckRules,
     entry: &CatalogToolEntry,
-    mut output: ToolOutput,
-) -> Result<ToolOutput, CallError> {
+    output: &mut ToolOutput,
+) -> Result<(), CallError> {
     // The output of a failed call need not have the shape of a success.
     let has_no_schema = entry.spec().output_schema.is_none() && !output.structured;
     if has_no_schema || output.ending == ToolRunStatus::ToolFailed {
-        return Ok(output);
+        return Ok(());
     }
     let check = checks.check_for(&entry.spec().id);
     if check == OutputSchemaCheck::Off {
-        return Ok(output);
+        return Ok(());
     }
     let problems = match output.structured {
         true => {
@@ -187,12 +188,12 @@ pub(crate) async fn check_output(
         }],
     };
     if problems.is_empty() {
-        return Ok(output);
+        return Ok(());
     }
     let error = CallError::InvalidOutput { problems };
     tracing::warn!(tool = %entry.spec().id, "{error}");
     match check {
-        OutputSchemaCheck::Off | OutputSchemaCheck::Shadow => Ok(output),
+        OutputSchemaCheck::Off | OutputSchemaCheck::Shadow => Ok(()),
         OutputSchemaCheck::Enforce => Err(error),
     }
 }
