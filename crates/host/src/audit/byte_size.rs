@@ -38,8 +38,11 @@ impl AuditedByteSize for ToolOutput {
     }
 }
 
+/// Words of lines in which programs name the cause of their failure.
+const CAUSE_WORDS: [&str; 3] = ["error", "fatal", "panicked"];
+
 /// Returns one line about the failed program with the structured `result`: how it ended, and the
-/// last line that it wrote to standard error.
+/// first line of its standard error that names a cause, or else the last line.
 fn program_failure(result: &Value) -> String {
     let ending = match (result["exit_code"].as_i64(), result["signal"].as_str()) {
         _ if result["timed_out"] == true => "timed out".to_owned(),
@@ -48,8 +51,13 @@ fn program_failure(result: &Value) -> String {
         (None, None) => "the program failed".to_owned(),
     };
     let errors = result["stderr"].as_str().unwrap_or_default();
-    let mut lines = errors.rsplit(['\n', '\r']).map(str::trim);
-    match lines.find(|line| !line.is_empty()) {
+    let lines = errors.split(['\n', '\r']).map(str::trim);
+    let names_cause = |line: &&str| {
+        let line = line.to_ascii_lowercase();
+        CAUSE_WORDS.iter().any(|word| line.contains(word))
+    };
+    let last = || lines.clone().rfind(|line| !line.is_empty());
+    match lines.clone().find(names_cause).or_else(last) {
         Some(line) => format!("{ending}: {line}"),
         None => ending,
     }
@@ -135,7 +143,15 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_program_is_recorded_with_its_end_and_its_last_error_line() {
+    fn a_failed_program_is_recorded_with_its_end_and_the_line_that_names_the_cause() {
+        check_failure(
+            json!({ "exit_code": 128, "stderr": "To x\nfatal: No destination.\n\n  git push <name>\n" }),
+            "exit code 128: fatal: No destination.",
+        );
+        check_failure(
+            json!({ "exit_code": 1, "stderr": "Traceback:\n  x()\nValueError: bad\n" }),
+            "exit code 1: ValueError: bad",
+        );
         check_failure(
             json!({ "exit_code": 3, "signal": null, "stderr": "reading\nbroken pipe\n\n" }),
             "exit code 3: broken pipe",
