@@ -22,12 +22,14 @@ pub const UNCOUNTED_BYTES: usize = 64 << 10;
 const MESSAGES_MAX: usize = 8;
 /// Limit of the memory of one caller's messages, as a number of messages of the largest size.
 const MESSAGES_EACH_MAX: usize = 6;
-/// Part of the memory that is kept beyond the limit for callers with little input: a sixteenth.
+/// Divisor for the reserve: one sixteenth of the memory limit is kept beyond the limit, for callers
+/// with little input.
 const RESERVE_DIVISOR: usize = 16;
-/// Part of the memory up to which a caller may use the reserve: 1/128, which is 2 MiB by default.
+/// Divisor for the access to the reserve: a caller may use the reserve while its messages take at
+/// most 1/128 of the memory limit, which is 2 MiB by default.
 const SMALL_SHARE_DIVISOR: usize = 128;
-/// Part of the memory that evicted messages may take beyond the limit until they are dropped: a
-/// quarter.
+/// Divisor for evicted messages: until they are dropped, they may take one quarter of the memory
+/// limit in addition to it.
 const EVICTED_DIVISOR: usize = 4;
 /// Size in bytes of a message after which freed memory is worth returning to the system.
 const LARGE_BYTES_MIN: usize = 4 << 20;
@@ -144,9 +146,9 @@ impl InputMemoryBudget {
         InputMemoryReservation { memory: self.clone(), number, evicted }
     }
 
-    /// Waits until `bytes` of memory are free for `owner`, and takes them. Messages that arrive are
-    /// dropped for it only if their owners use more memory. Takes less than `bytes` if one owner
-    /// may not have so many.
+    /// Waits until `bytes` of memory are free for `owner`, and takes them, but no more than one
+    /// owner may have. To free memory, drops messages that still arrive, but only those of owners
+    /// that use more memory.
     pub async fn reserve_when_free(
         &self,
         owner: InputMemoryOwner,
@@ -165,7 +167,8 @@ impl InputMemoryBudget {
         }
     }
 
-    /// Waits until the memory of a large message was released since the last time.
+    /// Waits until the memory of a large message has been released since the previous call of this
+    /// function.
     pub async fn wait_large_freed(&self) {
         self.0.large_freed.notified().await;
     }
@@ -212,7 +215,8 @@ impl InputMemoryBudgetInner {
         }
     }
 
-    /// Returns the limit of the memory of all owners for one that would use `own` bytes.
+    /// Returns the limit on the memory of all owners, as it applies to an owner that would use
+    /// `own` bytes.
     fn all_max_for(&self, own: usize) -> usize {
         match own <= self.all_max / SMALL_SHARE_DIVISOR {
             true => self.all_max + self.all_max / RESERVE_DIVISOR,
@@ -263,7 +267,8 @@ impl InputMemoryState {
         }
     }
 
-    /// Returns the memory of all messages, and of those that are not yet dropped.
+    /// Returns the memory of all messages in bytes, including evicted messages that are not yet
+    /// dropped.
     fn bytes_with_evicted(&self) -> usize {
         self.bytes_total + self.evicted.values().sum::<usize>()
     }

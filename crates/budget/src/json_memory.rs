@@ -8,10 +8,11 @@ use memchr::memchr;
 use serde_json::Value;
 use toolgate_contract::skip_json_string;
 
-/// Memory of a value in a list that has grown to up to twice its length, in bytes. A value itself
-/// takes 72 bytes, and the text of a number or string at least 32 more.
+/// Memory of one value in a list, in bytes. The list may have room for twice its values. A value
+/// itself takes 72 bytes, and the text of a number or string at least 32 more.
 const ITEM_BYTES: usize = 140;
-/// Memory of the items of a list that is not empty, in bytes. The allocator rounds up to four.
+/// Memory of the items of a list that is not empty, in bytes. The allocator makes room for at least
+/// four items.
 const LIST_BYTES: usize = 300;
 /// Memory of an object that is not empty, in bytes: a hash table, and entries of 104 bytes for at
 /// least three fields.
@@ -24,7 +25,7 @@ const TEXT_COPIES: usize = 2;
 /// Number of bytes of a text after which the estimate may end early.
 const PIECE_BYTES: usize = 64 << 10;
 /// Largest estimate of the memory of a message's values, as a number of messages of the largest
-/// size. A message of that size must still be accepted if no other one is there.
+/// size. A message of the largest size must be accepted if there is no other message.
 const MESSAGES_MAX: usize = 4;
 
 /// Returns about how many bytes the values of the JSON text `message` take while the message is
@@ -49,8 +50,8 @@ pub fn parsed_json_bytes(message: &[u8], message_bytes_max: usize) -> usize {
     }
 }
 
-/// Returns about how many bytes of memory the lists and objects in `outside` take, a part of a JSON
-/// text without strings.
+/// Returns about how many bytes of memory the lists and objects in `outside` take. `outside` is a
+/// part of a JSON text without strings.
 fn structure_bytes(outside: &[u8]) -> usize {
     let mut bytes: usize = 0;
     for (at, byte) in outside.iter().enumerate() {

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-/// Scheduling priority (niceness) of the threads of a pool: under full load, they get a third of the
-/// time of a thread that serves calls. With less, ordinary work would miss its deadline.
+/// Scheduling priority (niceness) of the threads of a pool: under full load, they get a third of
+/// the time of a thread that serves calls. With a smaller share, ordinary work would miss its
+/// deadline.
 const NICE: i32 = 5;
 /// Time without work after which a thread of a pool ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -35,7 +36,8 @@ pub struct BlockingWorkPool {
     threads: Arc<WorkPoolThreads>,
 }
 
-/// Reason why a computation in the pool has no result.
+/// Pool of threads with low priority for a bounded number of computations, each with a deadline.
+/// Clones of the pool share its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkPoolError {
     /// All threads of the pool were busy until the waiting time was over.
