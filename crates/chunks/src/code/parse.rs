@@ -23,7 +23,7 @@ const MEMORY_PER_BYTE: usize = 128;
 /// Maximum processor time of a parse. Some grammars do much work between two progress checks.
 const TIME_MAX: Duration = Duration::from_millis(1500);
 
-/// Parses the code `text`, or returns `None` if that exceeds a limit.
+/// Parses the code `text`, or returns `None` if the parse exceeds a limit.
 pub(super) fn parse(
     text: &str,
     grammar: &LoadedGrammar,
