@@ -1,5 +1,5 @@
-//! The names of arguments, which are the same in all of our own tools, and other names that models
-//! guess.
+//! The names of arguments: those that all built-in tools share, and other names that models guess
+//! for them.
 
 use serde_json::{Map, Value};
 
@@ -36,7 +36,7 @@ pub struct RenamedArguments {
 
 impl RenamedArguments {
     /// Replaces guessed names of arguments in `input`, the arguments of the tool `spec`. Returns
-    /// `None` if there are none.
+    /// `None` if no name has to be replaced.
     ///
     /// A name that is already an argument of the tool is kept. So is a name that could mean two
     /// arguments, or one whose meaning is also given under its own name.

@@ -78,8 +78,8 @@ impl QuestionAsker {
         self
     }
 
-    /// Returns the asker with consents that are valid only once. `spend` marks the request state as
-    /// used.
+    /// Returns the asker, changed so that each consent is valid only once. `spend` marks the
+    /// request state as used.
     pub fn with_single_use(self, spend: RequestStateRedeemFn) -> Self {
         Self { redeem: Some(spend), ..self }
     }

@@ -1,4 +1,5 @@
-//! MCP clients that treat a long list of tools in a way of their own.
+//! Profiles of MCP clients that need a list of tools of their own, because they limit or search
+//! long lists.
 
 /// A known MCP client, and the list of tools that suits it.
 #[derive(Debug, PartialEq, Eq)]

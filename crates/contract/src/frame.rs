@@ -34,7 +34,7 @@ impl MessageFrame {
 /// The transport metadata of a message.
 #[derive(Debug, Clone)]
 pub enum FrameMetadata {
-    /// Metadata of a line on a stream: there is none.
+    /// A line of a stream, which has no metadata.
     Line,
     /// The request line and headers of an HTTP request.
     Http {

@@ -45,7 +45,7 @@ pub struct PromptArgument {
 pub struct RenderedPrompt {
     /// The purpose of the rendered prompt.
     pub description: Option<String>,
-    /// The messages of the rendered prompt, in order.
+    /// The messages of the rendered prompt, in the order in which a model reads them.
     pub messages: Vec<PromptMessage>,
 }
 

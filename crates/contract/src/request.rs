@@ -12,7 +12,7 @@ use crate::{
     ResourceTemplate, Skill, ToolId, ToolOutput,
 };
 
-/// A client's request to the host, independent of its dialect.
+/// A client's request to the host, independent of the client's dialect.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HostRequest {
     /// Request for a page of the list of available tools.
@@ -49,12 +49,12 @@ pub enum HostRequest {
         /// The options for the new job.
         terms: JobOptions,
     },
-    /// Returns one of the caller's jobs in its current state.
+    /// Request for the current state of one of the caller's jobs.
     GetJob {
         /// The job's id as the client sent it.
         id: String,
     },
-    /// Waits until one of the caller's jobs has ended, and returns it.
+    /// Request that waits until one of the caller's jobs has ended, and returns the job.
     AwaitJob {
         /// The job's id as the client sent it.
         id: String,
@@ -71,7 +71,7 @@ pub enum HostRequest {
         /// The answer if the job has ended already.
         if_ended: EndedJobCancelReply,
     },
-    /// Opens a file that one of the caller's jobs produced.
+    /// Request to open a file that one of the caller's jobs produced.
     OpenArtefact {
         /// The job's id as the client sent it.
         id: String,
@@ -93,12 +93,12 @@ pub enum HostRequest {
     },
     /// Request for the list of resource templates.
     ListTemplates,
-    /// Reads the contents of a resource.
+    /// Request for the contents of a resource.
     ReadResource {
         /// The URI of the resource to read.
         uri: String,
     },
-    /// Lists the resources that are direct children of a folder.
+    /// Request for the resources that are direct children of a folder.
     ReadFolder {
         /// The URI of the folder, which is a resource.
         uri: String,
@@ -129,7 +129,7 @@ pub enum HostRequest {
         /// The URI of the last skill of the previous page. `None` for the first page.
         after: Option<String>,
     },
-    /// Returns one skill with the list of its files.
+    /// Request for one skill with the list of its files.
     GetSkill {
         /// The URI of the skill's `SKILL.md`.
         uri: String,

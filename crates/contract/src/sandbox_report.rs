@@ -35,7 +35,7 @@ impl SandboxReport {
         }
     }
 
-    /// Returns true if no program ran and none was refused a host.
+    /// Returns true if no program ran, and no program was refused access to a host.
     pub fn is_empty(&self) -> bool {
         let all = self.lock();
         all.profiles.is_empty() && all.refused_hosts.is_empty()
