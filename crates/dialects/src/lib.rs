@@ -172,7 +172,7 @@ pub enum FrameRefusal {
     },
     /// Refusal of a message whose sender is not authenticated.
     Unauthorized {
-        /// True if the sender sent a credential, which is then unknown.
+        /// True if the sender sent a credential that the server does not know.
         had_credential: bool,
     },
     /// Refusal of a sender who sent several credentials in one place.
@@ -251,8 +251,8 @@ pub enum ParsedFrame {
         /// The reply to the message.
         reply: Reply,
     },
-    /// The start of the conversation, with the reply. A transport without connections opens a
-    /// session for the conversation.
+    /// The start of the conversation, with the reply. If the transport has no connections, the
+    /// server opens a session for the conversation.
     OpenSession(Reply),
     /// The end of the conversation, with the reply.
     CloseSession(Reply),
@@ -339,7 +339,7 @@ pub trait AnswerEncoder: Send + Sync + 'static {
     /// cancelled request.
     fn encode_reply(&self, outcome: Result<HostAnswer, CallError>) -> Option<Reply>;
     /// Encodes `answer` as the data of an envelope; by default the plain answer. `time_limit` is
-    /// that of the called tool, or of tools without a limit of their own.
+    /// the time limit of the called tool, or the default one.
     fn envelope_data(&self, answer: &HostAnswer, _time_limit: Duration) -> Value {
         envelope_data::answer_data(answer)
     }

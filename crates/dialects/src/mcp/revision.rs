@@ -34,7 +34,8 @@ pub struct McpRevision {
     pub tasks: TaskSupport,
     /// The kinds of question to the client that the revision has.
     pub questions: RevisionQuestionSupport,
-    /// True if the server's description of itself includes a text about it.
+    /// True if the server's description of itself (`serverInfo`) includes a sentence about the
+    /// server.
     pub describes_itself: bool,
     /// True if an error about a message with an unreadable id omits the id. Otherwise the id is
     /// `null`.
@@ -216,14 +217,14 @@ impl McpRevision {
         WITHOUT_TASKS.iter().find(|row| row.name == self.name).unwrap_or(&WITHOUT_TASKS[0])
     }
 
-    /// Returns the protocol revision with the version string `name`, if clients of this revision
-    /// begin a conversation as `era` says.
+    /// Returns the protocol revision with the version string `name`, if its clients begin a
+    /// conversation in the way that `era` names.
     pub fn find(name: &str, era: SessionModel) -> Option<&'static Self> {
         REVISIONS.iter().find(|row| row.name == name && row.era == era)
     }
 
-    /// Returns the version strings of the protocol revisions in which clients begin a conversation
-    /// as `era` says, newest first.
+    /// Returns the version strings of the protocol revisions whose clients begin a conversation in
+    /// the way that `era` names, newest first.
     pub fn names(era: SessionModel) -> Vec<&'static str> {
         REVISIONS.iter().filter(|row| row.era == era).map(|row| row.name).collect()
     }
@@ -241,7 +242,8 @@ impl McpRevision {
         }
     }
 
-    /// Returns the newest protocol revision in which clients begin a conversation as `era` says.
+    /// Returns the newest protocol revision whose clients begin a conversation in the way that
+    /// `era` names.
     pub fn newest(era: SessionModel) -> &'static Self {
         match era {
             SessionModel::Stateless => &REVISIONS[0],

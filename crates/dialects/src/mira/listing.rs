@@ -17,7 +17,7 @@ use crate::tool_mentions::{is_own_tool, rename_tools};
 
 /// The number of tools on a page of the list, if the request sets none.
 const PAGE_SIZE_DEFAULT: usize = 50;
-/// The start of a list cursor before the cursor is encoded.
+/// The prefix of a list cursor before the cursor is encoded.
 const MARK: &str = "after ";
 /// The version of Mira's contract and of its methods.
 const CONTRACT_VERSION: &str = "1.0.0";
