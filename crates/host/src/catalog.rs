@@ -127,7 +127,7 @@ impl CatalogToolEntry {
         })
     }
 
-    /// Returns the hash of what a search shows of the tool, which `compute` returns at the first
+    /// Returns the hash of the tool's text in search answers. `compute` calculates it at the first
     /// call.
     pub(crate) fn search_hash(&self, compute: impl Fn(&ToolSpec) -> blake3::Hash) -> blake3::Hash {
         *self.search_hash.get_or_init(|| compute(self.spec()))

@@ -44,7 +44,7 @@ fn policy_patterns(bytes: &[u8]) {
     policy::fuzz_patterns(bytes);
 }
 
-/// Checks that the tool that a call through `tools.call` is turned into is named in its input.
+/// Checks that a call through `tools.call` becomes a call of the tool that its input names.
 fn tools_call(bytes: &[u8]) {
     tool_search::fuzz_call(bytes);
 }

@@ -36,7 +36,7 @@ const DEPTH_MAX: usize = 16;
 const CALL_SECRETS_MAX: usize = 256;
 /// Maximum total size of the secrets of one call that are redacted, in bytes.
 const CALL_SECRETS_BYTES_MAX: usize = 1 << 20;
-/// Message that replaces a refusal if the call names more secrets.
+/// Message that replaces a refusal if the call contains too many secrets to redact them all.
 const WITHHELD_MESSAGE: &str = "the call contains too many secrets to redact, so its error \
                                 message is not shown; pass fewer secrets at once";
 

@@ -71,7 +71,8 @@ impl AuditKey {
         Ok(Self::from_secret(secret.as_bytes()))
     }
 
-    /// Derives separate keys for log lines and head files, so that a line is never valid as a head.
+    /// Derives separate keys for log lines and head files, so that a line is never valid as a head
+    /// file.
     pub(super) fn from_secret(secret: &[u8; 32]) -> Self {
         Self {
             lines: blake3::derive_key("toolgate 2026-11 audit line", secret),

@@ -30,7 +30,7 @@ pub(super) struct ChainedAuditLog {
     lines: Vec<u8>,
 }
 
-/// End of a log before the next write.
+/// End of the audit log as the writer finds it before the next write.
 struct AuditLogEnd {
     head: AuditChainBounds,
     /// Body of a log line to write before all others, such as a recovery note.

@@ -54,8 +54,8 @@ pub fn newest_records(
     Ok(found)
 }
 
-/// Maximum time by which a call may have started after a call that is recorded later, because calls
-/// are recorded when they end.
+/// Maximum time between the starts of two calls whose audit records are in the opposite order.
+/// Calls are recorded when they end.
 const SLACK: SignedDuration = SignedDuration::from_hours(24);
 
 /// Returns the audit log file and its rotated files that exist, newest first.

@@ -33,7 +33,7 @@ pub(super) struct UnfinishedJob {
     pub(super) id: JobId,
     /// A token that is cancelled when the job is cancelled or the server stops.
     pub(super) cancel: CancellationToken,
-    /// Work that was begun for the job before the server accepted it.
+    /// Work that was begun for the job before the server accepted the job.
     pub(super) ahead: PreparedCallWork,
     cancelled: AtomicBool,
     /// True if the job stops at this server, and may continue at another one.

@@ -85,9 +85,8 @@ impl JobServiceState {
         Ok(job)
     }
 
-    /// Returns the refusal of a further job of `caller`, if the queue is full. A job whose input
-    /// has
-    /// `input_bytes` bytes is always accepted if no other one with an input waits.
+    /// Returns the refusal of a further job of `caller`, if the queue is full. A job with an input
+    /// of `input_bytes` bytes is always accepted if no other waiting job has an input.
     fn queue_refusal(&self, caller: &Caller, input_bytes: u64) -> Option<CallError> {
         let queue = self.lock_queue();
         let total = self.settings.queued_max;

@@ -139,8 +139,8 @@ impl JobQueue {
         self.running_of_tool(id) + queued.filter(|job| job.tool == *id).count()
     }
 
-    /// Returns the number of further jobs that could start here for each caller with running or
-    /// queued jobs.
+    /// Returns the number of further jobs that could start at this server for each caller with
+    /// running or queued jobs.
     pub(super) fn caller_places(&self) -> HashMap<Caller, usize> {
         let places = |queue: &CallerJobQueue| {
             self.running_per_caller.saturating_sub(queue.running + queue.waiting.len())

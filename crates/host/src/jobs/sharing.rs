@@ -161,14 +161,14 @@ impl JobServiceState {
     }
 }
 
-/// Numbers of further jobs that a claim may still take. A job beyond them would only wait here, and
-/// keep a place from jobs that could start.
+/// Numbers of further jobs that a claim may still take. A job beyond these numbers would only wait
+/// at this server, in the place of a job that could start.
 struct JobClaimCapacity {
     /// Number of further jobs of each tool that has its own limit.
     by_tool: HashMap<ToolId, usize>,
-    /// Number of further jobs of each caller who has jobs here.
+    /// Number of further jobs of each caller who has jobs at this server.
     by_caller: HashMap<Caller, usize>,
-    /// Number of further jobs of each caller who has no jobs here.
+    /// Number of further jobs of each caller who has no jobs at this server.
     per_caller: usize,
 }
 

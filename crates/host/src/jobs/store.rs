@@ -154,9 +154,9 @@ pub trait JobStore: Send + Sync + 'static {
 pub enum JobOwnerRequest {
     /// Request to cancel the job.
     Cancel(JobId),
-    /// Accept these answers to the job's open questions.
+    /// Request to accept these answers to the job's open questions.
     Answer(JobId, ClientAnswers),
-    /// Stop the job: another server has taken it over or ended it.
+    /// Request to stop the job, because another server has taken it over or ended it.
     Stop(JobId),
 }
 

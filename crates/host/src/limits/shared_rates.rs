@@ -52,10 +52,10 @@ pub struct RateGrant {
 /// shared rates is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RateOutagePolicy {
-    /// Admit the rate divided by the number of servers.
+    /// Each server admits its share: the rate divided by the number of servers.
     #[default]
     Share,
-    /// Refuse the call.
+    /// The server refuses the call.
     Refuse,
 }
 

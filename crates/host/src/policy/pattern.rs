@@ -12,8 +12,9 @@ pub(crate) struct ToolPattern {
     folded: GlobMatcher,
 }
 
-/// Smallest similarity of a typed toolset to one whose tools are not known yet, for a suggestion.
-/// Such a toolset is suggested before any tool, so it must be very similar.
+/// Minimum similarity of a misspelled toolset to a later toolset, whose tools are not known yet, for
+/// suggesting the later one. The value is high, because a later toolset is suggested before any
+/// tool.
 const LATER_SIMILARITY_MIN: f64 = 0.85;
 
 /// Error in a rule of the settings that is invalid or has no effect.

@@ -1,4 +1,5 @@
-//! Tests of tool search: what a caller finds, what its list contains, and whom a call concerns.
+//! Tests of tool search: the tools that a caller finds, the lists of tools, and the tools for which
+//! forwarded calls count.
 
 use proptest::prelude::*;
 use tokio::runtime::Builder;

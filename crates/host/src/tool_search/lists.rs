@@ -17,8 +17,8 @@ use super::{CALL, READ, SEARCH, ToolListSelection, ToolSearch, ToolSearchMemoryS
 use crate::Gate;
 use crate::catalog::{CallerToolVisibility, Catalog, CatalogToolEntry};
 
-/// Maximum number of clients whose tool lists are kept. Above it, the oldest list is forgotten, and
-/// its form is decided anew when the client asks again.
+/// Maximum number of clients whose tool lists are kept. Above it, the oldest list is forgotten. A
+/// new list is decided when its client asks again.
 const LISTS_MAX: usize = 4096;
 /// Share of the token budget, in percent. A list with tool search in place of most tools contains
 /// all tools again only below this share. So a list whose size is near the budget does not change

@@ -43,7 +43,8 @@ pub(super) struct ShownTools {
 /// Tools and queries that a search has answered in one session.
 #[derive(Default)]
 struct SessionSearchNotes {
-    /// Tools described in one line to the session, by id, with the hash of their definitions.
+    /// Tools whose one-line description the session has received, by id, with the hash of their
+    /// definitions.
     lines: HashMap<String, Hash>,
     /// Tools whose schemas the session has received, by id, with the hash of their definitions.
     schemas: HashMap<String, Hash>,

@@ -12,7 +12,7 @@ use crate::audit::call_record::{AuditRecordFilter, ParsedAuditRecord};
 /// Time after which a search of the audit log stops, so that a page of results is fast even if few
 /// records match.
 const SEARCH_TIME: Duration = Duration::from_millis(100);
-/// Maximum time between the ends of two calls whose records are in the opposite order, in
+/// Maximum time between the ends of two calls whose audit records are in the wrong order, in
 /// microseconds.
 const ORDER_SLACK_US: i64 = 60_000_000;
 

@@ -22,9 +22,9 @@ const IS_FREE: &str = "coalesce(claimed NOT BETWEEN now() - interval '2 s' \
 /// Claims queued jobs of other servers, in order to run them here. Servers that claim at the same
 /// moment get different jobs. A claimed job that does not begin may be claimed again after 2 s.
 ///
-/// A server whose lease was not renewed for the length of a lease without a break, at one start of
-/// the database, claims only jobs that may run twice: after a failover, the database may have
-/// forgotten that others run here.
+/// A server claims any job only after it has renewed its lease without a break for the length of a
+/// lease, at one start of the database. Until then, it claims only jobs that may run twice: after a
+/// failover, the database may have forgotten that other jobs run here.
 pub(super) async fn claim(
     client: &mut Client,
     lease: &ServerLease,

@@ -1,9 +1,9 @@
 //! Shares contents among the servers of a fleet: files of jobs, and long results.
 //!
 //! A content of up to 16 MiB is in the database, a larger one in the place that `fleet.files`
-//! names. Each content has a row in the database. At that place, a content is written between two
-//! changes of its row, so that no content lacks a row. A server marks a row before it removes the
-//! content.
+//! names. Each content has a row in the database. The row of a large content is inserted before the
+//! content is written, and marked as complete afterwards, so that no content lacks a row. A server
+//! marks a row before it removes the content.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -81,7 +81,7 @@ impl From<PostgresFailure> for ContentSharingError {
 
 /// A content to be shared.
 pub(super) enum SharedContent<'c> {
-    /// A file, which does not change meanwhile.
+    /// A file that does not change while it is shared.
     File(Arc<File>),
     /// Bytes in memory.
     Bytes(&'c [u8]),
@@ -230,7 +230,7 @@ impl FleetContentStore {
         Ok(Some(file.try_clone().map_err(|err| io_error(&err))?))
     }
 
-    /// Stores `content` and then completes its `row`.
+    /// Stores the shared `content`, and then marks its `row` in the database as complete.
     pub(super) async fn store(
         &self,
         row: &SharedContentRow,

@@ -19,7 +19,7 @@ use crate::jobs::stored_form::{parse_json, to_json};
 const RESULT_BYTES_MAX: i64 = 1 << 30;
 /// Number of bytes of new results after which a server lets the oldest results expire.
 const CHECK_BYTES: u64 = 16 << 20;
-/// Bytes that a result counts in addition to its content.
+/// Number of bytes that each result counts in addition to its content.
 const OVERHEAD_BYTES: u64 = 512;
 /// Maximum number of results of a caller that are listed.
 const LISTED_MAX: i64 = 10_000;
@@ -170,8 +170,8 @@ async fn list_entries(
     entries.collect()
 }
 
-/// Lets the oldest results of the workspace expire, as far as all results have more than
-/// `bytes_max` bytes.
+/// Lets the oldest results of the workspace expire until all others have at most `bytes_max` bytes
+/// in total.
 pub(super) async fn expire_oldest_results(
     client: &Client,
     workspace: &str,

@@ -35,8 +35,8 @@ pub(super) struct DeadFleetServer {
     is_lost: bool,
 }
 
-/// Takes over the jobs of dead servers that `filter` allows. Removes the jobs `unacknowledged` of
-/// this server, which their callers were told to be refused.
+/// Takes over the jobs of dead servers that `filter` allows. Also removes this server's jobs in
+/// `unacknowledged`, whose callers received a refusal.
 pub(super) async fn adopt(
     client: &mut Client,
     lease: &ServerLease,

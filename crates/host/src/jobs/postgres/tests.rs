@@ -91,8 +91,8 @@ impl TestStoreLocation for TestDatabaseLocation {
 
 job_store_tests!(TestDatabaseLocation::start());
 
-/// Adopts jobs as a service does that knows no idempotent tool and has the jobs `own`, until there
-/// are some.
+/// Adopts jobs like a service that knows no idempotent tool and has the jobs `own`. Tries again
+/// until some jobs were adopted.
 async fn adopt_some(store: &PostgresStore, own: &[JobId]) -> Vec<JobId> {
     let until = Instant::now() + LEASE_WAIT;
     loop {

@@ -176,8 +176,8 @@ pub(super) async fn begin(
     Ok(Some(started))
 }
 
-/// Marks a running job of the server `owner` as queued again. If `attempt` is set, changes nothing
-/// after a later start: a write that the database received late must not end that one.
+/// Marks a running job of the server `owner` as queued again. If `attempt` is set and the job has
+/// begun again since that start, changes nothing: a late write must not end the later start.
 pub(super) async fn requeue(
     client: &Client,
     owner: FleetServerId,
@@ -233,9 +233,9 @@ fn attempt_number(attempt: Option<u32>) -> Option<i32> {
     attempt.and_then(|attempt| i32::try_from(attempt).ok())
 }
 
-/// Appends events to a job. After a failover, the database may have forgotten the start `attempt`,
-/// which prevents nothing. Returns the number of the first event, or `None` if the job has ended,
-/// is not a job of the server `owner`, or has begun again since the start `attempt`.
+/// Appends events to a job, even if the database has forgotten the start `attempt` in a failover.
+/// Returns the number of the first event, or `None` if the job has ended, is not a job of the
+/// server `owner`, or has begun again since the start `attempt`.
 pub(super) async fn append(
     client: &Client,
     owner: FleetServerId,
@@ -399,8 +399,8 @@ pub(super) async fn request_cancel(
 }
 
 /// Returns the requests, such as cancellations, for jobs of the server `owner`, and removes the
-/// answers among them. Asks to stop the jobs among `running` and `waiting` that are not jobs of
-/// that server any more. `running` contains the job ids and the numbers of the jobs' starts.
+/// answers among them. Adds a request to stop each job in `running` and `waiting` that is not a job
+/// of that server any more. `running` contains the job ids and the numbers of the jobs' starts.
 pub(super) async fn take_requests(
     client: &Client,
     owner: FleetServerId,
