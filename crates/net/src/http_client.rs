@@ -66,8 +66,8 @@ impl HttpClient {
         Self(builder.build(DialConnector(Arc::new(dial))))
     }
 
-    /// Sends `request` to the server in its URL. A request is sent again only if the server closed
-    /// an idle connection before any of the request was written.
+    /// Sends `request` to the server in its URL. If the server closed an idle connection before any
+    /// of the request was written, sends the request again. Otherwise, sends it once.
     ///
     /// # Errors
     /// There is no response. The wait for it has no limit, so the caller sets one.
