@@ -73,8 +73,8 @@ impl PostgresAddress {
     }
 }
 
-/// Splits the TLS parameters from the database URL `url`. In the rest, each host of a list in the
-/// parameter `host` has a parameter of its own.
+/// Splits the TLS parameters from the database URL `url`. In the remaining URL, each host of a list
+/// in the parameter `host` has a parameter of its own.
 fn split_tls_params(url: &str) -> Result<(String, TlsParams), String> {
     let Some((url, query)) = url.split_once('?') else {
         return Ok((url.to_owned(), TlsParams::default()));
