@@ -63,8 +63,8 @@ const PAGES_PER_INTERVAL: u32 = 8;
 /// Time without calls after which an open console page is asked to update its jobs.
 const JOBS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Returns a description of how the tools of an upstream differ from their pins. If the second
-/// argument is the digest of these differences, approves the tools.
+/// Function that returns a description of how the tools of an upstream differ from their pins. If
+/// the second argument is the digest of these differences, the function approves the tools.
 pub(crate) type PinReviewFn =
     Arc<dyn Fn(String, Option<String>) -> BoxFuture<'static, anyhow::Result<String>> + Send + Sync>;
 
@@ -82,8 +82,8 @@ pub(crate) struct SettingsPreview {
     pub(crate) removed: Vec<ToolId>,
 }
 
-/// Compares the settings in force with the settings as they are written now. Returns `None` if the
-/// server does not reload its settings.
+/// Function that compares the settings in force with the settings as they are written now. It
+/// returns `None` if the server does not reload its settings.
 pub(crate) type SettingsComparison =
     Arc<dyn Fn() -> anyhow::Result<Option<SettingsPreview>> + Send + Sync>;
 
@@ -92,7 +92,7 @@ pub(crate) type SettingsComparison =
 pub(crate) struct ConsoleWorkspaceAccess {
     pub(crate) host: Arc<Host>,
     pub(crate) upstreams: Upstreams,
-    /// Returns the settings in force.
+    /// Function that returns the settings in force.
     pub(crate) settings: Arc<dyn Fn() -> Config + Send + Sync>,
     pub(crate) review_pins: PinReviewFn,
     pub(crate) changed_pins: PinCheckFn,

@@ -76,7 +76,7 @@ impl Authenticator {
     /// has `other_issuers`.
     ///
     /// # Errors
-    /// When a key or an address of a proxy is invalid.
+    /// Fails if a key or an address of a proxy is invalid.
     pub(crate) fn prepare(
         &self,
         config: &Config,

@@ -54,7 +54,7 @@ impl ReloadedLogLevel {
     /// Parses `level` as the level of the log: a minimum level or a filter.
     ///
     /// # Errors
-    /// When `level` is neither.
+    /// Fails if `level` is neither a level nor a filter.
     pub(crate) fn parse(level: &str) -> anyhow::Result<Self> {
         parse_level(level).map(Self)
     }

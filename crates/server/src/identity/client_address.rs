@@ -21,7 +21,7 @@ impl TrustedProxies {
     /// Creates the trusted proxies that `server` configures.
     ///
     /// # Errors
-    /// When one is not an address or a network.
+    /// Fails if one of the proxies is not an address or a network.
     pub(super) fn from_config(server: &ServerSection) -> anyhow::Result<Self> {
         let header = server.forwarded_header.to_ascii_lowercase();
         Ok(Self { ranges: trusted_ranges(server)?, header })

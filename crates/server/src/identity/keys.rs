@@ -46,7 +46,7 @@ impl ReloadedKeys {
     /// Parses the API keys of `config`.
     ///
     /// # Errors
-    /// When a digest is invalid.
+    /// Fails if a digest is invalid.
     pub(super) fn parse(config: &Config) -> anyhow::Result<Self> {
         parse_keys(&config.keys).map(Self)
     }

@@ -40,7 +40,7 @@ pub struct LineStreamLimits {
 /// Ends at once if the client no longer reads.
 ///
 /// # Errors
-/// When reading or writing the streams fails.
+/// Fails if reading or writing the streams fails.
 pub async fn serve_lines(
     state: Arc<ServerState>,
     dialect: Arc<dyn Dialect>,

@@ -293,7 +293,7 @@ impl ConnectedClient {
 struct UnwrittenAnswer {
     bytes: Bytes,
     _permits: OwnedSemaphorePermit,
-    /// Memory of the answer, unless there was none.
+    /// Memory that is reserved for the answer, unless none was free.
     _memory: Option<InputMemoryReservation>,
 }
 

@@ -125,7 +125,7 @@ impl CredentialStore {
     }
 }
 
-/// Returns a digest of a credential. Without a credential, it is `none`.
+/// Returns a digest of a credential, or `none` if there is no credential.
 fn digest_of(secret: Option<&str>) -> String {
     match secret {
         Some(secret) => blake3::hash(secret.as_bytes()).to_hex().to_string(),

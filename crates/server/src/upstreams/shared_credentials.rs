@@ -1,8 +1,8 @@
 //! Shares sign-ins to upstreams among the servers of a fleet, because a refresh token works only
 //! once.
 //!
-//! They are in the database of the fleet, encrypted with a key that is derived from the servers'
-//! session key.
+//! The credentials are in the database of the fleet, encrypted with a key that is derived from the
+//! servers' session key.
 
 use std::path::Path;
 
@@ -12,7 +12,8 @@ use toolgate_host::{FleetCredential, FleetCredentialLock, FleetCredentials};
 use crate::config::Config;
 use crate::owned_files::{self, FileLinkPolicy};
 
-/// Purpose from which, with the session key, the encryption key of shared credentials is derived.
+/// Text from which, together with the session key, the encryption key of shared credentials is
+/// derived.
 const KEY_CONTEXT: &str = "toolgate 2026-11-28 sign-ins to upstreams that servers share";
 
 /// Credentials in the database of a fleet.
