@@ -4,7 +4,8 @@ use serde_json::Value;
 
 /// Deepest level of a tool's argument schema whose texts are indexed.
 const DEPTH_MAX: usize = 4;
-/// Maximum number of bytes of one field of a tool that are indexed. Longer fields are data.
+/// Maximum number of bytes of one field of a tool that are indexed. Longer fields are probably
+/// data, not text.
 const FIELD_BYTES_MAX: usize = 8 << 10;
 
 /// The texts of a tool by which it is found, by field.

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use toolgate_chunks::words::concepts;
 
-/// Words of a query that say nothing about the wanted tool, such as words of asking and function
-/// words. They are in addition to the stop words of code search.
+/// Words of a query that say nothing about the wanted tool, such as `please` or `would`. They are
+/// in addition to the stop words of code search.
 const EMPTY_WORDS: [&str; 63] = [
     "also", "but", "he", "help", "her", "here", "his", "i'd", "i'll", "i'm", "i've", "if", "just",
     "kindly", "let", "like", "may", "might", "more", "most", "must", "need", "no", "not", "now",

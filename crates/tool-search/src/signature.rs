@@ -1,4 +1,4 @@
-//! The arguments of a tool in one line, and in a schema without ornament.
+//! The arguments of a tool, written as one line or as a shortened schema.
 
 use serde_json::{Map, Value};
 
