@@ -106,7 +106,7 @@ where
     ///
     /// # Errors
     ///
-    /// If the scan fails or the call is canceled.
+    /// Fails if the scan fails or the call is canceled.
     pub(crate) async fn scan(self: &Arc<Self>, ctx: &ToolContext) -> Result<Arc<F>, ToolError> {
         // Only one scan runs at a time, so the next one profits from what it remembered.
         let mut memory = ctx.unless_canceled(self.memory.clone().lock_owned()).await?;

@@ -13,7 +13,7 @@ use toolgate_world::root::DiskWorkMonitor;
 
 /// The `assets.diff_assets` tool.
 pub struct DiffAssets {
-    /// The tool compares assets on the worker threads of their workspace.
+    /// The assets of the workspace. The tool compares assets on the workspace's worker threads.
     pub(super) assets: Arc<AssetSnapshot>,
 }
 

@@ -46,7 +46,7 @@ pub struct OwnerAssetSettings {
     pub examples: Option<String>,
     /// Path at the backend to which assets are posted. Default: `/synesthetic-assets/`.
     pub backend_assets_path: Option<String>,
-    /// Offers the `assets` tools even if the workspace has no assets.
+    /// True if the `assets` tools are offered even if the workspace has no assets.
     pub always_offered: bool,
 }
 

@@ -221,7 +221,8 @@ impl AssetSnapshot {
     /// Validates an untrusted `asset` against the schema `name`.
     ///
     /// Refuses an asset if the JSON Pointers to its values are too long in total, and stops when
-    /// `watch` ends. After 10 s, no text matches a pattern any more.
+    /// `watch` ends. If matching texts with patterns takes more than 10 s, the remaining texts
+    /// count as not matching.
     pub(super) fn validate_untrusted(
         &self,
         asset: &Value,

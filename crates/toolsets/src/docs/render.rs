@@ -14,7 +14,7 @@ const MARKDOWN_BYTES_MAX: usize = 4 << 20;
 
 /// The tool `docs.render`. It writes nothing, and equal input gives equal output.
 pub struct RenderMarkdown {
-    /// The tool reads no file, but uses the blocking threads of the workspace.
+    /// The workspace, whose blocking threads the tool uses. The tool reads no file.
     pub(super) root: Root,
 }
 

@@ -14,7 +14,7 @@ pub(super) struct DocumentTemplateValues<'n> {
 ///
 /// # Errors
 ///
-/// If a name is unknown or not closed, or the text has more than `bytes_max` bytes.
+/// Fails if a name is unknown or not closed, or the text has more than `bytes_max` bytes.
 pub(super) fn fill_template(
     template: &str,
     names: &DocumentTemplateValues<'_>,

@@ -20,8 +20,8 @@ pub(crate) fn encode_cursor(question: &str, last: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Returns the cursor that a caller gives. An empty one is none, because some models write `""` for
-/// every argument that they leave out.
+/// Returns the cursor that a caller gives. An empty text counts as no cursor, because some models
+/// write `""` for every argument that they leave out.
 pub(crate) fn given_cursor(cursor: Option<&str>) -> Option<&str> {
     cursor.filter(|given| !given.is_empty())
 }

@@ -32,7 +32,7 @@ pub(crate) struct ParallelWalkResult<T> {
 ///
 /// # Errors
 ///
-/// If the call is canceled.
+/// Fails if the call is canceled.
 pub(crate) fn sweep<T: Send>(
     root: &Root,
     folder: WalkFolder,

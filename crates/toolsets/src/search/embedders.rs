@@ -21,7 +21,7 @@ use toolgate_world::HttpFetcher;
 ///
 /// # Errors
 ///
-/// If there is no such model, in a sentence that names the setting.
+/// Fails if there is no such model. The error is a sentence that names the setting.
 pub fn open(
     settings: &EmbedderSettings,
     root: &Path,

@@ -80,8 +80,8 @@ pub trait SearchEngine: Send + Sync {
     /// their order is known.
     fn pending_chunks(&self, limit: usize) -> SearchEngineFuture<'_, Vec<UnembeddedEngineChunk>>;
 
-    /// Returns the document at `path` as it was put, or `None` if there is none. Only namespaces of
-    /// [`NamespaceDocumentSource::Documents`] keep documents.
+    /// Returns the document at `path` as it was stored, or `None` if there is none. Only namespaces
+    /// of [`NamespaceDocumentSource::Documents`] keep documents.
     fn kept_document(&self, path: String) -> SearchEngineFuture<'_, Option<StoredDocument>>;
 
     /// Returns the process that has the right to write, if this engine knows it.
@@ -137,7 +137,7 @@ pub trait SearchEngineWriter: Send {
 pub enum NamespaceDocumentSource {
     /// Origin of documents that are files of a folder. Texts are read from there.
     Files,
-    /// Documents that callers put. The engine keeps their texts.
+    /// Documents that callers store. The engine keeps their texts.
     Documents,
 }
 

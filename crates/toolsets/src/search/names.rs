@@ -23,8 +23,8 @@ const LIMIT_MAX: usize = 100;
 /// The largest number of definitions to request from a search engine, which is more than engines
 /// return.
 const DEFINITIONS_MAX: usize = 20_000;
-/// The number of definitions from which more may exist. Search engines cap each kind of match at
-/// this number and do not report that they did.
+/// The number of definitions at which a search engine caps each kind of match, without reporting
+/// it. With this many results, more definitions may exist.
 const ENGINE_MATCHES_MAX: usize = 2_000;
 const NAME_BYTES_MAX: usize = 256;
 
@@ -255,7 +255,7 @@ impl SearchNamesInput {
     ///
     /// # Errors
     ///
-    /// If the name or the limit is invalid.
+    /// Fails if the name or the limit is invalid.
     fn validate(&self) -> Result<String, ToolError> {
         let Self { query, namespace, path, tags, kinds, limit, cursor: _ } = self;
         if query.trim().is_empty() || query.len() > NAME_BYTES_MAX {

@@ -48,21 +48,21 @@ use collection::SearchableIndex;
 use namespaces::{NamespaceLocation, SearchableIndexKey};
 use query::SearchQuery;
 
-/// The number of attempts of a search. A search starts again if a file that it was to show has
-/// changed meanwhile.
+/// The maximum number of attempts of a search. A search starts again if a file with a match has
+/// changed since it was indexed.
 const ATTEMPTS_MAX: usize = 4;
 /// The pause between attempts while another server maintains the index.
 const FOLLOWER_PAUSE: Duration = Duration::from_millis(100);
 /// The largest number of namespaces of documents.
 const NAMESPACES_MAX: usize = 64;
 
-/// Folders on this machine for indexes and for documents that callers put.
+/// Folders on this machine for indexes and for documents that callers store.
 #[derive(Debug, Clone, Default)]
 pub struct IndexFolders {
     /// The folder of the indexes, one folder each. They can be built again. Without it, they are in
     /// memory.
     pub cache: Option<PathBuf>,
-    /// The folder of the documents that callers put, one folder for each namespace. Without it,
+    /// The folder of the documents that callers store, one folder for each namespace. Without it,
     /// they are in memory.
     pub documents: Option<PathBuf>,
 }
@@ -87,7 +87,7 @@ impl SearchService {
     ///
     /// # Errors
     ///
-    /// If the settings name a model or an engine that cannot be used.
+    /// Fails if the settings name a model or an engine that cannot be used.
     pub fn new(
         root: &Root,
         settings: &SearchSettings,
@@ -116,7 +116,8 @@ impl SearchService {
     ///
     /// # Errors
     ///
-    /// If no model is configured, or it returns no vector now, with the reason.
+    /// Fails if no model is configured, or if the model returns no vector now. The error is the
+    /// reason.
     pub async fn embed_query(&self, query: String) -> Result<Vec<f32>, String> {
         let vectors = self.embed(&[query], EmbeddingRole::Query).await?;
         vectors.into_iter().next().ok_or_else(|| "the model returned no vector".to_owned())
@@ -127,7 +128,8 @@ impl SearchService {
     ///
     /// # Errors
     ///
-    /// If no model is configured, or it returns no vectors now, with the reason.
+    /// Fails if no model is configured, or if the model returns no vectors now. The error is the
+    /// reason.
     pub async fn embed_texts(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, String> {
         self.embed(texts, EmbeddingRole::Chunk).await
     }
@@ -146,7 +148,7 @@ impl SearchService {
     ///
     /// # Errors
     ///
-    /// If the input is invalid, the index is unavailable, files keep changing, or the call is
+    /// Fails if the input is invalid, the index is unavailable, files keep changing, or the call is
     /// canceled.
     pub(crate) async fn search(
         &self,

@@ -81,7 +81,7 @@ impl SearchSettings {
     ///
     /// # Errors
     ///
-    /// If a value is invalid, with the way to fix it.
+    /// Fails if a value is invalid. The error describes a fix.
     pub fn check(&self) -> Result<(), String> {
         for (name, folder) in &self.namespaces {
             if name.trim().is_empty() || name == WORKSPACE {

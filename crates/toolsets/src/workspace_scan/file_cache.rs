@@ -35,7 +35,7 @@ impl<T: Clone> FileValueCache<T> {
     ///
     /// # Errors
     ///
-    /// If `make` fails.
+    /// Fails if `make` fails.
     pub(crate) fn get_or_make(
         &mut self,
         path: &Path,

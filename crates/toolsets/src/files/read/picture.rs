@@ -134,8 +134,8 @@ impl ShownPicture {
     }
 }
 
-/// Compresses `image`: without loss if it comes from a PNG or is transparent, and if it then is
-/// small enough.
+/// Compresses `image` without loss if it comes from a PNG or is transparent, unless the result is
+/// too large. Otherwise, compresses the image with loss.
 fn encode(image: &DynamicImage, from: ImageFormat) -> Result<(ImageFormat, Vec<u8>), ImageError> {
     if from == ImageFormat::Png || image.color().has_alpha() {
         let mut png = Cursor::new(Vec::new());

@@ -28,7 +28,7 @@ use toolgate_world::fetch::{CacheableHttpResponse, FetchedHttpResponse, JsonPost
 const ATTEMPTS_MAX: u32 = 5;
 /// The time limit for a query's vector.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// The time without queries after a query got no answer.
+/// The time for which no further query is sent after a query got no answer.
 const SILENCE_PAUSE: Duration = Duration::from_secs(10);
 /// The pause before the second attempt. It doubles before each further one.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -83,7 +83,7 @@ impl EmbeddingEndpoint {
     ///
     /// # Errors
     ///
-    /// If the key is missing in the environment, or the URL is invalid.
+    /// Fails if the key is missing in the environment, or the URL is invalid.
     pub(super) fn new(settings: &EmbedderSettings, fetch: &HttpFetcher) -> Result<Self, String> {
         let target = settings.target().map_err(|why| format!("`search.embedder.url` {why}"))?;
         if let Some(name) = &settings.key_env
@@ -248,7 +248,7 @@ impl EmbeddingEndpoint {
     ///
     /// # Errors
     ///
-    /// If that would exceed the limit.
+    /// Fails if the tokens would exceed the limit.
     fn reserve_tokens(&self, tokens: u64) -> Result<(), EndpointError> {
         let mut total = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cost_max) = self.cost_max

@@ -115,7 +115,7 @@ impl EmbedderSettings {
     ///
     /// # Errors
     ///
-    /// If a value is invalid, with the way to fix it.
+    /// Fails if a value is invalid. The error describes a fix.
     pub fn check(&self) -> Result<(), String> {
         let invalid = |name: &str, why: &str| Err(format!("`search.embedder.{name}` {why}"));
         if self.folder.as_ref().is_some_and(|folder| folder.trim().is_empty()) {

@@ -28,7 +28,7 @@ pub struct EmbeddedSearchEngine {
     /// The folder of the search index; `None` if the index is in memory.
     folder: Option<PathBuf>,
     model: Option<VectorSpace>,
-    /// The documents that callers put, which are in no file of the workspace.
+    /// The documents that callers store, which are in no file of the workspace.
     document_store: Option<Arc<DocumentFileStore>>,
     opened: Arc<Mutex<Option<SearchIndex>>>,
 }

@@ -52,7 +52,7 @@ impl SearchEngineSettings {
     ///
     /// # Errors
     ///
-    /// If a value is invalid, with the way to fix it.
+    /// Fails if a value is invalid. The error describes a fix.
     pub fn check(&self) -> Result<(), String> {
         match self {
             Self::Embedded => Ok(()),

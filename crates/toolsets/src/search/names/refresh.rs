@@ -19,7 +19,7 @@ const PARSED_BYTES_MAX: usize = 512 << 10;
 ///
 /// # Errors
 ///
-/// If the call is canceled.
+/// Fails if the call is canceled.
 pub(super) fn refresh_definitions(
     root: &Root,
     page: Vec<NamedDefinition>,

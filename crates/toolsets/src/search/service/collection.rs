@@ -147,7 +147,7 @@ impl SearchableIndex {
     ///
     /// # Errors
     ///
-    /// If the index is unavailable or the call is canceled.
+    /// Fails if the index is unavailable or the call is canceled.
     pub(super) async fn catch_up(
         &self,
         ctx: &ToolContext,
@@ -259,7 +259,7 @@ impl SearchableIndex {
     ///
     /// # Errors
     ///
-    /// If the collection has files, or its keeper has ended.
+    /// Fails if the collection has files, or if the task that keeps the index has ended.
     pub(super) async fn change_documents(
         &self,
         put: Vec<NewDocument>,

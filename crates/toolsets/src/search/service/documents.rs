@@ -1,4 +1,4 @@
-//! Keeps the index of the documents that callers put into a namespace.
+//! Keeps the index of the documents that callers store in a namespace.
 
 use std::convert::Infallible;
 use std::mem::take;

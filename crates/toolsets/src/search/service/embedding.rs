@@ -43,7 +43,7 @@ pub(super) struct ChunkVectorBuilder {
     /// The folder with the files of the chunks; `None` if the engine keeps their texts.
     root: Option<Root>,
     task: Option<EmbeddingBatchTask>,
-    /// True if no more vectors can be created until documents are put.
+    /// True if no more vectors can be created until further documents are stored.
     is_done: bool,
     backoff: RetryBackoff,
     not_before: Option<Instant>,

@@ -58,7 +58,7 @@ impl TrackedFiles {
     ///
     /// # Errors
     ///
-    /// If the work is canceled.
+    /// Fails if the work is canceled.
     pub(super) fn new(
         root: &Root,
         (tracker, first): (FileTracker, TrackedFolderUpdate),
@@ -101,7 +101,7 @@ impl TrackedFiles {
     ///
     /// # Errors
     ///
-    /// If the folder cannot be read or the work is canceled.
+    /// Fails if the folder cannot be read or the work is canceled.
     pub(super) fn find_changes(
         &mut self,
         changed: BTreeSet<PathBuf>,

@@ -52,7 +52,7 @@ const RETRIES_MAX: u32 = 5;
 /// The time without failures after which the retries are counted from zero again.
 const RETRIES_RESET_AFTER: Duration = Duration::from_secs(30);
 
-/// The largest number of files that are remembered because a search found them changed. Later
+/// The largest number of changed files that are remembered after searches have found them. Later
 /// searches report further files again.
 const CHANGED_MAX: usize = 1024;
 

@@ -20,7 +20,7 @@ pub(super) enum SearchableIndexKey {
     Workspace,
     /// The index of a folder outside the workspace that the settings name.
     Root(String),
-    /// The index of a namespace of documents that callers put.
+    /// The index of a namespace of documents that callers store.
     Documents(String),
 }
 
@@ -58,7 +58,7 @@ impl SearchService {
     ///
     /// # Errors
     ///
-    /// If there is no such namespace, or its folder or server is unavailable.
+    /// Fails if there is no such namespace, or its folder or server is unavailable.
     pub(super) async fn resolve(&self, name: &str) -> Result<NamespaceLocation, ToolError> {
         if name == WORKSPACE {
             return Ok(NamespaceLocation {

@@ -137,7 +137,7 @@ pub(crate) fn distinct_tags(given: Vec<String>, pointer: &str) -> Result<Vec<Str
 ///
 /// # Errors
 ///
-/// If no file can have this language or tag, so that nothing would ever match.
+/// Fails if no file can have this language or tag, so that nothing would ever match.
 pub(crate) fn resolve_tag(given: &str, or_tag: bool, pointer: &str) -> Result<String, ToolError> {
     let lower = given.to_lowercase();
     let tag = TAGS.into_iter().find(|tag| or_tag && (*tag == lower || format!("{tag}s") == lower));
@@ -176,7 +176,7 @@ pub(crate) async fn explain_narrowing(
 ///
 /// # Errors
 ///
-/// If the prefix leads out of `root`.
+/// Fails if the prefix leads out of `root`.
 pub(crate) fn resolve_prefix(root: &Root, prefix: &str) -> Result<String, ToolError> {
     let outside = || {
         let message = format!(

@@ -61,7 +61,7 @@ pub(super) enum IndexableContent {
 ///
 /// # Errors
 ///
-/// If the work is canceled.
+/// Fails if the work is canceled.
 pub(super) fn read_all(
     root: &Root,
     files: Vec<UnindexedFileVersion>,

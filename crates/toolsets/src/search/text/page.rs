@@ -39,7 +39,7 @@ const MATCH_LINES_MAX: usize = 20;
 ///
 /// # Errors
 ///
-/// If the input is invalid or the call is canceled.
+/// Fails if the input is invalid or the call is canceled.
 pub(super) fn search_text(
     root: &Root,
     folder: &str,

@@ -18,7 +18,7 @@ use toolgate_contract::exact_json;
 
 use crate::search::engines::{SearchEngineError, StoredDocument};
 
-/// The stored documents that callers put into a namespace, by path.
+/// The documents that callers have stored in a namespace, by path.
 pub(super) enum DocumentFileStore {
     Folder(PathBuf),
     Memory(Mutex<BTreeMap<String, StoredDocument>>),

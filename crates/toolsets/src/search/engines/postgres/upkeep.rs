@@ -33,7 +33,8 @@ impl ApproximateIndexBuilder {
         Self { vectors_min, task: Mutex::default() }
     }
 
-    /// Starts to build approximate indexes if there are enough chunks, unless that already runs.
+    /// Starts to build approximate indexes if there are enough chunks, unless a build is running
+    /// already.
     pub(super) fn start_if_needed(
         &self,
         connections: &SharedPostgresPool,

@@ -25,9 +25,11 @@ use super::upkeep::ApproximateIndexBuilder;
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The number of removed chunks after which unused vectors are deleted.
 const CLEANUP_CHUNKS: u64 = 2_000;
-/// The number of chunks in a commit above which a folder is being added, not edited.
+/// The number of chunks in a commit above which the commit counts as the addition of a folder, not
+/// as an edit.
 const BULK_CHUNKS: i64 = 200;
-/// The number of rejected documents, with none accepted, from which the cause is not the documents.
+/// The number of rejected documents, while none was accepted, from which the rejections count as a
+/// failure of the server, not of the documents.
 const ALL_REJECTED: usize = 16;
 
 /// The SQL that moves the savepoint to which a failed step rolls back.
@@ -55,9 +57,9 @@ pub(super) struct PostgresIndexWriter {
 /// The treatment of a document that the database server rejects by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RejectedDocumentPolicy {
-    /// Report the rejection to the caller, and put none of the documents.
+    /// Handling that reports the rejection to the caller and stores none of the documents.
     Report,
-    /// Put the other documents. The rejected one is stored without content.
+    /// Handling that stores the other documents, and the rejected one without its content.
     LeaveOut,
 }
 

@@ -19,8 +19,8 @@ use crate::search::service::reading::{
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
 
 impl IndexUpdater {
-    /// Reads the files of `work` and updates the index. Reads one batch while it puts the previous
-    /// one.
+    /// Reads the files of `work` and updates the index. Reads one batch of files while it writes
+    /// the previous batch to the index.
     pub(super) async fn index_changes(
         &mut self,
         mut files: TrackedFiles,
