@@ -253,8 +253,8 @@ pub struct HttpServerLimits {
     /// Maximum number of messages that may wait for a WebSocket client before it is dropped as too
     /// slow.
     pub socket_waiting_messages: usize,
-    /// Maximum number of bytes of messages that may wait for a WebSocket client. If that many wait,
-    /// one more message drops the client.
+    /// Maximum number of bytes of messages that may wait for a WebSocket client. At this limit, the
+    /// next message causes the server to drop the client.
     pub socket_waiting_bytes: usize,
     /// Counter of current connections and streams.
     pub occupancy: OpenConnectionCounter,
@@ -274,7 +274,7 @@ const LATE_CONNECTIONS_MAX: usize = 1024;
 /// had opened before.
 ///
 /// # Errors
-/// When the listener fails.
+/// Fails if the listener fails.
 pub async fn serve(
     entrance: impl Into<HttpListener>,
     exchange: Arc<dyn HttpApplication>,

@@ -40,7 +40,7 @@ pub enum StdioInputLine {
 /// line may lack its ending.
 ///
 /// # Errors
-/// When reading fails.
+/// Fails if reading fails.
 pub async fn read_lines<Taken: Future<Output = ()>>(
     mut input: impl AsyncRead + Unpin,
     line_bytes_max: usize,
@@ -99,7 +99,7 @@ async fn take_line<Taken: Future<Output = ()>>(
 /// ready are written together.
 ///
 /// # Errors
-/// When writing fails.
+/// Fails if writing fails.
 pub async fn write_lines(
     mut output: impl AsyncWrite + Unpin,
     mut queue: mpsc::Receiver<Bytes>,

@@ -18,7 +18,7 @@ use toolgate_contract::Caller;
 
 use super::occupancy::{OpenConnectionCounter, OpenConnectionGuard};
 
-/// Slots of a listener: at most so many connections and streams are open at once.
+/// Slots of a listener, which limit the numbers of connections and streams that are open at once.
 pub(super) struct ConnectionSlots {
     bounds: ConnectionSlotLimits,
     opened: Instant,

@@ -33,8 +33,8 @@ use super::{
     RequestOriginRules, RequestSenderIdentity, UnreadableRequestReason,
 };
 
-/// Largest request body whose JSON values are not counted: they take little memory, whatever they
-/// are.
+/// Largest request body whose JSON values are not counted, because their memory is small in any
+/// case.
 const SMALL_BODY_BYTES_MAX: usize = 4 << 10;
 
 /// State that all connections of a listener share.

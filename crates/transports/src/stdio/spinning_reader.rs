@@ -35,7 +35,7 @@ impl<R: AsyncRead + AsFd + Unpin> SpinningReader<R> {
 /// arrived.
 ///
 /// # Errors
-/// When polling or reading fails.
+/// Fails if polling or reading fails.
 pub fn spin_read(input: &impl AsFd, end: Instant, buf: &mut ReadBuf<'_>) -> io::Result<bool> {
     // `poll` needs no lock, whereas asking for the number of bytes needs one that the writer also
     // takes.
