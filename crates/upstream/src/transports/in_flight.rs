@@ -85,8 +85,8 @@ impl<T> InFlightRequests<T> {
         self.all().drain().map(|(_, one)| one.data).collect()
     }
 
-    /// Removes a request for which nobody waits any longer. Remembers its call, which may still ask
-    /// questions.
+    /// Removes a request for which nobody waits any longer. Remembers the call of the request,
+    /// because the call may still ask questions.
     pub(super) fn abandon(&self, id: u64) -> Option<T> {
         let InFlightRequest { receiver, is_listen, data } = self.all().remove(&id)?;
         // Requests that belong to no caller cause no questions.
