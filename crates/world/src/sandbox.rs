@@ -209,7 +209,7 @@ impl Sandbox {
     /// Returns this sandbox with other `settings` and `paths`. Everything else stays the same.
     ///
     /// # Errors
-    /// If the settings are invalid.
+    /// Fails if the settings are invalid.
     pub fn with_settings(
         &self,
         settings: &SandboxSettings,

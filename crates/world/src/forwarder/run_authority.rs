@@ -30,7 +30,7 @@ pub(super) struct RunAuthority {
 }
 
 impl RunAuthority {
-    /// Creates an authority with a new key.
+    /// Creates a certificate authority with a new key.
     ///
     /// # Errors
     /// The system has no random numbers.

@@ -194,7 +194,7 @@ impl ProcessTree {
         )
     }
 
-    /// Returns what the program did with its network so far.
+    /// Returns the program's use of the network so far, such as the hosts that were refused.
     pub(super) fn network_use(&self) -> ProgramNetworkUse {
         self.confinement.as_ref().map(RunningConfinement::network_use).unwrap_or_default()
     }

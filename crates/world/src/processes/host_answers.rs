@@ -51,7 +51,7 @@ pub(super) struct NamedRegistryHostsCache(
 
 impl ProcessRunner {
     /// Returns the hosts that the user's own configuration of `source` names. `None` if the package
-    /// manager is missing or does not say, or if this system cannot limit programs to some hosts.
+    /// manager is missing or names no hosts, or if this system cannot limit programs to some hosts.
     ///
     /// The package manager is asked without a network, in an empty folder. An answer is used for 5
     /// minutes.

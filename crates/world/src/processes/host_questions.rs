@@ -46,7 +46,7 @@ pub(super) struct RegistryHostQuestion {
 }
 
 impl RegistryHostQuestion {
-    /// Values of the fields that most questions to package managers share.
+    /// Default values for the fields of a question to a package manager.
     const PLAIN: Self = Self {
         program: "",
         args: &[],

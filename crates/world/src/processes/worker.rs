@@ -37,7 +37,7 @@ pub enum WorkerFailure {
     /// Failure because the worker had already ended, so the request is not the cause.
     EndedBefore,
     /// The worker ended, for example at its limit of memory or processor time, or sent something
-    /// else than an answer.
+    /// other than an answer.
     Crashed,
     /// Failure because the worker took too long to answer.
     TimedOut,

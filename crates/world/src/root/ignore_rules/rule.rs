@@ -44,7 +44,7 @@ impl IgnoreRule {
     }
 }
 
-/// Returns `stripped` and true if there is one. Otherwise returns `text` and false.
+/// Returns the text in `stripped` and true, or `text` and false if `stripped` is `None`.
 fn strip<'t>(text: &'t str, stripped: Option<&'t str>) -> (bool, &'t str) {
     (stripped.is_some(), stripped.unwrap_or(text))
 }
