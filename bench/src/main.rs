@@ -43,7 +43,7 @@ use child::PipedProcess;
 use contenders::{FLOOR, OURS};
 use row::BenchResultRow;
 
-/// The sections by name, in the order in which they run.
+/// The sections of the results page by name, in the order in which they run.
 const SECTIONS: [(&str, BenchSectionFn); 10] = [
     ("stdio", stdio::measure),
     ("web", web::measure),
@@ -78,7 +78,7 @@ impl BenchRunOptions {
         if self.quick { quick } else { whole }
     }
 
-    /// Returns `all`, and also `others` unless they are left out.
+    /// Returns the servers in `all`, and also those in `others` unless the options leave them out.
     fn with_others<T>(
         &self,
         mut all: Vec<T>,
@@ -90,7 +90,7 @@ impl BenchRunOptions {
         Ok(all)
     }
 
-    /// Measures each of `all` in turn by `once`, and returns a row of the medians.
+    /// Measures each of the servers in `all` in turn with `once`, and returns a row of the medians.
     fn measure_row<T>(
         &self,
         what: &'static str,
@@ -122,8 +122,8 @@ impl BenchRunOptions {
         })
     }
 
-    /// Measures the calls per second of each of `all` in turn by `once`, and the processor time of
-    /// its server for a call. `process` returns the server, if there is one.
+    /// Measures the calls per second of each of the servers in `all` in turn with `once`, and the
+    /// processor time of the server for a call. `process` returns the server, if there is one.
     fn measure_rates<T>(
         &self,
         what: &'static str,

@@ -21,25 +21,27 @@ pub(crate) struct BenchResultRow {
 
 /// Performance goal for a figure of toolgate.
 pub(crate) enum PerformanceGoal {
-    /// The least ratio of toolgate's figure to the floor's.
+    /// Goal: toolgate's figure is at least this multiple of the floor (the figure of a minimal
+    /// server).
     RatioAtLeast(f64),
-    /// The least ratio of toolgate's figure to that of the named peer.
+    /// Goal: toolgate's figure is at least this multiple of the figure of the named peer.
     PeerRatioAtLeast(&'static str, f64),
     /// Goal: toolgate's figure is at most this multiple of the floor (the figure of a minimal
     /// server).
     RatioAtMost(f64),
-    /// The largest ratio of toolgate's figure to that of the named peer.
+    /// Goal: toolgate's figure is at most this multiple of the figure of the named peer.
     PeerRatioAtMost(&'static str, f64),
-    /// The largest ratio of toolgate's processor time for a call to the floor's.
+    /// Goal: toolgate's processor time for a call is at most this multiple of the minimal server's.
     CpuRatioAtMost(f64),
-    /// The largest ratio of toolgate's processor time for a call to that of the named peer.
+    /// Goal: toolgate's processor time for a call is at most this multiple of the named peer's.
     PeerCpuRatioAtMost(&'static str, f64),
-    /// The least ratio of toolgate's figure to the floor's, or else the largest ratio of processor
-    /// times for a call.
+    /// Goal: toolgate's figure is at least the first multiple of the floor (the figure of a minimal
+    /// server), or its processor time for a call is at most the second multiple of the minimal
+    /// server's.
     RatioAtLeastOrCpuAtMost(f64, f64),
-    /// The largest processor time of toolgate for a call, in microseconds.
+    /// Goal: toolgate's processor time for a call is at most this number of microseconds.
     CpuAtMost(f64),
-    /// The largest difference between toolgate's figure and the floor's.
+    /// Goal: toolgate's figure exceeds the floor (the figure of a minimal server) by at most this.
     DifferenceAtMost(f64),
     /// Goal: toolgate's figure is at most this number.
     AtMost(f64),
