@@ -24,9 +24,9 @@ use crate::summary::{ComparedMethods, SummaryTable};
 
 /// Number of commits of one repository that are questions.
 const COMMITS: usize = 20;
-/// Number of recent commits among which they are chosen, by their hash.
+/// Number of recent commits from which the questions are chosen, by the hash of each commit.
 const RECENT: usize = 400;
-/// Largest number of files of a commit. Larger ones change many places by one rule.
+/// Largest number of files of a commit. Larger commits change many places in the same way.
 const FILES_MAX: usize = 5;
 /// Largest size of a file, as in the tools.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -249,7 +249,7 @@ fn read_files(repository: &Path, commit: &str) -> anyhow::Result<Vec<(String, St
     Ok(files)
 }
 
-/// Returns the sums of each method over `questions`.
+/// Returns the sums of the recall of each method over `questions`.
 fn measure(
     files: &[(String, String)],
     questions: &[CommitQuestion],
@@ -296,7 +296,7 @@ impl FileRecall {
     }
 }
 
-/// Returns the files with the best unit each, best first.
+/// Returns the files in the order of the best function in each, best first.
 fn best_files<'p>(package: &'p EvalPackage, scores: &[f32]) -> Vec<&'p str> {
     let mut best: HashMap<&str, f32> = HashMap::new();
     for (unit, score) in package.units.iter().zip(scores).filter(|(_, score)| **score > 0.0) {

@@ -18,7 +18,7 @@ pub struct EvalQuestion {
 }
 
 impl EvalQuestion {
-    /// Returns true if the overlap with the name is low.
+    /// Returns true if the question has few words of the name of its function.
     fn is_low(&self) -> bool {
         self.overlap < OVERLAP_LOW
     }

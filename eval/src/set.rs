@@ -119,13 +119,14 @@ pub struct EvalQuery {
     pub overlap: f32,
 }
 
-/// Questions with less overlap cannot be answered by names.
+/// Overlap below which a question cannot be answered by the names of functions, from 0 to 1.
 pub const OVERLAP_LOW: f32 = 0.34;
 
 /// Largest number of questions of one package if no vectors of a model are measured.
 pub const QUERIES_MAX: usize = 80;
 
-/// Largest number of questions of one package that vectors are measured on, or outside the report.
+/// Largest number of questions of a package on which vectors of a model are measured, or that is
+/// not in the report.
 pub const QUERIES_MORE: usize = 150;
 
 /// The report packages that vectors of a model are measured on.

@@ -21,7 +21,7 @@ const TABLE: &str = "crates/search/src/static_model.bin";
 
 /// Largest number of words in the table.
 const WORDS_MAX: usize = 28_000;
-/// Words in fewer functions are left out of the table.
+/// Minimum number of functions that contain a word of the table. Rarer words are left out.
 const UNITS_MIN: u32 = 4;
 
 /// Words of the table of word vectors.

@@ -13,7 +13,7 @@ use crate::set::{QuestionCounts, count_questions};
 
 /// Path of the list of packages that were drawn at random.
 pub const FRESH_FILE: &str = "tests/search-eval/fresh.toml";
-/// The packages from which is drawn: a kind and a name in each line.
+/// Path of the list from which packages are drawn: a kind and a name in each line.
 const POOL_FILE: &str = "tests/search-eval/pool.txt";
 /// Number of packages of each kind that are drawn.
 const PACKAGES_EACH: usize = 5;

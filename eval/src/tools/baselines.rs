@@ -22,7 +22,8 @@ pub fn document(tool: &CatalogTool) -> ToolSearchDocument {
     ToolSearchDocument::new(name, server, server_description, description, schema)
 }
 
-/// Returns the best places by score, ties by place. Tools without a score are left out.
+/// Returns the positions of the tools with the best scores, ties in order of position. Tools
+/// without a score are left out.
 pub fn best(scores: &[f32]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..scores.len()).filter(|at| scores[*at] > 0.0).collect();
     places.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));

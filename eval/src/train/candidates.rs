@@ -17,9 +17,9 @@ use super::network::{self, QuestionCandidateList};
 use crate::set::{EvalPackage, PackageFunction, PackageSplit, load};
 use crate::vectors::CachedModelVectors;
 
-/// Number of candidates of each kind.
+/// Number of candidates by words, and also by vectors.
 const CANDIDATES_EACH: usize = 100;
-/// Questions with less overlap with the name of their function count as low overlap.
+/// Overlap of a question with the name of its function below which the overlap counts as low.
 const OVERLAP_LOW: f32 = 0.34;
 
 /// Sum of the reciprocal ranks of right answers.
@@ -32,7 +32,8 @@ pub(super) struct ReciprocalRankSum {
 }
 
 impl ReciprocalRankSum {
-    /// Adds a question whose right answer is below `above` others. Only the first ten ranks count.
+    /// Adds a question with `above` candidates before the right answer. Only the first ten ranks
+    /// count.
     pub(super) fn add(&mut self, above: usize, overlap: f32) {
         #[allow(clippy::cast_precision_loss)]
         let reciprocal = if above < 10 { 1.0 / (above as f64 + 1.0) } else { 0.0 };
