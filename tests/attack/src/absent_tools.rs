@@ -15,7 +15,7 @@ pub(super) fn is_absent_tool_case(id: &str) -> bool {
     matches!(id, "R10" | "C03" | "G08" | "G12" | "G16" | "G17" | "X51" | "H24")
 }
 
-/// Returns words that the name of such a tool would have.
+/// Returns words that the name of the case's tool would contain, if the tool existed.
 fn forbidden_words(id: &str) -> &'static [&'static str] {
     match id {
         "R10" => &["unzip", "extract", "archive", "unpack", "untar", "decompress"],
@@ -28,8 +28,8 @@ fn forbidden_words(id: &str) -> &'static [&'static str] {
     }
 }
 
-/// Checks that no tool has such a name, that calls of the case's own tool are refused, and that a
-/// program that does the same changes nothing outside the workspace.
+/// Checks that no tool has a forbidden name, that calls of the case's own tool are refused, and
+/// that a program that does the same changes nothing outside the workspace.
 pub(super) fn check_absence(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     let words = forbidden_words(&attempt.case.id);
     for tool in client.tools()? {

@@ -39,7 +39,7 @@ pub(super) struct AttackAttempt {
     /// The state of `{EVIL}` before the attack, and the names beside the workspace.
     pub(super) outside_before: Option<(FolderSnapshot, Vec<String>)>,
     pub(super) workspace_before: Option<FolderSnapshot>,
-    /// Work in the background. Dropping it stops it.
+    /// Work that runs in the background. Dropping this value stops the work.
     pub(super) background: Vec<Box<dyn Send>>,
     /// The peak memory of the server above its memory before the attack.
     pub(super) memory_growth_mib: u64,

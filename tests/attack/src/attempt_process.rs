@@ -57,7 +57,8 @@ impl AttackAttemptLength {
         }
     }
 
-    /// Returns the number of repetitions, of which `full` are all.
+    /// Returns the number of repetitions of an attempt of this length, if a full attempt has `full`
+    /// of them.
     pub(super) fn repetitions(self, full: usize) -> usize {
         match self {
             Self::Full => full,

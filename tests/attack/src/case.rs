@@ -48,7 +48,7 @@ pub(super) enum AttackCaseAssertion {
     WorkspaceUnchanged,
     /// Condition that is an invariant, which is checked after every case.
     Invariant,
-    /// The code of the case recorded a finding of this name, and it is good.
+    /// Condition that the code of the case recorded a good finding of this name.
     Finding(String),
 }
 

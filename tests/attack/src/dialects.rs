@@ -15,7 +15,7 @@ use super::http::AttackHttpRequest;
 #[derive(Debug, Clone)]
 pub(super) struct AttackWireRequest {
     pub(super) http: AttackHttpRequest,
-    /// Id of the answer, if it arrives on a stream.
+    /// Id of the expected answer, if the answer arrives on a stream.
     pub(super) id: u64,
 }
 

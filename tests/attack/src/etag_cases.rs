@@ -96,7 +96,7 @@ fn read_counter(client: &mut AttackClient) -> anyhow::Result<(usize, String)> {
     Ok((number, etag_in(&response).context("no etag")?))
 }
 
-/// Returns the input that writes the next number.
+/// Returns the input of a write that increments the counter.
 fn increment(number: usize, tag: &str) -> serde_json::Value {
     json!({ "path": "ctr", "content": (number + 1).to_string(), "if_match": tag })
 }

@@ -17,7 +17,7 @@ const LARGE_JOB_BYTES: usize = 12 << 20;
 /// A file name whose second line looks like another entry.
 const FORGING_NAME: &str = "plain.txt\nforged.txt";
 
-/// Prepares the files and the settings of a case about such texts.
+/// Prepares the files and the settings of a case about misleading texts, or about secrets.
 pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     let ws = attempt.folders.ws.clone();
     match attempt.case.id.as_str() {
@@ -51,7 +51,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Performs a case about such texts against a running server.
+/// Performs a case about misleading texts, or about secrets, against a running server.
 pub(super) fn perform(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     match attempt.case.id.as_str() {
         "M65" => search_one_folder(attempt, client),
