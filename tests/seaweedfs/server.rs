@@ -29,7 +29,7 @@ const PARTS: [&str; 4] = ["master", "volume", "filer", "s3"];
 pub(crate) struct SeaweedServer {
     folder: TempDir,
     process: Child,
-    /// Ports of each part: HTTP, and its own protocol.
+    /// The two ports of each part: first that for HTTP, then that for its own protocol.
     ports: [(u16, u16); 4],
 }
 

@@ -34,7 +34,7 @@ struct DistOptions {
     others: Vec<String>,
 }
 
-/// Builds the binary and writes its packages, as the words `words` say.
+/// Builds the binary and writes its packages. `words` are the arguments of the command line.
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     let options = DistOptions::parse(words)?;
     let packer = ["run", "--locked", "--package", "toolgate-dist", "--"];

@@ -288,7 +288,7 @@ fn matches(shown: &str, printed: &str) -> bool {
     rest.ends_with(&last)
 }
 
-/// Splits a line at whatever differs between two runs.
+/// Returns the parts of a line that are the same in each run, without paths and numbers.
 fn fixed_parts(shown: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut rest = shown;

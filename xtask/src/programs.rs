@@ -70,7 +70,7 @@ fn build_only(program: &str) -> anyhow::Result<()> {
     run(&cargo(), &["build", "--locked", "--package", program, "--bin", program])
 }
 
-/// Returns whether `flag` is among `words`, and the others.
+/// Returns whether `flag` is among `words`, and the words without it.
 fn without(words: &[String], flag: &str) -> (bool, Vec<String>) {
     let others: Vec<String> = words.iter().filter(|word| *word != flag).cloned().collect();
     (others.len() < words.len(), others)

@@ -12,7 +12,7 @@ const EVERYDAY: &str = "not test(/^(clients|gateway|commands|zyra::seed|mcp::sch
      and not binary_id(=toolgate-attack::cases) and not binary_id(=toolgate-attack::resources) \
      and not binary_id(=toolgate-chaos::short_runs)";
 
-/// The stages after the tests, in two lanes that run side by side.
+/// The stages after the tests. The two groups run side by side, the stages of each group in order.
 const LANES: [&[&str]; 2] =
     [&["conformance", "conformance --client"], &["demo --built", "doc", "count"]];
 

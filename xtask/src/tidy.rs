@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::shell::{cargo, checkout, output};
 
-/// The arrows of ARCHITECTURE.md: each of our crates, and the only others that it may depend on.
+/// The crates of this workspace, each with the only others that it may depend on, as
+/// ARCHITECTURE.md draws them.
 const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 15] = [
     ("toolgate-contract", &[]),
     ("toolgate-budget", &["toolgate-contract"]),

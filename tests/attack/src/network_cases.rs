@@ -7,7 +7,7 @@ use serde_json::json;
 use super::attempt::AttackAttempt;
 use super::exploits;
 
-/// The ids of these cases.
+/// The ids of the cases about programs behind a forwarder.
 pub(super) const IDS: [&str; 20] = [
     "M52", "M53", "M54", "M55", "M56", "M57", "M60", "M61", "M80", "M81", "M82", "M83", "M84",
     "M85", "M86", "M87", "M88", "M100", "M101", "M102",

@@ -31,7 +31,7 @@ const LEASE_MS: u64 = 3000;
 
 /// The options of a fleet run.
 pub(super) struct FleetOptions {
-    /// The time of the run, without the figures.
+    /// How long the run lasts, without the time in which the figures are measured.
     pub(super) duration: Duration,
     /// The only part to run. By default, all run.
     pub(super) part: Option<FleetPart>,
@@ -74,7 +74,7 @@ impl FleetPart {
         }
     }
 
-    /// Returns the part's share of the time of a run of all parts.
+    /// Returns how much of the time of a run of all parts this part gets, from 0 to 1.
     fn share(self) -> f64 {
         match self {
             Self::Kills => 0.4,

@@ -23,8 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const WAITERS: usize = 8;
 /// The number of starts of a job that no server survives. Then it is not started again.
 const ATTEMPTS_MAX: u64 = 5;
-/// Number of jobs of which one is checked for its streamed output. Each job that started again is
-/// checked, too.
+/// The streamed output of one job in this many is checked, and that of each job that started again.
 const STREAM_SAMPLE: u64 = 8;
 /// The standard error of a job that was interrupted and is not run again.
 const INTERRUPTED: &str = "the server stopped during the call";
@@ -133,7 +132,8 @@ impl JobProgramEvents {
     }
 }
 
-/// Most bytes of each output in a result. A result has both ends of a longer output.
+/// The largest number of bytes of each output in a result. Of a longer output, the result has the
+/// start and the end.
 const RESULT_BYTES: usize = 32 << 10;
 
 /// Returns the standard output of a job as it was streamed while the job ran.
@@ -374,7 +374,8 @@ impl<'c> ChaosJobCheck<'c> {
         Ok(())
     }
 
-    /// Checks that programs of unlisted jobs did not run twice if they may not.
+    /// Checks that no program that may run only once ran twice, among the jobs that the server does
+    /// not list.
     fn check_unlisted_programs(&mut self) {
         for (number, JobProgramEvents { starts, .. }) in &self.events {
             let kind = ChaosJobPlan::new(self.folder.seed, *number).kind;

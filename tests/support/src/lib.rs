@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 
 pub use rng::{SeededRng, random_seed};
 
-/// Returns the root of the checkout that this was built from.
+/// Returns the root folder of the checkout that contains this crate.
 pub fn checkout() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_owned()

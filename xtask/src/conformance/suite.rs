@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::shell::{checkout, output, tools};
 
-/// The mark of a scenario of an extension. Other scenarios list their revisions instead.
+/// What a scenario of an extension lists in place of the revisions in which it runs.
 const EXTENSION: &str = "extension";
 /// Number of the last lines of output that are shown if a scenario wrote no checks.
 const SHOWN_LINES: usize = 8;

@@ -12,7 +12,7 @@ use crate::shell::{checkout, output};
 /// Path of the results of nextest's last run (`.config/nextest.toml`).
 const JUNIT: &str = "target/nextest/default/junit.xml";
 
-/// Prefixes of the rows of each contract in the name of a test.
+/// The contracts as the names of tests write them: `s0_23` stands for the row S0-23.
 const SEEDS: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "x"];
 
 /// The path of a test, e.g. `contracts::s0::s0_23_a_line_is_bounded`.

@@ -61,11 +61,11 @@ pub(crate) struct RequirementRow {
     pub(crate) level: String,
     /// Summary of the requirement.
     pub(crate) requirement: String,
-    /// The replacement in this project, if the row names a tool of another language.
+    /// The tool of this project that replaces it, if the row names a tool of another language.
     pub(crate) here: Option<String>,
 }
 
-/// The rows that require all others of their contract to hold.
+/// The rows that hold only if all other rows of their contract hold.
 const WHOLE: [&str; 2] = ["S0-79", "S0-82"];
 
 impl RequirementRow {

@@ -18,7 +18,7 @@ use crate::server::{ChaosRunFolder, ChaosServerProcess, WAIT_TOOL};
 
 /// The default length of a lease, in milliseconds.
 const DEFAULT_LEASE_MS: u64 = 30_000;
-/// The time limit of a takeover beyond the time that it may take.
+/// How long a takeover may last in addition to the lease before the measurement gives up.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit of a job's start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,7 +31,8 @@ const DISK_WRITE_BYTES: usize = 8 << 10;
 const PLAIN_TOOL: &str = "files_tree";
 /// The least number of seconds that a job waits, so that it waits until it is cancelled.
 const WAIT_SECONDS: u64 = 1_000_000;
-/// The number of statements per call that the statements of idle servers may seem to add.
+/// A figure below this number of statements per call counts as zero: idle servers send statements
+/// too.
 const STATEMENTS_NOISE: f64 = 0.05;
 
 /// The amount of work from which the figures are measured.
@@ -46,9 +47,9 @@ struct FigureAmounts {
 struct FigureRow {
     name: String,
     value: String,
-    /// The value to reach, or nothing.
+    /// The value that the figure must reach. It is empty if none is required.
     asked: String,
-    /// False if the figure misses the value to reach.
+    /// False if the figure does not reach the required value.
     is_met: Option<bool>,
 }
 

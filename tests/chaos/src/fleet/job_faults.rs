@@ -203,7 +203,7 @@ impl<'f> JobFaultRun<'f> {
         self.database.rebuild_standby();
     }
 
-    /// Wakes the frozen workers that are to sleep no longer than until `now`.
+    /// Wakes each frozen worker whose time to sleep has ended at `now`.
     fn wake_workers(&mut self, now: Instant) -> anyhow::Result<()> {
         let frozen = std::mem::take(&mut self.frozen);
         let (due, later): (Vec<_>, Vec<_>) = frozen.into_iter().partition(|it| it.until <= now);
@@ -256,7 +256,8 @@ impl<'f> JobFaultRun<'f> {
         self.kind == DatabaseKind::AsynchronousStandby && self.failovers.iter().any(is_between)
     }
 
-    /// Waits until the job `id` has ended, it proves missing, or `deadline` has passed.
+    /// Waits until the job `id` has ended, the server says that no such job exists, or `deadline`
+    /// has passed.
     fn wait_for_job(&self, id: &str, deadline: Instant) -> anyhow::Result<JobFate> {
         let (_, address) = &self.fronts[0];
         loop {

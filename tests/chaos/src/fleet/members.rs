@@ -38,7 +38,7 @@ impl<'f> MemberStarter<'f> {
         Self { host: Some(host), ..self }
     }
 
-    /// Starts the following members with leases of `lease_ms`.
+    /// Starts all members from now on with leases of `lease_ms` milliseconds.
     pub(super) fn set_lease(&mut self, lease_ms: u64) {
         self.lease_ms = lease_ms;
     }

@@ -23,17 +23,17 @@ use crate::server::{ChaosRunFolder, ChaosServerProcess};
 const SERVERS: usize = 3;
 /// The number of threads that call without a session.
 const CALLERS: usize = 4;
-/// The least number of calls without a session, in a long run and in a short one.
+/// The least number of calls without a session: first in a long run, then in a short one.
 const CALLS_MIN: [usize; 2] = [10_000, 500];
-/// The pause between two restarts, in a long run and in a short one.
+/// The pause between two restarts: first in a long run, then in a short one.
 const RESTART_PAUSE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(1)];
-/// The time from which a run is long.
+/// A run is long if it lasts at least this time.
 const LONG_RUN: Duration = Duration::from_secs(60);
 /// The pause of a caller between two calls.
 const CALL_PAUSE: Duration = Duration::from_millis(5);
 /// The pause of a client before it opens a broken stream again.
 const REOPEN_PAUSE: Duration = Duration::from_millis(50);
-/// The time limit for enough calls.
+/// The time limit for making the least number of calls.
 const CALLS_TIMEOUT: Duration = Duration::from_secs(600);
 /// The tool that is called: a plain call without a job.
 const TOOL: &str = "files_tree";

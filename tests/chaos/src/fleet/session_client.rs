@@ -31,7 +31,7 @@ impl NotificationFollower {
         Self { address, session: session.to_owned(), last_event: None }
     }
 
-    /// Opens the stream after the last received event.
+    /// Opens the notification stream again, from the event after the last received one.
     pub(super) fn open(&self) -> anyhow::Result<NotificationStream> {
         let mut stream = TcpStream::connect_timeout(&self.address, HEAD_TIMEOUT)?;
         stream.set_read_timeout(Some(HEAD_TIMEOUT))?;

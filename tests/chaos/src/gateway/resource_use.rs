@@ -23,7 +23,7 @@ impl ServerResourceUse {
         Ok(Self { memory_mib: f64::from(kib) / 1024.0, open_files })
     }
 
-    /// Returns the greater of each resource.
+    /// Returns the greater value of both for each resource.
     pub(super) fn max(self, other: Self) -> Self {
         Self {
             memory_mib: self.memory_mib.max(other.memory_mib),
