@@ -11,7 +11,7 @@ const PATHS: [&str; 24] = [
     "a.ini", "a.tf", "a",
 ];
 
-/// Checks what holds of the chunks of every text, and returns them.
+/// Checks the properties that the chunks of every text have, and returns the chunks.
 #[track_caller]
 fn check(path: &str, text: &str) -> Vec<TextChunk> {
     let found = chunks(path, text);

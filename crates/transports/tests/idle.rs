@@ -1,4 +1,5 @@
-//! The memory of many quiet clients. It runs alone in its process, whose whole memory it measures.
+//! Tests the memory of many quiet clients. The test has a process of its own, because it measures
+//! the memory of the whole process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

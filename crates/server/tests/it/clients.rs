@@ -14,7 +14,7 @@ use crate::support::{
 };
 use rig::ClientTestServers;
 
-/// Each driver with the interpreter it needs.
+/// The client programs that drive the tests, each with the interpreter that it needs.
 #[derive(Clone, Copy)]
 pub(crate) enum SdkClientDriver {
     Python,
@@ -70,7 +70,7 @@ fn check(driver: SdkClientDriver, folder: &Path, mode: [&str; 2]) {
     at_once([over_stdio, over_http], check_passes);
 }
 
-/// Runs `driver` once, with `args`, against both servers of a rig over both transports.
+/// Runs `driver` once, with `args`, against both test servers over both transports.
 #[track_caller]
 fn check_all(driver: SdkClientDriver, args: [&str; 2]) {
     let rig = ClientTestServers::new();

@@ -1,4 +1,5 @@
-//! Tests of the Zyra pack: up to date with the program, parsed by its own parser, and run.
+//! Tests of the pack of Zyra's commands: it is up to date, Zyra's own parser accepts its arguments,
+//! and its commands run.
 
 mod pack;
 mod runs;
@@ -23,7 +24,7 @@ fn program_path(name: &str) -> PathBuf {
     program
 }
 
-/// Returns the path of the shipped pack.
+/// Returns the path of the shipped pack of Zyra's commands.
 fn pack_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra/zyra.toml")
 }
@@ -35,7 +36,7 @@ struct CommandPackTestBench {
 }
 
 impl CommandPackTestBench {
-    /// Creates the tools, with `program` as Zyra.
+    /// Creates the tools of the pack, which run `program` as Zyra.
     fn with(program: &Path) -> Self {
         let settings = commands::CommandSettings {
             packs: vec![pack_path()],

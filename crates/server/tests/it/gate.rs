@@ -1,4 +1,5 @@
-//! The gate: what is offered, admitted, bounded, checked and recorded.
+//! Tests of the gate, which every call passes: offered tools, admission, limits, checks and audit
+//! records.
 
 mod records;
 mod audit;

@@ -20,7 +20,8 @@ use crate::space::TestWorkspace;
 
 /// The longest wait for a notification that must arrive.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
-/// A pause after which no more notifications arrive. It is longer than they are collected.
+/// A pause after which no more notifications arrive. It is longer than the time for which
+/// notifications are collected.
 const QUIET: Duration = Duration::from_millis(400);
 
 /// A workspace whose notifications are recorded.

@@ -38,7 +38,7 @@ fn a_file_that_is_not_executable_is_reported() {
     });
 }
 
-/// Returns a script that ignores SIGTERM, and starts one more that does.
+/// Returns a script that ignores SIGTERM and starts a second script that also ignores it.
 fn stubborn_script(marker: &ProcessMarker) -> Value {
     let script = "trap '' TERM INT HUP; (trap '' TERM; while :; do sleep 0.1; done) & \
                   while :; do sleep 0.1; done";

@@ -37,7 +37,7 @@ fn parse(text: &str) -> Value {
     value.unwrap_or_else(|err| panic!("{err}: {text}"))
 }
 
-/// Settings of a client before the connection, after its documentation.
+/// Settings of a client before the connection, in the form that the client's documentation shows.
 struct ClientSettingsFixture {
     client: &'static str,
     file: &'static str,
@@ -55,7 +55,7 @@ const CURSOR: ClientSettingsFixture = ClientSettingsFixture {
     servers: "/mcpServers",
 };
 
-/// Settings of all other clients that use JSON.
+/// Settings of the clients that store theirs as JSON and have no other test.
 const OTHERS: [ClientSettingsFixture; 10] = [
     ClientSettingsFixture {
         client: "claude",

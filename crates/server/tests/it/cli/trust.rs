@@ -7,7 +7,7 @@ use crate::support::TempWorkspace;
 
 const WIDENS: &str = "# a comment\n[sandbox]\nprofile = \"off\"\n\n[command.\"a.b\"]\nabout = \"a\"\nargv = [\"true\"]\nprogram = \"true\"\n";
 
-/// Runs `toolgate WORDS` in a folder whose file is not named with `--config`.
+/// Runs `toolgate WORDS` in a folder without naming its settings file with `--config`.
 fn run_without_config(
     workspace: &TempWorkspace,
     home: &TempDir,

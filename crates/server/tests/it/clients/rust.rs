@@ -230,7 +230,7 @@ impl RmcpConnection {
         self.running.service().messages.lock().unwrap().clone()
     }
 
-    /// Waits for the next notification that `fits`.
+    /// Waits for the next notification that `fits` accepts.
     async fn next_notification(
         &mut self,
         fits: impl Fn(&RmcpNotification) -> bool,

@@ -1,4 +1,4 @@
-//! Tests that the pack matches the program.
+//! Tests that the pack of commands matches the program Zyra.
 
 use std::fs;
 use std::io::Write;

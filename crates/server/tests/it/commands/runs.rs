@@ -1,4 +1,4 @@
-//! Tests that Zyra runs, and of the files it writes.
+//! Tests of commands that run Zyra, and of the files that it writes.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -3,7 +3,7 @@
 use crate::console::{ConsoleClient, form, one_time_token, sign_in};
 use crate::support::{ServerLaunchOptions, TempWorkspace, TestHttpRequest, keys_of};
 
-/// Pages and files of the console, and what it must not show to strangers.
+/// Pages and files of the console that are shown only to people who signed in.
 const PAGES: [&str; 12] = [
     "/",
     "/console/calls",

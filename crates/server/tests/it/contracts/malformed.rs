@@ -143,7 +143,7 @@ enum MalformedMessageTransport {
 }
 
 impl MalformedMessageTransport {
-    /// Sends `bytes` and returns the answer; `None` if they cannot be sent this way.
+    /// Sends `bytes` and returns the answer, or `None` if this transport cannot send them.
     fn exchange(&mut self, bytes: &[u8]) -> Option<Value> {
         match self {
             Self::Post(addr, path) => {

@@ -7,7 +7,7 @@ use crate::support::{
     wait_until,
 };
 
-/// Secrets: one from a variable, one from a file of secrets.
+/// A secret that settings take from a variable. The next constant is one from a file of secrets.
 const NAMED: &str = "hunter2-of-a-variable";
 const IN_FILE: &str = "hunter2 with \"quotes\" in a file";
 

@@ -1,4 +1,4 @@
-//! Resources and tools that several upstreams, or one of them twice, list.
+//! Tests of resources and tools that several upstreams list, or that one upstream lists twice.
 
 use serde_json::{Value, json};
 

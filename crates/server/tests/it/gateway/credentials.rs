@@ -11,7 +11,7 @@ use crate::support::{
     call, keys_of,
 };
 
-/// A server whose tool returns the headers that it received, and that redirects `away`.
+/// A server whose tool returns the headers that it received. Its URL `away` redirects elsewhere.
 struct HeaderEchoServer {
     url: String,
     away: String,

@@ -1,4 +1,4 @@
-//! Policy rules for upstreams, and what of them is hidden or passed on.
+//! Tests of policy rules for upstreams, and of what is redacted or passed on from upstreams.
 
 use std::process::Command;
 

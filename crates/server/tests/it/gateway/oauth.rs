@@ -78,13 +78,13 @@ impl TestAuthorizationServer {
         wait_until(&format!("{tokens} tokens are issued"), || self.issued_count(grant) == tokens);
     }
 
-    /// Returns the number of tokens that it has issued for `grant`.
+    /// Returns the number of tokens that the authorization server has issued for `grant`.
     fn issued_count(&self, grant: &str) -> usize {
         let begins = format!("grant.success {grant} ");
         self.lines.lock().unwrap().iter().filter(|line| line.starts_with(&begins)).count()
     }
 
-    /// Requests a token of the service itself for `resource`.
+    /// Requests a token for `resource` with the credentials of the service, for no user.
     fn request_token(&self, resource: &str) -> String {
         use base64::Engine as _;
         let credentials = base64::engine::general_purpose::STANDARD;

@@ -1,4 +1,4 @@
-//! Folded tool lists, and the search that stands for them.
+//! Tests of folded tool lists, and of the search that clients use in place of the full list.
 
 use std::fs;
 use std::time::SystemTime;

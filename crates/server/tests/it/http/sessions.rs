@@ -161,7 +161,8 @@ fn a_new_session_is_refused_at_the_limit_if_all_are_busy() {
     served.session("2025-11-25");
 }
 
-/// Opens a session whose opening message is too long for an id, so that it cannot be resumed.
+/// Returns an `initialize` request that is too long to fit into the session's id, so that the
+/// session cannot be resumed.
 fn oversized_initialize() -> TestHttpRequest {
     let mut hello = initialize(0, "2025-11-25");
     hello["params"]["clientInfo"]["title"] = "x".repeat(3000).into();

@@ -108,7 +108,7 @@ impl TestIdentityProvider {
         )
     }
 
-    /// Starts a server that accepts its tokens, with `more` settings.
+    /// Starts a server that accepts the provider's tokens, with `more` settings.
     pub(crate) fn served(&self, more: &str) -> HttpServerProcess {
         let config = format!("{}\n{more}", self.settings());
         ServerLaunchOptions::over(&TempWorkspace::new().file("toolgate.toml", config)).served()

@@ -1,4 +1,4 @@
-//! MR, E, L20: questions from the server to the caller, in each era's form.
+//! Tests of questions from the server to the caller, in each era's form (MR and E rows, L20).
 //!
 //! The tool `files_write` needs a confirmation here.
 

@@ -1,4 +1,4 @@
-//! B: JSON-RPC, `_meta`, capabilities and codes of the stateless revision.
+//! Tests of JSON-RPC, `_meta`, capabilities and error codes of the stateless revision (B rows).
 
 use std::collections::BTreeSet;
 

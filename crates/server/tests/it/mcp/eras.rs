@@ -1,4 +1,5 @@
-//! L, and 1.6: the era of a request, the order of checks, and the features of each revision.
+//! Tests of the era of a request, the order of checks, and the features of each revision (L rows,
+//! section 1.6).
 
 use serde_json::{Value, json};
 

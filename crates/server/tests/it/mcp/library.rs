@@ -1,4 +1,4 @@
-//! R, PR, CO, LG: resources, prompts, completion, and log levels.
+//! Tests of resources, prompts, completion and log levels (R, PR, CO and LG rows).
 
 use serde_json::{Value, json};
 

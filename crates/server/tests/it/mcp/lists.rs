@@ -1,4 +1,4 @@
-//! TL, PG, CA: lists, their pages and their caching.
+//! Tests of lists, their pages and their caching (TL, PG and CA rows).
 
 use std::collections::HashSet;
 

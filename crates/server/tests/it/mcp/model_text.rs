@@ -11,7 +11,7 @@ const MODEL_TOKENS_MAX: usize = 5_000;
 /// Most tokens of the whole list.
 const LIST_TOKENS_MAX: usize = 7_000;
 
-/// Returns a server with the default form of results.
+/// Returns options of a server with the default form of results.
 fn with_texts(launch: ServerLaunchOptions) -> ServerLaunchOptions {
     launch.set("server_results", "text")
 }

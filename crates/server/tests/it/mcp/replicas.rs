@@ -1,4 +1,5 @@
-//! MR: questions that one server asks and another server with the same session key gets answered.
+//! Tests of questions that one server asks and that are answered at another server with the same
+//! session key (MR rows).
 
 use std::fs;
 

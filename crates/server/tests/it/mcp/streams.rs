@@ -1,4 +1,5 @@
-//! L5 to L17: streams, events and subscriptions of the revisions with sessions, over HTTP.
+//! Tests of streams, events and subscriptions of the revisions with sessions, over HTTP (rows L5 to
+//! L17).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,4 +1,4 @@
-//! SU, C1: notifications of changes in the stateless revision.
+//! Tests of notifications of changes in the stateless revision (SU rows, C1).
 
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! TK: requirements on tasks of the extension that no other test covers.
+//! Tests of requirements on tasks of the extension that no other test covers (TK rows).
 
 use std::collections::HashSet;
 

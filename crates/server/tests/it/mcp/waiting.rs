@@ -1,4 +1,5 @@
-//! C2, L11, L15, L19, L20, SU6, T6: waiting requests, none of which waits for an impossible answer.
+//! Tests of waiting requests, none of which waits for an impossible answer (rows C2, L11, L15, L19,
+//! L20, SU6 and T6).
 
 use std::time::{Duration, Instant};
 

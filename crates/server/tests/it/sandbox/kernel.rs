@@ -1,4 +1,5 @@
-//! Tests of system calls that would leave the view, or reach more of the kernel.
+//! Tests of system calls that would leave the sandbox's view of the file system, or reach more of
+//! the kernel.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of paths that a program can influence, because it writes their folders.
+//! Tests of paths that a program can influence because it may write to their folders.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -52,7 +52,8 @@ impl ServerLaunchOptions {
         self
     }
 
-    /// `example-everything`, which has tools of every kind and no settings.
+    /// Returns options that start `example-everything`, which has tools of every kind and no
+    /// settings.
     pub(crate) fn everything() -> Self {
         let example = binary().with_file_name("example-everything");
         let build = "run `cargo build --package example-everything`";
@@ -88,7 +89,7 @@ impl ServerLaunchOptions {
         self
     }
 
-    /// Started through another program, which must `exec` it.
+    /// Starts the binary through another program, which must `exec` it.
     pub(crate) fn through(mut self, wrapper: &[&str]) -> Self {
         self.wrapper = wrapper.iter().map(OsString::from).collect();
         self
@@ -248,7 +249,7 @@ impl TestServerProcess {
         full.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The outcomes of the first `count` calls, once there are that many.
+    /// Returns the outcomes of the first `count` calls once there are that many.
     #[track_caller]
     pub(crate) fn outcomes(&self, count: usize) -> Vec<String> {
         let records = || self.records().len() >= count;

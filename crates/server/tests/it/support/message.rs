@@ -78,8 +78,8 @@ pub(crate) fn refusal(answer: &Value) -> String {
     text(answer)
 }
 
-/// Arguments of `exec_run` for a program that prints `began`, waits for the file `go`, and prints
-/// `went`.
+/// Returns arguments of `exec_run` for a program that prints `began`, waits for the file `go`, and
+/// prints `went`.
 ///
 /// It also writes the files `began` and `went`.
 pub(crate) fn waits_for_go(marker: &ProcessMarker) -> Value {
@@ -88,7 +88,7 @@ pub(crate) fn waits_for_go(marker: &ProcessMarker) -> Value {
     json!({ "command": script, "shell": true, "args": [marker.0] })
 }
 
-/// Arguments of `exec_run` for a program that sleeps for minutes.
+/// Returns arguments of `exec_run` for a program that sleeps for minutes.
 pub(crate) fn sleeps(marker: &ProcessMarker) -> Value {
     json!({ "command": "sleep", "args": [marker.0] })
 }

@@ -53,14 +53,14 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     children.iter().flat_map(|child| descendants(*child)).chain(children.clone()).collect()
 }
 
-/// Returns the most memory that `pid` has held, with its code. Compare two readings of one process:
-/// how much code is resident depends on how it was compiled. It may shrink a little, since the
-/// kernel counts by processor.
+/// Returns the most memory in KiB that the process `pid` has held, with its code. Compare two
+/// readings of one process: how much code is resident depends on how it was compiled. The number
+/// may shrink a little, since the kernel counts by processor.
 pub(crate) fn peak_memory_kib(pid: u32) -> u64 {
     memory_kib(pid, "VmHWM:")
 }
 
-/// Returns the memory that `pid` holds now for what it does, without its code.
+/// Returns the memory in KiB that the process `pid` holds now, without its code.
 pub(crate) fn held_memory_kib(pid: u32) -> u64 {
     memory_kib(pid, "RssAnon:")
 }

@@ -180,7 +180,7 @@ impl RevisionSchemas {
         if envelope.is_empty() { self.faults(name, message) } else { envelope }
     }
 
-    /// Returns true if `side` may send the definition `name`.
+    /// Returns true if `side` may send messages of the definition `name`.
     fn may_send(&self, side: &str, kind: &str, name: &str) -> bool {
         let union = &self.whole[self.definitions][format!("{side}{kind}")];
         let wanted = format!("#/{}/{name}", self.definitions);
@@ -433,7 +433,7 @@ impl McpMessageChecker {
         self.session = id.and_then(|id| SESSIONS.lock().unwrap().get(id).cloned());
     }
 
-    /// Validates a message of the client, which should be `valid`.
+    /// Records a message of the client. Validates it if `valid` says that it should be valid.
     #[track_caller]
     pub(crate) fn sent(&mut self, message: &Value, valid: bool) {
         for message in messages_of(message) {

@@ -20,7 +20,7 @@ pub(crate) fn zyra() -> PathBuf {
     zyra
 }
 
-/// Checks a discovered command: its name in Zyra's form, and its schema that of an object.
+/// Checks that a discovered command has a name in Zyra's form and the schema of an object.
 #[track_caller]
 pub(crate) fn check_command(command: &Value) {
     let name = command["name"].as_str().unwrap();

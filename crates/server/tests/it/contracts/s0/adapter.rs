@@ -228,7 +228,7 @@ impl Drop for SynestheticAdapterProcess {
     }
 }
 
-/// Checks that `line` is one frame of this contract, without superfluous spaces.
+/// Checks that `line` is one frame of the Synesthetic contract, without superfluous spaces.
 #[track_caller]
 fn is_frame(line: &str) {
     let frame: Value = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));

@@ -154,7 +154,7 @@ fn run_judge(operation: &str, requests: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Returns the Python interpreter that has these implementations.
+/// Returns the Python interpreter that has the other implementations.
 fn python() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).unwrap();
     let python = checkout.join(".tools/judges/bin/python");

@@ -11,7 +11,7 @@ use crate::support::{
     TestHttpResponse, binary, checkout, path, trust_config,
 };
 
-/// A schema of the repository.
+/// Returns the JSON Schema `name` of the repository.
 pub(super) fn schema(name: &str) -> Value {
     let file = checkout().join("schemas").join(format!("{name}.schema.json"));
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()

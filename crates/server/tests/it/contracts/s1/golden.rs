@@ -1,4 +1,5 @@
-//! The log, the check that writes it, and the comparison with a golden log.
+//! Tests of the log of envelopes, of the check that writes it, and of its comparison with a golden
+//! log.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

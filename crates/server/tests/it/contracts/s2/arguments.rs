@@ -23,7 +23,7 @@ fn snapshot(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// Arguments that would have an effect if the call were run.
+/// Returns valid arguments for `tool` that would have an effect if the call were run.
 fn valid_arguments(tool: &str) -> Value {
     match tool {
         "filesystem/write" => json!({ "path": "README.md", "content": "overwritten" }),

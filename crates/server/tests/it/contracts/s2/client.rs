@@ -1,4 +1,5 @@
-//! A client of the contract: numbered requests, an answer each, no handshake.
+//! A client of the workstation contract. It numbers its requests, expects an answer to each, and
+//! makes no handshake.
 
 use std::net::SocketAddr;
 
@@ -32,7 +33,7 @@ pub(super) const TOOLS: [&str; 19] = [
     "ci/diagnostics",
 ];
 
-/// Settings for a dedicated listener of the contract.
+/// Settings for a dedicated listener of the workstation contract.
 pub(super) const ALONE: &str = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"workstation\"\n";
 
 /// Client of the workstation contract over one transport.

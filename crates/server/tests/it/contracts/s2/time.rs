@@ -49,7 +49,7 @@ fn s2_07_22_43_a_call_times_out_after_thirty_seconds_and_its_program_is_killed()
     }
 }
 
-/// Returns a call that sleeps longer than the limit, and the marker of its program.
+/// Returns a call of a program that sleeps longer than the limit, and the marker of the program.
 fn start_sleep(client: &mut WorkstationClient) -> (Value, ProcessMarker) {
     let marker = ProcessMarker::new();
     let command = format!("sleep {}", marker.0);
@@ -57,7 +57,8 @@ fn start_sleep(client: &mut WorkstationClient) -> (Value, ProcessMarker) {
     (client.request("tools/call", params), marker)
 }
 
-/// Checks that the call that began at `started` timed out after thirty seconds, with its program.
+/// Checks that the call that began at `started` timed out after thirty seconds, and its program
+/// ended.
 #[track_caller]
 fn check_timed_out(
     client: &WorkstationClient,

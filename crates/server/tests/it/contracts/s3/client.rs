@@ -2,7 +2,7 @@
 //! the endpoint's root, and any status but 2xx counts as a broken connection.
 //!
 //! Every answer is validated against the contract: JSON-RPC's envelope, the error object, and the
-//! seed's own schema of each result.
+//! specification's own schema of each result.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -53,7 +53,7 @@ impl MiraServer {
         Self::with(workspace, "", |launch| launch)
     }
 
-    /// Starts a server with more `settings`, changed by `tune`.
+    /// Starts a server with additional `settings`. `tune` changes the options of its launch.
     pub(super) fn with(
         workspace: &TempWorkspace,
         settings: &str,
@@ -71,7 +71,7 @@ impl MiraServer {
         MiraClient::new(MiraTransport::Http { addr: self.root, path: "/", key: None })
     }
 
-    /// Returns a client of the dedicated listener that sends a key.
+    /// Returns a client of the dedicated listener that sends the API key `key`.
     pub(super) fn root_as(&self, key: &str) -> MiraClient {
         MiraClient::new(MiraTransport::Http {
             addr: self.root,

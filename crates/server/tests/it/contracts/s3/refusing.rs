@@ -50,7 +50,7 @@ fn s3_11_16_17_18_22_23_39_each_domain_code_is_returned_for_its_cause() {
     assert!(!workspace.path("w").exists());
 }
 
-/// Returns a server that is bound by file permissions even if root runs the tests.
+/// Returns options of a server that is bound by file permissions even if root runs the tests.
 fn without_overriding(launch: ServerLaunchOptions) -> ServerLaunchOptions {
     if !rustix::process::geteuid().is_root() {
         return launch;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::client::{MiraServer, over_all};
 use crate::support::TempWorkspace;
 
-/// Returns the parameters that write `content` to `path`, and `more`.
+/// Returns the parameters that write `content` to `path`, with the further parameters `more`.
 fn write_params(path: &str, content: &str, more: Value) -> Value {
     let mut params = json!({ "path": path, "content": content });
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

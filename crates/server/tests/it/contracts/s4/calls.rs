@@ -1,4 +1,4 @@
-//! Discovery and calls: the same tools in both, in each shape of a call.
+//! Tests of discovery and calls: both offer the same tools, and each form of a call works.
 
 use serde_json::{Value, json};
 

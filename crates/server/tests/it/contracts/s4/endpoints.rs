@@ -1,5 +1,5 @@
-//! Endpoints of Zyra: paths with and without `/v1`, its switch, its port, a dedicated listener,
-//! and a client like that in Zyra's documentation.
+//! Endpoints of Zyra: paths with and without `/v1`, the setting that turns them off, their port, a
+//! dedicated listener, and a client like that in Zyra's documentation.
 
 use std::path::Path;
 use std::process::Command;

@@ -110,7 +110,7 @@ fn s4_16_the_key_is_read_from_the_header_named_in_the_environment() {
     assert_eq!(both.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
 }
 
-/// Opens a socket at `target` and returns its messages and how it ends.
+/// Opens a WebSocket at `target` and returns its messages and how it ends.
 fn socket_messages(served: &HttpServerProcess, target: &str) -> (Vec<Value>, WebSocketEnd) {
     served.socket(target).read_rest()
 }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::setup::{MultiContractServer, TestedDialect};
 use crate::support::{ServerLaunchOptions, StdioServerProcess, TempWorkspace, wait_until};
 
-/// Secrets: one recognized by its shape, one in a URL, one in a variable, one in an argument, and
-/// the server's own.
+/// A secret that is recognized by its shape. The constants after it are secrets in a URL, in a
+/// variable and in an argument, and the server's own.
 const SHAPED: &str = "ghp_0123456789abcdefghijABCDEFGHIJ456789";
 const IN_URL: &str = "hunter2-in-a-url";
 const IN_ENV: &str = "hunter2-in-the-environment";

@@ -171,7 +171,7 @@ fn printed(dialect: TestedDialect, answer: &Value) -> &str {
     text.unwrap_or_else(|| panic!("{}: {answer}", dialect.name()))
 }
 
-/// Synesthetic's own listing, reads and refusals: it has no files or programs.
+/// Checks lists, reads and refusals of the Synesthetic contract, which has no files or programs.
 #[track_caller]
 fn ask_synesthetic(setup: &MultiContractServer) {
     let listed = setup.synesthetic("list_schemas", json!({}));
