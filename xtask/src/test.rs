@@ -23,7 +23,7 @@ pub(crate) fn everything(quick: bool) -> anyhow::Result<()> {
     outcome
 }
 
-/// Runs the checks for after each change: those that need nothing installed.
+/// Runs the checks to make after each change. They need nothing installed.
 fn everyday(stages: &mut CheckStageTimes) -> anyhow::Result<()> {
     stages.run("setup", setup::the_least)?;
     lint_builds(true)?;

@@ -59,7 +59,7 @@ pub enum CallError {
     /// The current state of an item differs from the state that the caller expected.
     #[error("{message}")]
     Conflict {
-        /// A sentence that names the difference between the states.
+        /// A sentence that names how the current state differs from the expected state.
         message: String,
         /// The expected and the current state, e.g. `{"expected": …, "actual": …}`.
         #[serde(deserialize_with = "exact_json::deserialize")]

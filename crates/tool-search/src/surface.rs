@@ -1,4 +1,4 @@
-//! The texts and schemas of the two tools that stand for all others.
+//! The texts and schemas of the two tools that a client sees in place of all others.
 
 use std::fmt::Write as _;
 

@@ -51,7 +51,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Performs a case about misleading texts, or about secrets, against a running server.
+/// Runs a case about misleading texts or about secrets against a running server.
 pub(super) fn perform(attempt: &mut AttackAttempt, client: &mut AttackClient) -> CallResults {
     match attempt.case.id.as_str() {
         "M65" => search_one_folder(attempt, client),

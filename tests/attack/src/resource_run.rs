@@ -38,7 +38,7 @@ const ROUTE: DialectOverTransport =
 const ATTACKERS: usize = 6;
 /// A run that is at least this long has more normal callers.
 const LONG_RUN: Duration = Duration::from_secs(600);
-/// The longest time of nearly all normal calls.
+/// The largest 99th percentile of the duration of normal calls.
 const P99_MAX: Duration = Duration::from_millis(250);
 /// The longest time from the start of the server to its first answer.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);

@@ -251,7 +251,7 @@ impl JobEnd {
 /// Function that decides if a server may take over a job.
 pub type TakeoverFilter = Arc<dyn Fn(&DeadServerJob) -> bool + Send + Sync>;
 
-/// Claim of a server with free places for queued jobs of other servers.
+/// Request of a server that has free places to take over queued jobs of other servers.
 pub struct JobClaim {
     /// Maximum number of jobs to claim, which is the number of free places.
     pub room: usize,

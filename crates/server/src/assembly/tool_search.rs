@@ -1,4 +1,4 @@
-//! Tool search as the settings describe it.
+//! Sets up tool search from the settings, and lets it use the embedding model of code search.
 
 use std::sync::Arc;
 

@@ -55,8 +55,9 @@ impl Sandbox {
         Ok(profiles.into_iter().collect())
     }
 
-    /// Checks once for the profile of `inside` that a forwarder allows an allowed connection and
-    /// refuses another. Blocks. `begin` starts the helper of the test.
+    /// Checks that a forwarder under the sandbox profile of `inside` lets an allowed connection
+    /// through and refuses another. The result is stored, and later calls return it. Blocks.
+    /// `begin` starts the helper of the test.
     ///
     /// # Errors
     /// A connection that should be refused got through, so no program may run in this profile. Or

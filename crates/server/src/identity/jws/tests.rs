@@ -67,7 +67,7 @@ fn is_accepted(keys: &JwkSet, token: &str) -> bool {
     token.is_ok_and(|token| keys.verify(&token) == Some(true))
 }
 
-/// CVE-2015-9235 and CVE-2022-23540 (jsonwebtoken of Node).
+/// Reproduces CVE-2015-9235 and CVE-2022-23540 (jsonwebtoken of Node).
 #[test]
 fn a_token_without_a_signature_algorithm_is_refused() {
     let issuer = EcdsaIssuer::p256();
@@ -91,7 +91,7 @@ fn a_token_without_a_signature_algorithm_is_refused() {
     issuer.check_refused(&with_signature(HEADER, b""), "empty signature");
 }
 
-/// CVE-2016-10555 (jwt-simple), CVE-2022-29217 (PyJWT), CVE-2023-48223 (fast-jwt) and
+/// Reproduces CVE-2016-10555 (jwt-simple), CVE-2022-29217 (PyJWT), CVE-2023-48223 (fast-jwt) and
 /// CVE-2024-33663 (python-jose).
 #[test]
 fn a_public_key_is_not_accepted_as_the_secret_of_an_hmac() {
@@ -123,7 +123,7 @@ fn a_public_key_is_not_accepted_as_the_secret_of_an_hmac() {
     }
 }
 
-/// CVE-2022-21449 (Java's ECDSA accepted zeros).
+/// Reproduces CVE-2022-21449 (Java's ECDSA accepted zeros).
 #[test]
 fn an_ecdsa_signature_of_zeros_or_multiples_of_the_order_is_refused() {
     const P256_ORDER: [u8; 32] = [
@@ -191,7 +191,7 @@ fn an_ed25519_signature_has_only_one_form() {
     assert!(!is_accepted(&keys, &with_signature(header, &[0; 64])));
 }
 
-/// CVE-2025-59420 (Authlib), CVE-2026-32597 (PyJWT) and CVE-2026-35042 (fast-jwt).
+/// Reproduces CVE-2025-59420 (Authlib), CVE-2026-32597 (PyJWT) and CVE-2026-35042 (fast-jwt).
 #[test]
 fn a_token_with_a_critical_extension_is_refused_even_if_it_is_signed() {
     let issuer = EcdsaIssuer::p256();
@@ -213,7 +213,8 @@ fn a_token_with_a_critical_extension_is_refused_even_if_it_is_signed() {
     }
 }
 
-/// CVE-2018-0114 (node-jose trusted the key in the header), and injections into lookups of keys.
+/// Reproduces CVE-2018-0114 (node-jose trusted the key in the header), and injections into lookups
+/// of keys.
 #[test]
 fn a_header_can_neither_bring_nor_fetch_a_key() {
     let issuer = EcdsaIssuer::p256();
@@ -240,7 +241,8 @@ fn a_header_can_neither_bring_nor_fetch_a_key() {
     }
 }
 
-/// CVE-2026-48523 (PyJWT verified with the algorithm of the key, whatever the header named).
+/// Reproduces CVE-2026-48523 (PyJWT verified with the algorithm of the key, whatever the header
+/// named).
 #[test]
 fn the_algorithm_must_be_that_of_the_header_and_that_of_the_key() {
     let issuer = EcdsaIssuer::p256();
@@ -255,8 +257,8 @@ fn the_algorithm_must_be_that_of_the_header_and_that_of_the_key() {
     assert!(!is_accepted(&keys, &issuer.token(HEADER)));
 }
 
-/// CVE-2023-51774 (json-jwt took encrypted tokens for signed ones), CVE-2025-27144 (go-jose) and
-/// CVE-2025-30204 (golang-jwt), in which each period of a token took memory.
+/// Reproduces CVE-2023-51774 (json-jwt took encrypted tokens for signed ones), CVE-2025-27144
+/// (go-jose) and CVE-2025-30204 (golang-jwt), in which each period of a token took memory.
 #[test]
 fn a_token_in_another_form_is_refused() {
     let issuer = EcdsaIssuer::p256();
