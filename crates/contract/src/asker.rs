@@ -54,13 +54,13 @@ pub trait QuestionSender: Send + Sync + 'static {
 }
 
 impl QuestionAsker {
-    /// Creates an asker for a caller that cannot be asked questions.
+    /// Creates a question asker for a caller that cannot be asked questions.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Creates an asker for a caller that makes the call again with the answers. `given` are the
-    /// answers so far.
+    /// Creates a question asker for a caller that makes the call again with the answers. `given`
+    /// are the answers so far.
     pub fn on_repeat(supported: QuestionSupport, given: ClientAnswers) -> Self {
         let memory = AskerMemory { answers: given, note: None };
         Self {
@@ -90,13 +90,13 @@ impl QuestionAsker {
         Self { answers_unasked: true, ..self }
     }
 
-    /// Creates an asker for a caller that answers questions while the call runs.
+    /// Creates a question asker for a caller that answers questions while the call runs.
     pub fn during_call(supported: QuestionSupport, ask: Arc<dyn QuestionSender>) -> Self {
         Self { supported, mode: QuestionDelivery::DuringCall(ask), ..Self::default() }
     }
 
-    /// Returns a copy of the asker that sends its questions through `ask`. The copy keeps the
-    /// answers so far.
+    /// Returns a copy of the question asker that sends its questions through `ask`. The copy keeps
+    /// the answers so far.
     pub fn with_sender(&self, ask: Arc<dyn QuestionSender>) -> Self {
         Self { mode: QuestionDelivery::DuringCall(ask), repeats_calls: false, ..self.clone() }
     }

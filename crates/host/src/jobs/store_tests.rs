@@ -73,7 +73,7 @@ pub(in crate::jobs) async fn shut_down(store: Box<dyn JobStore>) {
     drop(store);
 }
 
-/// Adopts all jobs of dead servers, without programs to end.
+/// Adopts all jobs of dead servers. Skips the step that ends leftover programs of these servers.
 pub(in crate::jobs) async fn adopt_all(
     store: &dyn JobStore,
 ) -> Result<TakenOverJobs, JobStoreError> {

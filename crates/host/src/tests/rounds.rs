@@ -97,7 +97,7 @@ async fn a_question_to_a_client_that_cannot_ask_is_an_error() {
     assert_eq!(test_host.records(), ["t.asks cannot_ask"]);
 }
 
-/// An asker for a person who answers at once, or never.
+/// A question sender whose person gives a fixed answer at once, or never answers.
 struct ScriptedQuestionSender(Option<ClientAnswer>);
 
 impl QuestionSender for ScriptedQuestionSender {
@@ -113,7 +113,7 @@ impl QuestionSender for ScriptedQuestionSender {
     }
 }
 
-/// Returns an asker whose person gives `answer` to every question, or never answers.
+/// Returns a question asker whose person gives `answer` to every question, or never answers.
 pub(super) fn person(answer: Option<ClientAnswer>) -> QuestionAsker {
     QuestionAsker::during_call(form_alone(), Arc::new(ScriptedQuestionSender(answer)))
 }
@@ -138,7 +138,7 @@ async fn a_call_that_needs_confirmation_runs_only_if_a_person_agrees_in_time() {
     assert_eq!(test_host.records(), outcomes.map(|outcome| format!("t.looks {outcome}")));
 }
 
-/// An asker for a person who answers after this time.
+/// A question sender whose person answers each question after the given time.
 struct SlowQuestionSender(Duration);
 
 impl QuestionSender for SlowQuestionSender {

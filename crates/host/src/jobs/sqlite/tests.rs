@@ -68,7 +68,8 @@ fn commits(folder: &TempDir) -> usize {
 }
 
 impl SqliteStore {
-    /// Adopts all jobs of dead servers, without programs to end.
+    /// Adopts all jobs of dead servers. Skips the step that ends leftover programs of these
+    /// servers.
     async fn adopt_all(&self) -> Result<TakenOverJobs, JobStoreError> {
         let mut adopted = self.adopt(Arc::new(|_| true)).await?;
         std::mem::replace(&mut adopted.forget_servers, Box::new(|| ()))();

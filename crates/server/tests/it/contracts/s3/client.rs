@@ -209,7 +209,7 @@ impl MiraClient {
         assert_eq!(error["data"]["field"], field, "{method} {params}: {error}");
     }
 
-    /// Returns the next request.
+    /// Returns a request for `method` with the next id of this client.
     pub(super) fn request(&mut self, method: &str, params: Value) -> Value {
         self.serial += 1;
         let mut request = json!({ "jsonrpc": "2.0", "method": method, "id": self.serial });
