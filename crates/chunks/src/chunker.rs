@@ -2,8 +2,7 @@
 
 use crate::chunk::{ChunkKind, TextChunk};
 use crate::cut::cut_chunks;
-use crate::grammars::LoadedGrammar;
-use crate::language::{FileClassification, FilePurpose};
+use crate::language::{FileClassification, FilePurpose, has_grammar};
 use crate::lines::LineIndexedText;
 use crate::outline::TextOutline;
 use crate::{code, config_outline, guess, sections};
@@ -24,8 +23,8 @@ pub(crate) fn outline_of(path: &str, lines: &LineIndexedText<'_>) -> (TextOutlin
     let kind = if sort.lang.is_none() && !lang.is_empty() { FilePurpose::Code } else { sort.kind };
     match kind {
         FilePurpose::Code => {
-            let grammar = LoadedGrammar::for_language(dialect(path, lang, text));
-            let outline = grammar.and_then(|grammar| code::outline(path, lines, grammar));
+            let lang = dialect(path, lang, text);
+            let outline = has_grammar(lang).then(|| code::outline(path, lines, lang)).flatten();
             (outline.unwrap_or_else(|| guess::outline(lines)), ChunkKind::Code)
         }
         FilePurpose::Docs => (sections::outline(lines, lang), ChunkKind::Text),

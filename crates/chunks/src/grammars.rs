@@ -146,6 +146,14 @@ impl LoadedGrammar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::language::has_grammar;
+
+    #[test]
+    fn every_grammar_belongs_to_a_language_that_is_parsed() {
+        for rules in ALL_RULES {
+            assert!(has_grammar(rules.lang), "{}", rules.lang);
+        }
+    }
 
     #[test]
     fn every_role_belongs_to_a_node_of_the_grammar() {

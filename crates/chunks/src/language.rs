@@ -66,6 +66,22 @@ const LANGUAGES: [(&str, FilePurpose, &[&str]); 36] = [
     ("terraform", FilePurpose::Config, &["tf", "tfvars"]),
 ];
 
+/// Languages that a grammar parses. `tsx` is a dialect of `typescript`.
+const PARSED_LANGUAGES: [&str; 12] = [
+    "rust",
+    "python",
+    "typescript",
+    "tsx",
+    "javascript",
+    "go",
+    "java",
+    "c",
+    "cpp",
+    "csharp",
+    "ruby",
+    "shell",
+];
+
 /// Languages of files that are known by their whole name.
 const NAMES: [(&str, &str, FilePurpose); 10] = [
     ("readme", "text", FilePurpose::Docs),
@@ -86,6 +102,11 @@ pub fn find_language(name: &str) -> Option<&'static str> {
     let by_name = LANGUAGES.iter().map(|(lang, ..)| *lang).chain(NAMES.iter().map(|it| it.1));
     let by_end = LANGUAGES.iter().filter(|(_, _, ends)| ends.contains(&&*name));
     by_name.into_iter().find(|lang| *lang == name).or_else(|| by_end.map(|it| it.0).next())
+}
+
+/// Returns `true` if a grammar parses code in the language `lang`.
+pub(crate) fn has_grammar(lang: &str) -> bool {
+    PARSED_LANGUAGES.contains(&lang)
 }
 
 /// Tags for searching files by purpose, in addition to languages.

@@ -2,7 +2,10 @@
 //! and knows no search index.
 //!
 //! Grammars are C code, which hostile text can crash. A server therefore sets a
-//! [`CodeParserProcess`]. Without one, this process parses by itself.
+//! [`CodeParserProcess`]. Without one, this process parses by itself. A server may also leave out
+//! the grammars (feature `grammars`), if its parser process contains them.
+
+#![cfg_attr(not(feature = "grammars"), allow(dead_code, reason = "only a parser needs some parts"))]
 
 mod chunk;
 mod lines;
@@ -11,6 +14,7 @@ mod outline;
 mod docs;
 mod cut;
 mod memory;
+#[cfg(feature = "grammars")]
 mod grammars;
 mod definitions;
 mod guess;
@@ -22,7 +26,7 @@ mod chunker;
 mod symbols;
 mod origin;
 pub mod words;
-#[cfg(any(fuzzing, test))]
+#[cfg(all(any(fuzzing, test), feature = "grammars"))]
 pub mod fuzzing;
 
 pub use chunk::{ChunkKind, TextChunk};
@@ -34,3 +38,6 @@ pub use code::{
 pub use language::{FileClassification, FilePurpose, TAGS, find_language};
 pub use origin::{is_generated, is_generated_text, is_secret, is_secret_text, is_vendored};
 pub use symbols::{CodeSymbol, CodeSymbolPrecision, guess_names, list_symbols};
+
+/// `true` if this program contains the grammars, and can parse code by itself.
+pub const HAS_GRAMMARS: bool = cfg!(feature = "grammars");

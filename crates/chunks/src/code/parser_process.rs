@@ -4,8 +4,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::parsed_code::ParsedDefinitions;
-use super::{BYTES_MAX, parse_code};
-use crate::grammars::LoadedGrammar;
+use super::{BYTES_MAX, parse_here};
 use crate::lines::LineIndexedText;
 use crate::memory::ParseMemoryCounter;
 
@@ -47,17 +46,17 @@ pub(super) fn parser_process() -> Option<Arc<dyn CodeParserProcess>> {
     PARSER_PROCESS.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Parses the text of `lines` in the parser process `process`. Returns `None` if the text is too
-/// complex, or if there is no valid answer.
+/// Parses the text of `lines`, which is in the language `lang`, in the parser process `process`.
+/// Returns `None` if the text is too complex, or if there is no valid answer.
 pub(super) fn parse_in(
     process: &dyn CodeParserProcess,
     path: &str,
     lines: &LineIndexedText<'_>,
-    grammar: &LoadedGrammar,
+    lang: &str,
 ) -> Option<ParsedDefinitions> {
     // Only one of several long texts is parsed at a time, in whichever process.
     let _turn = ParseMemoryCounter::start(lines.text.len());
-    let request = encode_request(grammar.rules.lang, lines.text);
+    let request = encode_request(lang, lines.text);
     let mut parsed = None;
     let mut accept = |answer: &[u8]| match decode_answer(answer, lines) {
         Ok(found) => {
@@ -75,7 +74,7 @@ pub(super) fn parse_in(
 /// Run this only in a process that may crash.
 pub fn answer_parse_request(request: &[u8]) -> Vec<u8> {
     let parsed = decode_request(request)
-        .and_then(|(grammar, text)| parse_code(&LineIndexedText::new(text), grammar));
+        .and_then(|(lang, text)| parse_here(&LineIndexedText::new(text), lang));
     let Some(parsed) = parsed else { return vec![NOT_PARSED] };
     let mut answer = vec![PARSED];
     parsed.encode(&mut answer);
@@ -89,12 +88,14 @@ fn encode_request(lang: &str, text: &str) -> Vec<u8> {
     [&[length][..], lang.as_bytes(), text.as_bytes()].concat()
 }
 
-fn decode_request(request: &[u8]) -> Option<(&'static LoadedGrammar, &str)> {
+/// Decodes a request to parse. Returns the name of its language and its text, or `None` if it is
+/// not a request.
+fn decode_request(request: &[u8]) -> Option<(&str, &str)> {
     let (length, rest) = request.split_first()?;
     let (lang, text) = rest.split_at_checked(usize::from(*length))?;
-    let grammar = LoadedGrammar::for_language(str::from_utf8(lang).ok()?)?;
+    let lang = str::from_utf8(lang).ok()?;
     let text = str::from_utf8(text).ok()?;
-    (text.len() <= BYTES_MAX).then_some((grammar, text))
+    (text.len() <= BYTES_MAX).then_some((lang, text))
 }
 
 /// Error if an answer is not one that [`answer_parse_request`] gives for the text.
@@ -117,11 +118,11 @@ fn decode_answer(
 
 /// Decodes `message` as a request to parse, and as the answer to a request with `text`. Panics if a
 /// message that was read cannot be read again.
-#[cfg(any(fuzzing, test))]
+#[cfg(all(any(fuzzing, test), feature = "grammars"))]
 pub(crate) fn check_message(text: &str, message: &[u8]) {
-    if let Some((grammar, requested)) = decode_request(message) {
-        let again = encode_request(grammar.rules.lang, requested);
-        assert!(decode_request(&again).is_some_and(|(_, text)| text == requested));
+    if let Some(requested) = decode_request(message) {
+        let (lang, text) = requested;
+        assert_eq!(decode_request(&encode_request(lang, text)), Some(requested));
     }
     let lines = LineIndexedText::new(text);
     let Ok(Some(parsed)) = decode_answer(message, &lines) else { return };
@@ -131,17 +132,18 @@ pub(crate) fn check_message(text: &str, message: &[u8]) {
     crate::cut::cut_chunks(&lines, &parsed.into_outline(), crate::chunk::ChunkKind::Code);
 }
 
-/// Parses `text` with `grammar`, and decodes the encoded answer. Panics if that fails.
-#[cfg(any(fuzzing, test))]
-pub(crate) fn check_parse(grammar: &LoadedGrammar, text: &str) {
-    let answer = answer_parse_request(&encode_request(grammar.rules.lang, text));
+/// Parses `text` by the grammar of the language `lang`, and decodes the encoded answer. Panics if
+/// that fails.
+#[cfg(all(any(fuzzing, test), feature = "grammars"))]
+pub(crate) fn check_parse(lang: &str, text: &str) {
+    let answer = answer_parse_request(&encode_request(lang, text));
     let lines = LineIndexedText::new(text);
     let Ok(parsed) = decode_answer(&answer, &lines) else { panic!("the answer is invalid") };
     let Some(parsed) = parsed else { return };
     crate::cut::cut_chunks(&lines, &parsed.into_outline(), crate::chunk::ChunkKind::Code);
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "grammars"))]
 mod tests {
     use std::sync::Mutex;
 
@@ -176,10 +178,6 @@ mod tests {
         }
     }
 
-    fn grammar(lang: &str) -> &'static LoadedGrammar {
-        LoadedGrammar::for_language(lang).unwrap()
-    }
-
     /// Returns the answer to a request to parse `text`, without its first byte.
     fn encoded(lang: &str, text: &str) -> Vec<u8> {
         let answer = answer_parse_request(&encode_request(lang, text));
@@ -192,8 +190,8 @@ mod tests {
         for (lang, text) in [("rust", RUST), ("csharp", CSHARP), ("rust", "")] {
             let lines = LineIndexedText::new(text);
             let process = FakeParserProcess::new(|request| Some(answer_parse_request(request)));
-            let there = parse_in(&process, "a", &lines, grammar(lang)).unwrap();
-            let here = parse_code(&lines, grammar(lang)).unwrap();
+            let there = parse_in(&process, "a", &lines, lang).unwrap();
+            let here = parse_here(&lines, lang).unwrap();
             assert_eq!(format!("{there:?}"), format!("{here:?}"), "{lang}");
             let [there, here] = [there, here].map(ParsedDefinitions::into_outline);
             assert_eq!(format!("{there:?}"), format!("{here:?}"), "{lang}");
@@ -214,7 +212,7 @@ mod tests {
         let lines = LineIndexedText::new(RUST);
         for (at, answer) in answers.into_iter().enumerate() {
             let process = FakeParserProcess::new(answer);
-            assert!(parse_in(&process, "a", &lines, grammar("rust")).is_none(), "{at}");
+            assert!(parse_in(&process, "a", &lines, "rust").is_none(), "{at}");
             let accepted = process.was_accepted.into_inner().unwrap();
             assert_eq!(accepted, vec![false; usize::from(at > 0)], "{at}");
         }
