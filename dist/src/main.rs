@@ -9,6 +9,7 @@
     reason = "a tool for developers: it reads and writes the files that its command line names"
 )]
 
+mod append;
 mod archive;
 mod target;
 mod elf;
@@ -29,12 +30,15 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, Parser, ValueEnum};
 
+use crate::append::DistAppendArgs;
 use crate::release::PlatformRelease;
 use crate::target::PackedPlatform;
 
 /// Packs a toolgate binary into the packages that people install.
 #[derive(Parser)]
 enum DistCli {
+    /// Append the small programs to the server's executable
+    Append(DistAppendArgs),
     /// Pack one binary, then write the index of the folder
     Pack(DistPackArgs),
     /// Write server.json and SHA256SUMS for the packages in a folder
@@ -117,6 +121,7 @@ impl InstallPackageKind {
 
 fn main() -> ExitCode {
     let done = match DistCli::parse() {
+        DistCli::Append(args) => append::append(&args),
         DistCli::Pack(args) => pack(&args),
         DistCli::Index(args) => registry::write_index(&args.out, &args.repository),
     };

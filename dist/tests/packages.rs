@@ -49,6 +49,33 @@ impl PackedTestBinary {
         self.folder.path().join(name)
     }
 
+    /// Creates a toolgate with its small programs appended, from the programs of the tests. Returns
+    /// its path and the position of the packed parser in it.
+    fn append_programs(&self) -> (PathBuf, usize) {
+        let [server, sandbox, parser] =
+            ["toolgate", "toolgate-sandbox", "toolgate-parser"].map(|name| {
+                let stripped = self.path(&format!("{name}.stripped"));
+                run(Command::new("strip").arg("-o").arg(&stripped).arg(test_program(name)));
+                stripped
+            });
+        let packed = self.path("toolgate");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate-dist"));
+        command.args(["append", "--with-grammars", "--server"]).arg(&server);
+        command.arg("--sandbox").arg(&sandbox).arg("--parser").arg(&parser);
+        run(command.arg("--out").arg(&packed));
+        let parser_start = fs::metadata(&server).unwrap().len();
+        (packed, usize::try_from(parser_start).unwrap())
+    }
+
+    /// Returns a command that runs `program` in the workspace, with a home of its own.
+    fn command(&self, program: &Path) -> Command {
+        let home = self.path("home");
+        fs::create_dir_all(&home).unwrap();
+        let mut command = Command::new(program);
+        command.current_dir(self.workspace()).env("HOME", home);
+        command
+    }
+
     fn workspace(&self) -> PathBuf {
         self.path("workspace")
     }
@@ -81,7 +108,29 @@ impl PackedTestBinary {
 
 /// Returns the toolgate of the tests. It is beside the program that packs.
 fn toolgate() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_toolgate-dist")).with_file_name("toolgate")
+    test_program("toolgate")
+}
+
+/// Returns the program `name` of the tests. It is beside the program that packs.
+fn test_program(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_toolgate-dist")).with_file_name(name)
+}
+
+/// Returns the executables of all processes whose `argv[0]` is `name` and whose parent is the
+/// process `parent`.
+fn child_executables(parent: u32, name: &str) -> Vec<String> {
+    let read = |pid: &str, file: &str| {
+        fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
+    };
+    let is_child = |pid: &String| {
+        let parent_line = format!("PPid:\t{parent}");
+        read(pid, "status").lines().any(|line| line == parent_line)
+            && read(pid, "cmdline").trim_end_matches('\0') == name
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_child);
+    let executables = pids.map(|pid| fs::read_link(format!("/proc/{pid}/exe")));
+    executables.map(|path| path.unwrap().display().to_string()).collect()
 }
 
 /// Packs `binary` into the folder `out`.
@@ -278,6 +327,84 @@ fn the_tarball_and_the_bundle_carry_a_program_that_runs() {
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
     let entry_point = manifest["server"]["entry_point"].as_str().unwrap();
     packed.read_file_with(&packed.path("bundle").join(entry_point));
+}
+
+/// A call that finds the method of [`CODE`].
+const FIND_METHOD: [&str; 3] = ["call", "search_names", r#"{"name":"okapi_feed"}"#];
+
+/// Python code with a method whose parameters only a parser finds.
+const CODE: &str = "class Zoo:\n    def okapi_feed(\n        self,\n    ):\n        return 1\n";
+
+/// Returns `true` if the system executes no files in memory.
+fn refuses_programs_in_memory() -> bool {
+    fs::read_to_string("/proc/sys/vm/memfd_noexec").is_ok_and(|setting| setting.trim() == "2")
+}
+
+#[test]
+fn a_packed_server_parses_code_with_its_packed_parser() {
+    if refuses_programs_in_memory() {
+        return eprintln!("NOT TRIED: this system executes no files in memory");
+    }
+    let packed = PackedTestBinary::empty();
+    let (program, _) = packed.append_programs();
+    fs::write(packed.workspace().join("zoo.py"), CODE).unwrap();
+    let rust =
+        "impl Zoo {\n    fn okapi_feed(\n        &self,\n    ) -> u8 {\n        1\n    }\n}\n";
+    fs::write(packed.workspace().join("zoo.rs"), rust).unwrap();
+    let mut server = PackedServerProcess::start(&mut packed.command(&program), ".");
+    let found = run(packed.command(&program).args(FIND_METHOD).args(["--url", &server.url]));
+    for expected in ["Zoo.okapi_feed", "def okapi_feed( self, )", "fn okapi_feed( &self, ) -> u8"] {
+        assert!(found.contains(expected), "{expected}: {found}");
+    }
+    let parsers = child_executables(server.process.id(), "toolgate-parser");
+    let is_packed = |path: &String| path.starts_with("/memfd:toolgate-parser");
+    assert!(!parsers.is_empty() && parsers.iter().all(is_packed), "{parsers:?}");
+    server.stop();
+}
+
+#[test]
+fn a_packed_server_with_a_damaged_parser_guesses_definitions_and_says_so() {
+    let packed = PackedTestBinary::empty();
+    let (program, parser_start) = packed.append_programs();
+    let mut bytes = fs::read(&program).unwrap();
+    bytes[parser_start + 1000] ^= 1;
+    fs::remove_file(&program).unwrap();
+    fs::write(&program, bytes).unwrap();
+    run(Command::new("chmod").arg("755").arg(&program));
+    check_guessing_server(&packed, &program, "the program is damaged");
+}
+
+/// Tests a server without grammars and without a packed parser: set `SERVER_WITHOUT_GRAMMARS` to
+/// the file that `cargo build --package toolgate --no-default-features` writes. Build it into a
+/// target folder of its own.
+#[test]
+fn a_server_without_grammars_and_parser_guesses_definitions_and_says_so() {
+    let Some(server) = std::env::var_os("SERVER_WITHOUT_GRAMMARS") else {
+        return eprintln!("NOT TRIED: SERVER_WITHOUT_GRAMMARS does not name a server");
+    };
+    let packed = PackedTestBinary::empty();
+    check_guessing_server(&packed, Path::new(&server), "does not contain the program");
+}
+
+/// Checks that the server `program` cannot parse because of `reason`, finds the definitions of two
+/// files nevertheless, and reports the reason once in its log and once in `toolgate doctor`.
+fn check_guessing_server(packed: &PackedTestBinary, program: &Path, reason: &str) {
+    fs::write(packed.workspace().join("zoo.py"), CODE).unwrap();
+    fs::write(packed.workspace().join("barn.py"), CODE).unwrap();
+    let done = packed.command(program).args(FIND_METHOD).output().unwrap();
+    let out = String::from_utf8_lossy(&done.stdout);
+    let log = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{log}");
+    assert!(out.contains("zoo.py:2") && out.contains("barn.py:2"), "{out}");
+    assert!(!out.contains("( self, )"), "a parser found the parameters: {out}");
+    let reports: Vec<_> = log.lines().filter(|line| line.contains("parses code")).collect();
+    let is_expected = |line: &str| line.contains("cannot be started") && line.contains(reason);
+    assert!(matches!(reports[..], [line] if is_expected(line)), "{log}");
+    let doctor = packed.command(program).arg("doctor").output().unwrap();
+    let report = String::from_utf8_lossy(&doctor.stdout);
+    let is_about_parser = |line: &&str| line.starts_with("Code cannot be parsed");
+    let lines: Vec<_> = report.lines().filter(is_about_parser).collect();
+    assert!(matches!(lines[..], [line] if line.contains(reason)), "{report}");
 }
 
 #[test]

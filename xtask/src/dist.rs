@@ -1,7 +1,5 @@
 //! Builds toolgate and packs it for the people who install it.
 
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{Context, bail};
@@ -114,8 +112,8 @@ fn build_dev() -> anyhow::Result<PathBuf> {
     Ok(target_folder().join("debug/toolgate"))
 }
 
-/// Builds toolgate as it is shipped, linked by zig for an old glibc, with the program of its sandbox
-/// helpers in the same file. Returns the binary.
+/// Builds toolgate as it is shipped, linked by zig for an old glibc, with two small programs in the
+/// same file: those of sandbox helpers and of the parser. Returns the binary.
 fn build_shipped(target: &str) -> anyhow::Result<PathBuf> {
     eprintln!("building toolgate for {target} with glibc {GLIBC} takes about half an hour");
     let zig = setup::zig()?;
@@ -137,27 +135,29 @@ fn build_shipped(target: &str) -> anyhow::Result<PathBuf> {
         ("SOURCE_DATE_EPOCH", epoch.as_str()),
     ];
     let platform = format!("{target}.{GLIBC}");
-    let build = ["zigbuild", "--locked", "--profile", "dist", "--package", "toolgate"];
-    let programs = ["--bin", "toolgate", "--bin", "toolgate-sandbox"];
-    let args = [&build[..], &programs, &["--target", &platform]].concat();
-    run_with(&cargo_zigbuild, &args, &env)?;
-    append_sandbox(&target_folder().join(target).join("dist"))
+    let build = ["zigbuild", "--locked", "--profile", "dist", "--target", &platform];
+    let server = ["--package", "toolgate", "--no-default-features"];
+    let server = [&server[..], &["--bin", "toolgate", "--bin", "toolgate-sandbox"]].concat();
+    // Cargo unifies the features of all packages that one command builds, so the parser with its
+    // grammars has a command of its own.
+    for programs in [&server[..], &["--package", "toolgate-parser"]] {
+        run_with(&cargo_zigbuild, &[&build[..], programs].concat(), &env)?;
+    }
+    append_programs(&target_folder().join(target).join("dist"), &[])
 }
 
-/// Appends `toolgate-sandbox` to a copy of `toolgate`, both from the folder `built`. Returns the
-/// copy. The server looks for the end that this function writes (world
-/// `sandbox/helper_executable.rs: APPENDED_MARK`).
-fn append_sandbox(built: &Path) -> anyhow::Result<PathBuf> {
-    let sandbox = std::fs::read(built.join("toolgate-sandbox"))?;
-    let length = u64::try_from(sandbox.len())?.to_le_bytes();
+/// Appends `toolgate-parser` and `toolgate-sandbox` to a copy of `toolgate`, all from the folder
+/// `built`. Returns the copy. `options` are passed on to the program that appends them.
+fn append_programs(built: &Path, options: &[&str]) -> anyhow::Result<PathBuf> {
     let folder = built.join("packed");
     std::fs::create_dir_all(&folder)?;
     let packed = folder.join("toolgate");
-    std::fs::copy(built.join("toolgate"), &packed)?;
-    let mut file = OpenOptions::new().append(true).open(&packed)?;
-    for part in [&sandbox[..], &length, b"toolgate-sandbox"] {
-        file.write_all(part)?;
-    }
+    let file = |name: &str| built.join(name).display().to_string();
+    let [server, sandbox, parser] = ["toolgate", "toolgate-sandbox", "toolgate-parser"].map(file);
+    let append = ["run", "--locked", "--package", "toolgate-dist", "--", "append"];
+    let files = ["--server", &server, "--sandbox", &sandbox, "--parser", &parser];
+    let out = packed.display().to_string();
+    run(&cargo(), &[&append[..], &files, &["--out", &out], options].concat())?;
     Ok(packed)
 }
 

@@ -10,7 +10,7 @@ use crate::shell::{cargo, checkout, output};
 
 /// The crates of this workspace, each with the only others that it may depend on, as
 /// ARCHITECTURE.md draws them.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 15] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 16] = [
     ("toolgate-contract", &[]),
     ("toolgate-budget", &["toolgate-contract"]),
     ("toolgate-transports", &["toolgate-contract", "toolgate-budget"]),
@@ -23,6 +23,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 15] = [
     ("toolgate-world", &["toolgate-contract", "toolgate-net"]),
     ("toolgate-postgres", &["toolgate-net", "toolgate-world"]),
     ("toolgate-chunks", &[]),
+    ("toolgate-parser", &["toolgate-chunks", "toolgate-world"]),
     ("toolgate-embed", &[]),
     ("toolgate-tool-search", &["toolgate-chunks"]),
     ("toolgate-search", &["toolgate-chunks"]),
@@ -37,6 +38,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 15] = [
             "toolgate-postgres",
             "toolgate-search",
             "toolgate-chunks",
+            "toolgate-parser",
             "toolgate-embed",
         ],
     ),

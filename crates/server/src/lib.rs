@@ -26,6 +26,7 @@ use futures_util::future::try_join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_dialects::rest::RestDialect;
+use toolgate_toolsets::grammars;
 use toolgate_transports::http::{
     self, HttpListener, OpenConnectionCounter, RequestOriginRules, serve,
 };
@@ -202,6 +203,7 @@ fn spawn_maintenance(state: &Arc<ServerState>) -> JoinHandle<()> {
         tokio::join!(
             state.host.maintain_jobs(),
             state.idle_tracker.release_when_idle(),
+            grammars::end_idle_workers(),
             heap::trim_after_large_requests(&memory),
         );
     })

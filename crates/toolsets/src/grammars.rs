@@ -9,31 +9,24 @@ mod failed_texts;
 
 use std::io;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 use toolgate_chunks::{
-    CodeParserProcess, PARSE_ANSWER_BYTES_MAX, PARSE_REQUEST_BYTES_MAX, answer_parse_request,
-    set_parser_process,
+    CodeParserProcess, HAS_GRAMMARS, PARSE_ANSWER_BYTES_MAX, set_parser_process,
 };
+use toolgate_parser::PARSER_NAME;
 use toolgate_world::ProcessRunner;
-use toolgate_world::processes::{WorkerFailure, WorkerProcess, WorkerProcessStarter};
-use toolgate_world::sandbox::{self, WorkerProcessLimits};
+use toolgate_world::processes::{
+    PackedProgram, WorkerExecutable, WorkerFailure, WorkerProcess, WorkerProcessStarter,
+};
 
 use failed_texts::FailedParseRequests;
 
-/// The name (`argv[0]`) of a worker process that parses code.
-const WORKER_NAME: &str = "toolgate-grammar";
-/// The limits of a worker process that parses code. A parse gives up by itself at 64 MiB and 1.5 s
-/// of processor time.
-const WORKER_LIMITS: WorkerProcessLimits = WorkerProcessLimits {
-    memory_bytes: 256 << 20,
-    request_seconds: 6,
-    request_bytes_max: PARSE_REQUEST_BYTES_MAX,
-    idle_timeout: Duration::from_secs(60),
-};
 /// The longest idle time after which a worker still gets another text to parse. It is shorter than
 /// the time after which the worker exits, so that no worker exits on a text.
 const IDLE_MAX: Duration = Duration::from_secs(45);
@@ -50,16 +43,24 @@ const ATTEMPTS_MAX: usize = WORKERS_MAX + 1;
 /// The pause before the next start of a worker, after a start has failed.
 const START_PAUSE: Duration = Duration::from_secs(30);
 
-/// `true` if the executable of this process can be started as a worker that parses code.
-static HAS_WORKERS: AtomicBool = AtomicBool::new(false);
+/// The executable of workers that parse code. Empty if `main` has not looked for it.
+static EXECUTABLE: OnceLock<WorkerExecutable> = OnceLock::new();
+/// Signals that a worker has started.
+static WORKER_STARTED: Notify = Notify::const_new();
 /// The pool of workers that parse code for this process.
 static CURRENT_POOL: Mutex<Option<Arc<ParserWorkerPool>>> = Mutex::new(None);
 
 /// Runs a worker that parses code if this process was started as one, and never returns in that
-/// case. Call this in `main` before any thread starts.
+/// case. Otherwise, finds the program of such workers. Call this in `main` before any thread starts.
+///
+/// A packed parser comes before the grammars of this executable, if it has both.
 pub fn run_worker_if_asked() {
-    sandbox::run_worker_if_asked(WORKER_NAME, WORKER_LIMITS, answer_parse_request);
-    HAS_WORKERS.store(true, Ordering::Relaxed);
+    toolgate_parser::run_worker_if_asked();
+    EXECUTABLE.get_or_init(|| match PackedProgram::find(PARSER_NAME) {
+        Some(program) => WorkerExecutable::Packed(Arc::new(program)),
+        None if HAS_GRAMMARS => WorkerExecutable::Server,
+        None => WorkerExecutable::Missing,
+    });
 }
 
 /// Makes worker processes parse all code for this process. The first text starts the first worker.
@@ -67,11 +68,22 @@ pub fn run_worker_if_asked() {
 /// Does nothing if `main` has not called [`run_worker_if_asked`], as in tests of libraries. Such a
 /// process parses by itself.
 pub fn parse_in_workers(processes: &ProcessRunner) {
-    if HAS_WORKERS.load(Ordering::Relaxed) {
-        let pool = Arc::new(ParserWorkerPool::new(processes.workers(WORKER_NAME)));
+    if let Some(executable) = EXECUTABLE.get() {
+        let starter = processes.workers(PARSER_NAME, executable.clone());
+        let pool = Arc::new(ParserWorkerPool::new(starter));
         set_parser_process(pool.clone());
         *lock(&CURRENT_POOL) = Some(pool);
     }
+}
+
+/// Starts a worker that parses code, and ends it again, to check that this system can run one.
+/// Blocks. Does nothing if this process parses by itself.
+///
+/// # Errors
+/// No worker can be started.
+pub fn check_worker(processes: &ProcessRunner) -> io::Result<()> {
+    let Some(executable) = EXECUTABLE.get() else { return Ok(()) };
+    processes.workers(PARSER_NAME, executable.clone()).start().map(drop)
 }
 
 /// Ends the workers that parse code, each as soon as it has no text. A text that is parsed later
@@ -84,6 +96,34 @@ pub fn end_workers() {
         drop(state);
         drop(idle);
     }
+}
+
+/// Ends each worker that has parsed nothing for a while. This frees the memory of its program, too.
+/// Never returns.
+pub async fn end_idle_workers() {
+    loop {
+        WORKER_STARTED.notified().await;
+        let mut has_workers = true;
+        while has_workers {
+            sleep(IDLE_MAX).await;
+            // It waits for the end of each process.
+            has_workers = spawn_blocking(end_expired_workers).await.unwrap_or(false);
+        }
+    }
+}
+
+/// Ends the workers that have been idle for [`IDLE_MAX`]. Returns `true` if others are left.
+fn end_expired_workers() -> bool {
+    let Some(pool) = lock(&CURRENT_POOL).clone() else { return false };
+    let mut state = lock(&pool.state);
+    let idle = std::mem::take(&mut state.idle);
+    let (kept, expired): (Vec<_>, Vec<_>) =
+        idle.into_iter().partition(|(since, _)| since.elapsed() < IDLE_MAX);
+    state.idle = kept;
+    let has_workers = state.busy > 0 || !state.idle.is_empty();
+    drop(state);
+    drop(expired);
+    has_workers
 }
 
 /// The worker processes that parse code.
@@ -177,6 +217,7 @@ impl ParserWorkerPool {
                 Ok(started) => {
                     busy.worker = Some(started);
                     lock(&self.state).start_after = None;
+                    WORKER_STARTED.notify_one();
                 }
                 Err(err) => {
                     drop(busy);
@@ -234,7 +275,8 @@ mod tests {
     #[test]
     fn a_pool_without_workers_answers_nothing_and_frees_their_places() {
         let processes = ProcessRunner::new([]).unwrap();
-        let pool = ParserWorkerPool::new(processes.workers(WORKER_NAME));
+        let starter = processes.workers(PARSER_NAME, WorkerExecutable::Server);
+        let pool = ParserWorkerPool::new(starter);
         // The starter of a runner that has ended starts nothing.
         drop(processes);
         for _ in 0..2 * WORKERS_MAX {

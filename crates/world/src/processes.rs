@@ -17,6 +17,7 @@ mod family;
 mod strays;
 mod keeper;
 mod spawn;
+mod packed_program;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ use toolgate_contract::OutputStreamKind;
 pub use environment::refused_variable;
 pub use host_questions::{NamedRegistryHosts, rule_for_url};
 pub use output_capture::{CapturedOutput, CapturedOutputPiece};
+pub use packed_program::{PackedProgram, WorkerExecutable};
 pub use running::{PipedProgram, RunningProgramGuard};
 pub use worker::{WorkerFailure, WorkerProcess, WorkerProcessStarter};
 
@@ -244,12 +246,17 @@ impl ProcessRunner {
         running::open(self, start).await
     }
 
-    /// Returns a starter of workers with the name `name`. The `main` function of the executable
-    /// must call [`run_worker_if_asked`](crate::sandbox::run_worker_if_asked) with that name.
+    /// Returns a starter of workers with the name `name`, which run `executable`. The `main`
+    /// function of the executable must call
+    /// [`run_worker_if_asked`](crate::sandbox::run_worker_if_asked) with that name.
     ///
     /// The starter does not keep this runner alive. Without it, no more workers start.
-    pub fn workers(&self, name: &'static str) -> WorkerProcessStarter {
-        WorkerProcessStarter::new(Arc::downgrade(&self.0), name)
+    pub fn workers(
+        &self,
+        name: &'static str,
+        executable: WorkerExecutable,
+    ) -> WorkerProcessStarter {
+        WorkerProcessStarter::new(Arc::downgrade(&self.0), name, executable)
     }
 
     /// Returns the mark of all programs of this server. After a crash, the next server finds the

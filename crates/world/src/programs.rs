@@ -4,11 +4,13 @@
 
 mod program;
 mod image;
+mod appended;
 mod mark;
 
+pub(crate) use appended::{FileChangeStamp, create_memory, find_part, seal_memory};
 pub(crate) use image::{
-    ChildProcess, EXTRA_FD, EXTRA_FD_SOURCE_MIN, HELPER_NAME, PreparedProgram, SERVER_FILE,
-    StandardStreams, kill_and_wait,
+    ChildProcess, EXTRA_FD, HELPER_NAME, PreparedProgram, SERVER_FILE, StandardStreams,
+    kill_and_wait,
 };
 pub use mark::ServerProcessMark;
 pub(crate) use mark::{ProgramRunTag, RunTagLimits};

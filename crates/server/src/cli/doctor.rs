@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate::assembly::probe::{UpstreamProbeResult, hide_failures_from_log, probe_upstreams};
 use toolgate::config::{Config, environment};
 use toolgate_host::{FleetDurability, FleetReport, FleetServer};
+use toolgate_toolsets::grammars;
 use toolgate_upstream::pins::one_line;
 use toolgate_upstream::{UpstreamListing, UpstreamSettings};
 use toolgate_world::sandbox::{
@@ -138,6 +139,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     };
     let hosts = check_hosts(&sandbox, &root, variables)?;
     let presets = ask_presets(&sandbox, &root)?;
+    let parser = check_parser();
     let text = if args.json {
         let is_present = |layer: SandboxLayer| !coverage.missing.iter().any(|it| it.layer == layer);
         let named: BTreeMap<_, _> = presets.iter().cloned().collect();
@@ -151,6 +153,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
             "server": { "confined": server.is_ok(), "why": server.err() },
             "hosts": { "checked": hosts.as_ref().ok(), "why": hosts.as_ref().err() },
             "presets": named,
+            "parser": { "works": parser.is_ok(), "why": parser.as_ref().err() },
         });
         format!("{report:#}\n")
     } else {
@@ -158,6 +161,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         render_report(&coverage, &profiles, configured, require, &server, is_root)
             + &render_hosts(&hosts)
             + &render_presets(&presets)
+            + &render_parser(&parser)
     };
     print(&text)?;
     if is_machine {
@@ -229,6 +233,23 @@ fn render_presets(presets: &[(&'static str, Vec<String>)]) -> String {
         false => format!("{name} names the hosts {}.\n", hosts.join(", ")),
     });
     lines.collect()
+}
+
+/// Checks that the server can start the process that parses code. Returns the reason if it cannot.
+fn check_parser() -> Result<(), String> {
+    let processes = ProcessRunner::new(environment());
+    let checked = processes.and_then(|processes| grammars::check_worker(&processes));
+    checked.map_err(|err| err.to_string())
+}
+
+/// Returns a line of the report if code cannot be parsed.
+fn render_parser(parser: &Result<(), String>) -> String {
+    match parser {
+        Ok(()) => String::new(),
+        Err(why) => {
+            format!("Code cannot be parsed, so search guesses definitions line by line: {why}\n")
+        }
+    }
 }
 
 /// Tests the OAuth authorization of an upstream.

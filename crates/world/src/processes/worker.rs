@@ -1,15 +1,17 @@
 //! Workers, as the server sees them: their start, and one request at a time.
 
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 
 use super::ProcessRunnerState;
-use crate::programs::{ChildProcess, PreparedProgram, SERVER_FILE};
+use super::packed_program::WorkerExecutable;
+use crate::programs::{ChildProcess, PreparedProgram};
 use crate::sandbox::{read_frame, write_frame};
 
 /// The longest time from the start of a worker process until it is ready.
@@ -22,6 +24,7 @@ const REASON_BYTES_MAX: usize = 4 << 10;
 pub struct WorkerProcessStarter {
     runner: Weak<ProcessRunnerState>,
     name: &'static str,
+    executable: WorkerExecutable,
 }
 
 /// A worker: a process of this server that answers requests and reaches nothing else. Dropping this
@@ -29,6 +32,8 @@ pub struct WorkerProcessStarter {
 pub struct WorkerProcess {
     connection: UnixStream,
     process: ChildProcess,
+    /// The unpacked program that the worker runs. All workers of one program share it.
+    _program: Option<Arc<OwnedFd>>,
 }
 
 /// The reason why a worker process gave no answer. That worker must get no other request.
@@ -44,23 +49,29 @@ pub enum WorkerFailure {
 }
 
 impl WorkerProcessStarter {
-    pub(super) fn new(runner: Weak<ProcessRunnerState>, name: &'static str) -> Self {
-        Self { runner, name }
+    pub(super) fn new(
+        runner: Weak<ProcessRunnerState>,
+        name: &'static str,
+        executable: WorkerExecutable,
+    ) -> Self {
+        Self { runner, name, executable }
     }
 
     /// Starts a worker, and waits until it has given up its rights. Blocks.
     ///
     /// # Errors
-    /// The process cannot be started or cannot give up its rights. The error is `Interrupted` if
-    /// the runner of this starter has ended.
+    /// The executable is missing or damaged, or the process cannot be started or cannot give up its
+    /// rights. The error is `Interrupted` if the runner of this starter has ended.
     pub fn start(&self) -> io::Result<WorkerProcess> {
         let runner = self.runner.upgrade().ok_or(io::ErrorKind::Interrupted)?;
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let image = PreparedProgram::with_handle(SERVER_FILE.into(), self.name, &theirs)?;
+        let (path, program) = self.executable.open()?;
+        let image = PreparedProgram::with_handle(path, self.name, &theirs)?;
         drop(theirs);
         let process = runner.spawner.spawn_worker(image)?;
-        let worker = WorkerProcess { connection: UnixStream::from(ours), process };
+        let connection = UnixStream::from(ours);
+        let worker = WorkerProcess { connection, process, _program: program };
         let mut stream = DeadlineStream::new(&worker.connection, START_TIMEOUT);
         let reason = read_frame(&mut stream, REASON_BYTES_MAX)?;
         let reason = reason.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -239,7 +250,8 @@ mod tests {
 
     #[test]
     fn a_starter_without_its_runner_starts_nothing() {
-        let starter = WorkerProcessStarter::new(Weak::new(), "toolgate-test");
+        let starter =
+            WorkerProcessStarter::new(Weak::new(), "toolgate-test", WorkerExecutable::Server);
         assert_eq!(starter.start().err().map(|err| err.kind()), Some(io::ErrorKind::Interrupted));
     }
 }

@@ -27,7 +27,8 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// The stack size of the code between clone and exec, in bytes.
 const STACK_BYTES: usize = 64 << 10;
-/// The executable of the server itself, which is also that of its workers.
+/// The executable of the server itself, which is also that of workers without a program of their
+/// own.
 pub(crate) const SERVER_FILE: &str = "/proc/self/exe";
 /// The name (`argv[0]`) under which the server starts its sandbox helper.
 pub(crate) const HELPER_NAME: &str = "toolgate-sandbox";

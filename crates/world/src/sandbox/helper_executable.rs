@@ -19,17 +19,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use memchr::memmem;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
-use crate::programs::{EXTRA_FD_SOURCE_MIN, HELPER_NAME, SERVER_FILE};
+use crate::programs::{
+    FileChangeStamp, HELPER_NAME, SERVER_FILE, create_memory, find_part, seal_memory,
+};
 
 /// A text that is only in executables with the helper of this build.
 const BUILD_MARK: &str = concat!("toolgate-sandbox of ", env!("TOOLGATE_WORLD_SOURCES"));
-/// The end of an executable to which the small program was appended. The length of the small
-/// program comes before it, in [`LENGTH_BYTES`] bytes. `cargo xtask dist` writes both.
-const APPENDED_MARK: &[u8; 16] = b"toolgate-sandbox";
-const LENGTH_BYTES: usize = 8;
 /// The largest small program, in bytes. A debug build has several megabytes.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
@@ -58,14 +54,6 @@ struct SmallHelperFile {
     /// The position of the small program in the file.
     start: u64,
     length: u64,
-}
-
-/// The properties of a file that change with its content.
-#[derive(PartialEq, Eq)]
-struct FileChangeStamp {
-    length: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
 }
 
 /// Opens the file with the small program, if there is one. Call this before the server confines
@@ -103,7 +91,7 @@ fn lock_found() -> MutexGuard<'static, Option<SmallHelperFile>> {
 fn open_small() -> io::Result<SmallHelperFile> {
     let server = File::open(SERVER_FILE)?;
     let server_meta = server.metadata()?;
-    if let Some((start, length)) = find_appended(&server, server_meta.len()) {
+    if let Some((start, length)) = find_part(&server, server_meta.len(), HELPER_NAME) {
         let stamp = FileChangeStamp::new(&server_meta);
         return Ok(SmallHelperFile { file: server, stamp, start, length });
     }
@@ -124,20 +112,6 @@ fn open_beside(path: &Path, server: &Metadata) -> io::Result<SmallHelperFile> {
     Ok(SmallHelperFile { stamp: FileChangeStamp::new(&meta), start: 0, length: meta.len(), file })
 }
 
-/// Returns the position and the length of the small program at the end of `file`, which has
-/// `file_length` bytes.
-fn find_appended(file: &File, file_length: u64) -> Option<(u64, u64)> {
-    let mut end = [0; LENGTH_BYTES + APPENDED_MARK.len()];
-    let rest = file_length.checked_sub(end.len() as u64)?;
-    file.read_exact_at(&mut end, rest).ok()?;
-    let (length, mark) = end.split_first_chunk::<LENGTH_BYTES>()?;
-    let length = u64::from_le_bytes(*length);
-    if mark != APPENDED_MARK {
-        return None;
-    }
-    Some((rest.checked_sub(length)?, length))
-}
-
 /// Loads the small program. `None` if there is none, or if it cannot be used.
 fn load() -> Option<OwnedFd> {
     let found = lock_found().take()?;
@@ -155,29 +129,14 @@ fn copy_to_memory(found: &SmallHelperFile) -> io::Result<OwnedFd> {
     }
     let mut bytes = vec![0; usize::try_from(found.length).map_err(io::Error::other)?];
     found.file.read_exact_at(&mut bytes, found.start)?;
-    if FileChangeStamp::new(&found.file.metadata()?) != found.stamp {
-        return Err(io::Error::other("it has changed since the server started"));
-    }
+    found.stamp.check(&found.file)?;
     let image = loaded_part(&bytes).ok_or_else(|| io::Error::other("it is not an executable"))?;
     if memmem::find(image, BUILD_MARK.as_bytes()).is_none() {
         return Err(io::Error::other("it is from another build"));
     }
-    let mut memory = File::from(create_memory()?);
+    let mut memory = File::from(create_memory(HELPER_NAME)?);
     memory.write_all(image)?;
-    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(&memory, seals)?;
-    // A new process replaces descriptors with low numbers before it executes the program.
-    Ok(fcntl_dupfd_cloexec(&memory, EXTRA_FD_SOURCE_MIN)?)
-}
-
-/// Creates an empty file in memory that can be executed.
-fn create_memory() -> io::Result<OwnedFd> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    match memfd_create(HELPER_NAME, flags | MemfdFlags::EXEC) {
-        // Linux before 6.3 lacks this flag, and can execute all files in memory.
-        Err(Errno::INVAL) => Ok(memfd_create(HELPER_NAME, flags)?),
-        created => Ok(created?),
-    }
+    seal_memory(&memory.into())
 }
 
 /// Returns the part of the executable `elf` that is loaded to run it, without symbols. `None` if
@@ -208,16 +167,6 @@ fn number_at(elf: &[u8], at: usize, size: usize) -> Option<usize> {
     let bytes = elf.get(at..at.checked_add(size)?)?;
     let number = bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
     usize::try_from(number).ok()
-}
-
-impl FileChangeStamp {
-    fn new(meta: &Metadata) -> Self {
-        Self {
-            length: meta.len(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -271,7 +220,7 @@ mod tests {
         keep_build_mark();
         let found = open_beside(&at, &fs::metadata(&at).unwrap()).unwrap();
         let memory = copy_to_memory(&found).unwrap();
-        assert!(memory.as_raw_fd() >= EXTRA_FD_SOURCE_MIN);
+        assert!(memory.as_raw_fd() >= 16);
         let length = rustix::fs::fstat(&memory).unwrap().st_size;
         assert_eq!(length, i64::try_from(loaded_part(&own).unwrap().len()).unwrap());
     }
@@ -300,24 +249,5 @@ mod tests {
         fs::remove_file(&small).unwrap();
         std::os::unix::fs::symlink(&server, &small).unwrap();
         assert!(open_beside(&small, &meta).is_err());
-    }
-
-    #[test]
-    fn an_appended_program_is_found_and_an_impossible_length_is_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = folder.path().join("server");
-        let found = |length: u64| {
-            let end = [b"server small".to_vec(), length.to_le_bytes().to_vec()].concat();
-            put(&at, &[end, APPENDED_MARK.to_vec()].concat());
-            let file = File::open(&at).unwrap();
-            let length = file.metadata().unwrap().len();
-            find_appended(&file, length)
-        };
-        assert_eq!(found(5), Some((7, 5)));
-        assert_eq!(found(13), None);
-        assert_eq!(found(u64::MAX), None);
-        put(&at, b"server");
-        let file = File::open(&at).unwrap();
-        assert_eq!(find_appended(&file, 6), None);
     }
 }

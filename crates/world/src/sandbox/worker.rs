@@ -1,7 +1,8 @@
 //! Workers: processes of the server that compute on hostile input, and may crash on it.
 //!
-//! A worker is the server's own executable under another name. Before it reads any input, it gives
-//! up everything except memory, processor time and the connection to the server.
+//! A worker is the server's own executable under another name, or a small program of its own.
+//! Before it reads any input, it gives up everything except memory, processor time and the
+//! connection to the server.
 
 use std::fs::File;
 use std::io;

@@ -39,7 +39,7 @@ fn is_reported_once(client: &TestMcpClient) {
 fn parsers(client: &TestMcpClient) -> Vec<u32> {
     let is_parser = |pid: &u32| {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.starts_with("toolgate-grammar")
+        line.starts_with("toolgate-parser")
     };
     descendants(client.server().pid).into_iter().filter(is_parser).collect()
 }

@@ -1,0 +1,134 @@
+//! Parts that are appended to the server's executable: small programs, which the server starts from
+//! memory.
+//!
+//! Each part consists of its bytes, their number in [`LENGTH_BYTES`] bytes, and the name of the part
+//! in [`NAME_BYTES`] bytes. The program in `dist` writes the parts (`dist/src/append.rs`).
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+
+use super::image::EXTRA_FD_SOURCE_MIN;
+
+/// The number of bytes of a name behind a part. A shorter name ends with zeros.
+const NAME_BYTES: usize = 16;
+/// The number of bytes of the length behind a part.
+const LENGTH_BYTES: usize = 8;
+/// The start of the name of each part.
+const NAME_START: &[u8] = b"toolgate-";
+/// The maximum number of parts that are searched.
+const PARTS_MAX: usize = 8;
+
+/// The properties of a file that change with its content.
+#[derive(PartialEq, Eq)]
+pub(crate) struct FileChangeStamp {
+    length: u64,
+    modified: (i64, i64),
+    pub(crate) changed: (i64, i64),
+}
+
+impl FileChangeStamp {
+    /// Creates the stamp of a file with the metadata `meta`.
+    pub(crate) fn new(meta: &Metadata) -> Self {
+        Self {
+            length: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
+    /// Returns an error if the content of `file` may have changed since this stamp was created.
+    pub(crate) fn check(&self, file: &File) -> io::Result<()> {
+        match Self::new(&file.metadata()?) == *self {
+            true => Ok(()),
+            false => Err(io::Error::other("it has changed since the server started")),
+        }
+    }
+}
+
+/// Returns the position and the length of the part `name` at the end of `file`, which has
+/// `file_length` bytes.
+pub(crate) fn find_part(file: &File, file_length: u64, name: &str) -> Option<(u64, u64)> {
+    let mut part_end = file_length;
+    for _ in 0..PARTS_MAX {
+        let mut end = [0; LENGTH_BYTES + NAME_BYTES];
+        let rest = part_end.checked_sub(end.len() as u64)?;
+        file.read_exact_at(&mut end, rest).ok()?;
+        let (length, found) = end.split_first_chunk::<LENGTH_BYTES>()?;
+        if !found.starts_with(NAME_START) {
+            return None;
+        }
+        let length = u64::from_le_bytes(*length);
+        let start = rest.checked_sub(length)?;
+        let is_wanted = |found: &[u8]| found.iter().all(|byte| *byte == 0);
+        if found.strip_prefix(name.as_bytes()).is_some_and(is_wanted) {
+            return Some((start, length));
+        }
+        part_end = start;
+    }
+    None
+}
+
+/// Creates an empty file in memory that can be executed.
+pub(crate) fn create_memory(name: &str) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create(name, flags | MemfdFlags::EXEC) {
+        // Linux before 6.3 lacks this flag, and can execute all files in memory.
+        Err(Errno::INVAL) => Ok(memfd_create(name, flags)?),
+        created => Ok(created?),
+    }
+}
+
+/// Makes `memory`, a file in memory, unchangeable. Returns it under a number that stays valid in a
+/// new process until it executes a program.
+pub(crate) fn seal_memory(memory: &OwnedFd) -> io::Result<OwnedFd> {
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(memory, seals)?;
+    // A new process replaces descriptors with low numbers before it executes the program.
+    Ok(fcntl_dupfd_cloexec(memory, EXTRA_FD_SOURCE_MIN)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Returns the parts, each with its name.
+    fn joined(parts: &[(&[u8], &str)]) -> Vec<u8> {
+        let mut bytes = b"server".to_vec();
+        for (part, name) in parts {
+            bytes.extend_from_slice(part);
+            bytes.extend((part.len() as u64).to_le_bytes());
+            bytes.extend(format!("{name:\0<NAME_BYTES$}").into_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn each_appended_part_is_found_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("server");
+        let find = |bytes: &[u8], name: &str| {
+            fs::write(&at, bytes).unwrap();
+            find_part(&File::open(&at).unwrap(), bytes.len() as u64, name)
+        };
+        let parts = [(&b"parser"[..], "toolgate-parser"), (&b"small"[..], "toolgate-sandbox")];
+        let both = joined(&parts);
+        assert_eq!(find(&both, "toolgate-parser"), Some((6, 6)));
+        assert_eq!(find(&both, "toolgate-sandbox"), Some((36, 5)));
+        assert_eq!(find(&both, "toolgate-other"), None);
+        // Behind a part with another kind of name, the server searches no further.
+        let foreign = joined(&[parts[0], (&b"other"[..], "other")]);
+        assert_eq!(find(&foreign, "toolgate-parser"), None);
+        assert_eq!(find(b"server", "toolgate-parser"), None);
+        let mut long = both;
+        let length_at = long.len() - NAME_BYTES - LENGTH_BYTES;
+        long[length_at..length_at + LENGTH_BYTES].fill(0xff);
+        assert_eq!(find(&long, "toolgate-sandbox"), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! Appends small programs to the server's executable, so that one file can be copied anywhere.
+//!
+//! Each part consists of its bytes, their number in 8 bytes, and its name in 16 bytes. The server
+//! searches the parts from the end of its file (world `programs/appended.rs: find_part`).
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::{fs, iter};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+
+use crate::{read, write};
+
+/// Length of a name behind a part, in bytes. A shorter name ends with zeros.
+const NAME_BYTES: usize = 16;
+/// Longest block that is compressed by itself, in bytes. The server unpacks one block at a time.
+const BLOCK_BYTES: usize = 1 << 20;
+/// A text that is only in the grammars: the name of a node of Ruby's syntax tree.
+const GRAMMAR_MARK: &[u8] = b"heredoc_body_start";
+
+/// Arguments of `toolgate-dist append`.
+#[derive(Args)]
+pub(crate) struct DistAppendArgs {
+    /// Executable of the server
+    #[arg(long, value_name = "FILE")]
+    server: PathBuf,
+    /// Program of the sandbox helpers
+    #[arg(long, value_name = "FILE")]
+    sandbox: PathBuf,
+    /// Program that parses code, which is compressed
+    #[arg(long, value_name = "FILE")]
+    parser: PathBuf,
+    /// File to write: the server with both programs
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Accept a server that contains the grammars itself, for tests
+    #[arg(long)]
+    with_grammars: bool,
+}
+
+/// Writes the server with its small programs, as `args` say.
+pub(crate) fn append(args: &DistAppendArgs) -> anyhow::Result<()> {
+    let mut packed = read(&args.server)?;
+    let parser = read(&args.parser)?;
+    let has_grammars = |program: &[u8]| program.windows(GRAMMAR_MARK.len()).any(is_grammar_mark);
+    ensure!(has_grammars(&parser), "{} contains no grammars", args.parser.display());
+    ensure!(
+        args.with_grammars || !has_grammars(&packed),
+        "{} contains the grammars, which are for {} only",
+        args.server.display(),
+        args.parser.display()
+    );
+    push_part(&mut packed, &compress(&parser)?, "toolgate-parser");
+    push_part(&mut packed, &read(&args.sandbox)?, "toolgate-sandbox");
+    write(&args.out, &packed)?;
+    fs::set_permissions(&args.out, fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("cannot make {} executable", args.out.display()))
+}
+
+fn is_grammar_mark(window: &[u8]) -> bool {
+    window == GRAMMAR_MARK
+}
+
+/// Appends `part` with its length and its `name` to `file`.
+fn push_part(file: &mut Vec<u8>, part: &[u8], name: &str) {
+    file.extend_from_slice(part);
+    file.extend_from_slice(&(part.len() as u64).to_le_bytes());
+    file.extend(name.bytes().chain(iter::repeat(0)).take(NAME_BYTES));
+}
+
+/// Compresses `program` (world `processes/packed_program.rs: unpack`): a hash of all blocks, and
+/// blocks in the block format of LZ4, each with its length in four bytes before it.
+fn compress(program: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut blocks = Vec::new();
+    for block in program.chunks(BLOCK_BYTES) {
+        let block = lz4_flex::block::compress(block);
+        blocks.extend_from_slice(&u32::try_from(block.len())?.to_le_bytes());
+        blocks.extend_from_slice(&block);
+    }
+    Ok([&blake3::hash(&blocks).as_bytes()[..], &blocks].concat())
+}
