@@ -175,7 +175,7 @@ impl QuestionAsker {
                 && !redeem().await?
             {
                 let why = "`requestState` was already used, and an approved action runs only once; \
-                           make the request again without it";
+                           repeat the request without `requestState`";
                 return Err(ToolError::refused(-32602, why));
             }
             return Ok(given);
@@ -189,7 +189,8 @@ impl QuestionAsker {
             QuestionDelivery::Nobody | QuestionDelivery::OnRepeat => {
                 return Err(ToolError::new(
                     ToolErrorKind::Asks(open),
-                    "the tool asks the client a question; answer it and call again",
+                    "the tool asks the client a question; answer the question and call the tool \
+                     again",
                 ));
             }
             QuestionDelivery::DuringCall(ask) => ask.ask(open.clone()).await?,

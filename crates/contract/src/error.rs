@@ -98,7 +98,7 @@ pub enum CallError {
         cause: String,
     },
     /// The call asks questions. The caller must call again with the answers. This is not a failure.
-    #[error("the tool asks the client a question; answer it and call again")]
+    #[error("the tool asks the client a question; answer the question and call the tool again")]
     Asks {
         /// The questions to the caller.
         questions: ClientQuestions,
@@ -111,13 +111,13 @@ pub enum CallError {
         /// A sentence about the question and its reason, if the tool gave one.
         what: Option<String>,
     },
-    /// The tool runs only as a job, and the call did not start one.
-    #[error("`{tool}` runs only as a job; start it as one")]
+    /// The tool runs only as a job, but the call did not start a job.
+    #[error("`{tool}` runs only as a job; start a job")]
     NeedsJob {
         /// The id of the tool.
         tool: String,
     },
-    /// The tool never runs as a job, and the call asked for one.
+    /// The tool never runs as a job, but the call asked for a job.
     #[error("`{tool}` does not run as a job; call it directly")]
     NoJob {
         /// The id of the tool.

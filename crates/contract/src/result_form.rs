@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolResultForm {
-    /// One text, written for a model.
+    /// A single block of text, written for a model.
     #[default]
     Text,
     /// The structured value, for programs. A result without a structured value is text.

@@ -286,8 +286,8 @@ impl McpConversation {
         match (method, self.session) {
             // A second id for the same session would outlive the end of the first.
             ("initialize", Some(_)) if matches!(frame.head, FrameMetadata::Http { .. }) => {
-                let why = "this session is already initialized; to start another, send \
-                           `initialize` without its id";
+                let why = "this session is already initialized; to start another session, send \
+                     `initialize` without `Mcp-Session-Id`";
                 Err(McpError::invalid_request(Some(id), why))
             }
             ("initialize", _) => self.initialize(&id, &params),

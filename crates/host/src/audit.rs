@@ -185,7 +185,7 @@ impl AuditFileSettings {
         }
         let key = AuditKey::open_or_create(key).map_err(|err| {
             let key = key.display();
-            io::Error::new(err.kind(), format!("the key {key} that seals it: {err}"))
+            io::Error::new(err.kind(), format!("cannot use the key {key} of the audit log: {err}"))
         })?;
         Ok(AuditRecordSink::Chain(Box::new(ChainedAuditLog::open(path, key, *keep, *bytes_max)?)))
     }

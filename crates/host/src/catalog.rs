@@ -546,11 +546,11 @@ mod tests {
         let expected =
             "`exec_run` is not available: it needs `runs`, and `tools.effects` is `changes`";
         check(&policy(&[], Effects::Changes, &[]), &[("exec_run", expected)]);
-        let expected = "`exec_run` is not available: the rule `tools.deny: exec.*` denies it";
+        let expected = "`exec_run` is not available: the rule `tools.deny: exec.*` denies the tool";
         check(&policy(&["exec.*"], Effects::Runs, &[]), &[("exec_run", expected)]);
         let allow = ["files.*".to_owned()];
         let policy = ToolPolicy::new(&allow, &[], Effects::Runs).expect("patterns");
-        let expected = "`exec_run` is not available: `tools.allow` does not include it";
+        let expected = "`exec_run` is not available: `tools.allow` does not include the tool";
         check(&policy, &[("exec_run", expected)]);
     }
 

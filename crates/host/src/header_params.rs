@@ -31,8 +31,8 @@ pub(crate) fn parse_header_params(schema: &Value) -> Result<Vec<HeaderParam>, St
     collect_params(schema, &mut Vec::new(), &mut found)?;
     if count_marks(schema) > found.len() {
         return Err(format!(
-            "`{KEYWORD}` is only allowed on a property that is reached only by `properties`, \
-             because its argument needs a fixed place"
+            "`{KEYWORD}` is only allowed on a property at a fixed place: `properties` may \
+             contain the property, but `items` or `anyOf` may not"
         ));
     }
     for (at, HeaderParam { header, .. }) in found.iter().enumerate() {

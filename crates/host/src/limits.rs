@@ -403,7 +403,7 @@ impl CallSlotPool {
             () = cancel.cancelled() => Err(CallError::Canceled),
             () = tokio::time::sleep(wait_max) => {
                 let waited = wait_max.as_millis();
-                Err(self.refusal(&format!("none of them ended within {waited} ms")))
+                Err(self.refusal(&format!("no place became free within {waited} ms")))
             }
         }
     }

@@ -157,8 +157,11 @@ fn parse_prompt_id(params: &Map<String, Value>) -> Result<String, CallError> {
     match (id.rsplit_once('@'), major) {
         (None, Some(major)) => Ok(format!("{id}@{major}")),
         (Some((_, version)), Some(major)) if version != major => {
-            let why =
-                format!("it is `{}`, but the id has `{}`", clip_name(&major), clip_name(version));
+            let why = format!(
+                "it is `{}`, but `promptId` has version `{}`",
+                clip_name(&major),
+                clip_name(version)
+            );
             Err(invalid_input("/params/major", &why))
         }
         (Some(_) | None, _) => Ok(id),

@@ -112,7 +112,10 @@ fn counterpart_hint(method: &str, revision: &McpRevision) -> String {
         ("tasks/list", SessionModel::Stateless) => "keep the task id from the answer to the call",
         ("subscriptions/listen", SessionModel::Session) => "use `resources/subscribe`",
         ("server/discover", SessionModel::Session) => "use `initialize`",
-        ("tasks/update", SessionModel::Session) => "tasks ask questions with requests",
+        ("tasks/update", SessionModel::Session) => {
+            "in this revision, tasks send their questions \
+             as requests"
+        }
         ("skills/list" | "skills/get" | "resources/directory/read", SessionModel::Session) => {
             "skills are resources below `skill://`"
         }

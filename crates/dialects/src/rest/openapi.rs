@@ -18,7 +18,7 @@ pub(super) fn document() -> Value {
                 "get": operation("getJob", "Returns a job.", json!({ "200": job_response() })),
                 "delete": operation(
                     "cancelJob",
-                    "Cancels a job, if it has not ended, and returns it.",
+                    "Cancels a job that has not ended, and returns the job.",
                     json!({ "200": job_response() }),
                 ),
             },
@@ -168,7 +168,7 @@ fn schemas() -> Value {
         "Job": {
             "type": "object",
             "description": "A job. If the server also serves Zyra, `/v1/jobs/{job_id}` returns \
-                            Zyra's members instead. Both have the same `job_id` and `status`.",
+             the job in Zyra's form. Both forms have the same `job_id` and `status`.",
             "required": ["job_id", "status"],
             "properties": {
                 "job_id": { "type": "string" },

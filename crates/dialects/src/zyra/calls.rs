@@ -188,8 +188,8 @@ fn read_call(
             let (Some(stage), Some(command)) =
                 (take_string(params, "stage")?, take_string(params, "command")?)
             else {
-                let why =
-                    "`params.name` is missing; give it, or `params.stage` and `params.command`";
+                let why = "`params.name` is missing; send `params.name`, or `params.stage` and \
+                     `params.command`";
                 return Err(RpcError::invalid_params(why));
             };
             (format!("{stage}-{command}"), stage, command)

@@ -27,7 +27,7 @@ pub struct ParsedAuditRecord {
     pub trace: Option<String>,
     /// Id of the client session that made the call, if there is one.
     pub session: Option<String>,
-    /// Name of the tool as called.
+    /// Name of the called tool, as the client wrote it.
     pub tool: String,
     /// Policy decision, if the call reached the policy.
     pub decision: Option<String>,

@@ -152,8 +152,8 @@ impl ChainedAuditLog {
             let path = self.path.display();
             let link = head.link.seq;
             tracing::error!(
-                "the end of the audit log {path} is missing: records up to {link} were written to \
-                 it"
+                "the end of the audit log {path} is missing: toolgate had written records up to \
+                 {link}"
             );
             head.newest_bytes = 0;
             let rest = self.read_from(head.newest_bytes, size)?;

@@ -51,7 +51,7 @@ pub(super) struct AuditRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     session: Option<Arc<str>>,
-    /// Name of the tool as called.
+    /// Name of the called tool, as the client wrote it.
     pub(super) tool: String,
     /// Tool through which the call came, such as `tools.call`. Absent if the client called the tool
     /// itself.
@@ -79,8 +79,8 @@ pub(super) struct AuditRecord {
     /// Arguments, with secrets redacted and long texts cut, if `audit.arguments` is `redacted`.
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<Value>,
-    /// BLAKE3 hash of the call's input as compact JSON; `large` if an unknown tool got more than 1
-    /// MiB.
+    /// BLAKE3 hash of the call's input as compact JSON. `large` if the tool is unknown and the
+    /// input exceeds 1 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     input: Option<AuditRecordInput>,

@@ -239,16 +239,20 @@ impl CompiledPolicyRule {
     /// Describes why this rule, which comes from the `[tools]` settings, denies the tool `spec`.
     pub(super) fn describe_denial(&self, spec: &ToolSpec) -> String {
         match &self.tools {
-            RuleToolSelection::Matching { .. } => format!("the rule `{}` denies it", self.name),
+            RuleToolSelection::Matching { .. } => {
+                format!("the rule `{}` denies the tool", self.name)
+            }
             RuleToolSelection::AboveEffects(Effects::Reads) => {
                 "this server is read-only".to_owned()
             }
             RuleToolSelection::AboveEffects(most) => format!(
-                "it needs `{}`, and `tools.effects` is `{}`",
+                "it needs the effect `{}`, but `tools.effects` is `{}`",
                 spec.effects.as_str(),
                 most.as_str()
             ),
-            RuleToolSelection::NotMatching(_) => "`tools.allow` does not include it".to_owned(),
+            RuleToolSelection::NotMatching(_) => {
+                "`tools.allow` does not include the tool".to_owned()
+            }
         }
     }
 

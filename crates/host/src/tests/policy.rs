@@ -55,7 +55,7 @@ async fn a_tool_that_the_settings_deny_is_unavailable_with_the_rule() {
     parts.deny = vec!["t.prints".to_owned()];
     let test_host = parts.build();
     let refused = test_host.ask(call("t_prints", prints())).await.map(|_| ()).expect_err("denied");
-    let expected = "`t_prints` is not available: the rule `tools.deny: t.prints` denies it";
+    let expected = "`t_prints` is not available: the rule `tools.deny: t.prints` denies the tool";
     assert_eq!(refused.to_string(), expected);
     assert_eq!(test_host.records(), ["t_prints unknown_tool"]);
 }

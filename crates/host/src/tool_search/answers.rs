@@ -231,8 +231,11 @@ impl<'g> CallerToolSearch<'g> {
             return Ok((*known).to_owned());
         }
         let names: Vec<&str> = servers.iter().map(|(name, _)| *name).collect();
-        let message =
-            format!("no server is named `{}`; there are: {}", shorten(name), names.join(", "));
+        let message = format!(
+            "no server is named `{}`; the servers are: {}",
+            shorten(name),
+            names.join(", ")
+        );
         Err(ToolError::invalid("/server", message))
     }
 

@@ -186,7 +186,10 @@ fn read_fields(
         if !arguments.is_empty() {
             let names: Vec<&str> = fields.keys().map(|name| name.as_str()).take(8).collect();
             let names = names.join("`, `");
-            return Err(problem("/arguments", &format!("move `{}` into it", shorten(&names))));
+            return Err(problem(
+                "/arguments",
+                &format!("move `{}` into `arguments`", shorten(&names)),
+            ));
         }
         notes.push("put the tool's arguments into `arguments`".to_owned());
         arguments = fields;

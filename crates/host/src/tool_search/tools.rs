@@ -34,7 +34,7 @@ struct SearchTools(ToolSearchHandle);
 pub(super) struct SearchToolsInput {
     /// One query for each need.
     queries: Vec<String>,
-    /// A single query, which many clients send.
+    /// A single query.
     query: Option<String>,
     /// Names of tools, to get their schemas.
     pub(super) names: Vec<String>,

@@ -252,8 +252,8 @@ fn envelope_kind(file: &SchemaFile) -> anyhow::Result<MessageSchema> {
         (true, false) => Ok(MessageSchema::RequestEnvelope),
         (false, true) => Ok(MessageSchema::Envelope),
         (true, true) | (false, false) => bail!(
-            "the schema {} describes no envelope: the schema of answers requires `ok`, and that of \
-             requests requires `method`",
+            "the schema {} describes no envelope: the schema of answers requires `ok`, and the \
+             schema of requests requires `method`",
             file.path
         ),
     }

@@ -20,8 +20,8 @@ pub fn report(config: &Config, unconfined: Option<String>) {
     {
         differences.push(match config.sandbox.require {
             SandboxRequirement::Best => format!(
-                "{reason}, so programs can see the same files, processes and networks of this \
-                 machine as this user (`toolgate doctor` lists the remaining layers of the sandbox)"
+                "{reason}, so programs can see all files, processes and networks that this user \
+                 can see (`toolgate doctor` lists the remaining layers of the sandbox)"
             ),
             SandboxRequirement::Strict => {
                 format!("{reason}, so sandbox.require = \"strict\" refuses programs")

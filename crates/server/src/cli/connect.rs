@@ -68,7 +68,8 @@ pub(super) struct ConnectArgs {
     /// Name of the server in the client
     #[arg(long, default_value = "toolgate", value_parser = parse_name)]
     name: String,
-    /// Undo the change. If the settings have changed since, only remove the server
+    /// Undo the change of an earlier run. If the settings have changed since then, only remove the
+    /// server
     #[arg(long, requires = "client", conflicts_with = "url")]
     remove: bool,
     /// Print the change of the client's settings, or the entry if there is no change, and write
@@ -176,7 +177,8 @@ impl ClientSettings {
         if present.as_ref() == Some(&entry) {
             let kept = match !args.read_only && entry::is_read_only(&entry) {
                 true => {
-                    "; it stays read-only, and to change that, first run the command with --remove"
+                    "; the server stays read-only: to change that, first run the command with \
+                     --remove"
                 }
                 false => "",
             };

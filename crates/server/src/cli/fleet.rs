@@ -36,7 +36,7 @@ pub(super) struct FleetArgs {
 
 #[derive(clap::Subcommand)]
 enum FleetCommand {
-    /// List the servers and workers of this workspace, and what they run
+    /// List the servers and workers of this workspace, and the jobs that they run
     #[command(after_help = "\
 A server is `silent` if it has not renewed its lease in time. SETTINGS names the settings of a
 server that differ from those of most others: `settings`, `policy`, `keys` or `pins`. The exit code

@@ -12,7 +12,7 @@ Examples:
   toolgate healthcheck https://tools.example/healthz
 
 The exit code is 0 if the server answers with a status of 2xx within 5 seconds, and 1 otherwise.
-No key is needed. Use it in containers without curl.")]
+No key is needed. Use this command in containers without curl.")]
 pub(super) struct HealthcheckArgs {
     /// URL of the server's health check
     #[arg(default_value = "http://127.0.0.1:8000/healthz", env = "TOOLGATE_HEALTH_URL")]

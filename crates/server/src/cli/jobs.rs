@@ -55,7 +55,7 @@ pub(super) struct JobsArgs {
     /// Answer the question that the job asks: a JSON object with the values, or `{}` to agree
     #[arg(long, value_name = "JSON", requires = "id", conflicts_with_all = ["no_follow", "get", "cancel"])]
     answer: Option<String>,
-    /// Send the answer without a question. Without a terminal, there is no question
+    /// Send the answer without asking you. Without a terminal, the command does not ask you
     #[arg(long, short, requires = "answer")]
     yes: bool,
     /// Decline the question that the job asks

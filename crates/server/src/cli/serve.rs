@@ -42,8 +42,8 @@ pub(super) struct ServeArgs {
     /// Address to listen on, instead of `server.listen`
     #[arg(long, value_name = "ADDRESS", value_parser = config::parse_address)]
     listen: Option<SocketAddr>,
-    /// Lines about calls on standard error, instead of `log.calls`: one line for each call, its
-    /// audit record as JSON, or none
+    /// Print one line for each call on standard error, the audit record of each call as JSON, or
+    /// nothing. Overrides `log.calls`
     #[arg(long, value_enum, value_name = "LINES")]
     log: Option<CallLogLinesArg>,
     /// Accept jobs but run none: other servers of the fleet run them

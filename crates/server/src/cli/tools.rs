@@ -165,11 +165,11 @@ fn show_search(host: &Host, caller: &Caller, question: &str) -> anyhow::Result<E
 pub(super) fn hidden_reason(host: &Host, tool: &str) -> Option<String> {
     let explained = host.explain(&Caller::local(), tool, json!({})).ok()?;
     (!explained.visible).then(|| match explained.rule.starts_with("tools.") {
-        true => format!("`{}` denies it to all callers", explained.rule),
+        true => format!("`{}` denies the tool to all callers", explained.rule),
         false => format!(
-            "this command runs as the caller `local`, and the policy hides the tool from it \
-             (decided by `{}`); `toolgate policy explain local {tool}` shows why, and `--url` with \
-             a key asks a running server",
+            "this command runs as the caller `local`, and the policy hides the tool from this \
+             caller (decided by `{}`); `toolgate policy explain local {tool}` shows why, and \
+             `--url` with a key asks a running server",
             explained.rule
         ),
     })

@@ -53,7 +53,7 @@ pub(super) fn run(args: &TrustArgs) -> anyhow::Result<ExitCode> {
             true => "here".to_owned(),
             false => format!("in {}", args.path.display()),
         };
-        bail!("there is no {SETTINGS_FILE_NAME} {place}, so nothing needs trust");
+        bail!("there is no {SETTINGS_FILE_NAME} {place}, so there is nothing to trust");
     }
     if has_settings {
         trust_settings(args, &file, config.as_ref())?;
@@ -115,7 +115,10 @@ fn trust_settings(args: &TrustArgs, file: &Path, config: Option<&Config>) -> any
     );
     let owned = trust::owner_settings(&text);
     if owned.is_empty() {
-        complain(&format!("{} only restricts tools, so it needs no trust", file.display()));
+        complain(&format!(
+            "{} only restricts tools, so you need not trust the file",
+            file.display()
+        ));
         return Ok(());
     }
     trust::trust(file, &text)?;

@@ -33,8 +33,8 @@ pub(super) struct WorkArgs {
     /// Workspace in which the jobs run
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
-    /// Lines about calls on standard error, instead of `log.calls`: one line for each call, its
-    /// audit record as JSON, or none
+    /// Print one line for each call on standard error, the audit record of each call as JSON, or
+    /// nothing. Overrides `log.calls`
     #[arg(long, value_enum, value_name = "LINES")]
     log: Option<CallLogLinesArg>,
     #[command(flatten)]
@@ -76,7 +76,10 @@ pub(super) fn run(args: &WorkArgs) -> anyhow::Result<ExitCode> {
         let maintenance = tokio::spawn(async move { host.maintain_jobs().await });
         let _maintenance = AbortOnDropHandle::new(maintenance);
         stop.cancelled().await;
-        tracing::info!("running jobs end, and no further job begins; another signal stops at once");
+        tracing::info!(
+            "the worker waits for its running jobs and starts no more; another signal \
+             stops the worker at once"
+        );
         workspace.host.drain_jobs().await;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)

@@ -14,10 +14,10 @@ pub struct DiscoverySection {
     /// limits.
     pub mode: ToolDiscoveryMode,
     /// Maximum number of tokens for the tools of all upstreams. If `mode = "auto"` and the tools
-    /// need more, clients get tool search instead of the whole list. The name, description and
-    /// arguments of each tool count. toolgate estimates the tokens from the number of characters.
-    /// Once a caller has got tool search, the caller gets the whole list again only if the tools
-    /// need at most 70 % of this number.
+    /// need more, clients get tool search instead of the whole list. toolgate counts the name,
+    /// description and arguments of each tool, and estimates the tokens from the number of
+    /// characters. Once a caller has got tool search, the caller gets the whole list again only if
+    /// the tools need at most 70 % of this number.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub budget_tokens: u32,
     /// Patterns of tools that every list contains, such as `github.create_issue` or `files.*`.
@@ -40,7 +40,8 @@ pub struct DiscoverySection {
 pub enum ToolDiscoveryMode {
     /// Lists contain all tools.
     Off,
-    /// Lists contain all tools, unless those of upstreams need more tokens than the budget.
+    /// Lists contain all tools, unless the tools of upstreams need more tokens than
+    /// `budget_tokens`.
     Auto,
     /// Lists contain the favourites, and the tools that find and call all others.
     On,

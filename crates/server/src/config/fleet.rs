@@ -40,9 +40,9 @@ pub struct FleetSection {
     /// The access key of a bucket is in the environment variables `AWS_ACCESS_KEY_ID`,
     /// `AWS_SECRET_ACCESS_KEY` and, if it is temporary, `AWS_SESSION_TOKEN`.
     pub files: Option<String>,
-    /// URL of the service that has the bucket of `files`, such as `https://minio.example`. By
-    /// default, it is the service of AWS in `files_region`. With an `http` URL, files are
-    /// neither encrypted on the network nor protected from changes.
+    /// URL of the service that has the bucket of `files`, such as `https://minio.example`. The
+    /// default is the AWS service in `files_region`. With an `http` URL, files are neither
+    /// encrypted on the network nor protected from changes.
     pub files_endpoint: Option<String>,
     /// Region of the bucket of `files`.
     pub files_region: String,

@@ -36,7 +36,7 @@ pub fn parse_question(method: &str, params: &Value, key: &str) -> Result<ClientQ
             parse_sampling(params).map(|it| ClientQuestion::Sample(Box::new(it)))
         }
         "roots/list" => Ok(ClientQuestion::Roots),
-        other => Err(format!("clients do not answer `{other}`")),
+        other => Err(format!("clients cannot answer requests of the kind `{other}`")),
     }
 }
 

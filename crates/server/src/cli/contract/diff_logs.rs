@@ -49,7 +49,7 @@ pub(super) struct DiffLogsArgs {
     /// Further fields to ignore, also in `metadata`; `error.message` names a nested field
     #[arg(long, value_name = "FIELD", num_args = 0..)]
     ignore: Vec<String>,
-    /// Fields to ignore, in place of times, durations, runs and ids, as in RAGX's script
+    /// Fields to ignore instead of times, durations, runs and ids, as in RAGX's script
     #[arg(long, value_name = "FIELD", num_args = 0..)]
     whitelist: Option<Vec<String>>,
 }

@@ -125,19 +125,20 @@ fn explain(error: &CallError) -> (&'static str, &'static str) {
         }
         CallError::Asks { .. } => (
             "The tool asks the client a question. This is not a failure.",
-            "Answer the question and call again.",
+            "Answer the question and call the tool again.",
         ),
         CallError::CannotAsk { .. } => (
-            "The tool must ask a person or a model, and the client does not support that.",
+            "The tool must ask a person or a model, but the client does not support questions.",
             "Use a client that supports such questions (in MCP: elicitation, sampling, roots).",
         ),
         CallError::NeedsJob { .. } => (
-            "The tool runs only as a job, and the call did not start one.",
-            "Start it with `jobs_start`, or in MCP as a task.",
+            "The tool runs only as a job, but the call did not start a job.",
+            "Start the tool with `jobs_start`, or as a task in MCP.",
         ),
-        CallError::NoJob { .. } => {
-            ("The tool never runs as a job, and the call asked for one.", "Call the tool directly.")
-        }
+        CallError::NoJob { .. } => (
+            "The tool never runs as a job, but the call asked for a job.",
+            "Call the tool directly.",
+        ),
         CallError::Mismatch { .. } => (
             "The headers of the HTTP request contradict its arguments (MCP 2026-07-28).",
             "Send headers that repeat the arguments.",

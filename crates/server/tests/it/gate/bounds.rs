@@ -84,7 +84,7 @@ fn a_program_beyond_the_limit_is_refused_and_reads_are_not_delayed() {
 fn check_refusal(answer: &Value) {
     let message = refusal(answer);
     assert!(
-        message.contains("programs") && message.contains("and none of them ended within"),
+        message.contains("programs") && message.contains("and no place became free within"),
         "{message}"
     );
     assert!(message.contains("try again in 1000 ms"), "{message}");
