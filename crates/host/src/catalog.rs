@@ -543,8 +543,7 @@ mod tests {
             ("exec/run", "`exec/run` is not available: this server is read-only"),
         ];
         check(&policy(&[], Effects::Reads, &[]), &expected);
-        let expected =
-            "`exec_run` is not available: it needs `runs`, and `tools.effects` is `changes`";
+        let expected = "`exec_run` is not available: it needs the effect `runs`, but `tools.effects` is `changes`";
         check(&policy(&[], Effects::Changes, &[]), &[("exec_run", expected)]);
         let expected = "`exec_run` is not available: the rule `tools.deny: exec.*` denies the tool";
         check(&policy(&["exec.*"], Effects::Runs, &[]), &[("exec_run", expected)]);

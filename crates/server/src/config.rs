@@ -200,8 +200,8 @@ pub struct ServerSection {
     /// connection, such as a reverse proxy on the same network.
     pub plaintext: bool,
     /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. If an authentication
-    /// attempt through a proxy fails, it counts for the client's address in `forwarded_header`, not
-    /// for the proxy.
+    /// attempt through a proxy fails, toolgate counts the failure for the client's address in
+    /// `forwarded_header`, not for the proxy.
     pub trusted_proxies: Vec<String>,
     /// Header in which trusted proxies send the client's address: `Forwarded`, or a header with
     /// plain addresses such as `X-Forwarded-For` or `X-Real-IP`.
@@ -366,9 +366,9 @@ pub struct LimitsSection {
     pub wait_ms: u64,
     /// Time limit for calls, in milliseconds, if the tool has no time limit of its own.
     pub deadline_ms: u64,
-    /// Reaction to a call that your rules in `rate` limit, while the database of `fleet.url` does
-    /// not answer: `share` admits the rate divided by the number of servers, `refuse` refuses the
-    /// call.
+    /// Handling of calls with a rate limit while the database of `fleet.url` does not answer. With
+    /// `share`, each server admits the rate divided by the number of servers. With `refuse`, each
+    /// server refuses the calls.
     pub away: FleetOutagePolicy,
     /// Rate limits for calls per caller and tool, with one `[[limits.rate]]` table for each. The
     /// first rule that matches a tool applies. A tool that no rule matches has no limit.
@@ -449,7 +449,7 @@ pub struct EnvelopeSection {
     #[serde(skip)]
     pub log_dir: Option<PathBuf>,
     /// Workspace folders whose `*.schema.json` files the server reads at start. These schemas apply
-    /// in addition to the built-in schemas of envelopes and tool IO, and to the tools' own schemas.
+    /// in addition to the built-in schemas of envelopes, and to the tools' own schemas.
     /// Files in the default folders apply only after `toolgate trust`.
     pub schemas: Vec<String>,
 }

@@ -68,10 +68,10 @@ pub fn write_findings(queries: &[ToolQueryResults<'_>], left_out: usize) -> Stri
         _ = writeln!(text, "{left_out} tools of other servers were not searched.");
     }
     if has_shown {
-        text.push_str("Tools without arguments were shown before; ask for them by `names`.\n");
+        text.push_str("Arguments that were shown before are left out; `names` shows them again.\n");
     }
     if has_lossy {
-        text.push_str("`~` leaves something out; ask for the tool by `names`.");
+        text.push_str("`~` marks a shortened schema; `names` shows the whole schema.");
     }
     text
 }

@@ -82,11 +82,11 @@ pub struct UpstreamSettings {
     pub roots: Vec<String>,
     /// Maximum time for the upstream to start and answer, in milliseconds. The default is 30000.
     pub start_ms: u64,
-    /// Sharing of the upstream's connection or program. `all` (the default) uses one for all
-    /// callers, `caller` uses one for each caller, and `session` uses one for each session. Use
-    /// `caller` or `session` for a server that keeps state per client. For clients without sessions
-    /// (2026-07-28), `session` means `caller`. toolgate keeps at most 256 connections. A connection
-    /// ends with its session, or after it has been idle for five minutes.
+    /// Sharing of the upstream's connection or program. With `all` (the default), all callers share
+    /// one connection or program. With `caller`, each caller has its own, and with `session`, each
+    /// session has its own. Use `caller` or `session` for a server that keeps state per client. For
+    /// clients without sessions (2026-07-28), `session` means `caller`. toolgate keeps at most 256
+    /// connections. A connection ends with its session, or after it has been idle for five minutes.
     pub shared_by: ConnectionSharing,
     /// Timeout of a tool call, in milliseconds. The default is `limits.deadline_ms`.
     pub deadline_ms: Option<u64>,
@@ -144,9 +144,9 @@ pub enum ConnectionSharing {
     /// All callers share one connection or program.
     #[default]
     All,
-    /// The calls of one caller.
+    /// The calls of one caller share a connection or program.
     Caller,
-    /// The calls of one session.
+    /// The calls of one session share a connection or program.
     Session,
 }
 

@@ -116,7 +116,7 @@ impl UpstreamStartReport {
     /// Returns a line about the redirect to another URL, if there was one.
     pub fn redirect_line(&self) -> Option<String> {
         let location = self.redirect.as_ref()?;
-        Some(format!("redirected to `{location}`: set that as `url`"))
+        Some(format!("redirected to `{location}`: set this address as `url`"))
     }
 }
 

@@ -61,7 +61,7 @@ pub struct PolicyRuleEntry {
 fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     let all = Vec::deserialize(from)?;
     match all.is_empty() {
-        true => Err(D::Error::custom("the list is empty; leave it out to match everything")),
+        true => Err(D::Error::custom("the list is empty; remove the setting to match everything")),
         false => Ok(all),
     }
 }

@@ -72,7 +72,9 @@ fn watch_signals(
         });
         if let Some(code) = code {
             if code == 1 {
-                tracing::error!("some work did not end in time; the server exits without it");
+                tracing::error!(
+                    "some work did not end in time; the server exits without waiting for it"
+                );
             }
             last();
             std::process::exit(code);
@@ -127,7 +129,10 @@ async fn wait_at_most(limit: Option<Duration>) {
 pub(crate) fn log_when_stopping(stop: CancellationToken) {
     tokio::spawn(async move {
         stop.cancelled().await;
-        tracing::info!("stopping after calls in flight; another signal stops at once");
+        tracing::info!(
+            "the server waits for calls in flight and then stops; another signal stops \
+             the server at once"
+        );
     });
 }
 

@@ -156,9 +156,13 @@ pub(super) const METRICS: &[MetricDefinition] = &[
     counter("spans_sent", "Spans that the collector accepted", NO_LABELS, |load| {
         one(load.spans.sent)
     }),
-    counter("spans_dropped", "Spans that were dropped or refused", NO_LABELS, |load| {
-        one(load.spans.dropped)
-    }),
+    counter(
+        "spans_dropped",
+        "Spans that toolgate dropped or the collector \
+         refused",
+        NO_LABELS,
+        |load| one(load.spans.dropped),
+    ),
     gauge("upstream_connected", "1 if the upstream is connected", UPSTREAM, |load| {
         of_upstreams(load, UpstreamState::Connected)
     }),

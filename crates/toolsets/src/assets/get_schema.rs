@@ -29,7 +29,7 @@ pub struct GetAssetSchemaOutput {
     ok: bool,
     /// The schema.
     schema: Map<String, Value>,
-    /// The schema's `version`, or empty.
+    /// Version of the schema; empty if the schema has none.
     version: String,
 }
 

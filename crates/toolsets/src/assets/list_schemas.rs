@@ -27,7 +27,7 @@ pub struct ListAssetSchemasOutput {
 struct ListedAssetSchema {
     /// Name for `assets_get_schema` and `assets_validate_asset`.
     name: String,
-    /// The schema's `version`, or empty.
+    /// Version of the schema; empty if the schema has none.
     version: String,
     /// Path: the folder of schemas, then the name with `.json`.
     path: String,

@@ -23,7 +23,7 @@ pub struct ValidateAssetInput {
     /// The asset. Its top-level `$schemaRef` is ignored.
     #[serde(deserialize_with = "exact_json::deserialize")]
     asset: Value,
-    /// Name of the schema, as `assets_list_schemas` lists it. `nested-synesthetic-asset` is
+    /// Name of the schema, as `assets_list_schemas` lists it. `nested-synesthetic-asset` means
     /// `synesthetic-asset`.
     schema: String,
 }

@@ -166,9 +166,9 @@ impl CiContext {
         let folder = quoted_path(&project.folder);
         let question = format!(
             "The package manager of the {kind} project in {folder}, or a script that it ran, also \
-             needs {listed}, to which the registry `{named}`, a file of the project or a package \
-             points. Allow for this project? Packages of the project can reach these hosts, too. \
-             toolgate remembers your answer."
+             needs {listed}. The registry `{named}`, a file of the project or a package names \
+             these hosts. Allow these hosts for this project? Packages of the project can reach \
+             the hosts, too. toolgate remembers your answer."
         );
         let key = hashed_key(REFUSED_HOSTS_QUESTION, &listed);
         if ask_if_possible(ctx, &key, question).await? != PersonConsent::Given {
@@ -236,8 +236,8 @@ fn registry_question(
         let hosts = of_project.iter().map(|host| format!("`{}` (`{}`)", host.rule, host.file));
         let hosts = hosts.collect::<Vec<_>>().join(", ");
         question.push_str(&format!(
-            " Files of the project name further hosts, which your settings do not: {hosts}. If you \
-             agree, the project can reach these, too."
+            " Files of the project name further hosts that your settings do not name: {hosts}. If \
+             you agree, the project can reach these hosts, too."
         ));
     }
     question

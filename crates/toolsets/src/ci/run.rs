@@ -18,7 +18,7 @@ pub(super) struct RunCommandLine(pub(super) CiContext);
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunCommandLineInput {
-    /// E.g. `cargo run -- --help`.
+    /// Command line, e.g. `cargo run -- --help`.
     command: String,
     /// Arguments of the program, passed unchanged.
     #[serde(default)]

@@ -222,8 +222,8 @@ fn check_distinct(all: &[DeclaredCommand]) -> Result<(), CommandLoadError> {
                 line: *line,
                 column: *column,
                 message: format!(
-                    "the command `{}` is declared twice, first as `{}` at {}:{}; `.`, `-` and `_` \
-                     count as equal",
+                    "the command `{}` is declared twice, first as `{}` at {}:{}; toolgate treats \
+                     `.`, `-` and `_` as equal",
                     declared.written_id,
                     first.written_id,
                     first.place.file.display(),

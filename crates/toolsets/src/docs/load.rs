@@ -29,7 +29,7 @@ pub struct LoadDocument {
 pub struct LoadDocumentInput {
     /// The document.
     path: String,
-    /// A JSON or YAML file with its metadata; default: its front matter.
+    /// JSON or YAML file with the metadata; default: the front matter.
     metadata_path: Option<String>,
     /// Text encoding: `utf-8`, `ascii`, `latin-1` or `utf-16`.
     #[serde(default = "utf_8")]
@@ -112,7 +112,11 @@ fn load(
     let encoding = DocumentEncoding::parse(&encoding)?;
     let bytes = read(root, &path, watch)?;
     let content = encoding.decode(&bytes).ok_or_else(|| {
-        let message = format!("{} is not {encoding}; pass its encoding", quoted_path(&path));
+        let message = format!(
+            "{} is not {encoding}; pass the encoding of the \
+             file",
+            quoted_path(&path)
+        );
         ToolError::invalid("/encoding", message)
     })?;
     let metadata = match metadata_path {

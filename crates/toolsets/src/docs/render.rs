@@ -97,7 +97,8 @@ fn render(input: RenderMarkdownInput) -> Result<RenderMarkdownOutput, ToolError>
             let left = MARKDOWN_BYTES_MAX.saturating_sub(text.len() + "---\n---\n\n".len());
             let block = yaml::yaml_block(fields, left).ok_or_else(|| {
                 let why = format!(
-                    "with it the text has more than {MARKDOWN_BYTES_MAX} bytes; YAML indents each \
+                    "with this front matter, the text has more than {MARKDOWN_BYTES_MAX} bytes; \
+                     YAML indents each \
                      line of a nested value"
                 );
                 ToolError::invalid("/frontMatter", why)

@@ -36,7 +36,7 @@ pub struct SearchDocumentsInput {
 struct DocumentSearchFilter {
     /// Only this folder or file, e.g. `docs/guide`.
     path_prefix: Option<String>,
-    /// Only documents with all of these, e.g. `markdown`.
+    /// Only documents with all these tags, e.g. `markdown`.
     #[serde(default)]
     tags: Vec<String>,
 }

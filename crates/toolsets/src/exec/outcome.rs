@@ -68,7 +68,7 @@ pub(crate) struct ProgramRunResult {
     /// Refused hosts that the program tried to reach, if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) refused_hosts: Vec<RefusedHost>,
-    /// True if the program could reach chosen hosts.
+    /// True if the program could reach only the hosts that the setting `hosts` allows.
     #[serde(skip)]
     pub(crate) is_forwarded: bool,
     /// Id of the tool that ran the program.

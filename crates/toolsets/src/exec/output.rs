@@ -51,7 +51,7 @@ pub(super) struct ReadProgramOutputResult {
     text: String,
     /// Encoding of `text`.
     encoding: OutputTextEncoding,
-    /// Offset of this part: as requested, or after lost bytes.
+    /// Offset of this part; larger than the requested offset if bytes were lost.
     offset: u64,
     /// Bytes in this part.
     bytes: u64,

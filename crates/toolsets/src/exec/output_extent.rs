@@ -29,7 +29,7 @@ pub(super) struct OmittedOutput {
     pub(super) from: u64,
     /// Position of the first byte that is shown again.
     pub(super) to: u64,
-    /// Number of these bytes that were not stored and are lost.
+    /// Number of left-out bytes that were not stored and are lost.
     pub(super) lost_bytes: u64,
 }
 

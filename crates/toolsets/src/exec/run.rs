@@ -50,7 +50,7 @@ pub(crate) struct RunProgramInput {
     /// Standard input.
     #[serde(default)]
     pub(crate) stdin: Option<String>,
-    /// Time limit; 60000 by default, at most 600000.
+    /// Time limit in ms; 60000 by default, at most 600000.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(crate) timeout_ms: Option<u64>,

@@ -59,7 +59,7 @@ pub struct EditFileInput {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FileEditChange {
-    /// The file, if several are edited.
+    /// File to edit, if the call edits several.
     path: Option<String>,
     /// Exact text to replace; must occur once.
     old: Option<String>,

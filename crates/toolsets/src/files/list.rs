@@ -44,7 +44,7 @@ pub struct ListDirectoryOutput {
     entries: Vec<DirectoryEntry>,
     /// Number of entries after this page.
     left: u64,
-    /// Cursor for the next page; null on the last.
+    /// Cursor for the next page; null on the last page.
     cursor: Option<String>,
 }
 

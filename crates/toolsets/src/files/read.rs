@@ -50,7 +50,7 @@ pub struct ReadFileInput {
     paths: Vec<String>,
     /// `base64` for files that are not text.
     encoding: Option<FileContentEncoding>,
-    /// Byte to start at, from 0, instead of lines.
+    /// First byte to read, counted from 0.
     offset: Option<u64>,
     /// Number of bytes to read.
     #[schemars(range(min = 1))]

@@ -66,7 +66,7 @@ pub struct SearchFilesOutput {
     matches: Vec<FileLineMatch>,
     /// Entries that match `glob`, ordered by path, if `query` was not given.
     files: Vec<EntryNameMatch>,
-    /// Number of files searched (without `query`: entries).
+    /// Number of searched files; without `query`, number of searched entries.
     searched: u64,
     /// True if there are more matches.
     truncated: bool,

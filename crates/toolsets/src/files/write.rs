@@ -41,7 +41,7 @@ pub struct WriteFileInput {
     /// Create missing parent directories.
     #[serde(default = "yes")]
     mkdirs: bool,
-    /// Permission bits, octal as a string ("0755") or decimal as a number (493). By default, those
+    /// Permission bits, octal as a string ("0755") or decimal as a number (493). Default: the bits
     /// of the replaced file.
     mode: Option<FilePermissionMode>,
     /// Etag that the file must have.

@@ -38,7 +38,7 @@ pub(super) struct GitDiffInput {
     /// Compare staged changes.
     #[serde(default)]
     staged: bool,
-    /// Commit, or two.
+    /// One commit, or `a..b`.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
     /// Only these files and folders.
@@ -163,7 +163,7 @@ impl Tool for GitDiff {
             let names: Vec<String> =
                 output.submodules.iter().map(|path| quoted_path(path)).collect();
             return text.with_note(format!(
-                "without changes in submodules; name one in `repo`: {}",
+                "changes in submodules are left out; to see them, name a submodule in `repo`: {}",
                 names.join(", ")
             ));
         }

@@ -241,9 +241,9 @@ fn outside_repository_error(
     let mut above = root.path().ancestors().skip(1);
     let above = above.find(|at| at.join(".git").symlink_metadata().is_ok())?;
     Some(ToolError::not_found(format!(
-        "there is no git repository in {} of the workspace: the one around it, {}, begins above \
-         the workspace; have the server's operator serve that folder, or set `git.outside = \
-         \"read\"`",
+        "there is no git repository in {} of the workspace: the repository around the workspace \
+         begins above it, in {}; have the server's operator serve that folder, or set \
+         `git.outside = \"read\"`",
         quoted_path(folder),
         quoted_path(&above.to_string_lossy())
     )))
@@ -284,8 +284,9 @@ fn linked_repository_error(
 fn no_repository_error(folder: &str, err: ToolError) -> ToolError {
     match err.fault {
         ToolErrorKind::NotFound => ToolError::not_found(format!(
-            "there is no git repository in {} of the workspace (a repository that contains the \
-             workspace does not count); name the folder of a repository in `repo`, or have the \
+            "there is no git repository in {} of the workspace (the git tools do not use a \
+             repository that contains the workspace); name the folder of a repository in `repo`, \
+             or have the \
              server's operator run \
              `git init`, which programs may not do",
             quoted_path(folder)

@@ -30,13 +30,13 @@ pub(super) struct GitLogInput {
     /// Commits to skip.
     #[serde(default)]
     cursor: u32,
-    /// Start, or a range: `main..feature`.
+    /// First commit, or a range: `main..feature`.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
     /// Only changes of this path.
     #[serde(default)]
     path: Option<String>,
-    /// Name or email.
+    /// Name or email of the author.
     #[serde(default)]
     author: Option<String>,
     /// Time, e.g. `2 weeks ago`.

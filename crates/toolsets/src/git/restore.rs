@@ -18,7 +18,7 @@ pub(super) struct GitRestoreInput {
     /// Repository folder.
     #[serde(default)]
     repo: RepositoryFolder,
-    /// Files and folders.
+    /// Files and folders to restore.
     #[schemars(length(min = 1))]
     paths: Vec<String>,
     /// Commit to restore from.

@@ -59,7 +59,7 @@ pub(super) struct GitStatusOutput {
     unchecked: Vec<String>,
     /// Changed files in order of path, then untracked files.
     entries: Vec<GitStatusEntry>,
-    /// True if there are more.
+    /// True if there are more files.
     truncated: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct GitStatusEntry {
     from: Option<String>,
     /// Staged change: blank for none, M, A, D, R, C, T or U; ? for an untracked file.
     index: char,
-    /// Unstaged change, as the same letters.
+    /// Unstaged change, with the letters of a staged change.
     worktree: char,
 }
 

@@ -25,7 +25,7 @@ pub struct GetIndexStatus {
 pub struct GetIndexStatusInput {
     /// Only this namespace.
     namespace: Option<String>,
-    /// Time to wait until the index is up to date.
+    /// Milliseconds to wait for an up-to-date index.
     #[serde(default)]
     #[schemars(range(min = 0, max = 600_000))]
     wait_ms: u64,

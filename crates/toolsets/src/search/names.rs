@@ -41,13 +41,13 @@ pub struct SearchNamesInput {
     query: String,
     /// The namespace; default: the whole workspace.
     namespace: Option<String>,
-    /// Only this folder or file.
+    /// Folder or file to search.
     path: Option<String>,
     /// Only files with all of these tags: a language such as `rust`, or `code`, `docs`, `config`,
     /// `test`, `example`.
     #[serde(default)]
     tags: Vec<String>,
-    /// Kinds of definitions.
+    /// Kinds of definitions to find.
     #[serde(default)]
     kinds: Vec<DefinitionKind>,
     /// Maximum definitions.

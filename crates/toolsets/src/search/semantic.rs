@@ -26,8 +26,8 @@ pub struct SearchByMeaning {
 pub struct SearchByMeaningInput {
     /// A question, or a name.
     query: Option<String>,
-    /// A vector to find similar passages, e.g. the `vector` of a match. With a query, both count
-    /// alike.
+    /// A vector to find similar passages, e.g. the `vector` of a match. A query and a vector have
+    /// equal weight.
     embedding: Option<Vec<f64>>,
     /// Maximum files.
     #[serde(default = "limit")]
@@ -35,7 +35,7 @@ pub struct SearchByMeaningInput {
     limit: usize,
     /// Namespace to search.
     namespace: Option<String>,
-    /// Only this folder or file.
+    /// Folder or file to search.
     path: Option<String>,
     /// A language such as `rust`, or `code`, `docs`, `config`, `test`, `example`.
     #[serde(default)]
@@ -91,7 +91,7 @@ struct PassageMatch {
     /// The checked-out commit, if the file is unchanged in git. Null if it changed, git does not
     /// track it, or git is updating the checkout.
     commit: Option<String>,
-    /// Always null: there is one index.
+    /// Always null.
     shard_id: Option<String>,
     /// The lines of the passage.
     snippet: String,
@@ -111,9 +111,9 @@ struct PassageMatch {
 struct FurtherMatchPlace {
     /// The first line, from 1.
     line_start: u32,
-    /// The last line.
+    /// The last line of this place.
     line_end: u32,
-    /// The name that it defines, if any.
+    /// The name that this place defines, if any.
     symbol: Option<String>,
 }
 

@@ -127,9 +127,9 @@ struct TextMatch {
     /// The last line of a match that spans several lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_end: Option<u64>,
-    /// The start in the line, in bytes from 1.
+    /// The start of the match in the line, in bytes from 1.
     column: u64,
-    /// The line; a very long one is cut around the match, with `…`.
+    /// The line. A very long line is shortened to the part around the match, with `…` for the rest.
     text: String,
     /// True if the line seems to define the match.
     definition: bool,

@@ -288,13 +288,13 @@ async fn partly_matching_text_is_shown_where_it_differs() {
         expect_refusal(file, json!([{ "old": "    one();\n    2();\n", "new": "" }])).await;
     assert!(
         message.contains(
-            r#"matches it up to line 3, where the file has "    two();" and old has "    2();""#
+            r#"is the same up to line 3, where the file has "    two();" and `old` has "    2();""#
         ),
         "{message}"
     );
     let (_, message) =
         expect_refusal(file, json!([{ "old": "    zero();\n    three();\n}", "new": "" }])).await;
-    assert!(message.contains("matches it after line 3"), "{message}");
+    assert!(message.contains("is the same after line 3"), "{message}");
     let edits =
         json!([{ "old": "one();", "new": "brand_new();" }, { "old": "brand_new();", "new": "x" }]);
     let (pointer, message) = expect_refusal(file, edits).await;
@@ -356,7 +356,7 @@ async fn a_missing_text_in_a_large_file_is_reported_quickly() {
     let failed = space
         .fails("files.edit", json!({ "path": "f", "edits": [{ "old": old, "new": "" }] }))
         .await;
-    assert!(failed.message.contains("matches it up to"), "{failed:?}");
+    assert!(failed.message.contains("is the same up to"), "{failed:?}");
     let took = started.elapsed();
     assert!(took < Duration::from_secs(60), "{took:?}");
 }

@@ -82,7 +82,8 @@ pub(crate) async fn discover(
             Some(server) => server,
             None if settings.issuer.is_some() => return Err(no_metadata(&issuer)),
             None => {
-                let note = "no metadata; using /authorize and /token, the defaults of 2025-03-26";
+                let note = "there is no metadata; toolgate uses /authorize and /token, the \
+                     defaults of MCP 2025-03-26";
                 steps.report("authorization server", &Ok(note.to_owned()));
                 default_endpoints(&origin)
             }

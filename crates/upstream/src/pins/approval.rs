@@ -195,7 +195,7 @@ impl PinPolicy {
                 self.listed_tool(upstream, entry)
             }
             (PinMismatchReaction::Block, None) => {
-                tracing::warn!("{why}; until then it is not listed");
+                tracing::warn!("{why}; until then, tool lists leave the tool out");
                 None
             }
             (PinMismatchReaction::Block, Some(pinned)) => {

@@ -40,7 +40,7 @@ pub(super) struct ReadStoredResultInput {
     /// Text to find instead, ignoring case.
     #[serde(default)]
     pub(super) find: Option<String>,
-    /// Fields to pick first, if it is JSON, such as `rows.name` for each of `rows`.
+    /// Fields to pick from JSON, such as `rows.name` for each of `rows`.
     #[serde(default)]
     pub(super) fields: Vec<String>,
 }
@@ -73,8 +73,8 @@ pub(super) struct StoredResultMatch {
 impl Tool for ReadStoredResult {
     const NAME: &'static str = "results.read";
     const TITLE: &'static str = "Read a long result";
-    const DESCRIPTION: &'static str = "Read on in a result that was too long to return at once, or \
-                                 find text or pick fields in it. Its note has the id.";
+    const DESCRIPTION: &'static str = "Read more of a result that was too long to return at once, \
+         or find text or pick fields in it. The result's note has the id.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     const ALIASES: &'static [(&'static str, &'static str)] =

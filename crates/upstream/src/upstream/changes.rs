@@ -373,7 +373,7 @@ impl MessageReceiver for ConnectionMessageReceiver {
     fn record_redirect(&self, location: &str) {
         if let Some(upstream) = self.0.upgrade() {
             tracing::warn!(
-                "the upstream `{}` redirects to `{location}`: set that as its `url`",
+                "the upstream `{}` redirects to `{location}`: set this address as its `url`",
                 upstream.name
             );
         }

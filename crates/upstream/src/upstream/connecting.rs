@@ -175,7 +175,7 @@ impl Upstream {
             None => Ok(()),
             Some(wait) => {
                 let ms = wait.as_millis();
-                Err(self.unavailable(&format!("{}; it can be retried in {ms} ms", failed.why)))
+                Err(self.unavailable(&format!("{}; toolgate can try again in {ms} ms", failed.why)))
             }
         }
     }

@@ -85,7 +85,8 @@ impl Upstream {
             // tools to the caller.
             let _ = tokio::time::timeout(FAILURE_WAIT, attempt).await;
             tracing::warn!(
-                "the upstream `{}` did not list its tools within {}; lists omit it until it does",
+                "the upstream `{}` did not list its tools within {}; tool lists leave out its \
+                 tools until it answers",
                 self.name,
                 duration_text(within)
             );

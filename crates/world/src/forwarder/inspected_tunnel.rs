@@ -157,7 +157,7 @@ impl InspectedTunnel {
         *request.version_mut() = Version::HTTP_11;
         let mut response = self.send(request).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let why = format!("{target} changed the protocol without being asked");
+            let why = format!("{target} switched to a protocol that the program did not request");
             return Err((StatusCode::BAD_GATEWAY, why));
         }
         remove_connection_headers(response.headers_mut());

@@ -181,7 +181,7 @@ async fn ask(
         Ok(ended) => ended,
         Err(err) if err.kind() == ErrorKind::Interrupted => return None,
         Err(err) => {
-            tracing::warn!("{} could not be asked for its hosts: {err}", source.name());
+            tracing::warn!("toolgate could not ask {} for its hosts: {err}", source.name());
             return None;
         }
     };

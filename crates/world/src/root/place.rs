@@ -189,7 +189,8 @@ impl Root {
             (true, true) => format!("{shown} is protected: tools can read it, not change it"),
             (true, false) => {
                 format!(
-                    "{shown} is protected, because {protected} is: tools can read it, not change it"
+                    "{shown} is protected, because {protected} is protected: tools can read it, \
+                     not change it"
                 )
             }
             (false, _) => {

@@ -101,8 +101,7 @@ impl Root {
         }
         let inner = Path::new(path).join(inner);
         Err(ToolError::not_allowed(format!(
-            "{} contains {}, which is protected: tools can read it, not change it; use the paths \
-             around it",
+            "{} contains {}, which is protected: tools can read it, not change it; use other paths",
             quoted_path(path),
             quoted_path(&inner.to_string_lossy())
         )))

@@ -50,8 +50,13 @@ impl AvailableSandboxLayers {
         }
         match landlock_version() {
             Ok(abi) if abi >= LANDLOCK_MIN => all.landlock = Some(abi.min(LANDLOCK_MAX)),
-            Ok(abi) => all
-                .add_missing(SandboxLayer::Landlock, format!("this kernel has only version {abi}")),
+            Ok(abi) => all.add_missing(
+                SandboxLayer::Landlock,
+                format!(
+                    "this kernel has only version {abi} \
+                     of Landlock"
+                ),
+            ),
             Err(err) => {
                 all.add_missing(
                     SandboxLayer::Landlock,

@@ -143,7 +143,7 @@ pub enum GitFolderAccess {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxRequirement {
-    /// Run programs with the available layers. Results list the missing ones.
+    /// Run programs with the available layers. Results list the missing layers.
     Best,
     /// Do not run programs in an incomplete sandbox.
     Strict,

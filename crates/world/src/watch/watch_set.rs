@@ -140,7 +140,7 @@ impl RootWatchSet {
 fn watch_error(unwatched: FolderWatchError) -> ToolError {
     let message = match unwatched {
         FolderWatchError::Full => {
-            "files cannot be watched now: too many watches are active; end some"
+            "files cannot be watched now: too many watches are active; end some of them"
         }
         FolderWatchError::Absent => "the workspace cannot be watched",
     };

@@ -91,7 +91,7 @@ pub(super) fn single(
                         th scope="row" { "Policy" }
                         td {
                             a href=(format!("/console/policy?tool={}", encode(id))) {
-                                "Who may call it"
+                                "Who may call this tool"
                             }
                         }
                     }

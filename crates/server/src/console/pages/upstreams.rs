@@ -20,8 +20,8 @@ use crate::telemetry::call_lines::duration_text;
 pub(super) const SECTION: &str = "/console/upstreams";
 
 /// Explanation of an upstream that the server has sent no request to.
-const NOT_TRIED: &str = "No request was sent: no caller has needed it since the server started. \
-                         Reconnect tries it.";
+const NOT_TRIED: &str = "toolgate has sent no request, because no caller has needed this upstream \
+                         since the server started. Reconnect sends a request.";
 
 /// Maximum number of upstreams on the console page.
 const SHOWN_MAX: usize = 100;

@@ -96,8 +96,8 @@ pub(super) fn explain_missing(flat: &LfNormalizedText<'_>, old: &[u8], path: &st
     let side = if begins_alike { "up to" } else { "after" };
     let in_old = in_old.unwrap_or(old.len());
     format!(
-        "the text to replace is not in {path}; the most similar text matches it {side} line \
-         {line}, where the file has {} and old has {}",
+        "the text to replace is not in {path}; the most similar text is the same {side} line \
+         {line}, where the file has {} and `old` has {}",
         quote_line_at(&flat.text, in_file),
         quote_line_at(old, in_old)
     )

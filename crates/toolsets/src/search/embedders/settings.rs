@@ -149,7 +149,10 @@ impl EmbedderSettings {
                 return invalid("dimensions", &why);
             }
             None => {
-                return invalid("dimensions", "is missing; set how many numbers its vectors have");
+                return invalid(
+                    "dimensions",
+                    "is missing; set the number of dimensions of its vectors",
+                );
             }
         }
         if let Some(name) = &self.key_env {
@@ -231,7 +234,7 @@ mod tests {
         );
         check(
             "url = 'http://x'\nmodel = 'm'",
-            "`search.embedder.dimensions` is missing; set how many numbers its vectors have",
+            "`search.embedder.dimensions` is missing; set the number of dimensions of its vectors",
         );
         check(
             "url = 'http://x'\nmodel = 'm'\ndimensions = 0",

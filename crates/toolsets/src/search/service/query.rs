@@ -20,7 +20,7 @@ const TAGS_MAX: usize = 32;
 pub(crate) struct SearchRequest {
     /// The query, in words.
     pub(crate) query: Option<String>,
-    /// A vector to find similar passages. With a query, both count alike.
+    /// A vector to find similar passages. A query and a vector have equal weight.
     pub(crate) embedding: Option<Vec<f64>>,
     /// The largest number of hits.
     pub(crate) top_k: usize,

@@ -260,7 +260,7 @@ pub(super) async fn prepare_tables(
         if !is_free(&work, &tables).await? {
             return Err(PostgresError::Unusable(
                 "is being written by another version of toolgate; stop that server, update this \
-                 one, or set another `workspace` for this one"
+                 server, or set another `workspace` for this server"
                     .to_owned(),
             ));
         }
@@ -319,7 +319,7 @@ async fn prepare_shared(client: &mut Client) -> Result<String, PostgresError> {
     if let Some(number) = number.filter(|number| *number > SCHEMA) {
         return Err(PostgresError::Unusable(format!(
             "has an index of a newer toolgate (schema {number}; this one supports {SCHEMA}); \
-             update this one, or set another database"
+             update this toolgate, or set another database"
         )));
     }
     let vector = client.query_typed_opt(VECTOR, &[]).await?;

@@ -64,6 +64,7 @@ fn stuck_note(leader: IndexLeaderStatus) -> String {
     let process = leader.process_id.map(|it| format!(" (process {it})")).unwrap_or_default();
     format!(
         "the server that maintains the index of this workspace{process} has not responded for \
-         {seconds} s, so later changes are not found; end it, and this server takes over"
+         {seconds} s, so searches do not find later changes; if you end that server, this \
+         server takes over"
     )
 }
