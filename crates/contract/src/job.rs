@@ -188,7 +188,7 @@ pub enum JobEventKind {
     },
     /// The job reported progress.
     Progress {
-        /// The progress from 0 to 1. It never decreases within one run.
+        /// The progress from 0 to 1. The progress never decreases within one run.
         fraction: f64,
         /// A description of the current step.
         message: Option<String>,

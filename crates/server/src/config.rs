@@ -196,8 +196,8 @@ pub struct ServerSection {
     ///
     /// Give the same key only to servers that have the same settings and serve the same workspace.
     pub session_key: Option<String>,
-    /// Allows other machines to connect without TLS. Set this only if something else encrypts the
-    /// connection, such as a reverse proxy on the same network.
+    /// Allows other machines to connect without TLS. Set `plaintext` only if something else
+    /// encrypts the connection, such as a reverse proxy on the same network.
     pub plaintext: bool,
     /// Addresses of your reverse proxies, such as `127.0.0.1` or `10.0.0.0/8`. If an authentication
     /// attempt through a proxy fails, toolgate counts the failure for the client's address in
@@ -235,7 +235,7 @@ pub struct ServerSection {
     /// If the URL's host is a domain, the server also publishes a description of itself at
     /// `/mcp/server-card` and `/.well-known/ai-catalog.json`.
     pub url: Option<String>,
-    /// Pages at `/` for the person who runs the server: `on` or `off`.
+    /// Web console at `/` for the person who runs the server: `on` or `off`.
     pub console: ConsoleMode,
 }
 

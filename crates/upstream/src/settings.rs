@@ -77,8 +77,8 @@ pub struct UpstreamSettings {
     /// By default, toolgate serves all parts. Clients get up to 4 KiB of the upstream's
     /// instructions, after toolgate's own.
     pub parts: Vec<ServedUpstreamPart>,
-    /// Folders to send as roots, as absolute paths. By default, an upstream that asks for roots
-    /// during a call gets the roots of the calling client.
+    /// Absolute paths of the folders that toolgate sends as roots. By default, an upstream that
+    /// asks for roots during a call gets the roots of the calling client.
     pub roots: Vec<String>,
     /// Maximum time for the upstream to start and answer, in milliseconds. The default is 30000.
     pub start_ms: u64,

@@ -22,15 +22,15 @@ pub struct DiscoverySection {
     pub budget_tokens: u32,
     /// Patterns of tools that every list contains, such as `github.create_issue` or `files.*`.
     pub favourites: Vec<String>,
-    /// Presence of `tools_read` in the short list. `tools_read` calls only tools that read, so a
-    /// client can allow `tools_read` without asking a person. Without `tools_read`, agents call all
-    /// tools with `tools_call`.
+    /// Adds `tools_read` to the short list of tools. `tools_read` calls only tools that change
+    /// nothing, so a client can allow `tools_read` without asking a person. Without `tools_read`,
+    /// agents call all tools with `tools_call`.
     pub read_tool: bool,
     /// Memory of search queries that led to a successful call. In later searches with similar
     /// words, the called tool ranks higher. `session` keeps the queries until the session ends.
     /// `caller` keeps the queries until the server stops, and `off` keeps no queries. With
     /// `shared`, queries of each caller affect the results of all others, so use `shared` only if
-    /// you trust all callers. Nothing is written to disk.
+    /// you trust all callers. toolgate does not write the queries to disk.
     pub memory: ToolDiscoveryMemory,
 }
 

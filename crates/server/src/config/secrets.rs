@@ -30,7 +30,7 @@ pub struct SecretsSection {
     pub files: Vec<String>,
     /// Additional names of secrets, such as `pin` or `session_id`. toolgate redacts values with
     /// these names from refusals, audit records, envelopes and the log, as it does for `token` or
-    /// `password`. Case and separators do not matter.
+    /// `password`. The comparison of names ignores case and separators.
     pub names: Vec<String>,
 }
 

@@ -30,7 +30,7 @@ pub(super) enum BuildTool {
     Yarn,
     /// Python, tested by pytest.
     Pytest,
-    /// Anything, by make.
+    /// Any project, by make.
     Make,
 }
 

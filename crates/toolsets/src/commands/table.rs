@@ -36,7 +36,7 @@ pub(super) struct ConfiguredCommands {
     expecting = "a table with the name of the command, `[command.\"stage.name\"]`"
 )]
 pub(super) struct CommandDeclarationTable {
-    /// Description for the agent.
+    /// Description of the tool for the agent.
     #[schemars(with = "Option<String>")]
     pub(super) about: Option<Spanned<String>>,
     /// Program to run: a name in PATH, or a path. A relative path starts from the folder of the
@@ -54,9 +54,9 @@ pub(super) struct CommandDeclarationTable {
     /// table.
     #[schemars(with = "BTreeMap<String, Value>")]
     pub(super) args: OrderedTableEntries<Spanned<ArgumentDeclaration>>,
-    /// Directory to start in, inside the workspace. Default: the workspace root.
+    /// Directory in which the program starts, inside the workspace. Default: the workspace root.
     pub(super) cwd: Option<String>,
-    /// Environment variables to set.
+    /// Environment variables to set for the program.
     #[schemars(with = "BTreeMap<String, String>")]
     pub(super) env: OrderedTableEntries<Spanned<String>>,
     /// Server environment variables to pass on, in addition to `exec.env_keep`.

@@ -11,13 +11,13 @@ pub struct ExecSettings {
     /// program. A program is identified by its file, not by its spelling: `/tmp/ls` is not `ls`.
     /// Calls can run shell scripts only if the list is empty or contains `sh`.
     pub allow: Vec<String>,
-    /// Programs that `exec_run` runs only after a person confirms, each time. Give a name or an
+    /// Programs that `exec_run` runs only after a person has confirmed the call. Give a name or an
     /// absolute path, optionally with first arguments: `rm`, `git push`. Empty by default.
     ///
-    /// A symlink counts as the program that it leads to. toolgate compares only the started program
-    /// and its first arguments. For example, `git -C x push` does not match `git push`, and
-    /// commands inside a script are not checked. To confirm such commands, list `git` or `sh`
-    /// itself. If the client cannot ask a person, the program is not run.
+    /// toolgate treats a symlink as the program that the symlink leads to. toolgate compares only
+    /// the started program and its first arguments. For example, `git -C x push` does not match
+    /// `git push`, and commands inside a script are not checked. To confirm such commands, list
+    /// `git` or `sh` itself. If the client cannot ask a person, the program is not run.
     pub confirm: Vec<String>,
     /// Names of the server's environment variables that are passed to programs. Default: `HOME`,
     /// `LANG`, `TERM`, `TMPDIR` and `USER`.

@@ -31,7 +31,7 @@ pub struct ListDirectoryInput {
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 10_000))]
     limit: u64,
-    /// `cursor` of the last page.
+    /// Cursor from the previous page.
     cursor: Option<String>,
 }
 

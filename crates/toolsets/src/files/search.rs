@@ -55,7 +55,7 @@ pub struct SearchFilesInput {
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 10_000))]
     limit: usize,
-    /// `cursor` of the last page.
+    /// Cursor from the previous page.
     cursor: Option<String>,
 }
 

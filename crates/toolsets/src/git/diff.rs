@@ -77,7 +77,7 @@ pub(super) struct GitDiffOutput {
 pub(super) struct GitChangedFile {
     /// Path from the repository's top folder.
     pub(super) path: String,
-    /// Old path, if renamed or copied.
+    /// Old path of a renamed or copied file.
     pub(super) from: Option<String>,
     /// Number of added lines; null if the file is not text.
     pub(super) added: Option<u64>,

@@ -67,7 +67,7 @@ pub(super) struct GitStatusOutput {
 pub(super) struct GitStatusEntry {
     /// Path from the repository's top folder.
     path: String,
-    /// Old path, if renamed or copied.
+    /// Old path of a renamed or copied file.
     from: Option<String>,
     /// Staged change: blank for none, M, A, D, R, C, T or U; ? for an untracked file.
     index: char,

@@ -54,7 +54,7 @@ pub struct SearchNamesInput {
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 100))]
     limit: usize,
-    /// `cursor` of the last page.
+    /// Cursor from the previous page.
     cursor: Option<String>,
 }
 

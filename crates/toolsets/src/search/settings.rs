@@ -29,8 +29,8 @@ pub struct SearchSettings {
     /// builds missing indexes again.
     pub cache: String,
     /// Maximum time in milliseconds that a search waits for its index: up to 60000, but at most
-    /// half of the call's time limit. After that, the search uses the files that are indexed so
-    /// far, and the first line of the result says so.
+    /// half of the call's time limit. When the time is over, the search uses the files that are
+    /// indexed so far, and the result begins with a note.
     pub wait_ms: u64,
     /// Location of the search index: `embedded` for this process, or a table `engine.postgres` for
     /// a PostgreSQL server.

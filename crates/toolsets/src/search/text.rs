@@ -79,7 +79,7 @@ pub struct SearchTextInput {
     #[serde(default = "limit")]
     #[schemars(range(min = 1, max = 1000))]
     limit: usize,
-    /// `cursor` of the last page.
+    /// Cursor from the previous page.
     cursor: Option<String>,
 }
 

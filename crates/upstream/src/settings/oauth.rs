@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OAuthSettings {
-    /// Identity for which toolgate requests tokens. `authorization_code`: a person, who signs in
-    /// once with `toolgate login NAME`. `client_credentials`: this server. `token_exchange`: the
-    /// caller. The authorization server exchanges the caller's token for a token for the upstream.
-    /// For requests without a caller, toolgate uses this server's own token.
+    /// Identity for which toolgate requests tokens. With `authorization_code`, a person signs in
+    /// once with `toolgate login NAME`. With `client_credentials`, toolgate requests tokens for
+    /// itself. With `token_exchange`, the authorization server exchanges the caller's token for a
+    /// token for the upstream. For requests without a caller, toolgate then uses its own token.
     pub grant: OAuthGrant,
     /// Client id of toolgate at the authorization server: an id, or the `https:` URL of a client
     /// metadata document. By default, toolgate registers itself if the server allows registration.
@@ -35,12 +35,12 @@ pub struct OAuthSettings {
     /// Audience of an exchanged token. Set an audience if the authorization server needs one in
     /// addition to the upstream's URL.
     pub audience: Option<String>,
-    /// Local port for the redirect after sign-in. With 0, toolgate uses any free port.
+    /// Local port for the redirect after sign-in. With port 0, toolgate uses any free port.
     pub redirect_port: u16,
     /// `true` signs in with PKCE (S256) even if the metadata of the authorization server lacks
-    /// `code_challenge_methods_supported`. Microsoft Entra and Amazon Cognito leave out this field.
-    /// By default, toolgate refuses a sign-in without declared PKCE, because PKCE protects the
-    /// sign-in against stolen codes.
+    /// `code_challenge_methods_supported`. Microsoft Entra and Amazon Cognito leave out
+    /// `code_challenge_methods_supported`. By default, toolgate refuses a sign-in without declared
+    /// PKCE, because PKCE protects the sign-in against stolen codes.
     pub assume_pkce: bool,
 }
 

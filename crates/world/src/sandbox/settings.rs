@@ -72,7 +72,7 @@ pub struct SandboxSettings {
 pub struct SandboxProfileRule {
     /// Pattern of tool IDs, for example `ci.restore` or `git.*`.
     pub tools: String,
-    /// Access of the programs that these tools start.
+    /// Sandbox profile of the programs that these tools start.
     pub profile: SandboxProfile,
     /// Hosts that these programs may reach, instead of those in `sandbox.hosts`. None by default.
     #[serde(default)]

@@ -16,7 +16,7 @@ pub(super) struct ListJobs(pub(super) JobsToolHandle);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListJobsInput {
-    /// `next` of the last page.
+    /// `next` value of the previous page.
     #[serde(default)]
     cursor: Option<String>,
 }

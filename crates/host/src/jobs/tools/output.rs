@@ -21,7 +21,7 @@ pub(super) struct ReadJobOutput(pub(super) JobsToolHandle);
 pub(super) struct ReadJobOutputInput {
     /// The job's id.
     job_id: String,
-    /// `next` of the last answer.
+    /// `next` value of the previous answer.
     #[serde(default)]
     cursor: u64,
     /// Approximate answer size in bytes; 32768 by default.
@@ -34,7 +34,7 @@ pub(super) struct ReadJobOutputInput {
 pub(super) struct JobOutputPage {
     /// The printed pieces, in order.
     pieces: Vec<JobOutputPiece>,
-    /// Value of `cursor` to read on.
+    /// Value of `cursor` for the next call.
     next: u64,
     /// True if the job has ended and this is the last part of its output.
     ended: bool,
