@@ -51,8 +51,7 @@ This page shows the cost of a call, compared with a *floor*: the cost of the sim
 that gives the same answers.
 
 - Over stdio, the floor answers all lines of one read with one write. For a file or a folder, the \
-floor reads \
-it and writes the content into a fixed message \
+floor reads the file or the folder and writes the content into a fixed message \
 ([bench/src/bin/floor.rs](../../bench/src/bin/floor.rs)).
 - Over HTTP, the floor is axum with a fixed body.
 - A job is compared with the store's own durable write, and with programs that run one after \
@@ -61,27 +60,25 @@ another.
 and returns the first fifty. ripgrep counts the matches, and starts again for each pattern.
 
 All servers are measured in turn, in one run. Each figure is the median of the rounds, and every \
-answer is checked. Figures depend on the machine and the time of the run; ratios depend on \
-them much less. toolgate \
+answer is checked. Figures depend on the machine and the time of the run, but ratios of two \
+figures vary much less. toolgate \
 runs all its checks: validation of input and output, policy, limits and audit log. The searches \
 read the sources of \
-the crates that this workspace uses. These sources are the same in every run, and the system \
+the crates that this workspace uses. The sources are the same in every run, and the system \
 has already cached them.
 
 toolgate and the floors are built as toolgate is released (`cargo build --profile dist`). The \
 other \
 servers in Rust have their own release profile.
 
-The processor time of a call counts all threads of the server's process, and not the time in which \
-client and server wake each other. The programs that a server starts are not counted. toolgate \
-runs \
-with its default settings, except that calls are not limited. The searches also return structured \
-results.
+The processor time of a call includes all threads of the server's process. The processor time does \
+not include the programs that a server starts, or the time in which client and server wake each \
+other. toolgate runs with its default settings, except that calls are not limited. The searches \
+also return structured results.
 
-The 99th percentile is compared at 5,000 calls per second. Half of the maximum rate, which was \
-used before, measured how long the client and the server wait for the same two cores. Targets that \
-compared calls per second where the kernel and the client take most of the time now also compare \
-processor time.
+The 99th percentile is measured at 5,000 calls per second. Earlier versions of this page used half \
+of the maximum rate, at which the client and the server mostly wait for the same two cores. Where \
+the kernel and the client take most of the time, the targets also compare processor time.
 
 The figures are in [performance.json](performance.json). For the limits behind each MISSED, see \
 [docs/design/performance.md](../design/performance.md).
@@ -90,10 +87,12 @@ The figures are in [performance.json](performance.json). For the limits behind e
 const OTHERS: &str = "\
 ## Compared with other servers
 
-These servers have the same tool, and come unmodified from their registries. The server of rmcp is \
+The other servers have the same tool, and come unmodified from their registries. The server of rmcp \
+is \
 [bench/peers/rmcp](../../bench/peers/rmcp). The servers of Python's SDK and of FastMCP are short \
 scripts in \
-[bench/peers](../../bench/peers). In brackets, (× 2.0) means that toolgate is twice as good.
+[bench/peers](../../bench/peers). A figure in brackets, such as (× 2.0), means that toolgate is \
+twice as good.
 ";
 
 const MANY: &str = "\

@@ -15,39 +15,39 @@ function, among all functions of its package. Doc comments, docstrings and other
 removed from the
 searched code. tree-sitter finds the functions. Tests and vendored code are excluded.
 
-Packages are fetched by name and version and verified by checksum. Each is in one split:
+Packages are fetched by name and version and verified by checksum. Each package is in one split:
 
-- *fresh*: drawn by a rule after the last change of the ranking. Nothing was tuned on them, and
-  nobody had looked at their results. [pool.txt](../../tests/search-eval/pool.txt) has the names to draw
-  from: Python wheels, and Debian's packages of Rust, JavaScript, Go and Ruby. The order is that of
-  the SHA-256 of a seed, the kind and the name. The first five packages of each language with at
-  least 40 documented functions and 20 questions are taken
-  ([fresh.toml](../../tests/search-eval/fresh.toml)). After a change because of a fresh result, they
-  become tuning packages, and a new draw replaces them.
-- *report*: well-known crates and Python wheels. No weight was tuned on them, but the methods were
-  chosen by a look at their results, so these figures may be too good.
-- *tune* and *train*: all weights were chosen on the tuning packages, and the built-in models were
-  trained on both. They are crates and Python wheels, so that the models have learned from Rust and
-  Python alone. [packages.toml](../../tests/search-eval/packages.toml) lists them and explains the
+- *fresh*: a rule draws the packages after the last change of the ranking. We tuned nothing on the
+  *fresh* packages, and nobody had looked at their results before.
+  [pool.txt](../../tests/search-eval/pool.txt) has the names to draw from: Python wheels, and
+  Debian's packages of Rust, JavaScript, Go and Ruby. The rule sorts the names by the SHA-256 of a
+  seed, the kind and the name. The rule takes the first five packages of each language with at least
+  40 documented functions and 20 questions ([fresh.toml](../../tests/search-eval/fresh.toml)). If we
+  change the ranking because of a result on *fresh*, the *fresh* packages become tuning packages, and
+  a new draw replaces them.
+- *report*: well-known crates and Python wheels. We tuned no weight on the *report* packages, but we
+  chose the methods by their results, so the figures of *report* may be too good.
+- *tune* and *train*: we chose all weights on the *tune* packages, and trained the built-in models on
+  both sets. Both sets are crates and Python wheels, so the models have learned from Rust and Python
+  alone. [packages.toml](../../tests/search-eval/packages.toml) lists the packages and explains the
   split.
 
-A question is used if all of these hold:
+We use a question if all of these conditions hold:
 
 - The question is an ASCII sentence of 5 to 40 words.
 - No other function of the package has the same sentence.
 - The function has at least 4 lines, a unique body and a meaningful name.
 
-At most 80 questions of each package are used, chosen by hash, and at most 150 of each of the
-nine packages that measure vectors. The *overlap* of a question is the share of the words in the
-function's name that the question
-contains. If the overlap is below 0.34, names do not help.
+A hash chooses at most 80 questions of each package, and at most 150 questions of each of the nine
+packages that measure vectors. The *overlap* of a question is the share of the words in the
+function's name that the question contains. If the overlap is below 0.34, names do not help.
 
-- *ripgrep*: the program itself, with any word of the question and one file for each function.
-  Functions with the most different words come first, then those with the most hits.
+- *ripgrep*: the program ripgrep searches for any word of the question, with one file for each
+  function. Functions with the most different words come first, then functions with the most hits.
 - *BM25*: `\\w+` in lower case over all text of the function.
-- *BM25 with symbol and path*: identifiers are split, stop words removed, and words stemmed with
-  Snowball's English stemmer. The name counts three times, the path once. k1 is 1.5 and b 0.75, the
-  best of five pairs on the tuning packages.
+- *BM25 with symbol and path*: BM25 after identifiers are split, stop words removed, and words
+  stemmed with Snowball's English stemmer. The name counts three times, and the path counts once.
+  The parameters are k1 = 1.5 and b = 0.75, the best of five pairs on the tuning packages.
 - *MiniLM*: the embedding model all-MiniLM-L6-v2 alone, over the first 128 tokens of the unchanged
   function. Functions are ranked by cosine similarity.
 - *convex .5/.5 of both*: the mean of two scores, *BM25 with symbol and path* and *MiniLM*. Each
@@ -55,19 +55,19 @@ contains. If the overlap is below 0.34, names do not help.
 - *ours*: toolgate's search index, with one chunk for each function. *words* is BM25 over fields,
   *static* is the built-in word vectors, and *rerank* is the reranking network.
 
-*Whole files* have our own chunks, with comments blanked. A chunk is right if it overlaps the
-function.
+The tables about *whole files* use toolgate's own chunks, with comments blanked. A chunk is a correct
+answer if it overlaps the function.
 
-*Commits* are those of the upstream
-[repositories](../../tests/search-eval/repositories.toml) of the fresh packages. The files before the
-last 400 commits are indexed. The subjects of 20 later commits of each repository, chosen by hash, are
-the questions. The right answers are the files that the commit changes and that existed before, at
-most five. The rank is that of the first of them.
+The questions of the tables about *commits* are subjects of commits in the upstream
+[repositories](../../tests/search-eval/repositories.toml) of the *fresh* packages. The index contains
+the files before the last 400 commits. A hash chooses 20 later commits of each repository. The correct
+answers are the files that the commit changes and that existed before, at most five. The rank of a
+question is the rank of the first correct answer.
 
 MRR@10 is the mean of the reciprocal rank of the correct answer, which counts as 0 after the tenth
-rank. NDCG@10 is the mean of 1 divided by log2(1 + rank), and R@1 the share of questions whose correct
+rank. NDCG@10 is the mean of 1 divided by log2(1 + rank). R@1 is the share of questions whose correct
 answer comes first. ± is half of the 95 % confidence interval, from 1,000 bootstrap samples of the
-questions. The interval of a ratio samples the questions of both methods together. The baseline is
-*BM25 with symbol and path*, and with MiniLM it is the convex fusion.
+questions. The interval of a ratio samples the questions of both methods together. Without a
+model, the baseline is *BM25 with symbol and path*. With MiniLM, the baseline is the convex fusion.
 Answers with equal scores share their middle rank.
 ";

@@ -48,7 +48,7 @@ pub fn measure(sets: &[&ToolSet], questions: &[&str]) -> String {
     #[allow(clippy::cast_precision_loss, reason = "megabytes need no exact bytes")]
     let megabytes = indexed.index.bytes() as f64 / 1e6;
     format!(
-        "A search of {TOOLS} tools, including its answer and without its transport: p50 {:.2} ms, \
+        "A search of {TOOLS} tools takes, with its answer and without its transport, p50 {:.2} ms and \
          p99 {:.2} ms. Building the index takes {:.0} ms, and the index has {megabytes:.1} MB.\n",
         millis(50),
         millis(99),

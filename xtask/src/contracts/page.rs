@@ -10,10 +10,11 @@ pub(super) fn render(tested_rows: &[TestedRequirement]) -> String {
     let mut page = String::from(
         "# The five contracts, requirement by requirement\n\n\
          <!-- Written by `cargo xtask contracts`; edit tests/contracts/rows.tsv or the tests. -->\n\n\
-         Each row is a requirement of one of the five contracts, each of which has its own dialect. \
-         M means must, S should and O may. N marks a tool of another language, and names its \
-         replacement here. The tests run against the real binary. This page is written \
-         only when all these tests pass.\n",
+         Each row is a requirement of one of the five contracts. Each contract has its own dialect. \
+         In the column *level*, M means must, S means should and O means may. N marks a \
+         requirement about a tool of another language, and the row names the replacement in \
+         toolgate. The tests run against the real binary. `cargo xtask contracts` writes this page \
+         only if all tests in the tables pass.\n",
     );
     for seed in RequirementContract::ALL {
         let rows: Vec<&TestedRequirement> =
