@@ -37,7 +37,7 @@ pub struct ParsedAuditRecord {
     pub outcome: String,
     /// First line of the error message that the caller got.
     pub error: Option<String>,
-    /// Cause of a failure. It is hidden from the caller.
+    /// Cause of a failure, which toolgate hides from the caller.
     pub cause: Option<String>,
     /// Path, command line, repository or URI that the call acts on.
     pub subject: Option<String>,

@@ -70,7 +70,7 @@ pub(super) struct AuditRecord {
     /// is not `none`. For a failed program: its exit code and the last line of its standard error.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// Cause of a failure. It is hidden from the caller.
+    /// Cause of a failure, which toolgate hides from the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
     /// Path, command line, repository or URI that the call acts on. Secrets are redacted.

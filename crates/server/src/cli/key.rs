@@ -174,8 +174,8 @@ fn new_key(
         Ok(())
     })?;
     complain(&format!(
-        "created a key for `{name}`. It is shown only once. Running servers accept it within \
-         seconds, because its digest is in {}",
+        "created a key for `{name}`. toolgate shows the key only once. Running servers accept the \
+         key within seconds, because its digest is in {}",
         file.display()
     ));
     print(&format!("{secret}\n"))?;
@@ -237,11 +237,9 @@ fn rotate(
         Ok((count, key))
     })?;
     let validity = key.expires.map(|end| format!(", valid until {end:.0}")).unwrap_or_default();
-    let old_keys =
-        if count == 1 { "1 old key is".to_owned() } else { format!("{count} old keys are") };
     complain(&format!(
-        "created a key for `{name}`{validity}. It is shown only once. {old_keys} valid until \
-         {until:.0}"
+        "created a key for `{name}`{validity}. toolgate shows the key only once. Old keys that \
+         expire at {until:.0}: {count}"
     ));
     print(&format!("{secret}\n"))?;
     Ok(ExitCode::SUCCESS)

@@ -89,7 +89,8 @@ fn tool_pages() -> anyhow::Result<String> {
             let names: Vec<_> =
                 spec.rare_arguments.iter().map(|name| format!("`{name}`")).collect();
             page += &format!(
-                "\nThese arguments are accepted, but not listed for models: {}.\n",
+                "\nTool lists for models leave out these arguments, which a call may still \
+                 contain: {}.\n",
                 names.join(", ")
             );
         }

@@ -35,7 +35,7 @@ pub struct FleetSection {
     /// Location where the fleet stores job files and long results that are larger than 16 MiB each.
     /// Give the absolute path of a folder that all machines share, or an S3 bucket: `s3://BUCKET`
     /// or `s3://BUCKET/PREFIX`. The folder or bucket must exist. Smaller files are in the database.
-    /// By default, only the server that ran a job has its larger files.
+    /// By default, the larger files of a job are only on the server that ran the job.
     ///
     /// The access key of a bucket is in the environment variables `AWS_ACCESS_KEY_ID`,
     /// `AWS_SECRET_ACCESS_KEY` and, if it is temporary, `AWS_SESSION_TOKEN`.

@@ -18,7 +18,7 @@ pub struct GetAssetSchema {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetAssetSchemaInput {
-    /// Name, as `assets_list_schemas` lists it.
+    /// Name of a schema from `assets_list_schemas`.
     name: String,
 }
 

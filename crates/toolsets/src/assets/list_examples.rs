@@ -36,7 +36,7 @@ pub struct ListAssetExamplesOutput {
 struct ListedAssetExample {
     /// The file name up to the first dot.
     component: String,
-    /// Path, as `assets_get_example` takes it.
+    /// Path for `assets_get_example`.
     path: String,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct OutputStreamExtent {
 pub(super) struct OmittedOutput {
     /// Position of the first byte left out. Pass it to exec_output as `offset`.
     pub(super) from: u64,
-    /// Position of the first byte that is shown again.
+    /// Position of the first byte after the gap.
     pub(super) to: u64,
     /// Number of left-out bytes that were not stored and are lost.
     pub(super) lost_bytes: u64,

@@ -77,7 +77,7 @@ enum FileContentEncoding {
     #[default]
     #[serde(rename = "utf-8")]
     Utf8,
-    /// Base64, for any bytes.
+    /// Content in base64.
     #[serde(rename = "base64")]
     Base64,
 }

@@ -53,7 +53,7 @@ pub(super) struct GitBranchEntry {
     current: bool,
     /// Latest commit of the branch.
     commit: String,
-    /// Remote branch that it tracks.
+    /// Remote branch that this branch tracks.
     upstream: Option<String>,
     /// Branch to which this alias points.
     means: Option<String>,

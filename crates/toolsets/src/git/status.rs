@@ -44,7 +44,7 @@ pub(super) struct GitStatusOutput {
     detached: bool,
     /// Current commit; null before the first.
     commit: Option<String>,
-    /// Remote branch that it tracks.
+    /// Remote branch that the branch tracks.
     upstream: Option<String>,
     /// Number of commits that the upstream lacks.
     ahead: Option<u64>,

@@ -145,7 +145,7 @@ async fn fetch_resource_metadata(
                 read.resource,
                 read.authorization_servers.join(", ")
             )),
-            Ok(None) => Ok(format!("`{place}`: no metadata")),
+            Ok(None) => Ok(format!("`{place}` has no metadata")),
             Err(why) => Err(why.clone()),
         };
         steps.report("resource metadata", &outcome);
@@ -183,7 +183,7 @@ async fn fetch_server_metadata(
         });
         let outcome = match &read {
             Ok(Some(_)) => Ok(format!("`{place}`")),
-            Ok(None) => Ok(format!("`{place}`: no metadata")),
+            Ok(None) => Ok(format!("`{place}` has no metadata")),
             Err(why) => Err(why.clone()),
         };
         steps.report("authorization server", &outcome);

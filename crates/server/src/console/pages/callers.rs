@@ -45,8 +45,9 @@ pub(super) async fn page(console: &WebConsole) -> Option<ConsolePage<'static>> {
                     }))
                     @if callers.others > 0 {
                         p {
-                            "And " (callers.others) " callers with fewer calls, which "
-                            code { "toolgate audit stats --by caller" } " prints."
+                            (format!("And {} callers with fewer calls.", callers.others))
+                            " This command prints all callers: "
+                            code { "toolgate audit stats --by caller" }
                         }
                     }
                 }
@@ -99,7 +100,7 @@ fn keys(console: &WebConsole) -> Markup {
     html! {
         @if let Some(why) = why { (notice(&why)) }
         @if all.is_empty() {
-            p { "There are no keys. Create one with " code { "toolgate key new NAME" } "." }
+            p { "There are no keys. To create a key, run: " code { "toolgate key new NAME" } }
         } @else {
             (scrolling_table(&html! {
                 th { "Name" } th { "Roles" } th { "Created" } th { "Expires" }
@@ -124,7 +125,7 @@ fn keys(console: &WebConsole) -> Markup {
             @if all.len() > KEYS_MAX {
                 p { "And " (all.len() - KEYS_MAX) " others, which " code { "toolgate key list" } " prints." }
             }
-            p .hint { "Create, rotate and revoke keys with " code { "toolgate key" } "." }
+            p .hint { "To create, rotate or revoke keys, run: " code { "toolgate key" } }
         }
     }
 }

@@ -81,7 +81,7 @@ pub(super) async fn list(
         console.audit.run(name, move |index| index.records(&wanted, before, PAGE_SIZE)).await;
     let is_shown = |record: &&ParsedAuditRecord| !filter.only_changes || effects.may_change(record);
     let content = html! {
-        p { "Calls at all servers of your user on " (*HOST_NAME) ", newest first." }
+        p { (format!("Calls at all servers of your user on {}, newest first.", *HOST_NAME)) }
         (filter_form(&filter))
         section data-part="calls" {
             @match &found {
@@ -302,7 +302,7 @@ fn related(record: &ParsedAuditRecord, subject: &str) -> Markup {
         encode(&record.caller),
         encode(subject.trim_end_matches('…'))
     );
-    html! { a href=(address) { "All calls of " (record.caller) " with this subject" } }
+    html! { a href=(address) { (format!("All calls of {} with this subject", record.caller)) } }
 }
 
 /// Returns an HTML table of the time that a call spent in each step, such as validation,

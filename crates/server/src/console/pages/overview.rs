@@ -321,7 +321,7 @@ fn changed_upstream(changed: &ChangedUpstream, session: &ConsoleSession) -> Mark
             @if session.may_act() {
                 (csrf_field(session))
                 input type="hidden" name="changes" value=(changed.digest);
-                button { "Approve the current tools of " (changed.name) }
+                button { (format!("Approve the current tools of {}", changed.name)) }
             }
         }
     }
@@ -399,7 +399,7 @@ fn chart(hours: &[CallStatistics], now: Timestamp) -> Markup {
                 rect .failed x=(x) y=(60 - failed_height) width="8" height=(failed_height) {}
             }
         }
-        p .hint { (total) " calls, of which " (failed) " failed. The last bar is this hour." }
+        p .hint { (format!("{total} calls, of which {failed} failed. The last bar is this hour.")) }
     }
 }
 

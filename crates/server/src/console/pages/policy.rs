@@ -25,11 +25,14 @@ pub(super) fn page(console: &WebConsole, query: &FormFields) -> Option<ConsolePa
         @if let Some(tool) = query.get("tool") { (explanation(console, &settings, query, tool)) }
         h2 { "Rules" }
         @if rules.is_empty() {
-            p { "There are no rules. Calls are decided by " code { "[tools]" } " and the default." }
+            p {
+                "There are no rules. The default and these settings decide about calls: "
+                code { "[tools]" }
+            }
         } @else {
             p {
-                "The first rule that matches a call decides. A change of the settings applies at "
-                "once, or after " code { "toolgate trust" } " if the file needs trust."
+                "The first rule that matches a call decides. A change of the settings applies at once. "
+                "If you must trust the file first, run this command: " code { "toolgate trust" }
             }
             ol {
                 @for rule in rules.iter().take(RULES_MAX) {
@@ -39,8 +42,8 @@ pub(super) fn page(console: &WebConsole, query: &FormFields) -> Option<ConsolePa
             @if rules.len() > RULES_MAX { p { "And " (rules.len() - RULES_MAX) " other rules." } }
         }
         p .hint {
-            "To allow a call, add a rule to " code { "[[policy.rules]]" }
-            " in the settings file, before the rule that refused it."
+            "To allow a call, add a rule to the settings file, before the rule that refused the call: "
+            code { "[[policy.rules]]" }
         }
     };
     Some(ConsolePage { title: "Policy".to_owned(), section: "/console/policy", live: "", content })
@@ -92,13 +95,13 @@ fn explanation(console: &WebConsole, settings: &Config, query: &FormFields, tool
             h2 { "Decision" }
             pre tabindex="0" { (explained) }
             @if !of_key.is_empty() {
-                p .hint { "The key of " (name) " has the roles " (of_key.join(", ")) "." }
+                p .hint { (format!("The key of {name} has the roles {}.", of_key.join(", "))) }
             }
             @if let Some(problem) = explained.input_problem.as_ref().filter(|_| has_input) {
                 p {
                     "With these arguments, the call would be refused: " (problem)
-                    ". A record contains all arguments only if " code { "audit.arguments" } " is "
-                    code { "redacted" } ", so complete them here."
+                    ". Complete the arguments here. To record all arguments of later calls, set "
+                    code { "audit.arguments = \"redacted\"" } "."
                 }
             }
             @if explained.decision != PolicyDecision::Allowed {
@@ -123,7 +126,7 @@ pub(super) fn refusal(settings: &Config, record: &ParsedAuditRecord) -> Markup {
     let written = settings.policy.rules.iter().find(|one| one.name == plain_name(rule));
     html! {
         h2 { "Why the call was refused" }
-        p { "The policy decided by " code { (rule) } "." }
+        p { "This policy rule or setting refused the call: " code { (rule) } }
         @if let Some(written) = written {
             pre tabindex="0" { "[[policy.rules]]\n" (as_toml(written)) }
         }
@@ -140,32 +143,33 @@ fn advice(settings: &Config, caller: &str, tool: &str, rule: &str) -> Markup {
         h2 { "To allow the call" }
         @if is_rule {
             p {
-                "Change the rule " code { (rule) } " in the settings file, or put a rule before it. "
-                "This one allows all such calls of the caller:"
+                "Change this rule in the settings file, or put another rule before it: "
+                code { (rule) } ". The following rule allows all such calls of the caller:"
             }
             pre tabindex="0" { (allowing_rule(caller, tool)) }
         } @else if rule == "default" {
             p {
-                "No rule allows the call, and " code { "policy.default" } " denies it. Add this rule, "
-                "which allows all such calls of the caller:"
+                "No rule allows the call, and the default denies the call. The following rule allows all "
+                "such calls of the caller:"
             }
             pre tabindex="0" { (allowing_rule(caller, tool)) }
         } @else if let Some(lines) = setting_lines(settings, tool, rule) {
             p {
-                "No rule of " code { "[[policy.rules]]" } " decides, but the setting "
-                code { (rule) } ". With these lines in the settings file, it would not refuse the "
-                "call of any caller:"
+                "This setting refuses the call: " code { (rule) }
+                ". With the following lines in the settings file, the setting refuses the call of no "
+                "caller:"
             }
             pre tabindex="0" { (lines) }
         } @else if rule == "scopes" {
             p {
-                "The caller's token lacks a scope of " code { "[[scopes]]" } " that covers the tool. "
-                "Request a token with that scope, or add the tool to a scope that the token has."
+                "The caller's token lacks a scope that covers the tool. Request a token with such a scope, "
+                "or add the tool to a scope that the token has, in this table: "
+                code { "[[scopes]]" }
             }
         } @else {
             p {
-                "No rule of " code { "[[policy.rules]]" } " decides, but " code { (rule) }
-                ": change that setting in the settings file."
+                "This setting refuses the call: " code { (rule) }
+                ". Change the setting in the settings file."
             }
         }
     }

@@ -18,8 +18,8 @@ pub(crate) fn page(has_keys: bool, token: Option<&str>, why: Option<&str>) -> Ma
             }
             (false, None) => {
                 p {
-                    "This page shows what agents do on this machine. To open it, run "
-                    code { "toolgate console" } " in a terminal. It prints a link that works once."
+                    "This page shows what agents do on this machine. To get a link that opens the page once, "
+                    "run this command in a terminal: " code { "toolgate console" }
                 }
             }
             (true, _) => {
@@ -29,10 +29,9 @@ pub(crate) fn page(has_keys: bool, token: Option<&str>, why: Option<&str>) -> Ma
                         input #key name="key" type="password" autocomplete="off" required
                             aria-describedby="key-hint";
                         p #key-hint .hint {
-                            "The key or token needs the role " code { "console" } " (look) or "
-                            code { "admin" }
-                            " (act). To create one, run "
-                            code { "toolgate key new NAME --role admin" } "."
+                            "The key or token needs one of these roles: " code { "console" } " (look) or "
+                            code { "admin" } " (act). To create a key, run: "
+                            code { "toolgate key new NAME --role admin" }
                         }
                     }
                     button .primary { "Sign in" }

@@ -45,7 +45,7 @@ pub(super) fn list(
             div { label for="q" { "Search" } input #q name="q" type="search" value=(words); }
             div { button { "Search" } }
         }
-        p { (found.len()) " of " (tools.len()) " tools that you may use." }
+        p { (format!("{} of {} tools that you may use.", found.len(), tools.len())) }
         (scrolling_table(&html! {
             th { "Tool" } th .wide { "Description" } th { "Effects" } th .number { "Tokens" }
         }, &html! {
@@ -109,7 +109,7 @@ pub(super) fn single(
 
 fn call_form(session: &ConsoleSession, spec: &ToolSpec) -> Markup {
     html! {
-        h2 { "Call it as " (session.caller.name) }
+        h2 { (format!("Call the tool as {}", session.caller.name)) }
         form method="post" action=(format!("{SECTION}/{}/call", encode(spec.id.as_str()))) {
             (csrf_field(session))
             (argument_fields(&spec.input_schema))

@@ -70,9 +70,9 @@ fn a_key_signs_in_with_its_role() {
     assert!(!wrong.text().contains("wrong-key"));
     assert_eq!(sign_in(&served, &[("key", "agent-key")]).status, 403);
     let ada = ConsoleClient::with_key(&served, "ada-key");
-    assert!(ada.page("/console/tools/files.read").contains("Call it as ada"));
+    assert!(ada.page("/console/tools/files.read").contains("Call the tool as ada"));
     let viewer = ConsoleClient::with_key(&served, "viewer-key");
-    assert!(!viewer.page("/console/tools/files.read").contains("Call it as"));
+    assert!(!viewer.page("/console/tools/files.read").contains("Call the tool as"));
     let refused = viewer.post("/console/tools/files.read/call", &[("arg.path", "README.md")]);
     assert_eq!(refused.status, 403, "{refused:?}");
     let status = (0..12).map(|_| sign_in(&served, &[("key", "another-wrong")]).status).last();
