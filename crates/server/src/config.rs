@@ -183,8 +183,9 @@ pub struct ServerSection {
     ///
     /// Set an absolute path, `off`, or `state` for `toolgate/keys.toml` in the user's state folder.
     pub keys_file: String,
-    /// PEM file with the server's TLS certificate and its intermediate certificates. With this
-    /// setting, the server accepts only TLS. The server reads the file again when the file changes.
+    /// PEM file with the server's TLS certificate and its intermediate certificates. With a
+    /// certificate, the server accepts only TLS. The server reads the file again when the file
+    /// changes.
     pub tls_certificate: Option<String>,
     /// PEM file with the private key of the TLS certificate. The server reads the file again when
     /// the file changes.
@@ -226,10 +227,10 @@ pub struct ServerSection {
     /// upstreams.
     ///
     /// `text` returns a single block of text, written for a model. `structured` returns a
-    /// structured value for programs. `both` returns the text and the value. With `structured` and
-    /// `both`, the list of tools has output schemas.
+    /// structured value for programs. `both` returns the text and the structured value. With
+    /// `structured` and `both`, the list of tools has output schemas.
     pub results: ToolResultForm,
-    /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set this URL if clients
+    /// Public URL of the MCP endpoint, such as `https://tools.example/mcp`. Set `url` if clients
     /// reach the server through a proxy.
     ///
     /// If the URL's host is a domain, the server also publishes a description of itself at
@@ -359,7 +360,7 @@ pub struct LimitsSection {
     /// separate queue for each caller.
     pub calls: usize,
     /// Maximum number of concurrent calls that run programs. The maximum number of running jobs is
-    /// half of this number. If callers need a credential, each caller may have three quarters of
+    /// half of `programs`. If callers need a credential, each caller may have three quarters of
     /// these calls and jobs.
     pub programs: usize,
     /// Time for which a call waits for a slot, in milliseconds.
@@ -448,9 +449,9 @@ pub struct EnvelopeSection {
     /// Folder for a log of the envelopes of all calls (`--log-dir`).
     #[serde(skip)]
     pub log_dir: Option<PathBuf>,
-    /// Workspace folders whose `*.schema.json` files the server reads at start. These schemas apply
-    /// in addition to the built-in schemas of envelopes, and to the tools' own schemas.
-    /// Files in the default folders apply only after `toolgate trust`.
+    /// Workspace folders whose `*.schema.json` files the server reads at start. The schemas in
+    /// these folders apply in addition to the built-in schemas of envelopes, and to the tools' own
+    /// schemas. Files in the default folders apply only after `toolgate trust`.
     pub schemas: Vec<String>,
 }
 

@@ -83,15 +83,16 @@ pub struct UpstreamSettings {
     /// Maximum time for the upstream to start and answer, in milliseconds. The default is 30000.
     pub start_ms: u64,
     /// Sharing of the upstream's connection or program. With `all` (the default), all callers share
-    /// one connection or program. With `caller`, each caller has its own, and with `session`, each
-    /// session has its own. Use `caller` or `session` for a server that keeps state per client. For
-    /// clients without sessions (2026-07-28), `session` means `caller`. toolgate keeps at most 256
-    /// connections. A connection ends with its session, or after it has been idle for five minutes.
+    /// one connection or program. With `caller`, each caller has a separate connection or program.
+    /// With `session`, each session has a separate connection or program. Use `caller` or `session`
+    /// for a server that keeps state per client. For clients without sessions (2026-07-28),
+    /// `session` means `caller`. toolgate keeps at most 256 connections. A connection ends with its
+    /// session, or after it has been idle for five minutes.
     pub shared_by: ConnectionSharing,
     /// Timeout of a tool call, in milliseconds. The default is `limits.deadline_ms`.
     pub deadline_ms: Option<u64>,
     /// Maximum number of concurrent calls of the upstream's tools, 64 by default. `limits.calls`
-    /// does not count these calls. Further calls wait for up to `limits.wait_ms`.
+    /// does not count calls of upstream tools. Further calls wait for up to `limits.wait_ms`.
     pub at_once: usize,
     /// Limits of the upstream's connections and results, which a settings file cannot change.
     #[serde(skip)]

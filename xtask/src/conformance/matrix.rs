@@ -35,7 +35,7 @@ fn page(pairs: &[RevisionPairOutcome]) -> String {
          the suite and this server. There is one table for each transport of the client. A column \
          is the client's revision. A row is the upstream's revision and transport. A cell counts \
          the checks that passed and failed. A cell also counts the scenarios that were left out, \
-         because the upstream's revision has no messages for them: audio \
+         because the upstream's revision has no messages for them. The left-out scenarios are audio \
          before 2025-03-26, forms before 2025-06-18, multiple choices in a form and task-only tools \
          before 2025-11-25, and skills before 2026-07-28. No revision defines WebSockets. Over \
          WebSockets, toolgate sends the same messages as over stdio.\n\n\

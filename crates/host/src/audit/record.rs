@@ -67,7 +67,8 @@ pub(super) struct AuditRecord {
     /// Outcome: `ok`, `program_failed`, or the reason for the failure as one word.
     outcome: &'static str,
     /// First line of the error message that the caller got, without secrets, if `audit.arguments`
-    /// is not `none`. For a failed program: its exit code and the last line of its standard error.
+    /// is not `none`. For a failed program, the error is its exit code and the last line of its
+    /// standard error.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// Cause of a failure, which toolgate hides from the caller.

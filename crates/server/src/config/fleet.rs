@@ -47,8 +47,8 @@ pub struct FleetSection {
     /// Region of the bucket of `files`.
     pub files_region: String,
     /// Time in milliseconds after which other servers take over the jobs of a server that lost its
-    /// connection to the database. The other servers run its waiting jobs, and run its jobs of
-    /// idempotent tools again.
+    /// connection to the database. The other servers run the waiting jobs of the lost server, and
+    /// repeat its running jobs of idempotent tools.
     #[schemars(range(min = 1000, max = 600_000))]
     pub lease_ms: u64,
     /// Time in milliseconds that servers wait, in addition to `lease_ms`, for a server that lost

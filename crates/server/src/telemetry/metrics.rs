@@ -268,7 +268,7 @@ impl CallMetrics {
 pub fn metrics_reference() -> String {
     let mut page = String::from(
         "# Metrics\n\n<!-- Written by `cargo xtask codegen` from the table of metrics; edit that. -->\n\n\
-         `GET /metrics` returns these metrics in the OpenMetrics text format if \
+         `GET /metrics` returns the metrics in this table in the OpenMetrics text format if \
          `telemetry.metrics` is true. [The guide](../guide/telemetry.md) shows how to scrape the \
          metrics.\n\n\
          | metric | type | labels | meaning |\n|---|---|---|---|\n",

@@ -20,7 +20,7 @@ pub struct ValidateAsset {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ValidateAssetInput {
-    /// The asset. Its top-level `$schemaRef` is ignored.
+    /// The asset; its top-level `$schemaRef` is ignored.
     #[serde(deserialize_with = "exact_json::deserialize")]
     asset: Value,
     /// Name of the schema, as `assets_list_schemas` lists it. `nested-synesthetic-asset` means

@@ -25,7 +25,7 @@ pub(super) struct CiProjectInput {
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(super) timeout_ms: Option<u64>,
-    /// Bytes of output to show, from its end; 8192 by default.
+    /// Bytes to show from the end of the output; 8192 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = OUTPUT_BYTES_MAX))]
     pub(super) max_output_bytes: Option<usize>,

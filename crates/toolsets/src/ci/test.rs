@@ -38,7 +38,7 @@ pub(super) struct RunProjectTestsInput {
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     timeout_ms: Option<u64>,
-    /// Bytes of output to show, from its end; 8192 by default.
+    /// Bytes to show from the end of the output; 8192 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = OUTPUT_BYTES_MAX))]
     max_output_bytes: Option<usize>,

@@ -34,7 +34,7 @@ pub struct SearchDocumentsInput {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct DocumentSearchFilter {
-    /// Only this folder or file, e.g. `docs/guide`.
+    /// Folder or file to search, e.g. `docs/guide`.
     path_prefix: Option<String>,
     /// Only documents with all these tags, e.g. `markdown`.
     #[serde(default)]
@@ -57,7 +57,7 @@ pub struct SearchDocumentsOutput {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct DocumentHit {
-    /// The passage: its file and lines.
+    /// File and lines of the passage.
     id: String,
     /// Relevance; comparable only within one answer.
     score: f64,

@@ -45,7 +45,7 @@ const REFUSED_SHOWN_MAX: usize = 8;
 pub(crate) struct ProgramRunResult {
     /// Exit code; 128 plus the signal's number if a signal ended the program, -1 if it timed out.
     pub(crate) exit_code: i32,
-    /// Signal that ended it, e.g. `SIGSEGV`.
+    /// Signal that ended the program, e.g. `SIGSEGV`.
     pub(super) signal: Option<String>,
     /// True if the program was stopped at its timeout.
     pub(crate) timed_out: bool,

@@ -25,7 +25,7 @@ pub(super) struct OutputStreamExtent {
 /// Bytes left out of a result.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct OmittedOutput {
-    /// Position of the first byte left out. Pass it to exec_output as `offset`.
+    /// Position of the first byte left out, for `offset` of exec_output.
     pub(super) from: u64,
     /// Position of the first byte after the gap.
     pub(super) to: u64,

@@ -16,8 +16,9 @@ pub struct ExecSettings {
     ///
     /// toolgate treats a symlink as the program that the symlink leads to. toolgate compares only
     /// the started program and its first arguments. For example, `git -C x push` does not match
-    /// `git push`, and commands inside a script are not checked. To confirm such commands, list
-    /// `git` or `sh` itself. If the client cannot ask a person, the program is not run.
+    /// `git push`, and commands inside a script are not checked. To confirm all commands of git or
+    /// all scripts, list `git` or `sh` itself. If the client cannot ask a person, the program is
+    /// not run.
     pub confirm: Vec<String>,
     /// Names of the server's environment variables that are passed to programs. Default: `HOME`,
     /// `LANG`, `TERM`, `TMPDIR` and `USER`.

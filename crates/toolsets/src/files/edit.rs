@@ -68,7 +68,7 @@ struct FileEditChange {
     /// Replace every occurrence.
     #[serde(default)]
     replace_all: bool,
-    /// Replace every occurrence of `old` if there are exactly this many.
+    /// Expected number of occurrences of `old`; all are replaced.
     #[schemars(range(min = 1))]
     count: Option<u64>,
     /// First line to replace, instead of `old`.
@@ -97,7 +97,7 @@ pub struct EditFileOutput {
     mtime: String,
     /// True if nothing was written.
     dry_run: bool,
-    /// The other files, with the same fields, if the call edits several.
+    /// Further files, with the same fields, if the call edits several files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     others: Vec<Self>,

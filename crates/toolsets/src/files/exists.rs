@@ -27,7 +27,7 @@ pub struct CheckPathExistsInput {
 pub struct CheckPathExistsOutput {
     /// The path, as given in the call.
     path: String,
-    /// True if something exists there.
+    /// True if something exists at the path.
     exists: bool,
     /// Kind of entry. A symlink counts as its target; `symlink` means a broken symlink.
     kind: Option<EntryKind>,

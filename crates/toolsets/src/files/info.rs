@@ -50,7 +50,7 @@ pub struct GetFileInfoOutput {
     lines: Option<u64>,
     /// Target of a symlink, as written.
     target: Option<String>,
-    /// Kind of entry a symlink leads to, if it exists inside the workspace.
+    /// Kind of entry that a symlink leads to, if the entry is inside the workspace.
     leads_to: Option<EntryKind>,
 }
 

@@ -63,7 +63,7 @@ pub struct ReadFileInput {
     /// Number of lines to read, instead of `end_line`.
     #[schemars(range(min = 1))]
     line_count: Option<u64>,
-    /// Etag from an earlier read. If the file still has it, no content is returned.
+    /// Etag from an earlier read; if the file still has it, no content is returned.
     if_none_match: Option<String>,
     /// Maximum bytes to return. By default 102400, and at most 10485760.
     #[schemars(range(min = 1))]
@@ -114,7 +114,7 @@ pub(super) struct ReadFileOutput {
     /// Media type of a picture, which is shown instead of `content`.
     #[serde(skip_serializing_if = "Option::is_none")]
     media_type: Option<&'static str>,
-    /// The other files of `paths`, with the same fields, or with `path` and `error`.
+    /// Further files of `paths`, with the same fields, or with `path` and `error`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     others: Vec<FurtherFileResult>,

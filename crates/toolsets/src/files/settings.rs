@@ -13,7 +13,7 @@ pub const RELEASE: char = '!';
 #[serde(default, deny_unknown_fields)]
 pub struct FileSettings {
     /// Names (or paths such as `.github/workflows`) that can be read but not changed, anywhere in
-    /// the workspace. These names are added to the default names, which are `.git`, the files of
+    /// the workspace. The list extends the default names, which are `.git`, the files of
     /// toolgate, and the settings of editors and agents: `.agents`, `.amazonq`, `.claude`,
     /// `.cline`, `.codex`, `.continue`, `.cursor`, `.devcontainer`, `.gemini`, `.idea`, `.junie`,
     /// `.kiro`, `.mcp.json`, `.opencode`, `opencode.json`, `.qwen`, `.roo`, `.toolgate`,

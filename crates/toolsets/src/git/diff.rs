@@ -41,7 +41,7 @@ pub(super) struct GitDiffInput {
     /// One commit, or `a..b`.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
-    /// Only these files and folders.
+    /// Files and folders to show.
     #[serde(default)]
     paths: Vec<String>,
     /// Only count lines.

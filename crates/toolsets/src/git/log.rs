@@ -33,7 +33,7 @@ pub(super) struct GitLogInput {
     /// First commit, or a range: `main..feature`.
     #[serde(default, rename = "ref")]
     revision: Option<String>,
-    /// Only changes of this path.
+    /// Path whose changes to list.
     #[serde(default)]
     path: Option<String>,
     /// Name or email of the author.

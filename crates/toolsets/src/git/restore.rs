@@ -36,7 +36,7 @@ impl Tool for GitRestore {
     const NAME: &'static str = "git.restore";
     const TITLE: &'static str = "Git restore";
     const DESCRIPTION: &'static str =
-        "Restore files to their staged state, or with `ref` to a commit. Their changes are lost.";
+        "Restore files to their staged state, or with `ref` to a commit; their changes are lost.";
     const EFFECTS: Effects = Effects::Changes;
     const ALIASES: &'static [(&'static str, &'static str)] =
         &[("path", "paths"), ("file", "paths")];

@@ -34,7 +34,7 @@ pub(super) struct GitShowInput {
     /// File to show as of the commit.
     #[serde(default)]
     file: Option<String>,
-    /// Only these files and folders.
+    /// Files and folders to show.
     #[serde(default)]
     paths: Vec<String>,
     /// Only count lines.

@@ -92,8 +92,8 @@ pub struct SearchNamesOutput {
     /// Best match first: exact, different case, prefix, words, misspelt. Functions and types come
     /// first.
     definitions: Vec<FoundDefinition>,
-    /// True if there are more definitions. If `cursor` is also null, there are too many to list:
-    /// set `path` or `tags`.
+    /// True if there are more definitions. If `cursor` is also null, there are too many definitions
+    /// to list: set `path` or `tags`.
     truncated: bool,
     /// The `cursor` of the next page; null at the end.
     cursor: Option<String>,

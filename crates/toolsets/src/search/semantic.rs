@@ -69,7 +69,7 @@ pub struct SearchByMeaningOutput {
 /// A file with its best passage.
 #[derive(Debug, Serialize, JsonSchema)]
 struct PassageMatch {
-    /// The passage: its file and lines.
+    /// File and lines of the passage.
     id: String,
     /// Relevance; comparable only within one answer.
     score: f64,
@@ -88,8 +88,8 @@ struct PassageMatch {
     etag: String,
     /// Tags of the file.
     tags: Vec<String>,
-    /// The checked-out commit, if the file is unchanged in git. Null if it changed, git does not
-    /// track it, or git is updating the checkout.
+    /// The checked-out commit, if the file is unchanged in git. Null if the file has changed, git
+    /// does not track the file, or git is updating the checkout.
     commit: Option<String>,
     /// Always null.
     shard_id: Option<String>,

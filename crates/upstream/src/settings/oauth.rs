@@ -11,7 +11,7 @@ pub struct OAuthSettings {
     /// Identity for which toolgate requests tokens. With `authorization_code`, a person signs in
     /// once with `toolgate login NAME`. With `client_credentials`, toolgate requests tokens for
     /// itself. With `token_exchange`, the authorization server exchanges the caller's token for a
-    /// token for the upstream. For requests without a caller, toolgate then uses its own token.
+    /// token for the upstream. For requests without a caller, toolgate uses its own token.
     pub grant: OAuthGrant,
     /// Client id of toolgate at the authorization server: an id, or the `https:` URL of a client
     /// metadata document. By default, toolgate registers itself if the server allows registration.
@@ -21,7 +21,7 @@ pub struct OAuthSettings {
     /// Private key that authenticates the client by signed assertions (`private_key_jwt`), e.g.
     /// `${CRM_KEY}`. The format is PEM (PKCS #8) with a P-256, P-384, Ed25519 or RSA key. An RSA
     /// key has 2,048 to 4,096 bits. The key is never sent. Each assertion is valid for one minute,
-    /// at that authorization server only.
+    /// at one authorization server only.
     pub client_key: Option<String>,
     /// Key id (`kid`) of `client_key`, if the authorization server needs one.
     pub client_key_id: Option<String>,

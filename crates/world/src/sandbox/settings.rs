@@ -24,7 +24,8 @@ pub struct SandboxSettings {
     /// Each path is absolute or starts with `~/`.
     pub read: Vec<String>,
     /// Additional folders that programs may write. Each path is absolute or starts with `~/`.
-    /// toolgate's own state and cache folders stay hidden, even inside such a folder.
+    /// toolgate's own state and cache folders stay hidden, even if they are inside one of these
+    /// folders.
     pub write: Vec<String>,
     /// `true` allows programs to use Unix sockets. Sockets in the workspace and in the `read` and
     /// `write` paths may belong to unconfined programs.
@@ -45,8 +46,8 @@ pub struct SandboxSettings {
     pub credentials: Vec<SandboxCredential>,
     /// Access of `ci.restore` to the package registry that your own settings for the package
     /// manager name. `allow` allows the registry. `confirm` asks a person first, and allows the
-    /// registry if nobody can be asked. `deny` allows only the hosts in `hosts`. This setting
-    /// applies if programs have the profile `workspace` and no `[[sandbox.for]]` table matches
+    /// registry if nobody can be asked. `deny` allows only the hosts in `hosts`. `restore` applies
+    /// if programs have the profile `workspace` and no `[[sandbox.for]]` table matches
     /// `ci.restore`.
     pub restore: RegistryRestoreAccess,
     /// Access of programs to the workspace's `.git` folder. A program that can write this folder
@@ -74,7 +75,8 @@ pub struct SandboxProfileRule {
     pub tools: String,
     /// Sandbox profile of the programs that these tools start.
     pub profile: SandboxProfile,
-    /// Hosts that these programs may reach, instead of those in `sandbox.hosts`. None by default.
+    /// Hosts that these programs may reach, instead of the hosts in `sandbox.hosts`. None by
+    /// default.
     #[serde(default)]
     pub hosts: Vec<String>,
 }

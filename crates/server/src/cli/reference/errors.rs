@@ -99,7 +99,8 @@ fn explain(error: &CallError) -> (&'static str, &'static str) {
         ),
         CallError::Conflict { .. } => (
             "The state differs from what the caller expected: a file has changed since it was read.",
-            "Read the item again, then repeat the call. The error contains both states.",
+            "Read the item again, then repeat the call. The error contains the expected and the \
+             actual state.",
         ),
         CallError::TooLarge { .. } => {
             ("The item exceeds a size limit.", "Request a part, as the message describes.")
@@ -124,7 +125,7 @@ fn explain(error: &CallError) -> (&'static str, &'static str) {
             ("The tool failed.", "Read the message. The audit record may have the cause.")
         }
         CallError::Asks { .. } => (
-            "The tool asks the client a question. This is not a failure.",
+            "The tool asks the client a question, which is not a failure.",
             "Answer the question and call the tool again.",
         ),
         CallError::CannotAsk { .. } => (
@@ -145,11 +146,12 @@ fn explain(error: &CallError) -> (&'static str, &'static str) {
         ),
         CallError::Refused { .. } => (
             "The tool, or the upstream that serves it, returned a JSON-RPC error.",
-            "Read the message. The tool wrote it.",
+            "Read the message, which the tool wrote.",
         ),
         CallError::InvalidOutput { .. } => (
             "The tool's result does not match its own output schema.",
-            "Report the bug to the author of the tool. The operator can accept its results with \
+            "Report the bug to the author of the tool. The operator can accept results of the \
+             tool with \
              `validation.shadow`.",
         ),
     }

@@ -29,7 +29,7 @@ toolgate numbers and stores the events of each job. Clients receive the events a
 
 ## Events of a job
 
-Each event has a number `seq`, which counts from 1 without gaps, and a time `at`. Each event also has one of these kinds.
+Each event has a number `seq`, which counts from 1 without gaps, and a time `at`. This table lists the kinds of events.
 
 | kind | field | type | meaning |
 |---|---|---|---|
@@ -43,13 +43,13 @@ const AUDIT: &str = "
 
 toolgate writes one record for each call to the destination in `audit.to`. A log file also contains \
 `server` (the process), `seq`, `mac` and, in the first line of a file, `prev`. [The guide]\
-(../guide/audit.md) explains these fields.
+(../guide/audit.md) explains the fields.
 
 | field | type | meaning |
 |---|---|---|
 ";
 const OUTCOMES: &str = "
-The `outcome` is one of these:
+The `outcome` of a record has one of these values:
 
 - `ok`
 - `program_failed`, if the program of the call reported a failure
