@@ -17,8 +17,7 @@ pub(super) struct BuildProject(pub(super) CiContext);
 impl Tool for BuildProject {
     const NAME: &'static str = "ci.build";
     const TITLE: &'static str = "Build project";
-    const DESCRIPTION: &'static str =
-        "Build a project with its own build tool. Returns errors by file and line.";
+    const DESCRIPTION: &'static str = "Build a project. Returns errors by file and line.";
     const EFFECTS: Effects = Effects::Runs;
     const STORES_OUTPUT: bool = true;
     const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;

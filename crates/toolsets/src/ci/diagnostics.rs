@@ -66,8 +66,8 @@ pub(super) struct ProgramVersion {
 impl Tool for MachineDiagnostics {
     const NAME: &'static str = "ci.diagnostics";
     const TITLE: &'static str = "Diagnostics";
-    const DESCRIPTION: &'static str = "Describe the machine of the workspace: system, processors, and \
-        the versions of its build tools.";
+    const DESCRIPTION: &'static str = "Describe the workspace's machine: system, processors and \
+         versions of build tools.";
     const EFFECTS: Effects = Effects::Runs;
     const STORES_OUTPUT: bool = true;
     const IDEMPOTENT: bool = true;

@@ -47,8 +47,8 @@ pub(super) struct RunProjectTestsInput {
 impl Tool for RunProjectTests {
     const NAME: &'static str = "ci.test";
     const TITLE: &'static str = "Test project";
-    const DESCRIPTION: &'static str = "Run a project's tests with its own test tool. Returns \
-        counts, and failures by test, file, line and message.";
+    const DESCRIPTION: &'static str = "Run a project's tests. Returns counts, and failures by \
+         test, file, line and message.";
     const EFFECTS: Effects = Effects::Runs;
     const STORES_OUTPUT: bool = true;
     const ALIASES: &'static [(&'static str, &'static str)] = super::PROJECT_ALIASES;

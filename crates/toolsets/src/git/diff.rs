@@ -89,7 +89,7 @@ impl Tool for GitDiff {
     const NAME: &'static str = "git.diff";
     const TITLE: &'static str = "Git diff";
     const DESCRIPTION: &'static str = "Show unstaged changes; with `staged`, staged ones; with \
-        `ref`, against a commit or between two (`a..b`).";
+         `ref`, against a commit or between two commits.";
     const EFFECTS: Effects = Effects::Reads;
     const ALIASES: &'static [(&'static str, &'static str)] =
         &[("path", "paths"), ("file", "paths")];
