@@ -164,7 +164,7 @@ fn refusal_error(why: &FrameRefusal) -> CallError {
             retry_after: *retry_after,
         },
         FrameRefusal::DuplicateId { key: InFlightRequestKey(key) } => {
-            requests::invalid_input("/id", &format!("the id {key} is already in use"))
+            requests::invalid_input("/id", &format!("the request id {key} is already in use"))
         }
     }
 }

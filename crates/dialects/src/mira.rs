@@ -129,7 +129,7 @@ fn refusal(why: &FrameRefusal) -> MiraRequestError {
         }
         // The id is left out, because it belongs to the request in flight.
         FrameRefusal::DuplicateId { key: InFlightRequestKey(id) } => {
-            let why = format!("the id {id} is already in use; this request was not run");
+            let why = format!("the request id {id} is already in use; this request was not run");
             MiraRequestError::new(MiraErrorCode::InvalidRequest, why)
         }
     }

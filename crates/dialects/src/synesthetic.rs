@@ -98,7 +98,8 @@ impl Dialect for SynestheticDialect {
             }
             // The id is left out, because it belongs to the request in flight.
             FrameRefusal::DuplicateId { key: InFlightRequestKey(id) } => {
-                let why = format!("the id {id} is already in use; this request was not run");
+                let why =
+                    format!("the request id {id} is already in use; this request was not run");
                 Reply::json(RpcError::invalid_request(why).to_json(None))
             }
         }

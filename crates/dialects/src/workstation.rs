@@ -126,7 +126,8 @@ impl Dialect for WorkstationDialect {
             }
             // The id is left out, because it belongs to the request in flight.
             FrameRefusal::DuplicateId { key: InFlightRequestKey(id) } => {
-                let why = format!("the id {id} is already in use; this request was not run");
+                let why =
+                    format!("the request id {id} is already in use; this request was not run");
                 error_reply(INVALID_REQUEST, "repeated_id", &why)
             }
         }

@@ -214,9 +214,9 @@ pub struct ServerSection {
     /// Maximum number of connections. At the limit, a new connection closes the connection that has
     /// been idle longest. If all connections are busy, the new connection waits.
     ///
-    /// Event streams and WebSockets may use up to half of the connections, and streams and
-    /// WebSockets of one authenticated caller up to a quarter. The server keeps up to four times as
-    /// many MCP sessions (revisions before 2026-07-28).
+    /// Event streams and WebSockets may use up to half of the connections. Event streams and
+    /// WebSockets of one authenticated caller may use up to a quarter of the connections. The
+    /// server keeps up to four times as many MCP sessions (revisions before 2026-07-28).
     pub connections_max: usize,
     /// Time for calls in flight to finish after shutdown starts, in milliseconds.
     pub drain_ms: u64,

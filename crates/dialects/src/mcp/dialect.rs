@@ -113,7 +113,8 @@ impl Dialect for McpDialect {
             }
             // The id is left out, because it belongs to the request in flight.
             FrameRefusal::DuplicateId { key: InFlightRequestKey(id) } => {
-                let why = format!("the id {id} is already in use; this request was not run");
+                let why =
+                    format!("the request id {id} is already in use; this request was not run");
                 McpError::invalid_request(None, why).reply(true)
             }
         }

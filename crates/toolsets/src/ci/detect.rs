@@ -22,7 +22,7 @@ pub(super) struct DetectProjectsInput {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct DetectProjectsOutput {
-    /// Projects; the first is used if a call names no kind.
+    /// Projects. A call without a kind uses the first project.
     projects: Vec<DetectedProject>,
 }
 

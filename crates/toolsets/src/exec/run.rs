@@ -44,7 +44,7 @@ pub(crate) struct RunProgramInput {
     /// Directory to start in.
     #[serde(default)]
     pub(crate) cwd: Option<String>,
-    /// Variables to add.
+    /// Environment variables to add.
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
     /// Standard input.

@@ -47,7 +47,7 @@ pub(super) struct GitBranchesOutput {
 pub(super) struct GitBranchEntry {
     /// Branch name, e.g. `main` or `origin/main`.
     name: String,
-    /// True for a remote branch, as last fetched.
+    /// True for a remote branch, as of the last fetch.
     remote: bool,
     /// True if the branch is checked out.
     current: bool,

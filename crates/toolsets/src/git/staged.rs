@@ -25,7 +25,7 @@ pub(super) struct StagedFiles {
 pub(super) struct StagedFile {
     /// Path from the repository's top folder.
     path: String,
-    /// A for new, M for changed, D for deleted, T for a changed type.
+    /// Kind of change: A (new), M (changed), D (deleted) or T (changed type).
     status: char,
 }
 

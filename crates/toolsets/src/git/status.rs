@@ -71,7 +71,7 @@ pub(super) struct GitStatusEntry {
     from: Option<String>,
     /// Staged change: blank for none, M, A, D, R, C, T or U; ? for an untracked file.
     index: char,
-    /// Unstaged change, with the letters of a staged change.
+    /// Unstaged change: blank for none, M, A, D, R, C, T or U; ? for an untracked file.
     worktree: char,
 }
 

@@ -23,7 +23,7 @@ pub struct GetIndexStatus {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetIndexStatusInput {
-    /// Only this namespace.
+    /// Namespace to show.
     namespace: Option<String>,
     /// Milliseconds to wait for an up-to-date index.
     #[serde(default)]

@@ -57,7 +57,7 @@ pub struct SearchByMeaningInput {
 pub struct SearchByMeaningOutput {
     /// Best match first.
     matches: Vec<PassageMatch>,
-    /// Models that were used.
+    /// Models that the search used.
     usage: SearchModelUsage,
     /// The correction of a misspelled name in the query, or the reason why nothing was found.
     #[serde(skip_serializing_if = "Option::is_none")]

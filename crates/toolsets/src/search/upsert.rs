@@ -46,7 +46,7 @@ pub struct UpsertDocumentsInput {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DocumentInput {
-    /// Id; its file extension sets the format, e.g. `.md`.
+    /// Id, whose file extension sets the format, e.g. `.md`.
     id: String,
     /// Content as text.
     text: Option<String>,
@@ -57,7 +57,7 @@ struct DocumentInput {
     /// Tags to filter by.
     #[serde(default)]
     tags: Vec<String>,
-    /// Data to return.
+    /// Data that searches return.
     #[serde(default, deserialize_with = "exact_json::deserialize_object")]
     metadata: Map<String, Value>,
 }
@@ -71,7 +71,7 @@ pub struct UpsertDocumentsOutput {
     replaced: u64,
     /// Removed documents.
     removed: u64,
-    /// Documents in the namespace now.
+    /// Number of documents in the namespace.
     documents: u64,
 }
 

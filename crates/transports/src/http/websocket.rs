@@ -287,7 +287,8 @@ pub(crate) async fn run_conversation(
             let closing = async move { socket.close(end).await };
             let ((), ended) = tokio::join!(closing, ended);
             if ended.is_err() {
-                tracing::warn!("a conversation did not end after its client had left, and was dropped");
+                tracing::warn!("a WebSocket conversation did not end after its client had left, \
+                     so the server dropped it");
             }
         }
     }

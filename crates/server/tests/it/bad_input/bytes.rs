@@ -124,7 +124,7 @@ fn an_id_in_flight_is_refused_and_the_first_call_is_answered() {
     stdio.send(&call(7, "files_read", json!({ "path": "README.md" })));
     let refused = stdio.receive();
     assert!(refused.get("id").is_none(), "the id belongs to the call in flight: {refused}");
-    assert!(refusal(&refused).contains("the id 7 is already in use"), "{refused}");
+    assert!(refusal(&refused).contains("the request id 7 is already in use"), "{refused}");
     // A string id differs from the number that it spells.
     let read = stdio.ask(&call("7", "files_read", json!({ "path": "README.md" })));
     assert_eq!(structured(&read)["content"], TempWorkspace::README);
@@ -144,7 +144,7 @@ fn a_call_whose_id_is_in_flight_is_in_the_envelope_log() {
     let wait = json!({ "command": "until [ -e go ]; do sleep 0.02; done", "shell": true });
     stdio.send(&call(7, "exec_run", wait));
     stdio.send(&call(7, "files_read", json!({ "path": "README.md" })));
-    assert!(refusal(&stdio.receive()).contains("the id 7 is already in use"));
+    assert!(refusal(&stdio.receive()).contains("the request id 7 is already in use"));
     let log = workspace.path("runs/mcp_server/envelope_validation.latest.jsonl");
     let logged = || std::fs::read_to_string(&log).unwrap_or_default();
     wait_until("it is logged", || logged().contains("files_read"));
@@ -171,7 +171,7 @@ fn an_id_in_flight_in_an_http_session_is_refused_and_the_first_call_is_answered(
     first.post(&client.post(&message("exec_run", wait)));
     wait_until("it runs", || workspace.path("began").exists());
     let refused = client.response(&message("files_read", json!({ "path": "README.md" }))).message();
-    assert!(refusal(&refused).contains("the id 7 is already in use"), "{refused}");
+    assert!(refusal(&refused).contains("the request id 7 is already in use"), "{refused}");
     // Each session has its own ids.
     let session = served.session("2025-11-25");
     let other = TestHttpRequest::mcp(&message("files_read", json!({ "path": "README.md" })));

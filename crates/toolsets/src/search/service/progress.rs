@@ -8,12 +8,12 @@ use serde::Serialize;
 pub struct IndexStateReport {
     /// The state of the index.
     pub state: IndexState,
-    /// Files or documents with text in the index.
+    /// Number of files or documents with text in the index.
     pub files: u64,
-    /// Files to read for the index.
+    /// Number of files that belong into the index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_total: Option<u64>,
-    /// Passages in the index.
+    /// Number of passages in the index.
     pub chunks: u64,
     /// Number of passages that have a vector from the configured embedding model; absent if no
     /// model is configured.
