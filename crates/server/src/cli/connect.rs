@@ -61,8 +61,8 @@ pub(super) struct ConnectArgs {
     /// key from standard input
     #[arg(long, value_name = "KEY", requires = "url")]
     key: Option<String>,
-    /// Projects in which the client uses the server; by default this project if the client has
-    /// settings for it, and all projects with `--url`
+    /// Projects in which the client uses the server. Default: all projects with `--url`, and
+    /// otherwise this project if the client has settings for single projects
     #[arg(long, value_enum, requires = "client")]
     scope: Option<ClientSettingsScope>,
     /// Name of the server in the client

@@ -27,8 +27,8 @@ Examples:
   toolgate console --reconnect github                reconnect an upstream
 
 The link works once, within ten minutes, for a server of your user that needs no keys. If the server
-needs keys, sign in with a key that has the role `admin`, or `console` to look only. To act there by
-command, set TOOLGATE_KEY to such a key.")]
+needs keys, sign in with a key that has the role `admin`, or `console` to look only. To use
+--allow, --refuse or --reconnect, set TOOLGATE_KEY to such a key.")]
 pub(super) struct ConsoleArgs {
     /// Workspace of the server
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]

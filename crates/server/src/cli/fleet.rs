@@ -45,8 +45,8 @@ is 1 if a server is silent or differs, or if no server can run a waiting job.")]
     /// Stop servers from starting more jobs, and wait until their running jobs have ended
     #[command(after_help = "\
 Running jobs may continue for the `jobs.drain_ms` of their server. A drained server still accepts
-jobs, but other servers run them. After a restart, it starts jobs again. The exit code is 1 if jobs
-still run at the end.")]
+jobs, but other servers run them. After a restart, the server starts jobs again. The exit code is 1
+if jobs still run at the end.")]
     Drain(FleetDrainArgs),
     /// Create the tables, or migrate them to the newest version of this toolgate
     #[command(after_help = "\

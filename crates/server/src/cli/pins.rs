@@ -14,13 +14,13 @@ use super::{WorkspaceFolderArgs, complain, print, run_to_end};
 #[command(after_help = "\
 Examples:
   toolgate pins diff              show tools and instructions that are not approved
-  toolgate pins accept            approve them, in toolgate.lock, which you commit
-  toolgate pins accept github     approve those of one upstream
+  toolgate pins accept            approve all of them in toolgate.lock, which you commit
+  toolgate pins accept github     approve the tools and instructions of one upstream
 
-If a tool differs from its pin, toolgate does not call it until you approve the change. It does not
-pass on changed instructions either (pins.on_change). A change is cosmetic, widening (earlier calls
-still work), breaking, or instruction-like (its text addresses the model). The exit code of `diff` is
-1 if there are changes.")]
+If a tool differs from its pin, toolgate does not call the tool until you approve the change.
+toolgate does not pass on changed instructions until you approve them (pins.on_change). A change is
+cosmetic, widening (earlier calls still work), breaking, or instruction-like (the new text addresses
+the model). The exit code of `diff` is 1 if there are changes.")]
 pub(super) struct PinsArgs {
     #[command(subcommand)]
     command: PinsCommand,

@@ -26,9 +26,10 @@ Examples:
   toolgate work                         run jobs that servers of this folder accepted
   toolgate work /workspace --config /etc/toolgate/toolgate.toml
 
-A worker needs `fleet.url` and the same settings as the servers whose jobs it runs. It does not
+A worker needs `fleet.url` and the same settings as the servers whose jobs it runs. A worker does not
 listen at any address. At most half of `limits.programs` jobs run at once. After ctrl-c, the worker
-starts no more jobs, and running jobs have `jobs.drain_ms` to end. Another ctrl-c ends it at once.")]
+starts no more jobs, and running jobs have `jobs.drain_ms` to end. Another ctrl-c ends the worker at
+once.")]
 pub(super) struct WorkArgs {
     /// Workspace in which the jobs run
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]

@@ -63,9 +63,9 @@ Examples:
 
 Clients: claude, claude-desktop, cline, codex, cursor, gemini, jetbrains, roo, vscode, windsurf, zed.
 
-Filters of tools and disabled servers are kept. The command lists the settings that it does not
-import. It does not copy secrets in variables, headers, arguments and URLs. Instead, it writes
-`${NAME}` and names the variable to set. After `--to toolgate.toml`, run `toolgate trust`.")]
+The command keeps filters of tools and disabled servers, and lists the settings that it does not
+import. For secrets in variables, headers, arguments and URLs, the command writes `${NAME}` and
+names the variable to set. After `--to toolgate.toml`, run `toolgate trust`.")]
 pub(super) struct ImportServersArgs {
     /// A client or a file; by default all clients
     from: Vec<String>,
