@@ -439,7 +439,7 @@ impl LimitsSection {
 #[serde(default, deny_unknown_fields)]
 pub struct EnvelopeSection {
     /// Reaction to an envelope that does not match its schema: `off`, `shadow` (log it) or
-    /// `enforce` (refuse it). It is set by `RAGX_MCP_ENVELOPE_VALIDATION`.
+    /// `enforce` (refuse it). Set the reaction with `RAGX_MCP_ENVELOPE_VALIDATION`.
     #[serde(skip)]
     pub validation: OutputSchemaCheck,
     /// Gives equal requests equal envelopes: the ids are derived from the request, and the duration

@@ -66,7 +66,7 @@ async fn ask_confirmation(
         None => spec.title.clone(),
     };
     let question = ClientQuestion::Form {
-        message: format!("{action}: {shown}\nShould it be done?"),
+        message: format!("{action}: {shown}\nAllow this action?"),
         schema: json!({ "type": "object", "properties": {} }),
     };
     let context = CallContext::new(gate, spec.deadline, call);

@@ -41,7 +41,7 @@ pub(super) fn validation_refusal(side: ToolSchemaSide, refusal: WorkPoolError) -
     let seconds = VALIDATION_TIME_MAX.as_secs();
     let message = match refusal {
         WorkPoolError::TimedOut => {
-            format!("it takes more than {seconds} s to validate it against its schema")
+            format!("validating it against its schema takes more than {seconds} s")
         }
         WorkPoolError::Busy => {
             format!("too many other values are being validated for {seconds} s; try again later")

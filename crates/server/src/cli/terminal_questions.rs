@@ -233,8 +233,8 @@ mod tests {
 
     #[test]
     fn a_consent_is_asked_for_once() {
-        let (shown, _) = ask(&consent("Write file: {}\nShould it be done?"), "n\n");
-        assert_eq!(shown, "Write file: {}\nShould it be done? [y/N] ");
+        let (shown, _) = ask(&consent("Write file: {}\nAllow this action?"), "n\n");
+        assert_eq!(shown, "Write file: {}\nAllow this action? [y/N] ");
         let (shown, _) = ask(&consent("Run this?\n\"rm\""), "n\n");
         assert_eq!(shown, "Run this?\n\"rm\"\n[y/N] ");
     }

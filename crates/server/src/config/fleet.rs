@@ -52,8 +52,8 @@ pub struct FleetSection {
     #[schemars(range(min = 1000, max = 600_000))]
     pub lease_ms: u64,
     /// Time in milliseconds that servers wait, in addition to `lease_ms`, for a server that lost
-    /// its connection to the database. After that, running jobs of the lost server that may not run
-    /// twice fail as interrupted.
+    /// its connection to the database. After both times, running jobs of the lost server that may
+    /// not run twice fail as interrupted.
     #[schemars(range(min = 0, max = 86_400_000))]
     pub lost_ms: u64,
     /// Kind of this server in the fleet: the command and its options decide it.

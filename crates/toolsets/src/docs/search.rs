@@ -49,7 +49,7 @@ pub struct SearchDocumentsOutput {
     query: String,
     /// The number of passages that match.
     total: u64,
-    /// The best matches, best first.
+    /// Matches, best first.
     hits: Vec<DocumentHit>,
 }
 

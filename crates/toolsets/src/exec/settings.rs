@@ -12,7 +12,8 @@ pub struct ExecSettings {
     /// Calls can run shell scripts only if the list is empty or contains `sh`.
     pub allow: Vec<String>,
     /// Programs that `exec_run` runs only after a person has confirmed the call. Give a name or an
-    /// absolute path, optionally with first arguments: `rm`, `git push`. Empty by default.
+    /// absolute path, optionally with first arguments: `rm`, `git push`. The list is empty by
+    /// default.
     ///
     /// toolgate treats a symlink as the program that the symlink leads to. toolgate compares only
     /// the started program and its first arguments. For example, `git -C x push` does not match

@@ -44,7 +44,7 @@ pub(super) struct GitDiffInput {
     /// Files and folders to show.
     #[serde(default)]
     paths: Vec<String>,
-    /// Only count lines.
+    /// Return only line counts.
     #[serde(default)]
     stat: bool,
     /// Lines around a change.

@@ -37,7 +37,7 @@ pub(super) struct GitShowInput {
     /// Files and folders to show.
     #[serde(default)]
     paths: Vec<String>,
-    /// Only count lines.
+    /// Return only line counts.
     #[serde(default)]
     stat: bool,
     /// Maximum bytes to return; 65536 by default.

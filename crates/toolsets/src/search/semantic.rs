@@ -46,7 +46,7 @@ pub struct SearchByMeaningInput {
     /// Rerank by names and paths. Tests come last.
     #[serde(default = "yes")]
     rerank: bool,
-    /// Return each file once, with its best passage. Otherwise each passage is a match, and `limit`
+    /// Return each file once, with its best passage; otherwise each passage is a match, and `limit`
     /// counts passages.
     #[serde(default = "yes")]
     by_file: bool,

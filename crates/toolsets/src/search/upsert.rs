@@ -32,7 +32,7 @@ pub struct UpsertDocuments {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpsertDocumentsInput {
-    /// Lower-case letters, digits, `_` and `-`.
+    /// Namespace: lower-case letters, digits, `_` and `-`.
     namespace: String,
     /// Documents to store or replace.
     #[serde(default)]

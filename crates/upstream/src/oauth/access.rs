@@ -158,7 +158,7 @@ impl UpstreamOAuthAccess {
             steps.report("token", &Ok(describe_tokens(tokens)));
             return Ok(());
         }
-        steps.report("token", &Ok("expired; renewing it".to_owned()));
+        steps.report("token", &Ok("expired; toolgate renews the token".to_owned()));
         let renewed = credentials.stored_or_renewed(None).await;
         let outcome = renewed.as_ref().map(|_| "renewed".to_owned()).map_err(Clone::clone);
         steps.report("renewed token", &outcome);
