@@ -29,7 +29,7 @@ pub(super) struct AttackServerLaunch {
     pub(super) binary: PathBuf,
     /// The folder to serve. By default, the workspace.
     pub(super) served_folder: PathBuf,
-    /// A command that starts the server and becomes it. The list is empty by default.
+    /// A command that starts the server and becomes it. Empty by default.
     pub(super) wrapper: Vec<String>,
     pub(super) env: Vec<(String, String)>,
     /// Settings in TOML. They are written to a file outside the workspace.

@@ -364,7 +364,7 @@ async fn a_session_receives_the_arguments_of_a_tool_once_unless_it_asks_for_them
     assert!(first.contains(arguments), "{first}");
     let later = host.search("s", query("issue of a repository")).await;
     assert!(later.contains("  alpha_create_issue  adds\n"), "{later}");
-    assert!(later.contains("ask for them by `names`"), "{later}");
+    assert!(later.contains("`names` shows them again"), "{later}");
     // A client that repeats a query has probably lost the answer.
     assert_eq!(host.search("s", query("create an issue")).await, first);
     assert!(host.search("other", query("issue of a repository")).await.contains(arguments));

@@ -130,7 +130,7 @@ impl<L: Fn() -> anyhow::Result<LoadedConfig> + Send + Sync + 'static> ConfigWatc
             Err(err) => {
                 let hint = confinement_hint(&err);
                 return tracing::error!(
-                    "the changed settings are invalid, so the earlier settings stay active. No \
+                    "the settings are unchanged, and the earlier settings stay active. No \
                      part of the change applies, not even a restriction: {err:#}{hint}"
                 );
             }

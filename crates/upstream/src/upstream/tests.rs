@@ -334,7 +334,7 @@ async fn a_dedicated_connection_that_fails_is_not_retried_at_once() {
         _ => in_session(request),
     });
     let upstream = upstream(&server, |_| {});
-    for (expected, times) in [("no more", 2), ("can be retried in", 2)] {
+    for (expected, times) in [("no more", 2), ("can try again in", 2)] {
         let why =
             upstream.connect_dedicated(QuestionSupport::default()).await.err().expect("it fails");
         assert!(why.message.contains(expected), "{}", why.message);

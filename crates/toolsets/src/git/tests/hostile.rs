@@ -135,7 +135,7 @@ async fn a_repository_outside_the_workspace_is_refused() {
     // A repository around the workspace does not count.
     let none = status().await;
     assert_eq!(none.fault, ToolErrorKind::NotFound);
-    assert!(none.message.contains("begins above the workspace"), "{none:?}");
+    assert!(none.message.contains("begins above it"), "{none:?}");
     assert!(!none.message.contains("git init"), "{none:?}");
     assert_eq!(
         bench.refused("git.status", json!({ "repo": ".." })).await.fault,

@@ -99,7 +99,7 @@ fn s0_30_75_a_second_signal_stops_the_adapter_at_once_and_removes_the_ready_file
     wait_until("the request is in flight", || !backend.requests().is_empty());
     adapter.signal(Signal::TERM);
     wait_until("it logged the first signal", || {
-        adapter.log().contains("another signal stops at once")
+        adapter.log().contains("another signal stops the server at once")
     });
     adapter.signal(Signal::TERM);
     assert_eq!(adapter.wait_for_exit().code(), Some(130));
