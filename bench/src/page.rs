@@ -54,8 +54,8 @@ that gives the same answers.
 floor reads the file or the folder and writes the content into a fixed message \
 ([bench/src/bin/floor.rs](../../bench/src/bin/floor.rs)).
 - Over HTTP, the floor is axum with a fixed body.
-- A job is compared with the store's own durable write, and with programs that run one after \
-another.
+- The page compares a job with one durable write to the job store, and with programs that run one \
+after another.
 - `search_text` is compared with ripgrep. `search_text` searches 10,000 files, counts all matches \
 and returns the first fifty. ripgrep counts the matches, and starts again for each pattern.
 

@@ -100,7 +100,7 @@ fn job_entry(job: &JobSnapshot) -> ResourceSpec {
 /// Returns the entry of a job's file in the list of resources.
 fn file_entry(id: JobId, file: &JobArtefact) -> ResourceSpec {
     ResourceSpec {
-        about: Some(format!("left by job {id} as `{}`", file.path)),
+        about: Some(format!("file `{}` of job {id}", file.path)),
         media_type: Some(file.media_type.clone()),
         bytes: Some(file.bytes),
         meant: ContentAnnotations {

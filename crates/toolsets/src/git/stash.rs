@@ -28,7 +28,7 @@ pub(super) struct GitStashInput {
     /// Action to take.
     #[serde(default)]
     action: GitStashAction,
-    /// Number of the stash; 0 is the newest.
+    /// Stash number; 0 is the newest.
     #[serde(default)]
     index: u32,
     /// Message for `push`.

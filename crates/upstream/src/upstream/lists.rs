@@ -85,8 +85,7 @@ impl Upstream {
             // tools to the caller.
             let _ = tokio::time::timeout(FAILURE_WAIT, attempt).await;
             tracing::warn!(
-                "the upstream `{}` did not list its tools within {}; tool lists leave out its \
-                 tools until it answers",
+                "the upstream `{}` did not answer within {}; lists omit its tools until it answers",
                 self.name,
                 duration_text(within)
             );

@@ -161,7 +161,10 @@ fn an_unreachable_upstream_is_shown_with_its_error() {
     let served = ServerLaunchOptions::over(&workspace).served();
     let person = ConsoleClient::with_link(&served);
     let untried = person.page("/console/upstreams");
-    assert!(untried.contains("toolgate has sent no request, because no caller has needed"), "{untried}");
+    assert!(
+        untried.contains("toolgate has sent no request, because no caller has needed"),
+        "{untried}"
+    );
     // An upstream is connected when a caller first needs it.
     served.ask(&call(1, "far_x", json!({})));
     wait_until("the failure is shown", || {

@@ -10,7 +10,7 @@ pub struct IndexStateReport {
     pub state: IndexState,
     /// Number of files or documents with text in the index.
     pub files: u64,
-    /// Number of files that belong into the index.
+    /// Number of files that belong in the index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_total: Option<u64>,
     /// Number of passages in the index.
