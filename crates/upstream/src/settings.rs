@@ -33,8 +33,8 @@ pub struct UpstreamSettings {
     pub command: Vec<String>,
     /// Environment variables of the program, in addition to `keep_env`.
     pub env: BTreeMap<String, String>,
-    /// Environment variables of the server that the program inherits. By default, these are `PATH`,
-    /// `HOME` and similar variables, and the variables for proxies and certificate authorities.
+    /// Environment variables of the server that the program inherits. The default is `PATH`, `HOME`
+    /// and similar variables, and the variables for proxies and certificate authorities.
     pub keep_env: Vec<String>,
     /// Folder in which the program starts, relative to the workspace, e.g. `.`. By default, the
     /// program starts in an empty folder. Do not choose a folder that others can write to: `npx`,

@@ -104,7 +104,9 @@ fn parse_selection(query: &str) -> Result<ArtefactSelection, String> {
     };
     match (single_query_value(query, "file")?, zip) {
         (Some(_), true) => {
-            Err("`file` selects one file and `zip` all of them; give only one".to_owned())
+            Err("`file` selects one file and `zip` selects all files; give only one of `file` and \
+                 `zip`"
+                .to_owned())
         }
         (Some(name), false) => {
             let is_plain = !matches!(name.as_str(), "" | "." | "..")

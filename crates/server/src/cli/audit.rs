@@ -62,7 +62,7 @@ struct AuditFilterArgs {
     /// Only calls of this caller
     #[arg(long, value_name = "NAME")]
     caller: Option<String>,
-    /// Only calls of this tool, such as `files.read`, or of several, such as `files.*`
+    /// Only calls of this tool, such as `files.read`, or of several tools, such as `files.*`
     #[arg(long, value_name = "TOOL")]
     tool: Option<String>,
     /// Only calls that did not end with `ok`

@@ -486,8 +486,8 @@ fn render_report(
     if !coverage.is_complete() {
         text.push_str(match require {
             SandboxRequirement::Best => {
-                "Programs run without the missing layers, and results name them; \
-                 `sandbox.require = \"strict\"` refuses such programs.\n"
+                "Programs run without the missing layers, and results name the layers. With \
+                 `sandbox.require = \"strict\"`, toolgate refuses to run programs.\n"
             }
             SandboxRequirement::Strict => {
                 "Programs are refused (`sandbox.require = \"strict\"`).\n"

@@ -52,7 +52,7 @@ enum KeyCommand {
         /// Role of the caller, for policy rules
         #[arg(long = "role", value_name = "ROLE")]
         roles: Vec<String>,
-        /// Lifetime of the key, such as 90d, 12h or 30m; by default, it does not expire
+        /// Lifetime of the key, such as 90d, 12h or 30m; by default, the key does not expire
         #[arg(long, value_name = "TIME", value_parser = lifetime::parse_duration)]
         expires: Option<Duration>,
         #[command(flatten)]

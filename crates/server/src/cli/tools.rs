@@ -56,8 +56,8 @@ pub(super) struct ToolsArgs {
     /// Role of the caller; may be given more than once
     #[arg(long = "role", value_name = "ROLE", conflicts_with = "url")]
     roles: Vec<String>,
-    /// List the tools of this running server instead of those of this folder; the settings of that
-    /// server apply
+    /// List the tools of the running server at this URL instead of the tools of this folder; the
+    /// settings of the server apply
     #[arg(long, conflicts_with = "read_only")]
     url: Option<String>,
     #[command(flatten)]

@@ -43,7 +43,7 @@ struct ListedAssetExample {
 impl Tool for ListAssetExamples {
     const NAME: &'static str = "assets.list_examples";
     const TITLE: &'static str = "List examples";
-    const DESCRIPTION: &'static str = "List the example assets, all or those of one component.";
+    const DESCRIPTION: &'static str = "List example assets, of all components or of one.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = ListAssetExamplesInput;

@@ -158,7 +158,8 @@ impl DeclaredCommandTool {
             let shown = name.escape_debug();
             let message = match declared.find_alias(name) {
                 Some(target) => format!(
-                    "`{shown}` is an alias of `{target}`, which is set too; set only one of them"
+                    "`{shown}` is an alias of `{target}`, which is also set; set only one of the \
+                     two"
                 ),
                 None => {
                     let names = declared.arguments.iter().map(|argument| argument.name.as_str());

@@ -73,10 +73,10 @@ pub struct SandboxSettings {
 pub struct SandboxProfileRule {
     /// Pattern of tool IDs, for example `ci.restore` or `git.*`.
     pub tools: String,
-    /// Sandbox profile of the programs that these tools start.
+    /// Sandbox profile of the programs that the matching tools start.
     pub profile: SandboxProfile,
-    /// Hosts that these programs may reach, instead of the hosts in `sandbox.hosts`. None by
-    /// default.
+    /// Hosts that the programs of the matching tools may reach, instead of the hosts in
+    /// `sandbox.hosts`. None by default.
     #[serde(default)]
     pub hosts: Vec<String>,
 }

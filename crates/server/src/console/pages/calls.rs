@@ -89,7 +89,7 @@ pub(super) async fn list(
                 Ok(found) => {
                     @match (found.records.iter().any(|record| is_shown(&record)), found.next) {
                         (false, None) => p { "No call matches." },
-                        (false, Some(_)) => p { "No call matches among those that were searched." },
+                        (false, Some(_)) => p { "No call matches among the searched calls." },
                         (true, _) => (table(found.records.iter().filter(is_shown), Some(&effects))),
                     }
                     @if let Some(seq) = found.next {
@@ -277,7 +277,7 @@ fn details(record: &ParsedAuditRecord, input: Option<&Value>, refusal: &Markup) 
         p {
             a href=(explain) {
                 @if is_refused { "Each rule that was considered, and how to allow the call" }
-                @else { "Explain the policy decision about such a call" }
+                @else { "Explain the policy decision about this call" }
             }
         }
         @if let Some(steps) = &record.steps_us {

@@ -95,7 +95,8 @@ pub(super) async fn page(
             section data-part="failing" {
                 h2 { "Failed most in the last hour" }
                 (failing(&recent.failing))
-                p .hint { "These calls come from all servers of your user on this machine." }
+                p .hint { "The calls on this page come from all servers of your user on this \
+                     machine." }
             }
         }
         @if !report.upstreams.is_empty() {

@@ -34,7 +34,7 @@ async fn a_duplicate_or_unknown_argument_is_refused_with_its_pointer() {
     assert_eq!(pointer, "/src");
     assert_eq!(
         message,
-        "`src` is an alias of `file_or_url`, which is set too; set only one of them"
+        "`src` is an alias of `file_or_url`, which is also set; set only one of the two"
     );
     let (pointer, message) = refusal(bench.call(json!({"file": "g", "tile_zom": 1})).await);
     assert_eq!(pointer, "/tile_zom");
