@@ -152,9 +152,9 @@ fn refusal_error(why: &FrameRefusal) -> CallError {
                     .to_owned(),
         },
         FrameRefusal::SeveralCredentials => CallError::NotAllowed {
-            message:
-                "a header with a key, such as `X-API-Key`, is in the request twice; send it once"
-                    .to_owned(),
+            message: "a header with a key, such as `X-API-Key`, is in the request twice; send the \
+                 header once"
+                .to_owned(),
         },
         FrameRefusal::Throttled { retry_after } => CallError::Limited {
             message:

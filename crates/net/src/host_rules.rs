@@ -161,7 +161,7 @@ impl HostRule {
         }
         let (authority, path) = text.split_at(text.find('/').unwrap_or(text.len()));
         if authority.contains('@') {
-            return odd("it contains `@`; write host names, without a user");
+            return odd("it contains `@`; write host names without a user name");
         }
         let path = match Some(path).filter(|path| !path.is_empty()).map(UrlPathPattern::parse) {
             Some(Err(why)) => return odd(&why),

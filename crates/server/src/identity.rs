@@ -261,7 +261,8 @@ impl Authenticator {
                  within a minute)"
             ),
             FAILURES_MAX => tracing::warn!(
-                "{client} sent {FAILURES_MAX} invalid credentials within a minute; throttling it"
+                "{client} sent {FAILURES_MAX} invalid credentials within a minute, so the server \
+                 throttles this client"
             ),
             _ => {}
         }

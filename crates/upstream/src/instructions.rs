@@ -24,7 +24,8 @@ pub(crate) fn truncate_instructions(name: &str, text: &str) -> Option<String> {
         return (!text.is_empty()).then(|| text.to_owned());
     }
     tracing::warn!(
-        "the instructions of the upstream `{name}` have {} bytes; clients get only {BYTES_MAX}",
+        "the instructions of the upstream `{name}` have {} bytes; clients get only the first \
+         {BYTES_MAX} bytes",
         text.len()
     );
     Some(format!("{}{CUT_MARKER}", &text[..text.floor_char_boundary(BYTES_MAX - CUT_MARKER.len())]))

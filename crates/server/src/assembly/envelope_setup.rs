@@ -163,8 +163,8 @@ fn read_folder(
     }
     if untrusted > 0 {
         tracing::warn!(
-            "schemas in {folder} are ignored, because they are not trusted: {untrusted}; read them, \
-             then run `toolgate trust {}`",
+            "schemas in {folder} are ignored, because they are not trusted: {untrusted}; read the \
+             schemas, then run `toolgate trust {}`",
             root.path().display()
         );
     }

@@ -54,8 +54,8 @@ pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
     }
     let folder = file.parent().unwrap_or(Path::new("."));
     bail!(
-        "{} is not trusted, and it contains settings that only you may decide: {}. Read it, then \
-         run `toolgate trust {}`. Or name it with --config, or remove it",
+        "{} is not trusted, and it contains settings that only you may decide: {}. Read the file, \
+         then run `toolgate trust {}`. Or name the file with --config, or remove it",
         file.display(),
         list_settings(&owned),
         folder.display()

@@ -43,7 +43,7 @@ async fn print_records(mut records: Receiver<Arc<str>>, form: CallLogLines) {
         if budget.left().is_zero() {
             let omitted = budget.renew();
             if omitted > 0 {
-                print_line(&format!("{omitted} more calls (toolgate audit tail shows them)"));
+                print_line(&format!("{omitted} more calls, which `toolgate audit tail` shows"));
             }
         }
         match next {

@@ -58,7 +58,7 @@ impl Tool for GitCommit {
     const NAME: &'static str = "git.commit";
     const TITLE: &'static str = "Git commit";
     const DESCRIPTION: &'static str =
-        "Commit what is staged; with `all`, every change to tracked files.";
+        "Commit staged changes, or with `all` every change to tracked files.";
     const EFFECTS: Effects = Effects::Changes;
     const RARE_ARGUMENTS: &'static [&'static str] = &["allow_empty"];
     const DEADLINE: Option<std::time::Duration> = super::DEADLINE;

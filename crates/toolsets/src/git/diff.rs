@@ -88,8 +88,8 @@ pub(super) struct GitChangedFile {
 impl Tool for GitDiff {
     const NAME: &'static str = "git.diff";
     const TITLE: &'static str = "Git diff";
-    const DESCRIPTION: &'static str = "Show unstaged changes; with `staged`, staged ones; with \
-         `ref`, against a commit or between two commits.";
+    const DESCRIPTION: &'static str = "Show unstaged changes. `staged` shows staged changes; \
+         `ref` shows changes since a commit or between two.";
     const EFFECTS: Effects = Effects::Reads;
     const ALIASES: &'static [(&'static str, &'static str)] =
         &[("path", "paths"), ("file", "paths")];

@@ -251,7 +251,10 @@ impl IncomingMessageReceiver {
             }
             TruncatedMessageKind::Answer(None) => shared.in_flight.remove_all(),
             TruncatedMessageKind::Other => {
-                tracing::debug!("ignoring a message of an upstream of more than {bytes_max} bytes");
+                tracing::debug!(
+                    "ignoring a message of an upstream, because it has more than \
+                     {bytes_max} bytes"
+                );
                 Vec::new()
             }
         };

@@ -53,7 +53,7 @@ pub(super) async fn show_job(
             Ok(Some(ended)) => ended,
             Ok(None) => {
                 complain(&format!(
-                    "job {} continues; `toolgate jobs {}` follows it again",
+                    "job {} continues; `toolgate jobs {}` follows the job again",
                     job.id,
                     table::short_id(&job)
                 ));

@@ -218,7 +218,7 @@ impl DocumentIndexUpdater {
             let documents = counted(documents, "document", "documents");
             return Err(SearchEngineError::Failed(format!(
                 "the namespace would have {documents}; at most {documents_max} are kept: remove \
-                 some first"
+                 some documents first"
             )));
         }
         writer.remove(remove).await?;
