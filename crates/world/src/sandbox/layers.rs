@@ -52,10 +52,7 @@ impl AvailableSandboxLayers {
             Ok(abi) if abi >= LANDLOCK_MIN => all.landlock = Some(abi.min(LANDLOCK_MAX)),
             Ok(abi) => all.add_missing(
                 SandboxLayer::Landlock,
-                format!(
-                    "this kernel has only version {abi} \
-                     of Landlock"
-                ),
+                format!("this kernel has only version {abi} of Landlock"),
             ),
             Err(err) => {
                 all.add_missing(
