@@ -195,13 +195,8 @@ impl Gate {
         let limits = Arc::new(limits.with_tools(catalog.specs()));
         let policy = policy.with_tools(catalog.specs());
         let prompt_id = ToolId::new("prompts").expect("an id");
-        let prompt_spec = ToolSpec::new(
-            prompt_id,
-            "Prompts",
-            "Returns a prompt to the \
-             client.",
-            Effects::Reads,
-        );
+        let prompt_spec =
+            ToolSpec::new(prompt_id, "Prompts", "Returns a prompt to the client.", Effects::Reads);
         Self {
             catalog: LiveCatalog::new(catalog),
             policy,

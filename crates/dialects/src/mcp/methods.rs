@@ -113,8 +113,7 @@ fn counterpart_hint(method: &str, revision: &McpRevision) -> String {
         ("subscriptions/listen", SessionModel::Session) => "use `resources/subscribe`",
         ("server/discover", SessionModel::Session) => "use `initialize`",
         ("tasks/update", SessionModel::Session) => {
-            "in this revision, tasks send their questions \
-             as requests"
+            "in this revision, tasks send their questions as requests"
         }
         ("skills/list" | "skills/get" | "resources/directory/read", SessionModel::Session) => {
             "skills are resources below `skill://`"

@@ -158,8 +158,7 @@ pub(super) const METRICS: &[MetricDefinition] = &[
     }),
     counter(
         "spans_dropped",
-        "Spans that toolgate dropped or the collector \
-         refused",
+        "Spans that toolgate dropped or the collector refused",
         NO_LABELS,
         |load| one(load.spans.dropped),
     ),

@@ -112,11 +112,8 @@ fn load(
     let encoding = DocumentEncoding::parse(&encoding)?;
     let bytes = read(root, &path, watch)?;
     let content = encoding.decode(&bytes).ok_or_else(|| {
-        let message = format!(
-            "{} is not {encoding}; pass the encoding of the \
-             file",
-            quoted_path(&path)
-        );
+        let message =
+            format!("{} is not {encoding}; pass the encoding of the file", quoted_path(&path));
         ToolError::invalid("/encoding", message)
     })?;
     let metadata = match metadata_path {

@@ -100,8 +100,7 @@ pub(super) fn import(from: Option<&Path>) -> anyhow::Result<ImportedPack> {
         let usage = usages.remove(words.as_str()).flatten();
         if usage.is_none() {
             left_out.push(format!(
-                "`{words}`: the number of values of its options (toolgate guesses \
-                     this number)"
+                "`{words}`: the number of values of its options (toolgate guesses this number)"
             ));
         }
         let usage = usage.unwrap_or_default();

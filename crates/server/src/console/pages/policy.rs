@@ -168,7 +168,7 @@ fn advice(settings: &Config, caller: &str, tool: &str, rule: &str) -> Markup {
             }
         } @else {
             p {
-                "This setting refuses the call: " code { (rule) }
+                "This setting decides about the call: " code { (rule) }
                 ". Change the setting in the settings file."
             }
         }
