@@ -51,6 +51,8 @@ pub(crate) fn the_least() -> anyhow::Result<()> {
     debian("perl", &["--version"], &["perl"])?;
     debian("python3", &["--version"], &["python3"])?;
     debian("python3", &["-m", "pip", "--version"], &["python3-pip"])?;
+    debian("ssh", &["-V"], &["openssh-client"])?;
+    debian("test", &["-x", "/usr/sbin/sshd"], &["openssh-server"])?;
     nextest().map(drop)
 }
 

@@ -94,6 +94,11 @@ impl HostRules {
         self.0.iter().any(|rule| rule.path.is_some())
     }
 
+    /// Returns true if a rule for `host` has a path, on any port.
+    pub fn has_paths_for(&self, host: &str) -> bool {
+        self.0.iter().any(|rule| rule.path.is_some() && rule.host.matches(host))
+    }
+
     /// Returns true if the rules allow `host` on `port`, but not all paths there.
     pub fn limit_paths(&self, host: &str, port: u16) -> bool {
         self.allow(host, port) && self.matching(host, port).all(|rule| rule.path.is_some())
@@ -191,6 +196,17 @@ impl HostRule {
     /// Returns true if the rule allows all paths on its host.
     pub fn allows_all_paths(&self) -> bool {
         self.path.is_none()
+    }
+
+    /// Returns the host of a rule that names exactly one host with all its paths, and the port if
+    /// the rule names one. Returns `None` for any other rule.
+    pub fn single_host(&self) -> Option<(String, Option<u16>)> {
+        let host = match &self.host {
+            HostRulePattern::Name(name) => name.clone(),
+            HostRulePattern::Address(address) => address.to_string(),
+            HostRulePattern::Below(_) => return None,
+        };
+        self.path.is_none().then_some((host, self.port))
     }
 
     fn allows_address(&self, address: IpAddr) -> bool {
@@ -385,6 +401,16 @@ mod tests {
 
     fn rules(texts: &[&str]) -> HostRules {
         HostRules::parse(texts).expect("valid rules")
+    }
+
+    #[test]
+    fn a_rule_for_one_host_with_all_paths_has_a_single_host() {
+        let single = |text: &str| HostRule::parse(text).expect("a valid rule").single_host();
+        assert_eq!(single("Git.example.com"), Some(("git.example.com".to_owned(), None)));
+        assert_eq!(single("[::1]:22"), Some(("::1".to_owned(), Some(22))));
+        assert_eq!((single("*.example.com"), single("a.example/b/*")), (None, None));
+        let limited = rules(&["a.example", "a.example:8443/b/*"]);
+        assert!(limited.has_paths_for("a.example") && !limited.has_paths_for("b.example"));
     }
 
     #[test]

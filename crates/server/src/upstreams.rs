@@ -38,7 +38,7 @@ use toolgate_world::forwarder::ProgramHostAccess;
 use toolgate_world::processes::{self, PipedProgram, ProcessRunner, ProgramStartRequest};
 use toolgate_world::programs;
 use toolgate_world::programs::ProgramLookupError;
-use toolgate_world::sandbox::SandboxProfile;
+use toolgate_world::sandbox::{SandboxProfile, SandboxSettings};
 
 use crate::config::{Config, cache_folder};
 pub(crate) use cache::UpstreamCache;
@@ -498,9 +498,10 @@ fn sandbox_profile(name: &str) -> Result<SandboxProfile, String> {
 }
 
 /// Checks the sandbox profile of an upstream and the hosts that it may reach.
-fn check_hosts(settings: &UpstreamSettings) -> Result<(), String> {
+fn check_hosts(settings: &UpstreamSettings, sandbox: &SandboxSettings) -> Result<(), String> {
     let profile = sandbox_profile(&settings.sandbox)?;
     let access = ProgramHostAccess::parse(&settings.hosts, "`hosts`")?;
+    access.as_ref().map_or(Ok(()), |access| sandbox.check_ssh(access))?;
     match profile {
         SandboxProfile::Network | SandboxProfile::Off if access.is_some() => Err(format!(
             "`hosts` has no effect with `sandbox = \"{}\"`; set `sandbox = \"workspace\"`, or remove \
@@ -514,7 +515,7 @@ fn check_hosts(settings: &UpstreamSettings) -> Result<(), String> {
 /// Checks the settings of all upstreams of `config`.
 pub(crate) fn check_upstreams(config: &Config) -> anyhow::Result<()> {
     for (name, settings) in &config.upstream {
-        let checked = settings.check().and_then(|()| check_hosts(settings));
+        let checked = settings.check().and_then(|()| check_hosts(settings, &config.sandbox));
         checked.map_err(|why| anyhow!(why)).with_context(|| format!("[upstream.{name}]"))?;
     }
     toolgate_upstream::check(&config.upstream).map_err(|why| anyhow!(why))

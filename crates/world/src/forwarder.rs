@@ -15,6 +15,9 @@ mod http_messages;
 mod inspected_tunnel;
 mod refused_hosts;
 mod run_authority;
+mod ssh_agent;
+mod ssh_keys;
+mod ssh_remotes;
 mod tls_inspector;
 mod tunnel;
 
@@ -34,7 +37,9 @@ use toolgate_net::HostRules;
 pub use credentials::HostCredential;
 pub use host_sources::PackageHostSource;
 pub use refused_hosts::RefusedHost;
+pub use ssh_remotes::SshRemote;
 
+pub(crate) use ssh_agent::RunSshAgent;
 pub(crate) use tls_inspector::{TlsInspector, trust_variables};
 
 use gate::ForwarderHostGate;
@@ -102,25 +107,30 @@ pub struct ProgramNetworkUse {
 /// its connections.
 pub(crate) struct NetworkForwarder {
     _serving: AbortOnDropHandle<()>,
+    _agent: Option<AbortOnDropHandle<()>>,
     refused: Arc<RefusedHosts>,
 }
 
 impl NetworkForwarder {
     /// Serves `listener`, a listening socket in a program's network. `inspector` checks requests
-    /// over TLS if `access` limits paths or the program gets credentials. Needs a runtime.
+    /// over TLS if `access` limits paths or the program gets credentials. `agent` is for programs
+    /// that may use SSH. Needs a runtime.
     pub(crate) fn start(
         listener: OwnedFd,
         access: &Arc<ProgramHostAccess>,
         inspector: Option<TlsInspector>,
+        agent: Option<RunSshAgent>,
     ) -> io::Result<Self> {
         let listener = std::net::TcpListener::from(listener);
         listener.set_nonblocking(true)?;
         let runtime = Handle::try_current().map_err(io::Error::other)?;
         let listener = TcpListener::from_std(listener)?;
         let refused = Arc::new(RefusedHosts::default());
-        let gate = Arc::new(ForwarderHostGate::new(access.clone(), refused.clone(), inspector));
-        let serving = AbortOnDropHandle::new(runtime.spawn(serve(listener, gate)));
-        Ok(Self { _serving: serving, refused })
+        let remotes = agent.as_ref().map(|agent| agent.remotes.clone()).unwrap_or_default();
+        let gate = ForwarderHostGate::new(access.clone(), refused.clone(), inspector, remotes);
+        let serving = AbortOnDropHandle::new(runtime.spawn(serve(listener, Arc::new(gate))));
+        let agent = agent.map(|agent| agent.start(&runtime)).transpose()?;
+        Ok(Self { _serving: serving, _agent: agent, refused })
     }
 
     /// Returns the hosts that the forwarder has refused so far.

@@ -31,7 +31,10 @@ mod helper;
 mod kernel;
 mod capabilities;
 mod network_check;
+mod run_folder;
 mod trusted_certificates;
+mod ssh_connector;
+mod ssh_access;
 mod confine;
 mod unconfined_thread;
 mod server_confinement;
@@ -55,7 +58,7 @@ pub(crate) use plan::check as fuzz_plans;
 pub use server_confinement::{ServerPathAccess, confine_thread as confine_server};
 pub use settings::{
     GitFolderAccess, RegistryRestoreAccess, SandboxCredential, SandboxProfile, SandboxProfileRule,
-    SandboxRequirement, SandboxSettings,
+    SandboxRequirement, SandboxSettings, SandboxSshRemote,
 };
 
 pub(super) use confine::{RunningConfinement, SandboxedLaunch};
@@ -65,13 +68,14 @@ pub use worker::{WorkerProcessLimits, run_worker_if_asked};
 pub(super) use worker_frames::{read_frame, write_frame};
 
 use super::Root;
-use super::forwarder::{HostCredential, PackageHostSource, ProgramHostAccess};
+use super::forwarder::{HostCredential, PackageHostSource, ProgramHostAccess, SshRemote};
 use super::programs::HELPER_NAME;
 use capabilities::SandboxCapabilities;
 use guarded_paths::GuardedPaths;
 use network_check::SandboxNetworkTestResults;
 use reserved_names::ReservedFileNames;
 pub(super) use reserved_names::SandboxLeftovers;
+use ssh_connector::CONNECTOR_NAME;
 use standby::IdleSandboxHelpers;
 use unconfined_thread::UnconfinedThread;
 
@@ -87,6 +91,8 @@ struct SandboxState {
     hosts: Option<Arc<ProgramHostAccess>>,
     /// The credentials that forwarders add to requests of programs.
     credentials: Vec<HostCredential>,
+    /// The SSH servers that programs may use.
+    ssh_remotes: Vec<SshRemote>,
     /// The results of testing the network of confined programs.
     network_tests: SandboxNetworkTestResults,
     reserved: ReservedFileNames,
@@ -363,7 +369,7 @@ impl Sandbox {
         outside: Option<Arc<UnconfinedThread>>,
         reserved: ReservedFileNames,
     ) -> Self {
-        let CompiledSandboxRules { rules, hosts, credentials } = rules;
+        let CompiledSandboxRules { rules, hosts, credentials, ssh_remotes } = rules;
         let idle = IdleSandboxHelpers::default();
         let capabilities = OnceLock::new();
         Self(Arc::new(SandboxState {
@@ -372,6 +378,7 @@ impl Sandbox {
             rules,
             hosts,
             credentials,
+            ssh_remotes,
             network_tests: SandboxNetworkTestResults::default(),
             reserved,
             idle,
@@ -387,6 +394,7 @@ struct CompiledSandboxRules {
     rules: Vec<ToolSandboxRule>,
     hosts: Option<Arc<ProgramHostAccess>>,
     credentials: Vec<HostCredential>,
+    ssh_remotes: Vec<SshRemote>,
 }
 
 /// Checks the sandbox `settings` and returns their rules.
@@ -407,14 +415,19 @@ fn compile_rules(settings: &SandboxSettings) -> Result<CompiledSandboxRules, Str
         rules: rules.collect::<Result<_, _>>()?,
         hosts: settings.access()?,
         credentials: settings.host_credentials()?,
+        ssh_remotes: settings.ssh_remotes()?,
     })
 }
 
 /// Runs the sandbox helper if this process was started as a helper, and never returns in that case.
-/// Call this first in `main`.
+/// Also runs the program that connects `ssh` in the sandbox. Call this first in `main`.
 pub fn run_helper_if_asked() {
-    if std::env::args_os().next().is_some_and(|name| name == HELPER_NAME) {
+    let Some(name) = std::env::args_os().next() else { return };
+    if name == HELPER_NAME {
         helper_executable::keep_build_mark();
         helper::run_helper();
+    }
+    if Path::new(&name).file_name() == Some(OsStr::new(CONNECTOR_NAME)) {
+        ssh_connector::run_connector();
     }
 }

@@ -8,6 +8,7 @@ mod kernel;
 mod network;
 mod hosts;
 mod inspected;
+mod ssh;
 mod presets;
 mod processes;
 mod exits;

@@ -99,7 +99,7 @@ impl ForwarderConnection {
         let bad = |why: &str| (StatusCode::BAD_REQUEST, why.to_owned());
         let authority = request.uri().authority().ok_or_else(|| bad("CONNECT without a host"))?;
         let port = authority.port_u16().ok_or_else(|| bad("CONNECT without a port"))?;
-        let target = self.gate.admit(authority.host(), port).map_err(failure_answer)?;
+        let target = self.gate.admit_tunnel(authority.host(), port).map_err(failure_answer)?;
         let server = match self.gate.inspects(&target) {
             true => None,
             false => Some(self.gate.connect(&target).await.map_err(failure_answer)?),

@@ -16,6 +16,7 @@ use toolgate_net::{HostRule, RequestPath, normalize_host};
 
 use super::ProgramHostAccess;
 use super::refused_hosts::RefusedHosts;
+use super::ssh_remotes::SshRemote;
 use super::tls_inspector::TlsInspector;
 
 /// The time limit for looking up the addresses of a host.
@@ -38,6 +39,8 @@ static LOOKUPS: Semaphore = Semaphore::const_new(32);
 const NAME_CHARS_MAX: usize = 80;
 /// The maximum number of characters of a refused path in a report.
 const PATH_CHARS_MAX: usize = 200;
+/// A port that rules without a port allow.
+const DEFAULT_PORT: u16 = 443;
 
 /// The host and port that a program wants to reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +48,17 @@ pub(super) struct ForwarderDestination {
     /// The host, normalized for comparison with host rules.
     pub(super) host: String,
     pub(super) port: u16,
+}
+
+/// The protocols that a tunnel may carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TunnelUse {
+    /// TLS for the host of the tunnel.
+    Tls,
+    /// SSH only.
+    Ssh,
+    /// TLS for the host of the tunnel, and all other protocols except plain HTTP.
+    Any,
 }
 
 /// The reason why a forwarder did not connect to a host.
@@ -69,6 +83,8 @@ pub(super) struct ForwarderHostGate {
     lookup: HostLookupFn,
     /// The inspector of requests over TLS. `None` if all requests to allowed hosts are allowed.
     inspector: Option<TlsInspector>,
+    /// The SSH servers that the program may use.
+    ssh_remotes: Arc<[SshRemote]>,
 }
 
 impl ForwarderHostGate {
@@ -76,6 +92,7 @@ impl ForwarderHostGate {
         access: Arc<ProgramHostAccess>,
         refused: Arc<RefusedHosts>,
         inspector: Option<TlsInspector>,
+        ssh_remotes: Arc<[SshRemote]>,
     ) -> Self {
         let run_lookups = Arc::new(Semaphore::new(RUN_LOOKUPS_MAX));
         let lookup = move |host: String| -> PendingHostLookup {
@@ -93,7 +110,7 @@ impl ForwarderHostGate {
                 resolving.await.map_err(io::Error::other)?
             })
         };
-        Self { access, refused, lookup: Arc::new(lookup), inspector }
+        Self { access, refused, lookup: Arc::new(lookup), inspector, ssh_remotes }
     }
 
     /// Creates a gate that looks up the addresses of hosts with `lookup`.
@@ -103,7 +120,7 @@ impl ForwarderHostGate {
         refused: Arc<RefusedHosts>,
         lookup: HostLookupFn,
     ) -> Self {
-        Self { access, refused, lookup, inspector: None }
+        Self { access, refused, lookup, inspector: None, ssh_remotes: Arc::default() }
     }
 
     /// Returns the inspector of requests over TLS, if there is one.
@@ -114,6 +131,9 @@ impl ForwarderHostGate {
     /// Returns true if each request to `target` is checked, because a rule limits its paths, or
     /// because the forwarder adds a credential.
     pub(super) fn inspects(&self, target: &ForwarderDestination) -> bool {
+        if self.is_ssh(target) {
+            return false;
+        }
         self.limits_paths(target)
             || self.inspector.as_ref().is_some_and(|inspector| inspector.has_credential(target))
     }
@@ -174,10 +194,43 @@ impl ForwarderHostGate {
         Err(self.count(&target.to_string(), why, allow))
     }
 
-    /// Returns true if a rule names the port of `target` explicitly, so that any protocol may be
-    /// spoken there.
-    pub(super) fn allows_any_protocol(&self, target: &ForwarderDestination) -> bool {
-        self.access.rules.name_port(&target.host, target.port)
+    /// Returns the target `host` on `port` of a tunnel, if the rules allow it or if it is an SSH
+    /// server that the program may use.
+    pub(super) fn admit_tunnel(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> Result<ForwarderDestination, ForwardFailure> {
+        let target = normalize_host(host).map(|host| ForwarderDestination { host, port });
+        match target {
+            Some(target) if self.is_ssh(&target) => Ok(target),
+            _ => self.admit(host, port),
+        }
+    }
+
+    /// Returns the protocols that a tunnel to `target` may carry.
+    pub(super) fn tunnel_use(&self, target: &ForwarderDestination) -> TunnelUse {
+        if self.is_ssh(target) {
+            TunnelUse::Ssh
+        } else if self.access.rules.name_port(&target.host, target.port) {
+            TunnelUse::Any
+        } else {
+            TunnelUse::Tls
+        }
+    }
+
+    /// Returns true if `target` is an SSH server that the program may use.
+    fn is_ssh(&self, target: &ForwarderDestination) -> bool {
+        self.ssh_remotes.iter().any(|remote| remote.is_at(&target.host, target.port))
+    }
+
+    /// Returns the port by which the rules decide about `target`. Rules without a port also allow an
+    /// SSH server of their host.
+    fn ruled_port(&self, target: &ForwarderDestination) -> u16 {
+        match self.access.rules.allow(&target.host, target.port) {
+            true => target.port,
+            false => DEFAULT_PORT,
+        }
     }
 
     /// Counts a refused try to reach `target` and returns the failure.
@@ -218,7 +271,7 @@ impl ForwarderHostGate {
         stream: &TcpStream,
     ) -> Result<(), ForwardFailure> {
         let rules = &self.access.rules;
-        if rules.name_exactly(&target.host, target.port) || is_own_host(&target.host) {
+        if rules.name_exactly(&target.host, self.ruled_port(target)) || is_own_host(&target.host) {
             return Ok(());
         }
         let (Ok(own), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else {
@@ -241,7 +294,7 @@ impl ForwarderHostGate {
         &self,
         target: &ForwarderDestination,
     ) -> Result<Vec<IpAddr>, ForwardFailure> {
-        let ForwarderDestination { host, port } = target;
+        let ForwarderDestination { host, .. } = target;
         let found = match host.parse::<IpAddr>() {
             Ok(address) => vec![address],
             // Resolvers may look up these names on the network (RFC 6761).
@@ -262,8 +315,9 @@ impl ForwarderHostGate {
             },
         };
         let rules = &self.access.rules;
+        let port = self.ruled_port(target);
         let (allowed, refused): (Vec<_>, Vec<_>) =
-            found.into_iter().partition(|address| rules.allow_address(host, *port, *address));
+            found.into_iter().partition(|address| rules.allow_address(host, port, *address));
         let Some(address) = refused.first().filter(|_| allowed.is_empty()) else {
             return Ok(allowed);
         };

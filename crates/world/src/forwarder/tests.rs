@@ -19,13 +19,23 @@ struct ForwarderTestBench {
 impl ForwarderTestBench {
     /// Starts a forwarder with `rules`, in which `PORT` stands for the server's port.
     async fn new(rules: &[&str]) -> Self {
+        Self::with_agent(rules, |_| None).await
+    }
+
+    /// Starts a forwarder with `rules`, in which `PORT` stands for the server's port, and with the
+    /// agent that `make_agent` returns for this port.
+    async fn with_agent(
+        rules: &[&str],
+        make_agent: impl FnOnce(&str) -> Option<RunSshAgent>,
+    ) -> Self {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = server.local_addr().unwrap().port().to_string();
         let rules: Vec<String> = rules.iter().map(|rule| rule.replace("PORT", &port)).collect();
         let access = ProgramHostAccess::parse(&rules, "sandbox.hosts").unwrap().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let forwarder = NetworkForwarder::start(listener.into(), &access, None).unwrap();
+        let agent = make_agent(&port);
+        let forwarder = NetworkForwarder::start(listener.into(), &access, None, agent).unwrap();
         Self { forwarder, address, server }
     }
 
@@ -190,6 +200,43 @@ async fn a_tunnel_to_a_host_with_a_path_rule_carries_no_other_protocol() {
     client.write_all(b"SSH-2.0-x\r\n").await.unwrap();
     assert_eq!(client.read(&mut [0; 9]).await.unwrap_or(0), 0);
     assert!(bench.refused()[0].contains("the tunnel does not use TLS"), "{:?}", bench.refused());
+}
+
+#[tokio::test]
+async fn a_tunnel_to_an_ssh_server_needs_no_rule_with_its_port_and_carries_only_ssh() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent");
+    let make_agent = |port: &str| {
+        let key =
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
+        let (host, keys) = (format!("one.localhost:{port}"), [key.to_owned()]);
+        let users = ["git".to_owned()];
+        let remote = SshRemote::parse(&host, &keys, &keys, &users, Some("/nowhere")).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        Some(RunSshAgent { listener, remotes: Arc::from([remote]) })
+    };
+    let bench = ForwarderTestBench::with_agent(&["one.localhost"], make_agent).await;
+    let connect = "CONNECT one.localhost:PORT HTTP/1.1\r\n\r\n";
+    for (start, is_carried) in
+        [(&b"SSH-2.0-a\r\n"[..], true), (b"HELLO\r\n", false), (b"GET / HTTP/1.1\r\n\r\n", false)]
+    {
+        let mut client = bench.send(connect).await;
+        assert!(read_head(&mut client).await.starts_with("HTTP/1.1 200 "));
+        let (mut server, _) = bench.server.accept().await.unwrap();
+        client.write_all(start).await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).await.unwrap_or_default();
+        assert_eq!(received == start, is_carried, "{received:?}");
+    }
+    let request = "GET http://one.localhost:PORT/ HTTP/1.1\r\nHost: one.localhost:PORT\r\n\r\n";
+    assert!(bench.status(request).await.starts_with("HTTP/1.1 403 "));
+    for other in ["two.localhost:PORT", "one.localhost:1"] {
+        let connect = format!("CONNECT {other} HTTP/1.1\r\n\r\n");
+        assert!(bench.status(&connect).await.starts_with("HTTP/1.1 403 "), "{other}");
+    }
+    let refused = bench.refused();
+    assert!(refused.iter().any(|it| it.contains("does not carry SSH")), "{refused:?}");
 }
 
 #[tokio::test]

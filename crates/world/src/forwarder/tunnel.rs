@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::server::Acceptor;
 use toolgate_net::normalize_host;
 
-use super::gate::{ForwarderDestination, ForwarderHostGate};
+use super::gate::{ForwarderDestination, ForwarderHostGate, TunnelUse};
 
 /// Maximum number of bytes that are read to recognize the protocol in a tunnel.
 const START_BYTES_MAX: usize = 64 << 10;
@@ -25,6 +25,8 @@ const TLS_HANDSHAKE: u8 = 0x16;
 const TLS_OTHER_RECORDS: [u8; 4] = [0x14, 0x15, 0x17, 0x18];
 /// The second byte of a TLS record.
 const TLS_MAJOR_VERSION: u8 = 3;
+/// The first bytes of a client of SSH (RFC 4253).
+const SSH_START: &[u8] = b"SSH-2.0-";
 
 /// The protocol that a program speaks in a tunnel.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,6 +37,7 @@ enum TunnelProtocol {
     BrokenTls,
     /// HTTP without TLS.
     Http,
+    Ssh,
     Other,
 }
 
@@ -48,7 +51,8 @@ struct TunnelProtocolDetector {
 /// bytes of the client that have already been read.
 ///
 /// The client must begin TLS with the name of `target`. If a rule names the port explicitly, it may
-/// also speak any protocol but plain HTTP, whose requests the proxy checks one by one.
+/// also speak any protocol but plain HTTP, whose requests the proxy checks one by one. At an SSH
+/// server that the settings name, it must speak SSH.
 pub(super) async fn run_tunnel(
     mut client: TcpStream,
     first: Bytes,
@@ -58,16 +62,16 @@ pub(super) async fn run_tunnel(
 ) {
     let (mut from_client, mut to_client) = client.split();
     let (from_server, mut to_server) = server.split();
-    let is_any = gate.allows_any_protocol(target);
+    let allowed = gate.tunnel_use(target);
     let upward = async {
         let mut reader = TunnelProtocolDetector { read: Vec::new(), tls: Acceptor::default() };
         let reading = reader.recognize(&first, &mut from_client);
-        let protocol = match is_any {
+        let protocol = match allowed {
             // The server may speak first, so the client may wait for long.
-            true => reading.await?,
-            false => timeout(HANDSHAKE_TIMEOUT, reading).await??,
+            TunnelUse::Any => reading.await?,
+            TunnelUse::Tls | TunnelUse::Ssh => timeout(HANDSHAKE_TIMEOUT, reading).await??,
         };
-        if let Some(why) = refusal(&protocol, target, is_any) {
+        if let Some(why) = refusal(&protocol, target, allowed) {
             gate.refuse(target, &why);
             return Err(io::ErrorKind::PermissionDenied.into());
         }
@@ -95,7 +99,7 @@ pub(super) async fn read_handshake(
     let mut reader = TunnelProtocolDetector { read: Vec::new(), tls: Acceptor::default() };
     let reading = timeout(HANDSHAKE_TIMEOUT, reader.recognize(first, client));
     let protocol = reading.await.ok()?.ok()?;
-    if let Some(why) = refusal(&protocol, target, false) {
+    if let Some(why) = refusal(&protocol, target, TunnelUse::Tls) {
         gate.refuse(target, &why);
         return None;
     }
@@ -106,8 +110,12 @@ pub(super) async fn read_handshake(
 fn refusal(
     protocol: &TunnelProtocol,
     target: &ForwarderDestination,
-    is_any: bool,
+    allowed: TunnelUse,
 ) -> Option<String> {
+    if allowed == TunnelUse::Ssh {
+        let is_ssh = *protocol == TunnelProtocol::Ssh;
+        return (!is_ssh).then(|| "the tunnel to an SSH server does not carry SSH".to_owned());
+    }
     let host = &target.host;
     let is_address = host.parse::<std::net::IpAddr>().is_ok();
     match protocol {
@@ -124,8 +132,8 @@ fn refusal(
              proxy"
                 .to_owned(),
         ),
-        TunnelProtocol::Other if is_any => None,
-        TunnelProtocol::Other => Some(
+        TunnelProtocol::Ssh | TunnelProtocol::Other if allowed == TunnelUse::Any => None,
+        TunnelProtocol::Ssh | TunnelProtocol::Other => Some(
             "the tunnel does not use TLS; other protocols need a rule with the \
              port, and no path or credential for the host"
                 .to_owned(),
@@ -203,7 +211,7 @@ impl TunnelProtocolDetector {
 }
 
 /// Returns the protocol of a client that began with `bytes` and not with TLS, once it is known:
-/// HTTP if the first line is a request line of any method.
+/// HTTP if the first line is a request line of any method, SSH if it is a version of SSH.
 fn text_protocol(bytes: &[u8]) -> Option<TunnelProtocol> {
     // Servers skip empty lines before a request.
     let blank = bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
@@ -216,7 +224,9 @@ fn text_protocol(bytes: &[u8]) -> Option<TunnelProtocol> {
     if line.windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/")) {
         return Some(TunnelProtocol::Http);
     }
-    (end.is_some() || !line.iter().all(is_text)).then_some(TunnelProtocol::Other)
+    let is_ssh = end.is_some() && bytes.starts_with(SSH_START);
+    let protocol = if is_ssh { TunnelProtocol::Ssh } else { TunnelProtocol::Other };
+    (end.is_some() || !line.iter().all(is_text)).then_some(protocol)
 }
 
 #[cfg(test)]
@@ -234,10 +244,12 @@ mod tests {
         ] {
             assert_eq!(text_protocol(start.as_bytes()), Some(TunnelProtocol::Http), "{start}");
         }
-        for start in ["SSH-2.0-OpenSSH_9.2\r\n", "EHLO a.example\r\n", "\0\0\0\x08\x04"] {
+        for start in ["SSH-1.5-a\r\n", "\r\nSSH-2.0-a\r\n", "EHLO a.example\r\n", "\0\0\0\x08"] {
             assert_eq!(text_protocol(start.as_bytes()), Some(TunnelProtocol::Other), "{start:?}");
         }
-        for start in ["", "GET / HT", "\r\n", "SSH-2.0"] {
+        let ssh = text_protocol(b"SSH-2.0-OpenSSH_9.2\r\n");
+        assert_eq!(ssh, Some(TunnelProtocol::Ssh));
+        for start in ["", "GET / HT", "\r\n", "SSH-2.0-a"] {
             assert_eq!(text_protocol(start.as_bytes()), None, "{start:?}");
         }
     }
@@ -265,20 +277,36 @@ mod tests {
     fn a_tunnel_without_a_ruled_port_carries_only_tls_with_the_name_of_its_host() {
         let target = ForwarderDestination { host: "a.example".to_owned(), port: 443 };
         let tls = |name: &str| TunnelProtocol::Tls(Some(name.to_owned()));
-        assert_eq!(refusal(&tls("A.example"), &target, false), None);
+        assert_eq!(refusal(&tls("A.example"), &target, TunnelUse::Tls), None);
         for protocol in [
             tls("b.example"),
             TunnelProtocol::Tls(None),
             TunnelProtocol::BrokenTls,
             TunnelProtocol::Http,
+            TunnelProtocol::Ssh,
             TunnelProtocol::Other,
         ] {
-            assert!(refusal(&protocol, &target, false).is_some(), "{protocol:?}");
+            assert!(refusal(&protocol, &target, TunnelUse::Tls).is_some(), "{protocol:?}");
         }
-        assert_eq!(refusal(&TunnelProtocol::Other, &target, true), None);
-        assert!(refusal(&TunnelProtocol::Http, &target, true).is_some());
-        assert!(refusal(&tls("b.example"), &target, true).is_some());
+        for protocol in [TunnelProtocol::Ssh, TunnelProtocol::Other] {
+            assert_eq!(refusal(&protocol, &target, TunnelUse::Any), None);
+        }
+        assert!(refusal(&TunnelProtocol::Http, &target, TunnelUse::Any).is_some());
+        assert!(refusal(&tls("b.example"), &target, TunnelUse::Any).is_some());
         let address = ForwarderDestination { host: "127.0.0.1".to_owned(), port: 443 };
-        assert_eq!(refusal(&TunnelProtocol::Tls(None), &address, false), None);
+        assert_eq!(refusal(&TunnelProtocol::Tls(None), &address, TunnelUse::Tls), None);
+    }
+    #[test]
+    fn a_tunnel_to_an_ssh_server_carries_only_ssh() {
+        let target = ForwarderDestination { host: "a.example".to_owned(), port: 22 };
+        assert_eq!(refusal(&TunnelProtocol::Ssh, &target, TunnelUse::Ssh), None);
+        for protocol in [
+            TunnelProtocol::Tls(Some("a.example".to_owned())),
+            TunnelProtocol::BrokenTls,
+            TunnelProtocol::Http,
+            TunnelProtocol::Other,
+        ] {
+            assert!(refusal(&protocol, &target, TunnelUse::Ssh).is_some(), "{protocol:?}");
+        }
     }
 }

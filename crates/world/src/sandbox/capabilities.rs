@@ -37,8 +37,8 @@ pub(super) struct SandboxCapabilities {
     pub(super) machine_view: MachineMountPaths,
     cgroup_parents: Option<CgroupParents>,
     /// The system call filters: first those that allow internet sockets (own or shared network),
-    /// then those that refuse them.
-    filters: [SeccompFilters; 2],
+    /// then those that refuse them, then those that allow internet and Unix sockets.
+    filters: [SeccompFilters; 3],
     limits: Vec<(u32, u64)>,
 }
 
@@ -74,6 +74,7 @@ impl SandboxCapabilities {
         capabilities.filters = [
             build_filters(SocketFamilies { internet: true, unix })?,
             build_filters(SocketFamilies { internet: false, unix })?,
+            build_filters(SocketFamilies { internet: true, unix: true })?,
         ];
         let attempt = |layers: &AvailableSandboxLayers| {
             let folder = ProgramStartFolder::at_workspace(workspace)?;
@@ -129,6 +130,12 @@ impl SandboxCapabilities {
         )))
     }
 
+    /// Returns the system call filters of a program with its own network and an agent socket.
+    pub(super) fn agent_filters(&self) -> SeccompFilters {
+        let [_, _, agent] = &self.filters;
+        if self.layers.seccomp { agent.clone() } else { SeccompFilters::default() }
+    }
+
     pub(super) fn plan(
         &self,
         layers: &AvailableSandboxLayers,
@@ -141,7 +148,7 @@ impl SandboxCapabilities {
         let has_own = spaces.is_some_and(|spaces| spaces.net);
         // Without its own network namespace, a program must not create any socket that reaches a
         // network.
-        let [internet, none] = &self.filters;
+        let [internet, none, _] = &self.filters;
         let filters = if has_own || shares_network { internet } else { none };
         let (base, view) = self.machine_view.view(&folder.path, wanted);
         SandboxPlan {

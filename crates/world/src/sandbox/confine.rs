@@ -18,6 +18,7 @@ use super::exit_pipe::ExitStatusPipe;
 use super::plan::{OsStringBytes, SandboxSpawnRequest, SandboxedExecutable, seal};
 use super::reserved_names::FileNameReservation;
 use super::settings::SandboxRequirement;
+use super::ssh_access::SshAccessFolder;
 use super::standby::{
     IdleSandboxHelpers, SandboxHelperKey, SandboxHelperTask, StandbySandboxHelper, has_helper_ended,
 };
@@ -26,8 +27,8 @@ use super::view::SandboxViewRequest;
 use super::{ProgramConfinement, Sandbox, coverage, layers};
 use crate::Root;
 use crate::forwarder::{
-    NetworkForwarder, ProgramHostAccess, ProgramNetworkUse, TlsInspector, proxy_variables,
-    trust_variables,
+    NetworkForwarder, ProgramHostAccess, ProgramNetworkUse, RunSshAgent, TlsInspector,
+    proxy_variables, trust_variables,
 };
 use crate::programs::{
     ChildProcess, PreparedProgram, ProgramRunTag, ResolvedProgram, kill_and_wait,
@@ -57,6 +58,8 @@ pub(crate) struct RunningConfinement {
     forwarder: Option<NetworkForwarder>,
     /// The file with the certificates that the program trusts, if its forwarder ends TLS.
     _certificates: Option<TrustedCertificatesFile>,
+    /// The files of a program that may use SSH.
+    _ssh_folder: Option<SshAccessFolder>,
     helper: Option<StandbySandboxHelper>,
     helper_key: SandboxHelperKey,
     idle_helpers: IdleSandboxHelpers,
@@ -135,19 +138,25 @@ impl Sandbox {
             return Err(io::Error::other(IncompleteSandbox(coverage)));
         }
         let mut start = start;
-        let inspection = match &inside.hosts {
+        let (inspection, ssh) = match &inside.hosts {
             Some(access) => {
                 self.check_network(capabilities, inside, &begin)?;
                 start.env.extend(proxy_variables(&access.rules));
-                self.prepare_inspection(inside, access, variables)?
+                let inspection = self.prepare_inspection(inside, access, variables)?;
+                (inspection, self.prepare_ssh(inside, access, variables)?)
             }
-            None => None,
+            None => (None, None),
         };
         let (inspector, certificates) = inspection.unzip();
+        let (agent, ssh_folder) = ssh.unzip();
         let mut visible_paths = inside.visible_paths.clone();
         if let Some(TrustedCertificatesFile { path, .. }) = &certificates {
             start.env.extend(trust_variables(path));
             visible_paths.push(path.clone());
+        }
+        if let Some(folder) = &ssh_folder {
+            start.env.extend(folder.variables());
+            visible_paths.push(folder.path.clone());
         }
         let wanted = SandboxViewRequest::new(inside).with_visible_paths(&visible_paths);
         let folder =
@@ -179,6 +188,9 @@ impl Sandbox {
         };
         let mut plan = capabilities.plan(&capabilities.layers, &wanted, folder);
         plan.has_forwarder = inside.hosts.is_some();
+        if ssh_folder.is_some() {
+            plan.filters = capabilities.agent_filters();
+        }
         let is_apart = plan.spaces.is_some();
         let request = seal(&request)?;
         let task = SandboxHelperTask {
@@ -191,7 +203,8 @@ impl Sandbox {
         let like = SandboxHelperKey::new(plan);
         let (mut helper, child) = self.start_task(capabilities, &task, &like, begin)?;
         let forwarder = inside.hosts.as_ref();
-        let forwarder = forwarder.map(|access| start_forwarder(&mut helper, access, inspector));
+        let forwarder =
+            forwarder.map(|access| start_forwarder(&mut helper, access, inspector, agent));
         let forwarder = forwarder.transpose().inspect_err(|_| {
             // It may have ended by itself.
             let _ = kill_and_wait(child.pid);
@@ -210,6 +223,7 @@ impl Sandbox {
                 coverage,
                 forwarder,
                 _certificates: certificates,
+                _ssh_folder: ssh_folder,
                 helper,
                 helper_key: like,
                 idle_helpers: idle,
@@ -330,9 +344,10 @@ fn start_forwarder(
     helper: &mut StandbySandboxHelper,
     access: &Arc<ProgramHostAccess>,
     inspector: Option<TlsInspector>,
+    agent: Option<RunSshAgent>,
 ) -> io::Result<NetworkForwarder> {
     let listener = helper.take_listener().ok_or(io::ErrorKind::NotConnected)?;
-    NetworkForwarder::start(listener, access, inspector)
+    NetworkForwarder::start(listener, access, inspector, agent)
 }
 
 fn target_program(start: SandboxedLaunch) -> SandboxedExecutable {

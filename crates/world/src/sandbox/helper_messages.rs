@@ -157,7 +157,8 @@ impl SandboxHelperAnswer {
     }
 }
 
-fn send_with_handle(line: impl AsFd, bytes: &[u8], handle: &OwnedFd) -> io::Result<()> {
+/// Sends `bytes` as one message with `handle`.
+pub(super) fn send_with_handle(line: impl AsFd, bytes: &[u8], handle: &OwnedFd) -> io::Result<()> {
     let handles = [handle.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);

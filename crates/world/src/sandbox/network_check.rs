@@ -116,8 +116,9 @@ fn test_network(
     let child = helper.run_task(&task)?.map_err(into_start_error)?;
     drop(task);
     let listener = helper.take_listener().ok_or(io::ErrorKind::NotConnected);
-    let forwarder =
-        listener.map_err(io::Error::from).and_then(|it| NetworkForwarder::start(it, &access, None));
+    let forwarder = listener
+        .map_err(io::Error::from)
+        .and_then(|it| NetworkForwarder::start(it, &access, None, None));
     // The test ends by itself if there is no forwarder.
     let failure = layers::read_failure(&failure_pipe, Some(&TEST_TIMEOUT));
     // It may have ended by itself.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forwarder::{HostCredential, ProgramHostAccess};
+use crate::forwarder::{HostCredential, ProgramHostAccess, SshRemote};
 
 /// Sandbox for the programs that tools start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -44,6 +44,10 @@ pub struct SandboxSettings {
     /// each. toolgate adds the credentials to the requests of all programs whose `hosts` allow the
     /// host.
     pub credentials: Vec<SandboxCredential>,
+    /// SSH servers that programs use with keys of your SSH agent, with one `[[sandbox.ssh]]` table
+    /// for each. Programs whose `hosts` allow the host get an agent socket and the variable
+    /// `GIT_SSH_COMMAND`. These programs may use Unix sockets.
+    pub ssh: Vec<SandboxSshRemote>,
     /// Access of `ci.restore` to the package registry that your own settings for the package
     /// manager name. `allow` allows the registry. `confirm` asks a person first, and allows the
     /// registry if nobody can be asked. `deny` allows only the hosts in `hosts`. `restore` applies
@@ -96,6 +100,33 @@ pub struct SandboxCredential {
     /// example `Bearer ${REGISTRY_TOKEN}`. The variable's value must have at least 8 bytes.
     /// toolgate redacts the value from results.
     pub value: String,
+}
+
+/// A host with an SSH server that programs use with keys of your SSH agent, for example for git.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxSshRemote {
+    /// Name of the host, for example `git.example.com`, or `git.example.com:2222` for another port
+    /// than 22. `hosts` must allow the host, too, without a path.
+    pub host: String,
+    /// Public keys of the server, for example `["ssh-ed25519 AAAAC3…"]`. `ssh-keygen -F HOST` prints
+    /// the keys that you have accepted, after the host name.
+    pub host_keys: Vec<String>,
+    /// Keys of your agent that programs may use, as fingerprints or public keys, for example
+    /// `["SHA256:…"]`. `ssh-add -l` prints the fingerprints. Programs see no other keys.
+    pub keys: Vec<String>,
+    /// Names with which programs may log in. Default: `git`.
+    #[serde(default = "default_users")]
+    pub users: Vec<String>,
+    /// Socket of your SSH agent. The path is absolute or starts with `~/`. By default, the
+    /// environment variable `SSH_AUTH_SOCK` of the server names the socket.
+    #[serde(default)]
+    pub agent: Option<String>,
+}
+
+/// Returns the default names for logging in.
+fn default_users() -> Vec<String> {
+    vec!["git".to_owned()]
 }
 
 /// Returns the default name of the header of a credential.
@@ -216,10 +247,12 @@ impl SandboxSettings {
                 self.cpu_percent
             ));
         }
-        self.access().map(drop)?;
+        let own = self.access()?;
         self.host_credentials().map(drop)?;
-        for rule in &self.rules {
-            rule.access().map(drop)?;
+        self.ssh_remotes().map(drop)?;
+        let ruled = self.rules.iter().map(SandboxProfileRule::access);
+        for access in ruled.chain([Ok(own)]) {
+            access?.map_or(Ok(()), |access| self.check_ssh(&access))?;
         }
         const LEAST: u64 = 16 << 20;
         if self.memory_bytes != 0 && self.memory_bytes < LEAST {
@@ -259,6 +292,27 @@ impl SandboxSettings {
             parsed.map_err(|why| format!("in sandbox.credentials, {why}"))
         };
         self.credentials.iter().map(parse).collect()
+    }
+
+    /// Returns the SSH servers that programs may use.
+    ///
+    /// # Errors
+    /// A message with the invalid value.
+    pub(super) fn ssh_remotes(&self) -> Result<Vec<SshRemote>, String> {
+        let parse = |remote: &SandboxSshRemote| {
+            let SandboxSshRemote { host, host_keys, keys, users, agent } = remote;
+            let parsed = SshRemote::parse(host, host_keys, keys, users, agent.as_deref());
+            parsed.map_err(|why| format!("in sandbox.ssh, {why}"))
+        };
+        self.ssh.iter().map(parse).collect()
+    }
+
+    /// Checks that `access` limits the paths of no host in `ssh`.
+    ///
+    /// # Errors
+    /// A message that names the host and the setting.
+    pub fn check_ssh(&self, access: &ProgramHostAccess) -> Result<(), String> {
+        self.ssh_remotes()?.iter().try_for_each(|remote| remote.check_paths(access))
     }
 }
 
@@ -300,6 +354,7 @@ impl Default for SandboxSettings {
             unix_sockets: false,
             hosts: Vec::new(),
             credentials: Vec::new(),
+            ssh: Vec::new(),
             restore: RegistryRestoreAccess::Confirm,
             git: GitFolderAccess::Read,
             memory_bytes: 0,

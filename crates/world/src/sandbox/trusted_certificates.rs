@@ -3,8 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tempfile::TempDir;
 
@@ -35,30 +34,9 @@ impl Sandbox {
         };
         let inspector = TlsInspector::for_run(access, &self.0.credentials, variable)?;
         let Some(inspector) = inspector else { return Ok(None) };
-        let certificates = self.store_certificates(inside, &inspector, variables)?;
-        Ok(Some((inspector, certificates)))
-    }
-
-    /// Writes the certificates of `inspector` to a file that no other program can change.
-    fn store_certificates(
-        &self,
-        inside: &ProgramConfinement,
-        inspector: &TlsInspector,
-        variables: &ServerEnvironmentVariables,
-    ) -> io::Result<TrustedCertificatesFile> {
-        let home = variables.get(OsStr::new("HOME")).map(Path::new);
-        let temporary = std::env::temp_dir();
-        let state = self.paths().allowed_hosts.as_deref().and_then(Path::parent);
-        let parent = match state {
-            Some(state) if self.can_write(&inside.workspace, home, &temporary) => {
-                fs::DirBuilder::new().recursive(true).mode(0o700).create(state)?;
-                state
-            }
-            _ => temporary.as_path(),
-        };
-        let folder = tempfile::Builder::new().prefix("toolgate-trust-").tempdir_in(parent)?;
+        let folder = self.create_run_folder(inside, variables, "toolgate-trust-")?;
         let path = folder.path().canonicalize()?.join("certificates.pem");
         fs::write(&path, inspector.trusted_certificates())?;
-        Ok(TrustedCertificatesFile { path, _folder: folder })
+        Ok(Some((inspector, TrustedCertificatesFile { path, _folder: folder })))
     }
 }
