@@ -8,10 +8,15 @@ use super::attempt::AttackAttempt;
 use super::exploits;
 
 /// The ids of the cases about programs behind a forwarder.
-pub(super) const IDS: [&str; 20] = [
+pub(super) const IDS: [&str; 23] = [
     "M52", "M53", "M54", "M55", "M56", "M57", "M60", "M61", "M80", "M81", "M82", "M83", "M84",
-    "M85", "M86", "M87", "M88", "M100", "M101", "M102",
+    "M85", "M86", "M87", "M88", "M100", "M101", "M102", "M103", "M104", "M105",
 ];
+
+/// The settings of programs that may use an SSH server.
+const SSH_REMOTE: &str = "[[sandbox.ssh]]\nhost = \"one.localhost:1\"\nhost_keys = [\"ssh-ed25519 \
+     AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl\"]\n\
+     keys = [\"SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU\"]\n";
 
 /// Lets the program reach one host through the forwarder, and makes it attack another way.
 pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
@@ -40,6 +45,13 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
             "[[sandbox.credentials]]\nhost = \"{ruled}\"\nvalue = \"Bearer ${{ATTACK_SECRET}}\"\n"
         );
     }
+    if matches!(id.as_str(), "M103" | "M104" | "M105") {
+        // The agent of the user.
+        let agent = attempt.folders.base.join("user-agent");
+        attempt.listeners.listen_unix(&agent)?;
+        attempt.launch.env("SSH_AUTH_SOCK", agent.display().to_string());
+        attempt.launch.config += SSH_REMOTE;
+    }
     let url = format!("http://one.localhost:{port}/");
     let script = match id.as_str() {
         "M52" => exploits::tcp(port),
@@ -58,7 +70,7 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
         // The data would be in the question to the name server of the domain.
         "M82" => exploits::ask_proxy(&format!("CONNECT 73656372.one.localhost:{port} HTTP/1.1")),
         "M83" => exploits::LEAVE_NETWORK.to_owned(),
-        "M84" | "M87" => exploits::unix(&listen_to_sockets(attempt)?),
+        "M84" | "M87" | "M105" => exploits::unix(&listen_to_sockets(attempt)?),
         "M85" => exploits::use_other_forwarder(),
         "M86" => exploits::ask_proxy(&format!("GET http://2130706433:{port}/ HTTP/1.1")),
         "M88" => {
@@ -69,15 +81,25 @@ pub(super) fn prepare(attempt: &mut AttackAttempt) -> anyhow::Result<()> {
         "M100" => exploits::ask_proxy_for_paths(port),
         "M101" => exploits::speak_in_tunnel(&format!("one.localhost:{port}")),
         "M102" => exploits::FIND_CREDENTIALS.to_owned(),
+        "M103" => exploits::ask_agent(&exploits::AGENT_CHANGES),
+        "M104" => exploits::ask_agent(&exploits::OTHER_SIGNATURES),
         _ => exploits::ask_proxy("GET http://169.254.169.254/latest/meta-data/ HTTP/1.1"),
     };
     attempt.variant.input["args"] = json!(["-e", script]);
     Ok(())
 }
 
-/// Listens on the socket of this case, and returns its path: a file of the workspace, or an
-/// abstract name that starts with `@`.
+/// Listens on the socket of this case, and returns its path: a file of the workspace, the agent
+/// socket of another run, or an abstract name that starts with `@`.
 fn listen_to_sockets(attempt: &mut AttackAttempt) -> anyhow::Result<Vec<String>> {
+    if attempt.case.id == "M105" {
+        let folder = attempt.folders.base.join("toolgate-ssh-other");
+        fs::create_dir_all(&folder)?;
+        let other = folder.join("agent");
+        attempt.listeners.listen_unix(&other)?;
+        let user = attempt.folders.base.join("user-agent");
+        return Ok([other, user].map(|path| path.display().to_string()).to_vec());
+    }
     if attempt.case.id == "M84" {
         let file = attempt.folders.ws.join("s.sock");
         attempt.listeners.listen_unix(&file)?;
