@@ -7,10 +7,10 @@ use crate::shell::{cargo, checkout, run};
 /// (the profile `dist`) and writes `docs/reference/performance.md`. With `--quick`, it measures
 /// what `cargo build --release` makes.
 pub(crate) fn measure(args: &[String]) -> anyhow::Result<()> {
-    if let Some(("--console", args)) =
-        args.split_first().map(|(first, rest)| (first.as_str(), rest))
-    {
-        return measure_console(args);
+    match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some(("--console", args)) => return run_script("console.py", args),
+        Some(("--forwarder", args)) => return run_script("forwarder.py", args),
+        _ => {}
     }
     setup::ripgrep()?;
     setup::servers()?;
@@ -28,12 +28,12 @@ pub(crate) fn measure(args: &[String]) -> anyhow::Result<()> {
     run(&bench.display().to_string(), &args)
 }
 
-/// Measures the console of the release build.
-fn measure_console(args: &[String]) -> anyhow::Result<()> {
+/// Measures the release build with the program `script` of the folder `bench`.
+fn run_script(script: &str, args: &[String]) -> anyhow::Result<()> {
     let package = ["build", "--locked", "--profile", "release", "--package", "toolgate"];
     run(&cargo(), &package)?;
     let toolgate = checkout().join("target/release/toolgate").display().to_string();
-    let script = checkout().join("bench/console.py").display().to_string();
+    let script = checkout().join("bench").join(script).display().to_string();
     let args = args.iter().map(String::as_str);
     let all: Vec<_> = [script.as_str(), "--toolgate", &toolgate].into_iter().chain(args).collect();
     run("python3", &all)

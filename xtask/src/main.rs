@@ -113,6 +113,9 @@ Long runs, for a schedule or by hand:
                        measure each page of the console over an audit log of N (10 million) records,
                        and what N (50) open pages cost the calls of others. It needs python3, and
                        5 GB on the disk of temporary files
+  bench --forwarder [--rounds N]
+                       measure the time that the forwarder adds to a connection of a program in the
+                       sandbox, and the throughput of a download of 100 MB. It needs python3
   eval-search [--fresh | --split report | --split tune] [--no-model] [--queries N]
               | --rules [--split S] | --draw SEED | --commits REPOSITORY..
                        measure how well search ranks, compared with baselines, on packages that
