@@ -5,7 +5,7 @@ use std::io::{Read, Write, pipe};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{TestCommandLine, run};
@@ -485,8 +485,10 @@ fn the_doctor_lists_the_hosts_of_presets() {
         return;
     }
     assert_eq!(report["presets"]["npm"][0], "one.localhost:1", "{report}");
+    assert_eq!(report["hosts"], json!({ "checked": ["workspace"], "why": null }), "{report}");
     let text = line(&["doctor"]).out;
     assert!(text.contains("npm names the hosts one.localhost:1."), "{text}");
+    assert!(text.contains("only by the forwarder: tested for workspace."), "{text}");
 }
 
 #[test]

@@ -300,9 +300,9 @@ fn a_declared_command_with_hosts_reaches_no_others_even_under_the_profile_networ
 
 /// An MCP server whose only tool fetches the URLs in the program's arguments and returns a status
 /// for each. A `tcp://` URL is a service that answers a message; the program connects to it
-/// directly.
+/// directly. An `env://` URL is an environment variable.
 pub(super) const FETCHING_SERVER: &str = r#"
-import json, socket, sys, time, urllib.error, urllib.request
+import json, os, socket, sys, time, urllib.error, urllib.request
 
 def ask(host, port):
     for _ in range(100):
@@ -317,6 +317,8 @@ def ask(host, port):
 def fetch(url):
     if url.startswith('tcp://'):
         return ask(*url.removeprefix('tcp://').split(':'))
+    if url.startswith('env://'):
+        return os.environ.get(url.removeprefix('env://'), 'none')
     try:
         return str(urllib.request.urlopen(url, timeout=5).status)
     except urllib.error.HTTPError as err:
@@ -369,6 +371,50 @@ fn an_upstream_with_hosts_reaches_no_others() {
         ServerLaunchOptions::over(&workspace).serve_with_flags(&["--listen", "127.0.0.1:0"]);
     assert!(!server.wait_for_exit().success());
     wait_until("the refusal", || server.log().contains("no effect with `sandbox = \"network\"`"));
+}
+
+#[test]
+fn an_upstream_inherits_the_variables_for_proxies_and_certificates_and_no_others() {
+    const NAMES: [&str; 8] = [
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+        "NO_PROXY",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "NODE_EXTRA_CA_CERTS",
+        "REQUESTS_CA_BUNDLE",
+        "OTHER_VARIABLE",
+    ];
+    let workspace = TempWorkspace::new();
+    workspace.put("server.py", FETCHING_SERVER);
+    let words = NAMES.map(|name| format!("\"env://{name}\"")).join(", ");
+    let settings = format!(
+        "[upstream.web]\ncommand = [\"/usr/bin/python3\", \"server.py\", {words}]\ncwd = \".\"\n"
+    );
+    workspace.put("toolgate.toml", settings);
+    let launch =
+        ServerLaunchOptions::over(&workspace).env("XDG_CACHE_HOME", workspace.path(".cache"));
+    let launch = NAMES.iter().fold(launch, |launch, name| launch.env(name, format!("/{name}")));
+    let mut client = TestMcpClient::stdio(launch, MODERN);
+    client.tools();
+    let answer = client.call("web_fetch", json!({}));
+    let kept =
+        NAMES.map(|name| if name == "OTHER_VARIABLE" { "none".into() } else { format!("/{name}") });
+    assert_eq!(answer["result"]["content"][0]["text"], kept.join(" ").as_str(), "{answer}");
+}
+
+#[test]
+fn a_program_that_fails_without_a_network_gets_the_reason() {
+    let Some(workspace) = forwarding_workspace() else { return };
+    let script = "echo 'Could not resolve host: a.example' >&2; exit 1";
+    for (sandbox, why) in [
+        ("", "programs have no network here"),
+        ("hosts = [\"a.example\"]", "only through the proxy in HTTPS_PROXY"),
+    ] {
+        let mut client = client_with(&workspace, sandbox);
+        let answer = client.call("exec_run", json!({ "command": "sh", "args": ["-c", script] }));
+        assert!(answer.to_string().contains(why), "{answer}");
+    }
 }
 
 /// A program that listens on a port of its own network, and connects to a host through the proxy.
