@@ -217,9 +217,11 @@ async fn a_tunnel_to_an_ssh_server_needs_no_rule_with_its_port_and_carries_only_
     };
     let bench = ForwarderTestBench::with_agent(&["one.localhost"], make_agent).await;
     let connect = "CONNECT one.localhost:PORT HTTP/1.1\r\n\r\n";
-    for (start, is_carried) in
-        [(&b"SSH-2.0-a\r\n"[..], true), (b"HELLO\r\n", false), (b"GET / HTTP/1.1\r\n\r\n", false)]
-    {
+    for (start, is_carried) in [
+        (&b"SSH-2.0-a\r\n"[..], true),
+        (&b"HELLO\r\n"[..], false),
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], false),
+    ] {
         let mut client = bench.send(connect).await;
         assert!(read_head(&mut client).await.starts_with("HTTP/1.1 200 "));
         let (mut server, _) = bench.server.accept().await.unwrap();

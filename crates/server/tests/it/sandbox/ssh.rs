@@ -276,7 +276,7 @@ fn only_logins_to_the_allowed_server_are_signed() {
     let blob = STANDARD.decode(key.split(' ').nth(1).unwrap()).unwrap();
     let user = user();
     let login = [
-        fields(&[&[7; 32]]),
+        fields(&[&[7_u8; 32]]),
         vec![50],
         fields(&[user.as_bytes(), b"ssh-connection", b"publickey"]),
         vec![1],
@@ -286,8 +286,8 @@ fn only_logins_to_the_allowed_server_are_signed() {
     let text = [vec![13], fields(&[&blob, b"a text"]), vec![0; 4]].concat();
     let host_key = target.key("host.pub");
     let host_key = STANDARD.decode(host_key.split(' ').nth(1).unwrap()).unwrap();
-    let proof = fields(&[b"ssh-ed25519", &[0; 64]]);
-    let bind = fields(&[b"session-bind@openssh.com", &host_key, &[7; 32], &proof]);
+    let proof = fields(&[b"ssh-ed25519", &[0_u8; 64]]);
+    let bind = fields(&[b"session-bind@openssh.com", &host_key, &[7_u8; 32], &proof]);
     let bind = [vec![27], bind, vec![0]].concat();
     let messages = [&text, &sign, &bind, &sign].map(|message| hex(message));
     let result = python(&mut client, ASK_AGENT, &messages);
