@@ -33,6 +33,20 @@ fn a_preset_allows_the_host_that_the_users_own_settings_name() {
 }
 
 #[test]
+fn the_preset_of_python_allows_the_index_of_the_users_pip_settings() {
+    let Some(workspace) = forwarding_workspace() else { return };
+    let index = "http://one.localhost:1/simple/";
+    workspace.put("toolgate.toml", "[sandbox]\nhosts = [\"@pypi\"]\n");
+    // The Python of Debian has pip.
+    let launch = ServerLaunchOptions::over(&workspace).env("PATH", "/usr/bin:/bin");
+    let mut client = TestMcpClient::stdio(launch.env("PIP_INDEX_URL", index), MODERN);
+    assert_eq!(sh(&mut client, "echo $PIP_INDEX_URL").stdout, format!("{index}\n"));
+    let urls = [index, "http://two.localhost:1/simple/"].map(str::to_owned);
+    // Nobody listens at the port of the index.
+    assert_eq!(python(&mut client, FETCH, &urls).stdout, "502\n403\n");
+}
+
+#[test]
 fn settings_of_the_project_do_not_change_the_hosts_of_a_preset() {
     let workspace = TempWorkspace::new().file(".npmrc", "registry=http://two.localhost:1/\n");
     if !can_forward(&workspace) {
