@@ -1,10 +1,12 @@
-//! Replaces built-in tools by declared commands with the same names.
+//! Replaces built-in tools by declared commands with the same names, and checks the hosts of
+//! declared commands.
 
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use toolgate_contract::{AnyTool, ToolId, fold_name};
 use toolgate_toolsets::commands;
+use toolgate_world::sandbox::SandboxSettings;
 
 /// Removes each built-in tool from `tools` that one of the `declared` commands replaces. Returns the
 /// ids of the removed tools.
@@ -31,4 +33,16 @@ pub(crate) fn remove_replaced(
         replaced.push(tool);
     }
     Ok(replaced)
+}
+
+/// Checks that the hosts of the `declared` commands limit the paths of no host in `sandbox.ssh`.
+///
+/// # Errors
+/// A sentence that names the host and the command.
+pub(crate) fn check_command_hosts(
+    sandbox: &SandboxSettings,
+    declared: &[commands::DeclaredCommand],
+) -> anyhow::Result<()> {
+    let mut accesses = declared.iter().filter_map(commands::DeclaredCommand::hosts);
+    accesses.try_for_each(|access| sandbox.check_ssh(access)).map_err(|why| anyhow!(why))
 }

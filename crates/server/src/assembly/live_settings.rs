@@ -9,6 +9,7 @@ use toolgate_host::{Catalog, Gate, Host, RejectedTool, SchemaRegistry, SettingsD
 use toolgate_toolsets::{commands, files};
 use toolgate_world::ProcessRunner;
 
+use crate::assembly::declared_tools::check_command_hosts;
 use crate::assembly::fleet_digests::settings_digests;
 use crate::assembly::limits::job_limits;
 use crate::assembly::wiring::{WorkspaceOffer, WorkspaceServices, build_gate};
@@ -116,6 +117,7 @@ impl LiveSettings {
             |section: &str| applied.iter().any(|name| name.split('.').next() == Some(section));
         upstreams::check_upstreams(&next)?;
         let declared = commands::load_commands(&next.commands, next.source.as_ref())?;
+        check_command_hosts(&next.sandbox, &declared)?;
         let files = protected_paths::protected_settings(&self.root, &next, &declared)?;
         let variables = environment();
         protected_paths::check_allowed_programs(&self.root, &next, &variables)?;

@@ -12,6 +12,7 @@ use toolgate_world::sandbox::{ServerPathAccess, confine_server};
 use toolgate_world::{ProcessRunner, Root, Sandbox};
 
 use crate::assembly::audit_setup;
+use crate::assembly::declared_tools::check_command_hosts;
 use crate::assembly::envelope_setup;
 use crate::assembly::protected_paths;
 use crate::assembly::wiring::{jobs_folder, resolve_links};
@@ -38,6 +39,7 @@ impl PreparedWorkspace {
         audit_setup::secret_paths(config)?.iter().for_each(|path| hide_path(path));
         upstreams::check_upstreams(config)?;
         let declared = commands::load_commands(&config.commands, config.source.as_ref())?;
+        check_command_hosts(&config.sandbox, &declared)?;
         let files = protected_paths::protected_settings(root, config, &declared)?;
         let variables = environment();
         protected_paths::check_allowed_programs(root, config, &variables)?;

@@ -113,6 +113,11 @@ impl DeclaredCommand {
         Some(PathBuf::from(set.as_ref().unwrap_or(at))).filter(|path| path.is_absolute())
     }
 
+    /// Returns the hosts that the program may reach. `None` if the sandbox profile decides.
+    pub fn hosts(&self) -> Option<&ProgramHostAccess> {
+        self.hosts.as_deref()
+    }
+
     /// Returns the names of the command's arguments that are file paths.
     pub(super) fn paths(&self) -> Vec<String> {
         let paths = self.arguments.iter().filter(|argument| argument.note.is_path());

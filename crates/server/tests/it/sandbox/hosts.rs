@@ -233,12 +233,6 @@ fn a_host_rule_that_cannot_be_enforced_stops_the_server_at_its_start() {
             "`NO_TOKEN` of sandbox.credentials is not set",
         ),
         ("[[sandbox.ssh]]\nhost = \"*.a.example\"\nhost_keys = []\nkeys = []", "name one host"),
-        (
-            "hosts = [\"a.example/acme/*\"]\n[[sandbox.ssh]]\nhost = \"a.example\"\nhost_keys = [\"\
-             ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl\"]\n\
-             keys = [\"SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU\"]",
-            "sandbox.hosts allows only some paths on a.example",
-        ),
         ("hosts = [\"https://git.example.com\"]", "scheme"),
         ("hosts = [\"*\"]", "first label"),
         ("hosts = [\"a.example\", \"@crates\"]", "the presets are @npm, @pypi, @cargo, @go"),

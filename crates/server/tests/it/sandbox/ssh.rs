@@ -326,3 +326,27 @@ fn programs_without_the_host_get_no_agent_socket() {
     let mut client = TestMcpClient::stdio(launch, MODERN);
     assert_eq!(sh(&mut client, script).stdout, "none none\n");
 }
+
+#[test]
+fn a_path_rule_for_the_host_of_an_ssh_server_stops_the_server_at_its_start() {
+    const KEY: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
+    for (table, setting) in [
+        ("[sandbox]\n", "sandbox.hosts"),
+        ("[[sandbox.for]]\ntools = \"ci.*\"\nprofile = \"workspace\"\n", "table for `ci.*`"),
+        ("[command.\"a.b\"]\nabout = \"A.\"\nprogram = \"true\"\nargv = []\n", "command `a.b`"),
+        ("[upstream.web]\ncommand = [\"true\"]\nsandbox = \"workspace\"\n", "`hosts`"),
+    ] {
+        let workspace = TempWorkspace::new();
+        let settings = format!(
+            "{table}hosts = [\"a.example/acme/*\"]\n[[sandbox.ssh]]\nhost = \"a.example\"\n\
+             host_keys = [\"{KEY}\"]\nkeys = [\"{KEY}\"]\n"
+        );
+        workspace.put("toolgate.toml", settings);
+        let server =
+            ServerLaunchOptions::over(&workspace).serve_with_flags(&["--listen", "127.0.0.1:0"]);
+        assert!(!server.wait_for_exit().success(), "{table}");
+        let why = format!("{setting} allows only some paths on a.example");
+        wait_until(&why, || server.log().contains(&why));
+    }
+}
