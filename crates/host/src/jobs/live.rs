@@ -254,7 +254,10 @@ impl JobEventWatch {
                 return Ok(Some(()));
             }
         }
-        let events = self.jobs.store().await?.events(self.id, self.after, PAGE_BYTES).await?;
+        let store = self.jobs.store().await?;
+        // Begins before the store is read, so that an event right after that is noticed at once.
+        let changed = store.wait_for_change(self.id, POLL_INTERVAL);
+        let events = store.events(self.id, self.after, PAGE_BYTES).await?;
         if !events.is_empty() {
             self.ready = events.into_iter().map(Arc::new).collect();
             return Ok(Some(()));
@@ -263,7 +266,7 @@ impl JobEventWatch {
         if job.state.is_terminal() && job.last_event <= self.after {
             self.stage = JobWatchStage::Finished;
         } else if live.is_none() {
-            self.jobs.store().await?.wait_for_change(self.id, POLL_INTERVAL).await;
+            changed.await;
         } else {
             // The job has just left this server; the next look finds it in the store.
             tokio::task::yield_now().await;

@@ -160,12 +160,15 @@ impl JobService {
         is_done: impl Fn(&JobSnapshot) -> bool,
     ) -> Result<JobSnapshot, CallError> {
         let until = Instant::now() + at_most;
+        let store = self.0.store().await?;
         loop {
+            // Begins before the job is read, so that a change right after that is noticed at once.
+            let changed = store.wait_for_change(id, EFFECT_INTERVAL);
             let job = self.get_existing(id).await?;
             if is_done(&job) || Instant::now() >= until {
                 return Ok(job);
             }
-            self.0.store().await?.wait_for_change(id, EFFECT_INTERVAL).await;
+            changed.await;
         }
     }
 

@@ -68,7 +68,7 @@ pub trait JobStore: Send + Sync + 'static {
     /// server.
     fn wait_for_requests(&self) -> BoxFuture<'_, ()>;
 
-    /// Waits until the job may have changed, but no longer than `at_most`.
+    /// Waits until the job may have changed since the call, but no longer than `at_most`.
     fn wait_for_change(&self, id: JobId, at_most: Duration) -> BoxFuture<'_, ()>;
 
     /// Returns false if another server may have taken over jobs of this server, because its lease

@@ -1,9 +1,9 @@
 //! Sends and receives notifications about changed jobs.
 //!
-//! A notification says what to look at and carries no data. It is sent after the commit, and
-//! several are gathered, because the database serializes commits that notify. Notifications may be
-//! lost, for example behind a pooler in transaction mode. So every wait for one has a limit, after
-//! which the waiter looks at the tables.
+//! A notification says what to look at and carries no data. It is sent after the commit. After each
+//! sending there is a pause in which further ones are gathered, because the database serializes
+//! commits that notify. Notifications may be lost, for example behind a pooler in transaction mode.
+//! So every wait for one has a limit, after which the waiter looks at the tables.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_postgres::types::Type;
 use toolgate_contract::JobId;
 use toolgate_postgres::{PostgresConnectionPool, SharedPostgresPool};
@@ -22,7 +22,7 @@ use super::lease::{FleetServerId, FleetServerRow};
 
 /// PostgreSQL channel of the notifications between the servers of a fleet.
 const CHANNEL: &str = "toolgate_fleet";
-/// Time for which notifications are gathered before they are sent together.
+/// Pause after notifications were sent, in which further ones are gathered and then sent together.
 const GATHER_TIME: Duration = Duration::from_millis(5);
 /// Maximum number of notifications that wait to be sent. Further ones are dropped.
 const PENDING_MAX: usize = 4096;
@@ -135,20 +135,27 @@ impl FleetNotificationChannel {
         send(pool, &[FleetNotificationSubject::Offer(self.receivers.workspace).to_payload()]).await;
     }
 
-    /// Waits until the job may have changed, but no longer than `at_most`.
-    pub(super) async fn wait_for_job(&self, id: JobId, at_most: Duration) {
+    /// Returns a future that waits until the job may have changed since this call, but no longer
+    /// than `at_most`.
+    pub(super) fn wait_for_job(
+        &self,
+        id: JobId,
+        at_most: Duration,
+    ) -> impl Future<Output = ()> + Send + '_ {
         let mut changed = self.receivers.changed_jobs.subscribe();
-        let seen = async {
-            loop {
-                match changed.recv().await {
-                    Ok(other) if other != id => {}
-                    Ok(_) | Err(RecvError::Lagged(_)) => return,
-                    // Unreachable: the sender lives in `self`.
-                    Err(RecvError::Closed) => std::future::pending().await,
+        async move {
+            let seen = async {
+                loop {
+                    match changed.recv().await {
+                        Ok(other) if other != id => {}
+                        Ok(_) | Err(RecvError::Lagged(_)) => return,
+                        // Unreachable: the sender lives in `self`.
+                        Err(RecvError::Closed) => std::future::pending().await,
+                    }
                 }
-            }
-        };
-        let _ = timeout(at_most, seen).await;
+            };
+            let _ = timeout(at_most, seen).await;
+        }
     }
 
     /// Waits until there may be requests about jobs of this server, but no longer than a second.
@@ -178,6 +185,17 @@ impl OutgoingFleetNotifications {
         self.added.notify_one();
     }
 
+    /// Waits for notifications, and until the pause after `last_sent` has passed. Returns those
+    /// that were added meanwhile, which are none if the previous call returned them already.
+    async fn next_batch(&self, last_sent: Option<Instant>) -> Vec<String> {
+        self.added.notified().await;
+        let pause_end = last_sent.map(|sent| sent + GATHER_TIME);
+        if let Some(end) = pause_end.filter(|end| *end > Instant::now()) {
+            sleep_until(end).await;
+        }
+        self.take()
+    }
+
     fn take(&self) -> Vec<String> {
         let mut payloads = self.payloads.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *payloads).into_iter().collect()
@@ -185,10 +203,13 @@ impl OutgoingFleetNotifications {
 }
 
 async fn send_all(pool: SharedPostgresPool, outgoing: Arc<OutgoingFleetNotifications>) {
+    let mut last_sent = None;
     loop {
-        outgoing.added.notified().await;
-        sleep(GATHER_TIME).await;
-        send(&pool, &outgoing.take()).await;
+        let payloads = outgoing.next_batch(last_sent).await;
+        if !payloads.is_empty() {
+            send(&pool, &payloads).await;
+            last_sent = Some(Instant::now());
+        }
     }
 }
 
@@ -265,6 +286,22 @@ fn workspace_tag(name: &str) -> WorkspaceNameDigest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_notification_is_sent_at_once_and_those_soon_after_it_together() {
+        let outgoing = OutgoingFleetNotifications::default();
+        let started = Instant::now();
+        outgoing.add(FleetNotificationSubject::Requests(1));
+        assert_eq!(outgoing.next_batch(None).await, ["requests 1"]);
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        outgoing.add(FleetNotificationSubject::Requests(2));
+        let (batch, ()) = tokio::join!(outgoing.next_batch(Some(started)), async {
+            sleep(GATHER_TIME / 2).await;
+            outgoing.add(FleetNotificationSubject::Requests(3));
+        });
+        assert_eq!(batch, ["requests 2", "requests 3"]);
+        assert!(started.elapsed() >= GATHER_TIME, "{:?}", started.elapsed());
+    }
 
     #[test]
     fn a_change_is_parsed_from_its_payload_and_other_payloads_are_ignored() {

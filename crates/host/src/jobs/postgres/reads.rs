@@ -161,6 +161,9 @@ pub(super) async fn jobs_taken_over(
     owner: FleetServerId,
     running: &[JobId],
 ) -> Result<Vec<JobId>, PostgresError> {
+    if running.is_empty() {
+        return Ok(Vec::new());
+    }
     let ids: Vec<Vec<u8>> = running.iter().copied().map(id_bytes).collect();
     let sql = "SELECT running.id FROM unnest($1) AS running(id) WHERE NOT EXISTS (SELECT 1 \
                FROM toolgate_fleet.jobs WHERE jobs.id = running.id AND owner = $2 \

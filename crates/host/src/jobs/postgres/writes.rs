@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::try_join3;
 use jiff::Timestamp;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -407,7 +408,15 @@ pub(super) async fn take_requests(
     running: &[(JobId, u32)],
     waiting: &[JobId],
 ) -> Result<Vec<JobOwnerRequest>, PostgresError> {
-    let found = reads::requests(client, owner).await?;
+    let ids = running.iter().map(|(id, _)| *id);
+    let known: Vec<JobId> = ids.chain(waiting.iter().copied()).collect();
+    // All are sent before the first answer arrives. The database executes them in this order.
+    let (found, (), taken) = try_join3(
+        reads::requests(client, owner),
+        report_running(client, owner, running),
+        reads::jobs_taken_over(client, owner, &known),
+    )
+    .await?;
     let answers: Vec<i64> = found
         .iter()
         .filter(|(_, request)| matches!(request, JobOwnerRequest::Answer(..)))
@@ -418,15 +427,7 @@ pub(super) async fn take_requests(
     }
     let mut requests: Vec<JobOwnerRequest> =
         found.into_iter().map(|(_, request)| request).collect();
-    if !running.is_empty() {
-        report_running(client, owner, running).await?;
-    }
-    let running = running.iter().map(|(id, _)| *id);
-    let known: Vec<JobId> = running.chain(waiting.iter().copied()).collect();
-    if !known.is_empty() {
-        let taken = reads::jobs_taken_over(client, owner, &known).await?;
-        requests.extend(taken.into_iter().map(JobOwnerRequest::Stop));
-    }
+    requests.extend(taken.into_iter().map(JobOwnerRequest::Stop));
     Ok(requests)
 }
 
@@ -438,6 +439,9 @@ pub(super) async fn report_running(
     owner: FleetServerId,
     running: &[(JobId, u32)],
 ) -> Result<(), PostgresError> {
+    if running.is_empty() {
+        return Ok(());
+    }
     // The database may have forgotten the claim as well, so another server may be the owner.
     let sql = "UPDATE toolgate_fleet.jobs SET state = 'running', attempts = run.attempt, owner = $3 \
                FROM unnest($1, $2) AS run(id, attempt) WHERE jobs.id = run.id \
