@@ -233,6 +233,12 @@ impl PostgresServerProcess {
         format!("postgresql://postgres@/postgres?host={}", self.folder.path().display())
     }
 
+    /// Returns the path of the server's Unix socket.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join(".s.PGSQL.5432")
+    }
+
     /// Returns the URL of whichever of the two servers accepts writes.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn url_with(&self, other: &Self) -> String {

@@ -202,13 +202,14 @@ impl JobService {
     }
 
     /// Takes over orphaned jobs, removes expired ones and their files, fulfils requests of other
-    /// servers about jobs of this one, and claims jobs that wait at other servers, until
-    /// [`JobService::stop`].
+    /// servers about jobs of this one, stops jobs that another server may take over, and claims
+    /// jobs that wait at other servers, until [`JobService::stop`].
     pub async fn maintain(&self) {
         let jobs = &self.0;
         tokio::join!(
             self.tidy_store(),
             jobs.fulfil_requests(),
+            jobs.watch_lease(),
             jobs.claim_jobs(),
             jobs.report_alive(),
             jobs.remove_expired_contents(),

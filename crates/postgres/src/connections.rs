@@ -120,9 +120,11 @@ impl PostgresConnectionPool {
             if since.elapsed() < CHECK_IDLE_AFTER {
                 return Ok(lent(connected));
             }
-            let check = timeout(CONNECT_TIMEOUT, connected.client.check_connection()).await;
-            if matches!(check, Ok(Ok(()))) {
-                return Ok(lent(connected));
+            match timeout(CONNECT_TIMEOUT, connected.client.check_connection()).await {
+                Ok(Ok(())) => return Ok(lent(connected)),
+                Ok(Err(_)) => {}
+                // The checks of the others would take as long, one after another.
+                Err(_) => self.lock_idle().clear(),
             }
         }
         Ok(lent(self.connect(self.query_timeout).await?))

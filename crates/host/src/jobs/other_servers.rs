@@ -13,7 +13,7 @@ use toolgate_contract::{CallError, ClientAnswers, ClientQuestions, JobId, JobSna
 use super::live::UnfinishedJob;
 use super::operations::STOP_WAIT;
 use super::store::{JobOwnerRequest, JobStoreError};
-use super::{JobService, JobServiceState, MAINTENANCE_INTERVAL};
+use super::{JobService, JobServiceState, JobStoreKind, MAINTENANCE_INTERVAL};
 
 /// Pause before a failed query for requests of other servers is repeated.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -21,6 +21,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const EFFECT_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest wait until the server that runs a job has fetched the answers to the job's questions.
 const FETCH_WAIT: Duration = Duration::from_secs(5);
+/// Number of checks of this server's lease in the time for which a renewed lease is trusted.
+const LEASE_CHECKS: u32 = 16;
 /// Interval at which a job of another server is checked for its end and for questions.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -41,7 +43,6 @@ impl JobServiceState {
                 () = self.stopping.cancelled() => return,
                 () = next_look => {}
             }
-            self.stop_uncertain_runs();
             if let Err(err) = self.fulfil_waiting().await {
                 if last_warning.is_none_or(|at| at.elapsed() >= MAINTENANCE_INTERVAL) {
                     tracing::warn!("{err}; requests from other servers about jobs wait");
@@ -49,6 +50,19 @@ impl JobServiceState {
                 }
                 self.wait_for_stop(RETRY_PAUSE).await;
             }
+        }
+    }
+
+    /// Stops the jobs that another server may run again, as soon as this server's lease is no
+    /// longer certain, until [`JobService::stop`].
+    ///
+    /// Must run beside all queries: a query to a database that does not answer takes many seconds,
+    /// in which the lease ends.
+    pub(super) async fn watch_lease(&self) {
+        let JobStoreKind::Postgres(database) = &self.settings.place else { return };
+        let interval = database.trusted_time() / LEASE_CHECKS;
+        while !self.wait_for_stop(interval).await {
+            self.stop_uncertain_runs();
         }
     }
 

@@ -26,6 +26,7 @@ mod cli;
 mod jobs;
 mod shared_jobs;
 mod fleet;
+mod fleet_partition;
 mod fleet_files;
 mod fleet_bucket;
 mod zyra;
