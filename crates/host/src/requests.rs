@@ -18,6 +18,10 @@ use crate::library::CallerLibraryAccess;
 use crate::pipeline::multi_round::{RequestStateSealer, STATE_LIFETIME, state_code};
 use crate::{Gate, Host, pipeline, tool_search};
 
+/// Time for which it is recorded that a confirmation was used. It is longer than a confirmation is
+/// valid, because the clocks of the servers that share the records may differ.
+const CONFIRMATION_MEMORY: Duration = STATE_LIFETIME.saturating_mul(2);
+
 /// A request with its caller and its connection to the client.
 pub struct IncomingRequest {
     /// The request itself.
@@ -176,7 +180,7 @@ impl Host {
             Box::pin(async move {
                 let redeem = || async {
                     let Some(jobs) = &jobs else { return Ok(sealer.use_code(code)) };
-                    jobs.use_confirmation(code, STATE_LIFETIME).await.map_err(|err| {
+                    jobs.use_confirmation(code, CONFIRMATION_MEMORY).await.map_err(|err| {
                         let message = format!(
                             "the confirmation could not be recorded, so nothing was done: {err}; \
                              try again, or set `jobs.to` to a folder that the server can write"
