@@ -27,6 +27,7 @@ mod jobs;
 mod shared_jobs;
 mod fleet;
 mod fleet_partition;
+mod fleet_upgrade;
 mod fleet_files;
 mod fleet_bucket;
 mod zyra;
