@@ -25,6 +25,7 @@ pub(crate) fn chaos(words: &[String]) -> anyhow::Result<()> {
     if words.iter().any(|word| word == "--fleet") {
         setup::postgres()?;
         setup::haproxy()?;
+        setup::faketime()?;
     }
     let server = if debug { ExampleProgramServer::Debug } else { ExampleProgramServer::Release };
     start("toolgate-chaos", words, "--server", server)

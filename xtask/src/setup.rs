@@ -38,6 +38,7 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     postgres()?;
     seaweedfs()?;
     haproxy()?;
+    faketime()?;
     zyra()?;
     node()?;
     browser()?;
@@ -142,6 +143,11 @@ fn seaweedfs() -> anyhow::Result<()> {
 /// Installs Debian's HAProxy, behind which servers are tested.
 pub(crate) fn haproxy() -> anyhow::Result<()> {
     debian("haproxy", &["-v"], &["haproxy"])
+}
+
+/// Installs Debian's faketime, with which servers are tested whose clock is wrong.
+pub(crate) fn faketime() -> anyhow::Result<()> {
+    debian("faketime", &["--version"], &["faketime"])
 }
 
 /// Installs usearch and the servers in Python that the benchmark also measures, in an environment

@@ -1,17 +1,22 @@
 //! Breaks a fleet in several ways, checks its promises, and measures it.
 //!
 //! Each part has servers of its own. The parts are faults of workers and the database, failovers of
-//! the database, restarts of servers behind a load balancer, and figures.
+//! the database, partitions between servers and the database, wrong clocks, restarts of servers
+//! behind a load balancer, and figures.
 
 #[path = "../../postgres/server.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the server")]
 mod database;
+#[path = "../../postgres/proxy.rs"]
+mod proxy;
 #[path = "../../haproxy/balancer.rs"]
 mod balancer;
 mod members;
 mod cluster;
 mod submitters;
+mod promises;
 mod job_faults;
+mod partitions;
 mod session_client;
 mod restarts;
 mod claims;
@@ -25,6 +30,7 @@ use anyhow::{Context, bail};
 use super::server::ChaosRunFolder;
 use super::{ChaosOptions, kept_in, leftovers};
 use cluster::DatabaseKind;
+use members::MemberClocks;
 
 /// The length of a lease, and the further time until a job counts as interrupted, in milliseconds.
 const LEASE_MS: u64 = 3000;
@@ -46,6 +52,10 @@ pub(super) enum FleetPart {
     Kills,
     /// The database fails over to a standby.
     Failover,
+    /// Servers and workers lose the database for a moment, each at another time.
+    Partition,
+    /// Workers are killed and frozen, and the database crashes, while clocks are wrong.
+    Clocks,
     /// Servers behind a load balancer restart.
     Restarts,
     /// Figures are measured.
@@ -53,7 +63,8 @@ pub(super) enum FleetPart {
 }
 
 impl FleetPart {
-    const ALL: [Self; 4] = [Self::Kills, Self::Failover, Self::Restarts, Self::Figures];
+    const ALL: [Self; 6] =
+        [Self::Kills, Self::Failover, Self::Partition, Self::Clocks, Self::Restarts, Self::Figures];
 
     pub(super) fn parse(name: &str) -> anyhow::Result<Self> {
         match Self::ALL.into_iter().find(|part| part.name() == name) {
@@ -69,6 +80,8 @@ impl FleetPart {
         match self {
             Self::Kills => "kills",
             Self::Failover => "failover",
+            Self::Partition => "partition",
+            Self::Clocks => "clocks",
             Self::Restarts => "restarts",
             Self::Figures => "figures",
         }
@@ -77,8 +90,9 @@ impl FleetPart {
     /// Returns how much of the time of a run of all parts this part gets, from 0 to 1.
     fn share(self) -> f64 {
         match self {
-            Self::Kills => 0.4,
-            Self::Failover | Self::Restarts => 0.3,
+            Self::Kills | Self::Partition => 0.25,
+            Self::Failover | Self::Restarts => 0.2,
+            Self::Clocks => 0.1,
             Self::Figures => 0.0,
         }
     }
@@ -92,17 +106,23 @@ pub(super) fn run(options: &ChaosOptions, fleet: &FleetOptions) -> anyhow::Resul
         let duration = fleet.duration.mul_f64(share);
         match part {
             FleetPart::Kills => run_in_folder(options, part, |folder| {
-                job_faults::run(folder, DatabaseKind::Single, duration)
+                job_faults::run(folder, DatabaseKind::Single, MemberClocks::Right, duration)
             }),
             FleetPart::Failover => {
                 [DatabaseKind::SynchronousStandby, DatabaseKind::AsynchronousStandby]
                     .into_iter()
                     .try_for_each(|kind| {
                         run_in_folder(options, part, |folder| {
-                            job_faults::run(folder, kind, duration / 2)
+                            job_faults::run(folder, kind, MemberClocks::Right, duration / 2)
                         })
                     })
             }
+            FleetPart::Partition => {
+                run_in_folder(options, part, |folder| partitions::run(folder, duration))
+            }
+            FleetPart::Clocks => run_in_folder(options, part, |folder| {
+                job_faults::run(folder, DatabaseKind::Single, MemberClocks::Wrong, duration)
+            }),
             FleetPart::Restarts => {
                 run_in_folder(options, part, |folder| restarts::run(folder, duration))
             }

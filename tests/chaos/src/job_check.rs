@@ -37,13 +37,13 @@ struct ListedChaosJob {
 
 /// The events of one job in the log of its programs.
 #[derive(Default)]
-struct JobProgramEvents {
-    starts: u64,
+pub(super) struct JobProgramEvents {
+    pub(super) starts: u64,
     ends: u64,
-    /// The process id of the last program that started.
-    last_pid: String,
+    /// The run that started last.
+    last_run: String,
     /// True if a program ended after the next one had started.
-    has_overlap: bool,
+    pub(super) has_overlap: bool,
 }
 
 /// Starts a last server, waits until all jobs have ended, and returns the violations.
@@ -121,15 +121,34 @@ fn wait_for_job(addr: SocketAddr, id: &str, deadline: Instant) -> anyhow::Result
 }
 
 impl JobProgramEvents {
-    fn add(&mut self, pid: &str, is_end: bool) {
+    fn add(&mut self, run: &str, is_end: bool) {
         if is_end {
             self.ends += 1;
-            self.has_overlap |= self.last_pid != pid;
+            self.has_overlap |= self.last_run != run;
         } else {
             self.starts += 1;
-            pid.clone_into(&mut self.last_pid);
+            run.clone_into(&mut self.last_run);
         }
     }
+}
+
+/// Reads what the programs of jobs of these kinds logged, by the numbers of the jobs.
+pub(super) fn read_program_events(
+    folder: &ChaosRunFolder,
+    kinds: &[ChaosJobKind],
+) -> anyhow::Result<HashMap<u64, JobProgramEvents>> {
+    let mut events: HashMap<u64, JobProgramEvents> = HashMap::new();
+    for log in kinds.iter().map(|kind| folder.log(*kind)) {
+        for line in fs::read_to_string(&log)?.lines() {
+            let mut words = line.split(' ');
+            let number = words.next().unwrap_or_default().parse::<u64>();
+            let number = number
+                .with_context(|| format!("{} has the unknown line `{line}`", log.display()))?;
+            let run = words.next().unwrap_or_default();
+            events.entry(number).or_default().add(run, words.next() == Some("end"));
+        }
+    }
+    Ok(events)
 }
 
 /// The largest number of bytes of each output in a result. Of a longer output, the result has the
@@ -178,17 +197,7 @@ impl<'c> ChaosJobCheck<'c> {
         addr: SocketAddr,
         jobs: Vec<ListedChaosJob>,
     ) -> anyhow::Result<Self> {
-        let mut events: HashMap<u64, JobProgramEvents> = HashMap::new();
-        for kind in ChaosJobKind::ALL {
-            for line in fs::read_to_string(folder.log(kind))?.lines() {
-                let mut words = line.split(' ');
-                let number = words.next().unwrap_or_default().parse().with_context(|| {
-                    format!("{} has the unknown line `{line}`", folder.log(kind).display())
-                })?;
-                let pid = words.next().unwrap_or_default();
-                events.entry(number).or_default().add(pid, words.next() == Some("end"));
-            }
-        }
+        let events = read_program_events(folder, &ChaosJobKind::ALL)?;
         let attempts = jobs.into_iter().map(|job| (job.id, job.attempts)).collect();
         Ok(Self {
             folder,

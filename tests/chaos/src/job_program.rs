@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Context;
-use toolgate_test_support::SeededRng;
+use toolgate_test_support::{SeededRng, random_seed};
 
 /// The first argument of a process that is the program of a job.
 pub(super) const JOB_COMMAND: &str = "job";
@@ -157,7 +157,9 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let number = arguments.first().context("the number of the job is missing")?.parse()?;
     let seed = std::env::var(SEED_VARIABLE)?.parse()?;
     let plan = ChaosJobPlan::new(seed, number);
-    log_event(&plan, "start")?;
+    // All programs have the same process id if each runs in a namespace of its own.
+    let run = random_seed();
+    log_event(&plan, run, "start")?;
     eprint!("{}", plan.stderr());
     if let Some(process) = plan.background {
         start_background(process)?;
@@ -170,14 +172,15 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<()> {
         std::fs::write(format!("out/{name}"), text)?;
     }
     print_and_flush(second)?;
-    log_event(&plan, "end")?;
+    log_event(&plan, run, "end")?;
     std::process::exit(plan.exit_code);
 }
 
-/// Logs an event in one write, because other programs write to the file, too.
-fn log_event(plan: &ChaosJobPlan, event: &str) -> anyhow::Result<()> {
+/// Logs an event of the run with the random number `run`, in one write, because other programs write
+/// to the file, too.
+fn log_event(plan: &ChaosJobPlan, run: u64, event: &str) -> anyhow::Result<()> {
     let mut log = OpenOptions::new().append(true).open(plan.kind.log_name())?;
-    let line = format!("{} {} {event}\n", plan.number, std::process::id());
+    let line = format!("{} {run:x} {event}\n", plan.number);
     Ok(log.write_all(line.as_bytes())?)
 }
 

@@ -66,6 +66,13 @@ pub(super) fn call_tool(addr: SocketAddr, tool: &str, arguments: &Value) -> anyh
     Ok(result)
 }
 
+/// Calls `tool`, which starts no job, and checks that the call succeeds.
+pub(super) fn call_plainly(addr: SocketAddr, tool: &str) -> anyhow::Result<()> {
+    let message = require_answer(send_call(addr, tool, &json!({})))?.json()?;
+    ensure!(message["result"]["isError"] == false, "a plain call failed: {message}");
+    Ok(())
+}
+
 /// Calls `tool` in MCP.
 pub(super) fn send_call(addr: SocketAddr, tool: &str, arguments: &Value) -> ChaosRequestOutcome {
     exchange(addr, &call_request(addr, tool, arguments))

@@ -24,6 +24,16 @@ fn no_job_of_a_fleet_runs_twice_and_none_is_lost_unduly_when_the_database_fails_
 }
 
 #[test]
+fn no_job_of_a_fleet_is_lost_or_runs_twice_when_servers_lose_the_database_for_a_moment() {
+    run_chaos(&["--fleet", "--part", "partition", "--minutes", "0.25"]);
+}
+
+#[test]
+fn no_job_of_a_fleet_is_lost_or_runs_twice_when_clocks_are_ten_minutes_off() {
+    run_chaos(&["--fleet", "--part", "clocks", "--minutes", "0.2"]);
+}
+
+#[test]
 fn no_client_of_a_fleet_notices_restarts_behind_a_load_balancer() {
     run_chaos(&["--fleet", "--part", "restarts", "--minutes", "0.1"]);
 }

@@ -1,5 +1,7 @@
 //! The database of a fleet: one server, or a server with a standby for failovers.
 
+use std::path::PathBuf;
+
 use super::database;
 
 /// The servers of a fleet's database.
@@ -36,6 +38,11 @@ impl FleetDatabase {
     /// Returns the URL, which stays the same after failovers.
     pub(super) fn url(&self) -> String {
         self.url.clone()
+    }
+
+    /// Returns the path of the Unix socket of the server that accepts writes.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.primary.socket()
     }
 
     /// Runs `sql` at the server that accepts writes.

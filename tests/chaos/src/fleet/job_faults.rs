@@ -1,21 +1,18 @@
 //! Kills and freezes the workers of a fleet, and crashes its database or lets it fail over to a
 //! standby, while servers accept jobs.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::net::SocketAddr;
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use toolgate_test_support::SeededRng;
 
 use super::LEASE_MS;
 use super::cluster::{DatabaseKind, FleetDatabase};
-use super::members::MemberStarter;
-use super::submitters::{AcceptedJob, SubmittedJobs, longest_gap};
-use crate::job_program::ChaosJobKind;
-use crate::requests::get;
+use super::members::{MemberClocks, MemberStarter, ensure_wrong_clock};
+use super::promises::FleetPromiseCheck;
+use super::submitters::{AcceptedJob, SubmittedJobs};
 use crate::server::{ChaosRunFolder, ChaosServerProcess};
 
 /// The number of servers that accept jobs.
@@ -32,27 +29,7 @@ const FAILOVER_INTERVAL: Duration = Duration::from_secs(7);
 const STANDBY_DELAY: Duration = Duration::from_millis(1500);
 /// The further time for which an asynchronous standby may have lagged behind already.
 const STANDBY_LAG_MAX: Duration = Duration::from_secs(1);
-/// The time in which all jobs must end after the last fault.
-const END_TIMEOUT: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// SQL for the jobs whose events are not numbered from 1 without gaps.
-const GAPS_SQL: &str = "select encode(j.id, 'hex') from toolgate_fleet.jobs as j \
-    cross join lateral (select count(*) as amount, coalesce(max(e.seq), 0) as latest \
-    from toolgate_fleet.events as e where e.job = j.id) as stored \
-    where j.last_event <> stored.amount or j.last_event <> stored.latest";
-
-/// Broken promises of a fleet, one line each.
-#[derive(Default)]
-struct FleetPromiseViolations {
-    /// Accepted jobs that do not exist, although the database promises to keep them.
-    lost: Vec<String>,
-    /// Jobs that may run once and ran more often.
-    twice: Vec<String>,
-    /// Jobs that do not end.
-    stuck: Vec<String>,
-    /// Jobs whose events have gaps.
-    gaps: Vec<String>,
-}
 
 /// A worker that was stopped with SIGSTOP.
 struct FrozenWorker {
@@ -66,14 +43,6 @@ struct DatabaseFailover {
     cut: Instant,
     /// The time from which the standby accepted writes.
     promoted: Instant,
-}
-
-/// The outcome of a run.
-struct JobFaultOutcome {
-    violations: FleetPromiseViolations,
-    /// Accepted jobs that an asynchronous standby had not received, as documented.
-    lost_in_failovers: usize,
-    accepted: Vec<AcceptedJob>,
 }
 
 /// A running fleet, and the faults so far.
@@ -94,12 +63,15 @@ struct JobFaultRun<'f> {
 
 /// Breaks workers and the database of a fleet for the time `duration`, prints the outcome in one
 /// line, and fails if a promise was broken.
+///
+/// With wrong clocks, the clocks of most servers and workers are minutes off.
 pub(super) fn run(
     folder: &ChaosRunFolder,
     kind: DatabaseKind,
+    clocks: MemberClocks,
     duration: Duration,
 ) -> anyhow::Result<()> {
-    let mut fleet = JobFaultRun::start(folder, kind)?;
+    let mut fleet = JobFaultRun::start(folder, kind, clocks)?;
     let jobs = SubmittedJobs::default();
     let fronts: Vec<SocketAddr> = fleet.fronts.iter().map(|(_, address)| *address).collect();
     scope(|threads| {
@@ -108,13 +80,16 @@ pub(super) fn run(
         jobs.stop();
         outcome
     })?;
-    let outcome = fleet.check(jobs.into_accepted())?;
-    fleet.report(&outcome)
+    fleet.check(jobs.into_accepted())
 }
 
 impl<'f> JobFaultRun<'f> {
     /// Starts the database, the servers and the workers.
-    fn start(folder: &'f ChaosRunFolder, kind: DatabaseKind) -> anyhow::Result<Self> {
+    fn start(
+        folder: &'f ChaosRunFolder,
+        kind: DatabaseKind,
+        clocks: MemberClocks,
+    ) -> anyhow::Result<Self> {
         let database = FleetDatabase::start(kind);
         let mut fleet = Self {
             members: MemberStarter::new(folder, database.url(), LEASE_MS)?,
@@ -129,9 +104,13 @@ impl<'f> JobFaultRun<'f> {
             crashes: 0,
             failovers: Vec::new(),
         };
+        fleet.members.set_clocks(clocks);
         for _ in 0..FRONTS {
             let front = fleet.members.start_server(&["--no-jobs"])?;
             fleet.fronts.push(front);
+        }
+        if clocks == MemberClocks::Wrong {
+            fleet.fronts.iter().try_for_each(|(_, address)| ensure_wrong_clock(*address))?;
         }
         fleet.start_missing_workers()?;
         Ok(fleet)
@@ -215,37 +194,27 @@ impl<'f> JobFaultRun<'f> {
         Ok(())
     }
 
-    /// Waits for the end of the accepted jobs, and checks the promises of the fleet.
-    fn check(&self, accepted: Vec<AcceptedJob>) -> anyhow::Result<JobFaultOutcome> {
-        ensure!(!accepted.is_empty(), "no job was accepted");
-        let mut violations = FleetPromiseViolations::default();
-        let mut lost_in_failovers = 0;
-        let deadline = Instant::now() + END_TIMEOUT;
-        for job in &accepted {
-            match self.wait_for_job(&job.id, deadline)? {
-                JobFate::Ended => {}
-                JobFate::Unended(status) => {
-                    violations.stuck.push(format!("job {} is {status}", job.id));
-                }
-                JobFate::Missing if self.may_be_lost(job) => lost_in_failovers += 1,
-                JobFate::Missing => {
-                    let line = format!("job {} was accepted and does not exist", job.id);
-                    violations.lost.push(line);
-                }
-            }
+    /// Checks the promises of the fleet about the jobs `accepted`, and prints the outcome.
+    fn check(&self, accepted: Vec<AcceptedJob>) -> anyhow::Result<()> {
+        let front = self.fronts[0].1;
+        let check =
+            FleetPromiseCheck { folder: self.members.folder, database: &self.database, front };
+        let report = check.check(accepted, |job| self.may_be_lost(job))?;
+        let Self { kills, freezes, crashes, failovers, .. } = self;
+        let failovers = failovers.len();
+        let faults =
+            format!("{kills} kills, {freezes} freezes, {crashes} crashes, {failovers} failovers");
+        if self.kind == DatabaseKind::AsynchronousStandby {
+            println!(
+                "{} jobs were lost with an asynchronous standby that was {} ms behind, as documented",
+                report.lost_as_documented,
+                STANDBY_DELAY.as_millis()
+            );
         }
-        let log = fs::read_to_string(self.members.folder.log(ChaosJobKind::Once))?;
-        let mut starts: BTreeMap<&str, usize> = BTreeMap::new();
-        for line in log.lines().filter(|line| line.ends_with(" start")) {
-            *starts.entry(line.split(' ').next().unwrap_or_default()).or_default() += 1;
-        }
-        let repeated = starts.iter().filter(|(_, count)| **count > 1);
-        violations.twice =
-            repeated.map(|(number, count)| format!("job {number} ran {count} times")).collect();
-        let gaps = self.database.run(GAPS_SQL);
-        violations.gaps =
-            gaps.lines().map(|id| format!("the events of job {id} have a gap")).collect();
-        Ok(JobFaultOutcome { violations, lost_in_failovers, accepted })
+        report.print(&faults)?;
+        let had_failover = self.kind == DatabaseKind::Single || failovers > 0;
+        ensure!(had_failover, "the run was too short for a failover");
+        Ok(())
     }
 
     /// Returns true if an asynchronous standby cannot have received the job before it replaced its
@@ -255,65 +224,4 @@ impl<'f> JobFaultRun<'f> {
             |it: &DatabaseFailover| job.at + STANDBY_LAG_MAX >= it.cut && job.at <= it.promoted;
         self.kind == DatabaseKind::AsynchronousStandby && self.failovers.iter().any(is_between)
     }
-
-    /// Waits until the job `id` has ended, the server says that no such job exists, or `deadline`
-    /// has passed.
-    fn wait_for_job(&self, id: &str, deadline: Instant) -> anyhow::Result<JobFate> {
-        let (_, address) = &self.fronts[0];
-        loop {
-            let answer = get(*address, &format!("/jobs/{id}"))?;
-            if answer.status == 404 {
-                return Ok(JobFate::Missing);
-            }
-            // Without the database, another status says so.
-            let job = answer.json()?;
-            let has_ended = !matches!(job["status"].as_str(), Some("queued" | "running"));
-            if answer.status == 200 && has_ended {
-                return Ok(JobFate::Ended);
-            }
-            if Instant::now() > deadline {
-                return Ok(JobFate::Unended(job["status"].to_string()));
-            }
-            sleep(POLL_INTERVAL);
-        }
-    }
-
-    /// Prints the outcome, and fails if a promise was broken.
-    fn report(&self, outcome: &JobFaultOutcome) -> anyhow::Result<()> {
-        let FleetPromiseViolations { lost, twice, stuck, gaps } = &outcome.violations;
-        let kinds = [("lost", lost), ("twice", twice), ("stuck", stuck), ("gaps", gaps)];
-        for (kind, lines) in kinds {
-            lines.iter().for_each(|line| eprintln!("{kind}: {line}"));
-        }
-        let found: Vec<String> =
-            kinds.iter().map(|(kind, lines)| format!("{} {kind}", lines.len())).collect();
-        let Self { kills, freezes, crashes, failovers, .. } = self;
-        println!(
-            "{kills} kills, {freezes} freezes, {crashes} crashes, {} failovers, {} jobs, {}; \
-             longest time without an accepted job: {:.1} s",
-            failovers.len(),
-            outcome.accepted.len(),
-            found.join(", "),
-            longest_gap(&outcome.accepted).as_secs_f64()
-        );
-        if self.kind == DatabaseKind::AsynchronousStandby {
-            println!(
-                "{} jobs were lost with an asynchronous standby that was {} ms behind, as documented",
-                outcome.lost_in_failovers,
-                STANDBY_DELAY.as_millis()
-            );
-        }
-        let is_kept = kinds.iter().all(|(_, lines)| lines.is_empty());
-        ensure!(is_kept, "the fleet broke a promise");
-        let had_failover = self.kind == DatabaseKind::Single || !failovers.is_empty();
-        had_failover.then_some(()).context("the run was too short for a failover")
-    }
-}
-
-/// The fate of an accepted job.
-enum JobFate {
-    Ended,
-    /// The job has not ended in time. The text is its state.
-    Unended(String),
-    Missing,
 }

@@ -5,7 +5,27 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use anyhow::{Context, ensure};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+
+use crate::requests::get;
 use crate::server::{ChaosRunFolder, ChaosServerProcess};
+
+/// Offsets of the clocks of members, one after another.
+const CLOCK_OFFSETS: [&str; 3] = ["+10m", "-10m", "+0"];
+/// The least number of seconds by which a wrong clock is off.
+const CLOCK_ERROR_MIN: i64 = 9 * 60;
+
+/// The clocks of the servers and workers of a fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MemberClocks {
+    /// All clocks are those of the machine.
+    Right,
+    /// Some clocks are ten minutes fast, some are ten minutes slow, and some are right. Times since
+    /// the start of the machine are right for all members.
+    Wrong,
+}
 
 /// Starts the servers and workers of one fleet, which have the same settings.
 pub(super) struct MemberStarter<'f> {
@@ -14,11 +34,14 @@ pub(super) struct MemberStarter<'f> {
     url: String,
     /// The length of a lease, and the further time until a job counts as interrupted.
     lease_ms: u64,
+    clocks: MemberClocks,
     session_key: PathBuf,
     /// The name that clients use for the servers, if it is that of a load balancer.
     host: Option<SocketAddr>,
     /// The number of started servers and workers.
     started: usize,
+    /// The process ids of the members with a clock of their own.
+    clock_users: Vec<u32>,
 }
 
 impl<'f> MemberStarter<'f> {
@@ -30,17 +53,36 @@ impl<'f> MemberStarter<'f> {
         let session_key = folder.folder.join("session.key");
         fs::write(&session_key, [7_u8; 32])?;
         fs::set_permissions(&session_key, Permissions::from_mode(0o600))?;
-        Ok(Self { folder, url, lease_ms, session_key, host: None, started: 0 })
+        Ok(Self {
+            folder,
+            url,
+            lease_ms,
+            clocks: MemberClocks::Right,
+            session_key,
+            host: None,
+            started: 0,
+            clock_users: Vec::new(),
+        })
     }
 
     /// Lets clients call the servers by the address `host` of a load balancer.
-    pub(super) fn behind(self, host: SocketAddr) -> Self {
-        Self { host: Some(host), ..self }
+    pub(super) fn set_host(&mut self, host: SocketAddr) {
+        self.host = Some(host);
     }
 
     /// Starts all members from now on with leases of `lease_ms` milliseconds.
     pub(super) fn set_lease(&mut self, lease_ms: u64) {
         self.lease_ms = lease_ms;
+    }
+
+    /// Starts the following members with `url` as the address of the database.
+    pub(super) fn set_url(&mut self, url: String) {
+        self.url = url;
+    }
+
+    /// Starts the following members with these clocks.
+    pub(super) fn set_clocks(&mut self, clocks: MemberClocks) {
+        self.clocks = clocks;
     }
 
     /// Starts `toolgate work`.
@@ -79,6 +121,50 @@ impl<'f> MemberStarter<'f> {
             ("TOOLGATE_SERVER_SESSION_KEY", key.as_str()),
         ];
         variables.extend(host.as_deref().map(|host| ("TOOLGATE_SERVER_ALLOWED_HOSTS", host)));
-        self.folder.start_member(self.started, word, flags, &variables)
+        let has_wrong_clock = self.clocks == MemberClocks::Wrong;
+        let library =
+            if has_wrong_clock { clock_library()?.display().to_string() } else { String::new() };
+        if has_wrong_clock {
+            let offset = CLOCK_OFFSETS[(self.started - 1) % CLOCK_OFFSETS.len()];
+            variables.extend([
+                ("LD_PRELOAD", library.as_str()),
+                ("FAKETIME", offset),
+                ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ]);
+        }
+        let member = self.folder.start_member(self.started, word, flags, &variables)?;
+        if has_wrong_clock {
+            self.clock_users.push(member.pid());
+        }
+        Ok(member)
     }
+}
+
+impl Drop for MemberStarter<'_> {
+    fn drop(&mut self) {
+        // The library removes its shared memory only if its process exits by itself.
+        for pid in &self.clock_users {
+            for name in [format!("faketime_shm_{pid}"), format!("sem.faketime_sem_{pid}")] {
+                let _ = fs::remove_file(PathBuf::from("/dev/shm").join(name));
+            }
+        }
+    }
+}
+
+/// Returns the library of Debian's package `faketime` that changes the clock of a process.
+fn clock_library() -> anyhow::Result<PathBuf> {
+    let folders = fs::read_dir("/usr/lib")?.flatten();
+    let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
+    let found = libraries.find(|library| library.exists());
+    found.context("faketime is not installed; `cargo xtask setup` installs it")
+}
+
+/// Checks that the clock of the server at `address` is wrong, by the date in one of its answers.
+pub(super) fn ensure_wrong_clock(address: SocketAddr) -> anyhow::Result<()> {
+    let answer = get(address, "/healthz")?;
+    let date = answer.header("date").context("an answer without a date")?;
+    let shown = rfc2822::parse(date).with_context(|| date.to_owned())?.timestamp();
+    let error = shown.as_second() - Timestamp::now().as_second();
+    ensure!(error.abs() >= CLOCK_ERROR_MIN, "the clock of the server is only {error} s off");
+    Ok(())
 }

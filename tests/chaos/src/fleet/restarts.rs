@@ -78,7 +78,8 @@ pub(super) fn run(folder: &ChaosRunFolder, duration: Duration) -> anyhow::Result
     let (calls_min, pause) = (CALLS_MIN[kind], RESTART_PAUSE[kind]);
     let database = database::PostgresServerProcess::start();
     let host = LoadBalancer::choose_address()?;
-    let mut members = MemberStarter::new(folder, database.url(), LEASE_MS)?.behind(host);
+    let mut members = MemberStarter::new(folder, database.url(), LEASE_MS)?;
+    members.set_host(host);
     let servers = (0..SERVERS).map(|_| members.start_server(&[]));
     let servers = servers.collect::<anyhow::Result<Vec<_>>>()?;
     let addresses: Vec<SocketAddr> = servers.iter().map(|(_, address)| *address).collect();

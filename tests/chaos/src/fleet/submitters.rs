@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use toolgate_test_support::SeededRng;
 
-use crate::job_program::ChaosJobPlan;
+use crate::job_program::{ChaosJobKind, ChaosJobPlan};
 use crate::requests::{ChaosRequestOutcome, submit_job};
 
 /// The number of clients.
@@ -39,12 +39,33 @@ impl SubmittedJobs {
         for client in 0..SUBMITTERS {
             let mut rng = SeededRng::from_seed(seed ^ (client + 1));
             threads.spawn(move || {
-                while !self.is_over.load(Ordering::Acquire) {
-                    self.submit_next(fronts, seed);
+                while self.is_running() {
+                    self.submit_next(fronts, seed, |_| true);
                     sleep(rng.duration_between(50, 200));
                 }
             });
         }
+    }
+
+    /// Starts a client that submits long jobs to `fronts` until [`SubmittedJobs::stop`] is called.
+    pub(super) fn start_client_of_long_jobs<'scope>(
+        &'scope self,
+        threads: &'scope Scope<'scope, '_>,
+        fronts: &'scope [SocketAddr],
+        seed: u64,
+    ) {
+        let mut rng = SeededRng::from_seed(seed ^ (SUBMITTERS + 1));
+        threads.spawn(move || {
+            while self.is_running() {
+                self.submit_next(fronts, seed, |plan| plan.kind == ChaosJobKind::Long);
+                sleep(rng.duration_between(300, 900));
+            }
+        });
+    }
+
+    /// Returns true until [`SubmittedJobs::stop`] is called.
+    pub(super) fn is_running(&self) -> bool {
+        !self.is_over.load(Ordering::Acquire)
     }
 
     pub(super) fn stop(&self) {
@@ -56,10 +77,22 @@ impl SubmittedJobs {
         self.accepted.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Submits a job to one of the servers, which may refuse it without the database.
-    fn submit_next(&self, fronts: &[SocketAddr], seed: u64) {
-        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let plan = ChaosJobPlan::new(seed, number);
+    /// Submits the next job for which `is_wanted` returns true to one of the servers, which may
+    /// refuse it without the database.
+    fn submit_next(
+        &self,
+        fronts: &[SocketAddr],
+        seed: u64,
+        is_wanted: impl Fn(&ChaosJobPlan) -> bool,
+    ) {
+        let plan = loop {
+            let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+            let plan = ChaosJobPlan::new(seed, number);
+            if is_wanted(&plan) {
+                break plan;
+            }
+        };
+        let number = plan.number;
         let front = fronts[usize::try_from(number).unwrap_or_default() % fronts.len()];
         match submit_job(front, &plan.kind.tool(), number) {
             ChaosRequestOutcome::Answered(answer) => {

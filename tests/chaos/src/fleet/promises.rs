@@ -1,0 +1,154 @@
+//! Checks after the last fault that a fleet kept its promises about accepted jobs.
+
+use std::net::SocketAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use super::cluster::FleetDatabase;
+use super::submitters::{AcceptedJob, longest_gap};
+use crate::job_check::read_program_events;
+use crate::job_program::ChaosJobKind;
+use crate::requests::get;
+use crate::server::ChaosRunFolder;
+
+/// The time in which all jobs must end after the last fault.
+const END_TIMEOUT: Duration = Duration::from_secs(180);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// SQL for the jobs whose events are not numbered from 1 without gaps.
+const GAPS_SQL: &str = "select encode(j.id, 'hex') from toolgate_fleet.jobs as j \
+    cross join lateral (select count(*) as amount, coalesce(max(e.seq), 0) as latest \
+    from toolgate_fleet.events as e where e.job = j.id) as stored \
+    where j.last_event <> stored.amount or j.last_event <> stored.latest";
+
+/// Broken promises of a fleet, one line each.
+#[derive(Default)]
+struct FleetPromiseViolations {
+    /// Accepted jobs that do not exist, although the database promises to keep them.
+    lost: Vec<String>,
+    /// Jobs that may run once and ran more often.
+    twice: Vec<String>,
+    /// Jobs that ran at two servers at the same time.
+    overlaps: Vec<String>,
+    /// Jobs that do not end.
+    stuck: Vec<String>,
+    /// Jobs whose events have gaps.
+    gaps: Vec<String>,
+}
+
+/// A check of the jobs that a fleet accepted.
+pub(super) struct FleetPromiseCheck<'c> {
+    pub(super) folder: &'c ChaosRunFolder,
+    pub(super) database: &'c FleetDatabase,
+    /// The server that is asked about the jobs.
+    pub(super) front: SocketAddr,
+}
+
+/// The outcome of a check.
+pub(super) struct FleetPromiseReport {
+    violations: FleetPromiseViolations,
+    accepted: Vec<AcceptedJob>,
+    /// Missing jobs that may be lost, as documented.
+    pub(super) lost_as_documented: usize,
+}
+
+impl FleetPromiseCheck<'_> {
+    /// Waits for the end of the jobs `accepted`, and checks the promises of the fleet. A missing
+    /// job is no violation if `may_be_lost` returns true for it.
+    pub(super) fn check(
+        &self,
+        accepted: Vec<AcceptedJob>,
+        may_be_lost: impl Fn(&AcceptedJob) -> bool,
+    ) -> anyhow::Result<FleetPromiseReport> {
+        ensure!(!accepted.is_empty(), "no job was accepted");
+        let mut violations = FleetPromiseViolations::default();
+        let mut lost_as_documented = 0;
+        let deadline = Instant::now() + END_TIMEOUT;
+        for job in &accepted {
+            match self.wait_for_job(&job.id, deadline)? {
+                JobFate::Ended => {}
+                JobFate::Unended(status) => {
+                    violations.stuck.push(format!("job {} is {status}", job.id));
+                }
+                JobFate::Missing if may_be_lost(job) => lost_as_documented += 1,
+                JobFate::Missing => {
+                    let line = format!("job {} was accepted and does not exist", job.id);
+                    violations.lost.push(line);
+                }
+            }
+        }
+        for (number, events) in read_program_events(self.folder, &[ChaosJobKind::Once])? {
+            if events.starts > 1 {
+                violations.twice.push(format!("job {number} ran {} times", events.starts));
+            }
+        }
+        for (number, events) in read_program_events(self.folder, &ChaosJobKind::ALL)? {
+            if events.has_overlap {
+                let line = format!("a run of job {number} ended after the next one had begun");
+                violations.overlaps.push(line);
+            }
+        }
+        let gaps = self.database.run(GAPS_SQL);
+        violations.gaps =
+            gaps.lines().map(|id| format!("the events of job {id} have a gap")).collect();
+        Ok(FleetPromiseReport { violations, accepted, lost_as_documented })
+    }
+
+    /// Waits until the job `id` has ended, it proves missing, or `deadline` has passed.
+    fn wait_for_job(&self, id: &str, deadline: Instant) -> anyhow::Result<JobFate> {
+        loop {
+            let answer = get(self.front, &format!("/jobs/{id}"))?;
+            if answer.status == 404 {
+                return Ok(JobFate::Missing);
+            }
+            // Without the database, another status says so.
+            let job = answer.json()?;
+            let has_ended = !matches!(job["status"].as_str(), Some("queued" | "running"));
+            if answer.status == 200 && has_ended {
+                return Ok(JobFate::Ended);
+            }
+            if Instant::now() > deadline {
+                return Ok(JobFate::Unended(job["status"].to_string()));
+            }
+            sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+impl FleetPromiseReport {
+    /// Prints the violations one by one, and then their numbers in one line after `faults`. Fails
+    /// if a promise was broken.
+    pub(super) fn print(&self, faults: &str) -> anyhow::Result<()> {
+        let FleetPromiseViolations { lost, twice, overlaps, stuck, gaps } = &self.violations;
+        let kinds = [
+            ("lost", lost),
+            ("twice", twice),
+            ("overlaps", overlaps),
+            ("stuck", stuck),
+            ("gaps", gaps),
+        ];
+        for (kind, lines) in kinds {
+            lines.iter().for_each(|line| eprintln!("{kind}: {line}"));
+        }
+        let found: Vec<String> =
+            kinds.iter().map(|(kind, lines)| format!("{} {kind}", lines.len())).collect();
+        println!(
+            "{faults}, {} jobs, {}; longest time without an accepted job: {:.1} s",
+            self.accepted.len(),
+            found.join(", "),
+            longest_gap(&self.accepted).as_secs_f64()
+        );
+        let is_kept = kinds.iter().all(|(_, lines)| lines.is_empty());
+        ensure!(is_kept, "the fleet broke a promise");
+        Ok(())
+    }
+}
+
+/// The fate of an accepted job.
+enum JobFate {
+    Ended,
+    /// The job has not ended in time. The text is its state.
+    Unended(String),
+    Missing,
+}
