@@ -20,6 +20,7 @@ mod partitions;
 mod session_client;
 mod restarts;
 mod claims;
+mod event_times;
 mod figures;
 
 use std::fs;

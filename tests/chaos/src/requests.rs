@@ -144,6 +144,11 @@ pub(super) fn stream_request(addr: SocketAddr, session: &str, last_event: Option
     .into_bytes()
 }
 
+/// Returns the bytes of a request for the events of the job `id`.
+pub(super) fn event_request(addr: SocketAddr, id: &str) -> Vec<u8> {
+    bodyless_request(addr, "GET", &format!("/v1/jobs/{id}/events"))
+}
+
 fn session_header(session: &str) -> String {
     format!("Mcp-Session-Id: {session}\r\n")
 }

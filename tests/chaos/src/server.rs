@@ -13,10 +13,15 @@ use toolgate_test_support::copy_current_exe;
 
 use super::job_program::{ChaosJobKind, JOB_COMMAND, SEED_VARIABLE};
 
-/// The tool whose jobs run until they are cancelled, in results.
+/// The tool whose jobs run until they are cancelled, in results. Their program prints a word when it
+/// has started.
 pub(super) const WAIT_TOOL: &str = "chaos_wait";
+/// The tool whose jobs print a word every 50 ms until they are cancelled, in results.
+pub(super) const TICK_TOOL: &str = "chaos_tick";
 /// The variable with the marker of a run, in every process of it.
 pub(super) const MARKER_VARIABLE: &str = "CHAOS_MARKER";
+/// The time for which a server that stops lets calls and jobs go on, in milliseconds.
+pub(super) const DRAIN_MS: u64 = 500;
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The time that a server may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -89,18 +94,29 @@ impl ChaosRunFolder {
             command.insert(format!("chaos.{}", kind.name()), table.into());
         }
         let mut wait = toml::toml! {
-            about = "Waits for a number of seconds."
-            program = "sleep"
-            argv = ["{n}"]
+            about = "Prints a word and waits for a number of seconds."
+            program = "sh"
+            argv = ["-c", "echo waits; exec sleep $0", "{n}"]
             args = { n = "integer!" }
             idempotent = true
         };
         wait.insert("env".to_owned(), self.marker_table().into());
         command.insert("chaos.wait".to_owned(), wait.into());
+        let mut tick = toml::toml! {
+            about = "Prints a word every 50 ms."
+            program = "sh"
+            argv = ["-c", "while sleep 0.05; do echo tick; done", "{n}"]
+            args = { n = "integer!" }
+            idempotent = true
+        };
+        tick.insert("env".to_owned(), self.marker_table().into());
+        command.insert("chaos.tick".to_owned(), tick.into());
         let mut settings = toml::toml! {
-            server = { drain_ms = 500 }
             limits = { programs = 32 }
         };
+        let drain_ms = toml::Value::from(i64::try_from(DRAIN_MS)?);
+        let drain = toml::Table::from_iter([("drain_ms".to_owned(), drain_ms)]);
+        settings.insert("server".to_owned(), drain.into());
         settings.insert("command".to_owned(), command.into());
         Ok(toml::to_string(&settings)?)
     }

@@ -12,9 +12,10 @@ use serde_json::json;
 use super::LEASE_MS;
 use super::claims::{self, StoreRates};
 use super::database;
+use super::event_times;
 use super::members::MemberStarter;
-use crate::requests::{ChaosRequestOutcome, cancel_job, get, send_call, submit_job};
-use crate::server::{ChaosRunFolder, ChaosServerProcess, WAIT_TOOL};
+use crate::requests::{ChaosRequestOutcome, call_plainly, call_tool, cancel_job, submit_job};
+use crate::server::{ChaosRunFolder, ChaosServerProcess, DRAIN_MS, TICK_TOOL, WAIT_TOOL};
 
 /// The default length of a lease, in milliseconds.
 const DEFAULT_LEASE_MS: u64 = 30_000;
@@ -31,6 +32,13 @@ const DISK_WRITE_BYTES: usize = 8 << 10;
 const PLAIN_TOOL: &str = "files_tree";
 /// The least number of seconds that a job waits, so that it waits until it is cancelled.
 const WAIT_SECONDS: u64 = 1_000_000;
+/// The time for which a server gathers events, in milliseconds.
+const EVENT_GATHER_MS: u64 = 20;
+/// The most connections of a server to PostgreSQL.
+const CONNECTIONS_MAX: usize = 8;
+/// SQL for the number of connections of all servers.
+const CONNECTIONS_SQL: &str = "select count(*) from pg_stat_activity \
+    where backend_type = 'client backend' and pid <> pg_backend_pid()";
 /// A figure below this number of statements per call counts as zero: idle servers send statements
 /// too.
 const STATEMENTS_NOISE: f64 = 0.05;
@@ -76,11 +84,12 @@ pub(super) fn run(folder: &ChaosRunFolder, is_full: bool) -> anyhow::Result<()> 
             rows.push(measure_takeovers(&mut members, &database, DEFAULT_LEASE_MS, 1)?);
         }
         members.set_lease(LEASE_MS);
-        rows.extend(measure_cancellations(&mut members, amounts.cancellations)?);
+        rows.push(measure_handover(&mut members, &database)?);
+        rows.extend(measure_two_servers(&mut members, &database, amounts.cancellations)?);
     }
     let statements = measure_statements(folder, amounts.plain_calls)?;
-    let sends_statements = statements.is_met == Some(false);
-    rows.push(statements);
+    let sends_statements = statements[0].is_met == Some(false);
+    rows.extend(statements);
     rows.extend(measure_claims(amounts.waiting_jobs)?);
     print_table(&rows);
     ensure!(!sends_statements, "a plain call sends statements to PostgreSQL");
@@ -167,14 +176,8 @@ fn measure_takeovers(
         let (victim, address) = members.start_server(&[])?;
         let id = start_waiting_job(address, number)?;
         victim.kill()?;
-        let killed = Instant::now();
-        let most = Duration::from_millis(lease_ms) + TAKEOVER_TIMEOUT;
-        let sql =
-            "select count(*) from toolgate_fleet.jobs where state = 'running' and attempts = 2";
-        while database.run(sql) != "1" {
-            ensure!(killed.elapsed() < most, "job {id} was not taken over");
-        }
-        longest = longest.max(killed.elapsed());
+        let time = wait_for_second_start(database, lease_ms)?;
+        longest = longest.max(time);
         cancel(survivor_address, &id)?;
     }
     survivor.stop()?;
@@ -183,45 +186,110 @@ fn measure_takeovers(
     Ok(FigureRow::time_at_most(name, longest, most))
 }
 
-/// Measures how long it takes to cancel a running job at a server that does not run it.
-fn measure_cancellations(
-    members: &mut MemberStarter<'_>,
-    amount: usize,
-) -> anyhow::Result<[FigureRow; 2]> {
-    let (runner, runner_address) = members.start_server(&[])?;
-    let (other, other_address) = members.start_server(&["--no-jobs"])?;
-    let mut times = Vec::new();
-    for number in 0..amount {
-        let id = start_waiting_job(runner_address, number)?;
-        let started = Instant::now();
-        cancel(other_address, &id)?;
-        times.push(started.elapsed());
+/// Waits until the only running job has begun a second time. Returns the time since the call.
+fn wait_for_second_start(
+    database: &database::PostgresServerProcess,
+    lease_ms: u64,
+) -> anyhow::Result<Duration> {
+    let started = Instant::now();
+    let most = Duration::from_millis(lease_ms) + TAKEOVER_TIMEOUT;
+    let sql = "select count(*) from toolgate_fleet.jobs where state = 'running' and attempts = 2";
+    while database.run(sql) != "1" {
+        ensure!(started.elapsed() < most, "a job was not taken over");
     }
-    [other, runner].into_iter().try_for_each(ChaosServerProcess::stop)?;
-    times.sort_unstable();
-    let row = |percent: usize, most_ms: u64| {
-        let name = format!("cancellation at another server, p{percent} of {amount}");
-        let most = Duration::from_millis(most_ms);
-        FigureRow::time_at_most(name, percentile(&times, percent), most)
-    };
-    Ok([row(50, 10), row(99, 100)])
+    Ok(started.elapsed())
 }
 
-/// Starts a job that runs until it is cancelled, and waits until it runs. Returns its id.
-fn start_waiting_job(address: SocketAddr, number: usize) -> anyhow::Result<String> {
-    let seconds = WAIT_SECONDS + u64::try_from(number)?;
-    let ChaosRequestOutcome::Answered(answer) = submit_job(address, WAIT_TOOL, seconds) else {
-        bail!("no answer to the submission of a job");
+/// Measures how long after SIGTERM the idempotent job of a server runs again elsewhere.
+fn measure_handover(
+    members: &mut MemberStarter<'_>,
+    database: &database::PostgresServerProcess,
+) -> anyhow::Result<FigureRow> {
+    let (survivor, survivor_address) = members.start_server(&[])?;
+    let (stopped, address) = members.start_server(&[])?;
+    let id = start_waiting_job(address, 0)?;
+    stopped.terminate()?;
+    let time = wait_for_second_start(database, LEASE_MS)?;
+    cancel(survivor_address, &id)?;
+    drop(stopped);
+    survivor.stop()?;
+    let name = format!("takeover of a stopped server's job, drain {DRAIN_MS} ms");
+    Ok(FigureRow::time_at_most(name, time, Duration::from_millis(DRAIN_MS + 1000)))
+}
+
+/// Measures how long it takes to cancel a running job, at a server that does not run it and at the
+/// one that does, and how long events take. Counts the connections of both servers to the database.
+fn measure_two_servers(
+    members: &mut MemberStarter<'_>,
+    database: &database::PostgresServerProcess,
+    amount: usize,
+) -> anyhow::Result<[FigureRow; 6]> {
+    let (runner, runner_address) = members.start_server(&[])?;
+    let (other, other_address) = members.start_server(&["--no-jobs"])?;
+    let measure = |address: SocketAddr| -> anyhow::Result<Vec<Duration>> {
+        let mut times = Vec::new();
+        for number in 0..amount {
+            let id = start_waiting_job(runner_address, number)?;
+            let started = Instant::now();
+            cancel(address, &id)?;
+            times.push(started.elapsed());
+        }
+        times.sort_unstable();
+        Ok(times)
     };
-    let message = answer.json()?;
-    let id = message["result"]["job_id"].as_str();
-    let id = id.with_context(|| format!("the job is refused: {message}"))?.to_owned();
+    let elsewhere = measure(other_address)?;
+    let here = measure(runner_address)?;
+    let id = submit(runner_address, TICK_TOOL, 0)?;
+    let events = event_times::measure(other_address, &id, amount)?;
+    cancel(runner_address, &id)?;
+    let connections: usize = database.run(CONNECTIONS_SQL).parse()?;
+    [other, runner].into_iter().try_for_each(ChaosServerProcess::stop)?;
+    let row = |subject: &str, times: &[Duration], percent: usize, most_ms: u64| {
+        let name = format!("{subject} at another server, p{percent} of {amount}");
+        FigureRow::time_at_most(name, percentile(times, percent), Duration::from_millis(most_ms))
+    };
+    let name = format!("cancellation at the server that runs the job, p50 of {amount}");
+    Ok([
+        row("cancellation", &elsewhere, 50, 10),
+        row("cancellation", &elsewhere, 99, 100),
+        FigureRow::without_target(name, millis(percentile(&here, 50))),
+        row("event", &events, 50, EVENT_GATHER_MS + 10),
+        row("event", &events, 99, EVENT_GATHER_MS + 50),
+        FigureRow {
+            name: "connections of two servers to PostgreSQL".to_owned(),
+            value: connections.to_string(),
+            asked: format!("<= {}", 2 * CONNECTIONS_MAX),
+            is_met: Some(connections <= 2 * CONNECTIONS_MAX),
+        },
+    ])
+}
+
+/// Starts a job that runs until it is cancelled, and waits until its program runs. Returns its id.
+fn start_waiting_job(address: SocketAddr, number: usize) -> anyhow::Result<String> {
+    let id = submit(address, WAIT_TOOL, WAIT_SECONDS + u64::try_from(number)?)?;
     let started = Instant::now();
-    while get(address, &format!("/jobs/{id}"))?.json()?["status"] != "running" {
+    while !has_printed(address, &id)? {
         ensure!(started.elapsed() < START_TIMEOUT, "job {id} does not start");
         sleep(POLL_INTERVAL);
     }
     Ok(id)
+}
+
+/// Submits a job of `tool` with the number `number`, and returns the id of the job.
+fn submit(address: SocketAddr, tool: &str, number: u64) -> anyhow::Result<String> {
+    let ChaosRequestOutcome::Answered(answer) = submit_job(address, tool, number) else {
+        bail!("no answer to the submission of a job");
+    };
+    let message = answer.json()?;
+    let id = message["result"]["job_id"].as_str();
+    Ok(id.with_context(|| format!("the job is refused: {message}"))?.to_owned())
+}
+
+/// Returns true if the program of the job `id` has printed something. A job counts as running
+/// before its program has started.
+fn has_printed(address: SocketAddr, id: &str) -> anyhow::Result<bool> {
+    let page = call_tool(address, "jobs_output", &json!({ "job_id": id }))?;
+    Ok(page["pieces"].as_array().is_some_and(|pieces| !pieces.is_empty()))
 }
 
 /// Cancels the job `id`, and checks that the server confirms it.
@@ -236,13 +304,13 @@ fn cancel(address: SocketAddr, id: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Counts the statements that `calls` plain calls send to PostgreSQL, in its log. Those that idle
-/// servers send in the same time do not count.
-fn measure_statements(folder: &ChaosRunFolder, calls: u32) -> anyhow::Result<FigureRow> {
+/// Counts the statements that `calls` plain calls send to PostgreSQL, in its log, and those that an
+/// idle server sends. The latter do not count as statements of calls.
+fn measure_statements(folder: &ChaosRunFolder, calls: u32) -> anyhow::Result<[FigureRow; 2]> {
     let database = database::PostgresServerProcess::durable();
     let mut members = MemberStarter::new(folder, database.url(), DEFAULT_LEASE_MS)?;
     let (server, address) = members.start_server(&[])?;
-    plain_call(address)?;
+    call_plainly(address, PLAIN_TOOL)?;
     database.run("alter system set log_statement = 'all'");
     database.run("select pg_reload_conf()");
     let count = || {
@@ -254,30 +322,28 @@ fn measure_statements(folder: &ChaosRunFolder, calls: u32) -> anyhow::Result<Fig
     let before = count();
     let started = Instant::now();
     for _ in 0..calls {
-        plain_call(address)?;
+        call_plainly(address, PLAIN_TOOL)?;
     }
     let time = started.elapsed();
     let during = count() - before;
     sleep(time);
     let idle = count() - before - during;
+    let idle_rate = f64::from(u32::try_from(idle)?) / time.as_secs_f64();
     server.stop()?;
     let added = u32::try_from(during.saturating_sub(idle)).unwrap_or(u32::MAX);
     let statements = f64::from(added) / f64::from(calls);
-    Ok(FigureRow {
-        name: format!("statements to PostgreSQL in a plain call, {calls} calls"),
-        value: format!("{statements:.2}"),
-        asked: "0".to_owned(),
-        is_met: Some(statements < STATEMENTS_NOISE),
-    })
-}
-
-fn plain_call(address: SocketAddr) -> anyhow::Result<()> {
-    let ChaosRequestOutcome::Answered(answer) = send_call(address, PLAIN_TOOL, &json!({})) else {
-        bail!("no answer to a plain call");
-    };
-    let message = answer.json()?;
-    ensure!(message["result"]["isError"] == false, "a plain call failed: {message}");
-    Ok(())
+    Ok([
+        FigureRow {
+            name: format!("statements to PostgreSQL in a plain call, {calls} calls"),
+            value: format!("{statements:.2}"),
+            asked: "0".to_owned(),
+            is_met: Some(statements < STATEMENTS_NOISE),
+        },
+        FigureRow::without_target(
+            "statements of an idle server to PostgreSQL",
+            format!("{idle_rate:.1}/s"),
+        ),
+    ])
 }
 
 /// Measures how fast the job store accepts jobs and claims them.
