@@ -1,4 +1,5 @@
-//! Measures how fast the job store of a fleet accepts jobs, and claims them while many wait.
+//! Measures how fast the job store of a fleet accepts jobs, claims them while many wait, and stores
+//! their output.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,12 +8,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use jiff::Timestamp;
 use serde_json::json;
-use toolgate_contract::{Caller, JobId, JobState, ResultText, ToolId, ToolOutput, ToolRunStatus};
+use toolgate_contract::{
+    Caller, JobEventKind, JobId, JobState, OutputStreamKind, ResultText, ToolId, ToolOutput,
+    ToolRunStatus,
+};
 use toolgate_host::{
     ClaimableJobGroup, ClientAnswerState, FleetServerProfile, JobClaim, JobEnd, JobStore, NewJob,
     PostgresStore, PostgresStoreSettings,
 };
-use toolgate_postgres::{DatabasePassword, PostgresAddress};
+use toolgate_postgres::{DatabasePassword, PostgresAddress, PostgresConnectionPool};
 
 /// The number of tasks that submit jobs at once.
 const SUBMITTERS: usize = 8;
@@ -24,6 +28,22 @@ const FREE_PLACES: usize = 16;
 const CALLERS: u64 = 1000;
 /// The most jobs that are claimed, so that most still wait.
 const CLAIMED_MAX: usize = 10_000;
+/// The most jobs that bare clients insert.
+const BARE_INSERTS_MAX: usize = 10_000;
+/// SQL that inserts the rows of a new job with the id `$1`.
+const BARE_INSERT_SQL: &str = "with job as (insert into toolgate_fleet.jobs (id, workspace, tool, \
+    caller, dialect, priority, state, owner, created, updated, keep, last_event, lane, turn) \
+    values ($1, 'bare', 'chaos.claim', 'caller', 'mcp', 0, 'queued', 1, 1, 1, 1, 1, 'bare', 1)), \
+    input as (insert into toolgate_fleet.inputs (job, input) values ($1, '{\"n\":1}')) \
+    insert into toolgate_fleet.events (job, seq, at, what) values ($1, 1, 1, '\"queued\"')";
+/// The time limit of a statement of a bare client.
+const BARE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The number of jobs whose output is stored at the same time.
+const PRINTING_JOBS: usize = 8;
+/// The number of pieces of output of each of these jobs.
+const OUTPUT_PIECES: usize = 32;
+/// The number of bytes of a piece of output.
+const OUTPUT_PIECE_BYTES: usize = 64 << 10;
 /// The lane in which the jobs wait.
 const LANE: &str = "chaos.claim@1";
 /// The length of a lease, which outlasts the measurement.
@@ -37,6 +57,10 @@ pub(super) struct StoreRates {
     pub(super) claims: f64,
     /// Claimed jobs that began and ended.
     pub(super) lives: f64,
+    /// Jobs whose rows as many clients inserted without the store.
+    pub(super) bare_inserts: f64,
+    /// Stored output of running jobs in MiB.
+    pub(super) output: f64,
 }
 
 /// Measures the job store in the database at `url`, with `waiting` jobs.
@@ -50,6 +74,7 @@ async fn measure_store(url: &str, waiting: usize) -> anyhow::Result<StoreRates> 
     let started = Instant::now();
     submit(&front, waiting).await?;
     let accepts = rate(waiting, started.elapsed());
+    let bare_inserts = insert_bare(url, waiting.min(BARE_INSERTS_MAX)).await?;
     let mut claimers = Vec::new();
     for _ in 0..CLAIMERS {
         claimers.push(Arc::new(open(url).await?));
@@ -59,7 +84,8 @@ async fn measure_store(url: &str, waiting: usize) -> anyhow::Result<StoreRates> 
     let started = Instant::now();
     let ended = run_jobs(&claimers, amount / 4).await?;
     let lives = rate(ended, started.elapsed());
-    Ok(StoreRates { accepts, claims, lives })
+    let output = store_output(&front, u64::try_from(waiting)?).await?;
+    Ok(StoreRates { accepts, claims, lives, bare_inserts, output })
 }
 
 /// Returns the number of operations per second, if there were `count` in the time `time`.
@@ -68,12 +94,15 @@ fn rate(count: usize, time: Duration) -> f64 {
     f64::from(count) / time.as_secs_f64()
 }
 
+fn parse_address(url: &str) -> anyhow::Result<PostgresAddress> {
+    let address = PostgresAddress::parse(url, "PGPASSWORD", &DatabasePassword::default());
+    address.map_err(|err| anyhow::anyhow!("the URL {err}"))
+}
+
 /// Opens the store as one more server.
 async fn open(url: &str) -> anyhow::Result<PostgresStore> {
-    let address = PostgresAddress::parse(url, "PGPASSWORD", &DatabasePassword::default());
-    let address = address.map_err(|err| anyhow::anyhow!("the URL {err}"))?;
     let settings = PostgresStoreSettings {
-        address,
+        address: parse_address(url)?,
         workspace: "claims".to_owned(),
         lease: LEASE,
         lost_after: LEASE,
@@ -104,6 +133,68 @@ async fn submit(front: &Arc<PostgresStore>, amount: usize) -> anyhow::Result<()>
         submitter.await??;
     }
     Ok(())
+}
+
+/// Inserts the rows of `amount` jobs with bare clients. Returns the number of these jobs per second.
+async fn insert_bare(url: &str, amount: usize) -> anyhow::Result<f64> {
+    let pool = PostgresConnectionPool::new(parse_address(url)?, SUBMITTERS, BARE_TIMEOUT);
+    let next = Arc::new(AtomicUsize::new(1));
+    let mut connections = Vec::new();
+    for _ in 0..SUBMITTERS {
+        connections.push(pool.connect(BARE_TIMEOUT).await?);
+    }
+    let started = Instant::now();
+    let mut clients = Vec::new();
+    for connection in connections {
+        let next = next.clone();
+        clients.push(tokio::spawn(async move {
+            let statement = connection.client.prepare(BARE_INSERT_SQL).await?;
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number > amount {
+                    return anyhow::Ok(());
+                }
+                let id = format!("bare {number}").into_bytes();
+                connection.client.execute(&statement, &[&id]).await?;
+            }
+        }));
+    }
+    for client in clients {
+        client.await??;
+    }
+    Ok(rate(amount, started.elapsed()))
+}
+
+/// Stores output of several new jobs at the same time. The jobs have the numbers after `last`.
+/// Returns the number of MiB per second.
+async fn store_output(front: &Arc<PostgresStore>, last: u64) -> anyhow::Result<f64> {
+    let mut ids = Vec::new();
+    for number in (last + 1..).take(PRINTING_JOBS) {
+        // Without a lane, no other server claims it.
+        let job = NewJob { lane: None, ..new_job(number)? };
+        let id = job.id;
+        front.accept(job).await?;
+        front.begin(id, Timestamp::now()).await?.context("an own job does not begin")?;
+        ids.push(id);
+    }
+    let started = Instant::now();
+    let mut jobs = Vec::new();
+    for id in ids {
+        let front = front.clone();
+        jobs.push(tokio::spawn(async move {
+            for _ in 0..OUTPUT_PIECES {
+                let text = "x".repeat(OUTPUT_PIECE_BYTES);
+                let piece = JobEventKind::Output { stream: OutputStreamKind::Stdout, text };
+                front.append_events(id, vec![(Timestamp::now(), piece)]).await?;
+            }
+            anyhow::Ok(())
+        }));
+    }
+    for job in jobs {
+        job.await??;
+    }
+    let mebibytes = PRINTING_JOBS * OUTPUT_PIECES * OUTPUT_PIECE_BYTES / (1 << 20);
+    Ok(rate(mebibytes, started.elapsed()))
 }
 
 fn new_job(number: u64) -> anyhow::Result<NewJob> {

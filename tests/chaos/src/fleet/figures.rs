@@ -32,6 +32,8 @@ const DISK_WRITE_BYTES: usize = 8 << 10;
 const PLAIN_TOOL: &str = "files_tree";
 /// The least number of seconds that a job waits, so that it waits until it is cancelled.
 const WAIT_SECONDS: u64 = 1_000_000;
+/// The least share of the rate of bare clients with which the store accepts jobs.
+const ACCEPTS_SHARE_MIN: f64 = 0.7;
 /// The time for which a server gathers events, in milliseconds.
 const EVENT_GATHER_MS: u64 = 20;
 /// The most connections of a server to PostgreSQL.
@@ -346,13 +348,24 @@ fn measure_statements(folder: &ChaosRunFolder, calls: u32) -> anyhow::Result<[Fi
     ])
 }
 
-/// Measures how fast the job store accepts jobs and claims them.
-fn measure_claims(waiting: usize) -> anyhow::Result<[FigureRow; 3]> {
+/// Measures how fast the job store accepts jobs, claims them and stores their output.
+fn measure_claims(waiting: usize) -> anyhow::Result<[FigureRow; 5]> {
     let database = database::PostgresServerProcess::durable();
-    let StoreRates { accepts, claims, lives } = claims::measure(&database.url(), waiting)?;
+    let rates = claims::measure(&database.url(), waiting)?;
+    let StoreRates { accepts, claims, lives, bare_inserts, output } = rates;
+    let accepts_min = bare_inserts * ACCEPTS_SHARE_MIN;
     let per_second = |rate: f64| format!("{rate:.0}/s");
     Ok([
-        FigureRow::without_target("jobs accepted by the store", per_second(accepts)),
+        FigureRow::without_target(
+            "jobs whose rows as many bare clients insert",
+            per_second(bare_inserts),
+        ),
+        FigureRow {
+            name: "jobs accepted by the store".to_owned(),
+            value: per_second(accepts),
+            asked: format!(">= {accepts_min:.0}/s"),
+            is_met: Some(accepts >= accepts_min),
+        },
         FigureRow {
             name: format!("claims with {waiting} jobs waiting"),
             value: per_second(claims),
@@ -360,5 +373,6 @@ fn measure_claims(waiting: usize) -> anyhow::Result<[FigureRow; 3]> {
             is_met: Some(claims >= 1500.0),
         },
         FigureRow::without_target("claimed jobs that began and ended", per_second(lives)),
+        FigureRow::without_target("stored output of 8 jobs", format!("{output:.1} MiB/s")),
     ])
 }
