@@ -445,6 +445,10 @@ impl JobStore for PostgresStore {
         self.lease.is_trusted()
     }
 
+    fn owner_certain_for(&self) -> Option<Duration> {
+        Some(self.lease.trusted_for())
+    }
+
     fn take_requests(&self) -> JobStoreFuture<'_, Vec<JobOwnerRequest>> {
         Box::pin(self.take_waiting_requests())
     }

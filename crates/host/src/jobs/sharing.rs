@@ -143,11 +143,12 @@ impl JobServiceState {
     /// jobs.
     pub(super) async fn report_alive(&self) {
         let JobStoreKind::Postgres(database) = &self.settings.place else { return };
-        let silence = database.trusted_time();
+        let trusted_time = database.trusted_time();
         let _last = FinalWatchdogReport(&self.settings);
         while !self.stopping.is_cancelled() {
-            (self.settings.report_alive)(silence);
-            self.wait_for_stop(silence / 8).await;
+            let rest = self.store.get().and_then(|store| store.owner_certain_for());
+            (self.settings.report_alive)(silence_max(rest, trusted_time));
+            self.wait_for_stop(trusted_time / 8).await;
         }
     }
 
@@ -186,6 +187,19 @@ impl JobClaimCapacity {
             *left -= 1;
         }
         true
+    }
+}
+
+/// Returns the longest time for which a server may be silent before its programs are ended. `rest` is
+/// the time for which its lease is still certain, if the server has one.
+///
+/// Another server may run its jobs half of `trusted_time` after the lease has ceased to be certain.
+fn silence_max(rest: Option<Duration>, trusted_time: Duration) -> Duration {
+    match rest {
+        // Reports come every eighth of that time.
+        Some(rest) if !rest.is_zero() => rest.max(trusted_time / 4),
+        // The jobs that may run again were stopped, and no other server runs the others.
+        Some(_) | None => trusted_time,
     }
 }
 
@@ -231,6 +245,17 @@ mod tests {
             last_event: 1,
             cancel_requested: false,
             is_lost: true,
+        }
+    }
+
+    #[test]
+    fn a_silent_server_ends_its_programs_before_another_one_may_run_its_jobs() {
+        let second = Duration::from_secs(1);
+        for (rest, expected) in
+            [(Some(15), 15), (Some(20), 20), (Some(1), 5), (Some(0), 20), (None, 20)]
+        {
+            let rest = rest.map(|rest| second * rest);
+            assert_eq!(silence_max(rest, 20 * second), second * expected, "{rest:?}");
         }
     }
 

@@ -75,6 +75,12 @@ pub trait JobStore: Send + Sync + 'static {
     /// cannot be trusted any more. Repeatable jobs must then stop here: they may run elsewhere.
     fn is_owner_certain(&self) -> bool;
 
+    /// Returns the rest of the time for which [`is_owner_certain`](Self::is_owner_certain) returns
+    /// true even if the engine becomes unavailable now. `None` stands for an unlimited time.
+    fn owner_certain_for(&self) -> Option<Duration> {
+        None
+    }
+
     /// Returns the requests of other servers about jobs of this server. Answers to a job's
     /// questions are returned once, a cancellation until its job ends.
     fn take_requests(&self) -> JobStoreFuture<'_, Vec<JobOwnerRequest>>;

@@ -113,6 +113,12 @@ impl ServerLease {
         boot_time_ms() < self.trusted_until_ms.load(Ordering::Acquire)
     }
 
+    /// Returns the rest of the time for which this server's lease is certain.
+    pub(super) fn trusted_for(&self) -> Duration {
+        let until_ms = self.trusted_until_ms.load(Ordering::Acquire);
+        Duration::from_millis(until_ms.saturating_sub(boot_time_ms()))
+    }
+
     /// Returns the number of times that this server renewed its lease after it had already stopped
     /// trusting the lease.
     pub(super) fn lapses(&self) -> u64 {
