@@ -1,5 +1,5 @@
 //! Measures how fast the job store of a fleet accepts jobs, claims them while many wait, and stores
-//! their output.
+//! their output, and whether callers take turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use toolgate_contract::{
     ToolRunStatus,
 };
 use toolgate_host::{
-    ClaimableJobGroup, ClientAnswerState, FleetServerProfile, JobClaim, JobEnd, JobStore, NewJob,
-    PostgresStore, PostgresStoreSettings,
+    ClaimableJobGroup, ClientAnswerState, DeadServerJob, FleetServerProfile, JobClaim, JobEnd,
+    JobStore, NewJob, PostgresStore, PostgresStoreSettings,
 };
 use toolgate_postgres::{DatabasePassword, PostgresAddress, PostgresConnectionPool};
 
@@ -38,6 +38,12 @@ const BARE_INSERT_SQL: &str = "with job as (insert into toolgate_fleet.jobs (id,
     insert into toolgate_fleet.events (job, seq, at, what) values ($1, 1, 1, '\"queued\"')";
 /// The time limit of a statement of a bare client.
 const BARE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The caller with many jobs.
+const EAGER_CALLER: &str = "eager";
+/// The number of callers with few jobs.
+const MODEST_CALLERS: u64 = 99;
+/// The number of jobs of the caller with many jobs for each job of another caller.
+const EAGER_SHARE: usize = 1000;
 /// The number of jobs whose output is stored at the same time.
 const PRINTING_JOBS: usize = 8;
 /// The number of pieces of output of each of these jobs.
@@ -61,6 +67,9 @@ pub(super) struct StoreRates {
     pub(super) bare_inserts: f64,
     /// Stored output of running jobs in MiB.
     pub(super) output: f64,
+    /// Jobs of a caller with many jobs that were claimed before those of all others. This is no
+    /// rate.
+    pub(super) eager_jobs: usize,
 }
 
 /// Measures the job store in the database at `url`, with `waiting` jobs.
@@ -70,14 +79,14 @@ pub(super) fn measure(url: &str, waiting: usize) -> anyhow::Result<StoreRates> {
 }
 
 async fn measure_store(url: &str, waiting: usize) -> anyhow::Result<StoreRates> {
-    let front = Arc::new(open(url).await?);
+    let front = Arc::new(open(url, "claims").await?);
     let started = Instant::now();
-    submit(&front, waiting).await?;
+    submit(&front, waiting, new_job).await?;
     let accepts = rate(waiting, started.elapsed());
     let bare_inserts = insert_bare(url, waiting.min(BARE_INSERTS_MAX)).await?;
     let mut claimers = Vec::new();
     for _ in 0..CLAIMERS {
-        claimers.push(Arc::new(open(url).await?));
+        claimers.push(Arc::new(open(url, "claims").await?));
     }
     let amount = CLAIMED_MAX.min(waiting / 4);
     let claims = measure_claims(&claimers, amount).await?;
@@ -85,7 +94,8 @@ async fn measure_store(url: &str, waiting: usize) -> anyhow::Result<StoreRates> 
     let ended = run_jobs(&claimers, amount / 4).await?;
     let lives = rate(ended, started.elapsed());
     let output = store_output(&front, u64::try_from(waiting)?).await?;
-    Ok(StoreRates { accepts, claims, lives, bare_inserts, output })
+    let eager_jobs = measure_fairness(url, waiting / 10).await?;
+    Ok(StoreRates { accepts, claims, lives, bare_inserts, output, eager_jobs })
 }
 
 /// Returns the number of operations per second, if there were `count` in the time `time`.
@@ -99,11 +109,11 @@ fn parse_address(url: &str) -> anyhow::Result<PostgresAddress> {
     address.map_err(|err| anyhow::anyhow!("the URL {err}"))
 }
 
-/// Opens the store as one more server.
-async fn open(url: &str) -> anyhow::Result<PostgresStore> {
+/// Opens the store as one more server of the workspace `workspace`.
+async fn open(url: &str, workspace: &str) -> anyhow::Result<PostgresStore> {
     let settings = PostgresStoreSettings {
         address: parse_address(url)?,
-        workspace: "claims".to_owned(),
+        workspace: workspace.to_owned(),
         lease: LEASE,
         lost_after: LEASE,
         files: None,
@@ -112,8 +122,12 @@ async fn open(url: &str) -> anyhow::Result<PostgresStore> {
     Ok(PostgresStore::open(settings, 1).await?)
 }
 
-/// Submits `amount` jobs of many callers.
-async fn submit(front: &Arc<PostgresStore>, amount: usize) -> anyhow::Result<()> {
+/// Submits `amount` jobs, which `job` returns for their numbers.
+async fn submit(
+    front: &Arc<PostgresStore>,
+    amount: usize,
+    job: impl Fn(u64) -> anyhow::Result<NewJob> + Copy + Send + 'static,
+) -> anyhow::Result<()> {
     let next = Arc::new(AtomicU64::new(1));
     let amount = u64::try_from(amount)?;
     let mut submitters = Vec::new();
@@ -125,7 +139,7 @@ async fn submit(front: &Arc<PostgresStore>, amount: usize) -> anyhow::Result<()>
                 if number > amount {
                     return anyhow::Ok(());
                 }
-                front.accept(new_job(number)?).await?;
+                front.accept(job(number)?).await?;
             }
         }));
     }
@@ -165,6 +179,31 @@ async fn insert_bare(url: &str, amount: usize) -> anyhow::Result<f64> {
     Ok(rate(amount, started.elapsed()))
 }
 
+/// Submits `amount` jobs of one caller, and then a few of each of many others. Returns the number of
+/// jobs of the first caller that are claimed before all jobs of the others are.
+async fn measure_fairness(url: &str, amount: usize) -> anyhow::Result<usize> {
+    let front = Arc::new(open(url, "fairness").await?);
+    let others = usize::try_from(MODEST_CALLERS)? * (amount / EAGER_SHARE).max(1);
+    let eager_amount = u64::try_from(amount)?;
+    submit(&front, amount, |number| caller_job(number, EAGER_CALLER)).await?;
+    let modest_job = move |number| {
+        caller_job(eager_amount + number, &format!("modest-{}", number % MODEST_CALLERS))
+    };
+    submit(&front, others, modest_job).await?;
+    let claimer = open(url, "fairness").await?;
+    let eager = Caller::with_key(EAGER_CALLER);
+    let mut eager_jobs = 0;
+    let mut other_jobs = 0;
+    while other_jobs < others {
+        let claimed = claim_jobs(&claimer).await?;
+        ensure!(!claimed.is_empty(), "no job is left to claim");
+        let of_eager = claimed.iter().filter(|job| job.caller == eager).count();
+        eager_jobs += of_eager;
+        other_jobs += claimed.len() - of_eager;
+    }
+    Ok(eager_jobs)
+}
+
 /// Stores output of several new jobs at the same time. The jobs have the numbers after `last`.
 /// Returns the number of MiB per second.
 async fn store_output(front: &Arc<PostgresStore>, last: u64) -> anyhow::Result<f64> {
@@ -195,6 +234,12 @@ async fn store_output(front: &Arc<PostgresStore>, last: u64) -> anyhow::Result<f
     }
     let mebibytes = PRINTING_JOBS * OUTPUT_PIECES * OUTPUT_PIECE_BYTES / (1 << 20);
     Ok(rate(mebibytes, started.elapsed()))
+}
+
+/// Returns a job of `caller`. No job of another measurement has its id.
+fn caller_job(number: u64, caller: &str) -> anyhow::Result<NewJob> {
+    let id = JobId::from_bits(u128::from(number) << 64 | u128::from(u64::MAX));
+    Ok(NewJob { id, caller: Caller::with_key(caller), ..new_job(number)? })
 }
 
 fn new_job(number: u64) -> anyhow::Result<NewJob> {
@@ -280,6 +325,10 @@ async fn run_jobs(claimers: &[Arc<PostgresStore>], amount: usize) -> anyhow::Res
 }
 
 async fn claim(store: &PostgresStore) -> anyhow::Result<Vec<JobId>> {
+    Ok(claim_jobs(store).await?.iter().map(|job| job.id).collect())
+}
+
+async fn claim_jobs(store: &PostgresStore) -> anyhow::Result<Vec<DeadServerJob>> {
     let lane = ClaimableJobGroup { name: LANE.to_owned(), idempotent: true, has_room: true };
     let claim = JobClaim {
         room: FREE_PLACES,
@@ -287,8 +336,7 @@ async fn claim(store: &PostgresStore) -> anyhow::Result<Vec<JobId>> {
         busy_callers: Vec::new(),
         may_claim: Arc::new(|_| true),
     };
-    let claimed = store.claim(claim).await?;
-    Ok(claimed.iter().map(|job| job.id).collect())
+    Ok(store.claim(claim).await?)
 }
 
 /// Begins and ends a job without running anything. Returns false if another server has claimed it

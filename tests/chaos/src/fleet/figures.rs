@@ -32,6 +32,8 @@ const DISK_WRITE_BYTES: usize = 8 << 10;
 const PLAIN_TOOL: &str = "files_tree";
 /// The least number of seconds that a job waits, so that it waits until it is cancelled.
 const WAIT_SECONDS: u64 = 1_000_000;
+/// The most jobs of a caller with many jobs that are claimed before those of all others.
+const EAGER_JOBS_MAX: usize = 200;
 /// The least share of the rate of bare clients with which the store accepts jobs.
 const ACCEPTS_SHARE_MIN: f64 = 0.7;
 /// The time for which a server gathers events, in milliseconds.
@@ -349,10 +351,10 @@ fn measure_statements(folder: &ChaosRunFolder, calls: u32) -> anyhow::Result<[Fi
 }
 
 /// Measures how fast the job store accepts jobs, claims them and stores their output.
-fn measure_claims(waiting: usize) -> anyhow::Result<[FigureRow; 5]> {
+fn measure_claims(waiting: usize) -> anyhow::Result<[FigureRow; 6]> {
     let database = database::PostgresServerProcess::durable();
     let rates = claims::measure(&database.url(), waiting)?;
-    let StoreRates { accepts, claims, lives, bare_inserts, output } = rates;
+    let StoreRates { accepts, claims, lives, bare_inserts, output, eager_jobs } = rates;
     let accepts_min = bare_inserts * ACCEPTS_SHARE_MIN;
     let per_second = |rate: f64| format!("{rate:.0}/s");
     Ok([
@@ -374,5 +376,11 @@ fn measure_claims(waiting: usize) -> anyhow::Result<[FigureRow; 5]> {
         },
         FigureRow::without_target("claimed jobs that began and ended", per_second(lives)),
         FigureRow::without_target("stored output of 8 jobs", format!("{output:.1} MiB/s")),
+        FigureRow {
+            name: "claimed jobs of an eager caller before those of 99 others".to_owned(),
+            value: eager_jobs.to_string(),
+            asked: format!("<= {EAGER_JOBS_MAX}"),
+            is_met: Some(eager_jobs <= EAGER_JOBS_MAX),
+        },
     ])
 }
