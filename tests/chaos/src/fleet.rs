@@ -24,6 +24,7 @@ mod event_times;
 mod figures;
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -44,6 +45,8 @@ pub(super) struct FleetOptions {
     pub(super) part: Option<FleetPart>,
     /// Measures the figures in full, and fails if one of them is missed.
     pub(super) has_full_figures: bool,
+    /// The binary of an older toolgate, which every other server and worker runs.
+    pub(super) older: Option<PathBuf>,
 }
 
 /// A part of a fleet run.
@@ -141,7 +144,10 @@ fn run_in_folder(
     part: FleetPart,
     work: impl FnOnce(&ChaosRunFolder) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let folder = ChaosRunFolder::create(&options.server()?, options.seed)?;
+    let mut folder = ChaosRunFolder::create(&options.server()?, options.seed)?;
+    if let Some(older) = options.fleet.as_ref().and_then(|fleet| fleet.older.as_ref()) {
+        folder.add_older(older)?;
+    }
     let name = part.name();
     eprintln!("fleet, {name}: --seed {}, in {}", options.seed, folder.folder.display());
     let outcome = work(&folder);

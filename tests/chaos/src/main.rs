@@ -4,8 +4,8 @@
 //! of the jobs' own programs, and the processes of this machine.
 //!
 //! `toolgate-chaos [--kills N | --gateway [--minutes N] | --fleet [--minutes N] [--part NAME]
-//! [--figures]] [--seed S] [--server FILE]`; `cargo xtask chaos` builds it and starts it. By
-//! default, it kills the `toolgate` beside it.
+//! [--figures] [--older FILE]] [--seed S] [--server FILE]`; `cargo xtask chaos` builds it and starts
+//! it. By default, it kills the `toolgate` beside it.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stderr,
@@ -72,6 +72,7 @@ impl ChaosOptions {
         let mut minutes = MINUTES;
         let mut part = None;
         let mut has_full_figures = false;
+        let mut older = None;
         let mut arguments = arguments.iter();
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("`{name}` needs a value"));
@@ -82,22 +83,24 @@ impl ChaosOptions {
                 "--fleet" => is_fleet = true,
                 "--part" => part = Some(FleetPart::parse(value()?)?),
                 "--figures" => has_full_figures = true,
+                "--older" => older = Some(PathBuf::from(value()?)),
                 "--minutes" => minutes = value()?.parse().context("--minutes")?,
                 "--server" => options.server = Some(value()?.into()),
                 other => bail!(
                     "unknown option `{other}`; the options are --kills N, --gateway, --fleet, \
-                     --minutes N, --part NAME, --figures, --seed S, --server FILE"
+                     --minutes N, --part NAME, --figures, --older FILE, --seed S, --server FILE"
                 ),
             }
         }
         ensure!(!(is_gateway && is_fleet), "--gateway and --fleet are separate runs; choose one");
         ensure!(
-            is_fleet || (part.is_none() && !has_full_figures),
-            "--part and --figures belong to --fleet"
+            is_fleet || (part.is_none() && !has_full_figures && older.is_none()),
+            "--part, --figures and --older belong to --fleet"
         );
         let duration = Duration::from_secs_f64(minutes * 60.0);
         options.gateway = is_gateway.then_some(duration);
-        options.fleet = is_fleet.then_some(FleetOptions { duration, part, has_full_figures });
+        options.fleet =
+            is_fleet.then_some(FleetOptions { duration, part, has_full_figures, older });
         Ok(options)
     }
 

@@ -35,6 +35,8 @@ pub(super) struct ChaosRunFolder {
     pub(super) marker: String,
     pub(super) seed: u64,
     toolgate: PathBuf,
+    /// The binary of every other member of a fleet, if it is an older one.
+    older: Option<PathBuf>,
 }
 
 /// Server process of a chaos run. Dropping it kills it.
@@ -49,7 +51,7 @@ impl ChaosRunFolder {
     pub(super) fn create(toolgate: &Path, seed: u64) -> anyhow::Result<Self> {
         let marker = format!("chaos-{seed:x}-{:x}", std::process::id());
         let folder = std::env::temp_dir().join(format!("toolgate-{marker}"));
-        let run = Self { toolgate: folder.join("toolgate"), folder, marker, seed };
+        let run = Self { toolgate: folder.join("toolgate"), older: None, folder, marker, seed };
         let served = run.served();
         fs::create_dir_all(served.join("out")).with_context(|| served.display().to_string())?;
         fs::create_dir_all(run.folder.join("servers"))?;
@@ -61,6 +63,14 @@ impl ChaosRunFolder {
         }
         fs::write(served.join("toolgate.toml"), run.settings(&program)?)?;
         Ok(run)
+    }
+
+    /// Lets every other member of a fleet run a copy of the older binary `toolgate`.
+    pub(super) fn add_older(&mut self, toolgate: &Path) -> anyhow::Result<()> {
+        let older = self.folder.join("toolgate-older");
+        fs::copy(toolgate, &older).with_context(|| toolgate.display().to_string())?;
+        self.older = Some(older);
+        Ok(())
     }
 
     fn served(&self) -> PathBuf {
@@ -135,13 +145,13 @@ impl ChaosRunFolder {
 
     /// Starts a server. Its log has the number `number`.
     pub(super) fn start_server(&self, number: usize) -> anyhow::Result<ChaosServerProcess> {
-        let mut command = self.command("serve", "state");
+        let mut command = self.command(&self.toolgate, "serve", "state");
         command.args(["--listen", "127.0.0.1:0"]);
         ChaosServerProcess::start(&mut command, self.server_log(number))
     }
 
-    /// Starts `toolgate WORD` with these flags and environment variables, and a state folder of its
-    /// own. Its log has the number `number`.
+    /// Starts `toolgate WORD` as the member `number` of a fleet, with these flags and environment
+    /// variables, and a state folder of its own.
     pub(super) fn start_member(
         &self,
         number: usize,
@@ -149,7 +159,9 @@ impl ChaosRunFolder {
         flags: &[&str],
         variables: &[(&str, &str)],
     ) -> anyhow::Result<ChaosServerProcess> {
-        let mut command = self.command(word, &format!("state-{number}"));
+        let older = self.older.as_ref().filter(|_| number.is_multiple_of(2));
+        let toolgate = older.unwrap_or(&self.toolgate);
+        let mut command = self.command(toolgate, word, &format!("state-{number}"));
         command.args(flags).envs(variables.iter().copied());
         ChaosServerProcess::start(&mut command, self.server_log(number))
     }
@@ -158,9 +170,10 @@ impl ChaosRunFolder {
         self.folder.join(format!("servers/{number}.log"))
     }
 
-    /// Returns the command `toolgate WORD` for the served folder, with the state folder `state`.
-    fn command(&self, word: &str, state: &str) -> Command {
-        let mut command = Command::new(&self.toolgate);
+    /// Returns the command `WORD` of the binary `toolgate` for the served folder, with the state
+    /// folder `state`.
+    fn command(&self, toolgate: &Path, word: &str, state: &str) -> Command {
+        let mut command = Command::new(toolgate);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TOOLGATE_") {
                 command.env_remove(name);
