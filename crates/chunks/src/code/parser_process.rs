@@ -173,7 +173,7 @@ mod tests {
     impl CodeParserProcess for FakeParserProcess {
         fn exchange(&self, _path: &str, request: &[u8], accept: &mut dyn FnMut(&[u8]) -> bool) {
             if let Some(answer) = (self.answer)(request) {
-                self.was_accepted.lock().unwrap().push(accept(&answer));
+                self.was_accepted.lock().expect("no thread panicked").push(accept(&answer));
             }
         }
     }
