@@ -7,8 +7,10 @@ use toolgate_contract::{Effects, ResultText, Tool, ToolContext, ToolError};
 use super::GitContext;
 use super::command::{GitCommand, GitOutput};
 use super::discovery::RepositoryFolder;
+use super::repository::GitRepository;
 use super::revision::GitRevisionRange;
 use super::submodules::SubmoduleStates;
+use crate::counted::counted;
 use toolgate_world::root::quoted_path;
 
 /// Default size limit of the result of `git.diff`, in bytes.
@@ -19,6 +21,8 @@ pub(super) const BYTES_MAX: usize = 1 << 20;
 const CONTEXT_MAX: u32 = 1000;
 /// Maximum number of changed files that a result lists.
 pub(super) const FILES_MAX: usize = 1000;
+/// Maximum length of the list of untracked files that is counted, in bytes.
+const UNTRACKED_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of files that the note about a cut patch names.
 const NAMED_FILES_MAX: usize = 40;
 
@@ -70,6 +74,17 @@ pub(super) struct GitDiffOutput {
     /// Submodules that contain changes or could not be checked; name one in `repo` to see its
     /// changes.
     submodules: Vec<String>,
+    /// Number of untracked files, if nothing differs.
+    #[serde(skip)]
+    untracked: Option<UntrackedFileCount>,
+}
+
+/// Number of untracked files that `git diff` does not show.
+#[derive(Debug)]
+struct UntrackedFileCount {
+    files: u64,
+    /// True if there are more than were counted.
+    is_cut: bool,
 }
 
 /// A file that differs between two versions.
@@ -134,7 +149,12 @@ impl Tool for GitDiff {
             repository.refuse_unknown_paths(ctx, &paths).await?;
         }
         let includes_work_tree = matches!(range, None | Some(GitRevisionRange::One(_)));
-        let submodules = if includes_work_tree && !staged {
+        let shows_work_tree = includes_work_tree && !staged;
+        let untracked = match shows_work_tree && printed.total_bytes == 0 {
+            true => Some(count_untracked(ctx, &repository, &paths).await?),
+            false => None,
+        };
+        let submodules = if shows_work_tree {
             let SubmoduleStates { changed, unchecked } =
                 repository.check_submodules(ctx, true).await?;
             let mut submodules = [changed, unchecked].concat();
@@ -151,6 +171,7 @@ impl Tool for GitDiff {
             truncated: printed.is_truncated(),
             total_bytes: printed.total_bytes,
             submodules,
+            untracked,
         })
     }
 
@@ -167,8 +188,37 @@ impl Tool for GitDiff {
                 names.join(", ")
             ));
         }
-        if output.diff.is_empty() { text.with_note("no differences") } else { text }
+        if !output.diff.is_empty() {
+            return text;
+        }
+        match &output.untracked {
+            Some(UntrackedFileCount { files: files @ 1.., is_cut }) => {
+                let more = if *is_cut { "more than " } else { "" };
+                let files = counted(*files, "untracked file is", "untracked files are");
+                text.with_note(format!("no differences; {more}{files} not shown, see git_status"))
+            }
+            Some(_) | None => text.with_note("no differences"),
+        }
     }
+}
+
+/// Counts the untracked files below `paths` that git does not ignore.
+async fn count_untracked(
+    ctx: &ToolContext,
+    repository: &GitRepository<'_>,
+    paths: &[String],
+) -> Result<UntrackedFileCount, ToolError> {
+    let visible = repository.visible_paths().filter(|_| paths.is_empty());
+    let listed = repository
+        .read_command("ls-files")
+        .args(["--others", "--exclude-standard", "-z", "--"])
+        .args(visible)
+        .args(paths)
+        .bytes_max(UNTRACKED_BYTES_MAX)
+        .run(ctx)
+        .await?;
+    let files = listed.fields().len() as u64;
+    Ok(UntrackedFileCount { files, is_cut: listed.is_truncated() })
 }
 
 /// Returns true if `paths` is empty or contains `path` or a folder around it.

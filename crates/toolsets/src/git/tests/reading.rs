@@ -169,6 +169,27 @@ async fn diff_matches_git() {
 }
 
 #[tokio::test]
+async fn an_empty_diff_counts_the_untracked_files_that_it_does_not_show() {
+    let bench = GitTestBench::new();
+    let diff = bench.done("git.diff", json!({})).await;
+    assert_eq!(diff.text.note.as_deref(), Some("no differences"));
+    bench.put("new.txt", "x\n");
+    let one = "no differences; 1 untracked file is not shown, see git_status";
+    for input in [json!({}), json!({ "paths": ["new.txt"] }), json!({ "ref": "HEAD" })] {
+        let diff = bench.done("git.diff", input.clone()).await;
+        assert_eq!(diff.text.note.as_deref(), Some(one), "{input}");
+    }
+    bench.put("src/other.txt", "x\n");
+    let two = "no differences; 2 untracked files are not shown, see git_status";
+    let diff = bench.done("git.diff", json!({})).await;
+    assert_eq!(diff.text.note.as_deref(), Some(two));
+    for input in [json!({ "staged": true }), json!({ "paths": ["a.txt"] })] {
+        let diff = bench.done("git.diff", input.clone()).await;
+        assert_eq!(diff.text.note.as_deref(), Some("no differences"), "{input}");
+    }
+}
+
+#[tokio::test]
 async fn settings_of_the_repository_do_not_change_a_diff() {
     let bench = GitTestBench::new();
     let deep = format!("{}/Straße nach Köln.txt", "packages/of/a/deep/tree".repeat(4));
