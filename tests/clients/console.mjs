@@ -230,11 +230,11 @@ async function checkUse(browser, site) {
   });
   await checked("a call in full shows its steps and the rule", async () => {
     await page.goto(`${site.base}/console/calls?failed=1&tool=files.write`);
-    await page.click("tbody a:has-text('files_write')");
+    await page.click("tbody a:has(time)");
     await page.waitForFunction(() => document.body.textContent.includes("Audit seal"));
     const text = await page.textContent("main");
     want(text.includes("no-secrets") && text.includes("authorize"), text);
-    await page.click("a:has-text('how to allow the call')");
+    await page.click("a:has-text('Each rule that was considered')");
     await page.waitForFunction(() => document.body.textContent.includes("denied by no-secrets"));
   });
   await checked("the first page names the most frequent error of a failing tool", async () => {
@@ -301,6 +301,24 @@ async function checkUse(browser, site) {
     const content = await page.textContent("[data-part=calls]");
     want(content.includes("files_write") && !content.includes("files_read"), content);
   });
+  await checked("a change is summed up in the list of calls and shown in full", async () => {
+    await page.goto(`${site.base}/console/calls?caller=http&subject=README.md&changes=1`);
+    await page.click("[data-part=calls] a:has-text('+1 −1 lines')");
+    await page.waitForFunction(() => document.body.textContent.includes("Changes: +1 −1 lines"));
+    const diff = await page.textContent("pre[aria-label=Changes]");
+    want(diff.includes("-# A workspace\n+# The <b>workspace</b>"), diff);
+    want(await page.locator("main b").count() === 0, "the change is interpreted as markup");
+  });
+  await checked("refused calls are found by the suggested outcome", async () => {
+    await page.goto(`${site.base}/console/calls`);
+    const suggested = await page.locator("#outcomes option").evaluateAll((all) => all.map((one) => one.value));
+    want(suggested.includes("refused") && suggested.includes("not_found"), suggested.join());
+    await page.fill("#outcome", "refused");
+    await page.click("button:has-text('Filter')");
+    await page.waitForURL(/outcome=refused/);
+    const content = await page.textContent("[data-part=calls] tbody");
+    want(content.includes("secret.txt") && !content.includes("missing.md"), content);
+  });
   await checked("no page asked another server or failed", async () => {
     want(page.problems.length === 0, page.problems.join("; "));
   });
@@ -359,11 +377,13 @@ async function main() {
   await call(site, "files_read", { path: "<img src=x onerror=alert(1)>.md" });
   await call(site, "files_write", { path: "secret.txt", content: "x" });
   await call(site, "odd_echo", { message: "hello" });
+  await call(site, "files_edit", { path: "README.md", edits: [{ old: "# A workspace", new: "# The <b>workspace</b>" }] });
   const sandbox = process.getuid() === 0 ? ["--no-sandbox"] : [];
   const browser = await chromium.launch({ executablePath: options.chromium, args: sandbox });
   const explained = "caller=ada&tool=files.write&input=%7B%22path%22%3A%22secret.txt%22%2C%22content%22%3A%22%22%7D";
   const paths = {
-    overview: "/", calls: "/console/calls", call: "/console/calls/1", jobs: "/console/jobs", tools: "/console/tools",
+    overview: "/", calls: "/console/calls", call: "/console/calls/1", refused: "/console/calls/4",
+    edit: "/console/calls/6", jobs: "/console/jobs", tools: "/console/tools",
     tool: "/console/tools/files.read", upstreams: "/console/upstreams", upstream: "/console/upstreams/odd",
     policy: `/console/policy?${explained}`, callers: "/console/callers", search: "/console/search",
     settings: "/console/settings",

@@ -8,6 +8,7 @@
 
 mod arguments;
 mod step_times;
+mod recent_calls;
 mod record;
 mod call_record;
 mod byte_size;
@@ -40,6 +41,7 @@ pub use chain::AuditKey;
 pub(crate) use fuzzing::fuzz_log;
 pub use index::{AuditIndex, CallGrouping, CallStatistics, FoundAuditRecords};
 pub use log_reader::{AuditLogFollower, newest_records};
+pub use recent_calls::{ChangedLineCounts, RecentCallDetails};
 pub(crate) use record::{AuditRecordNumber, OpenAuditRecord, outcome_word};
 pub use step_times::CallStepTimes;
 pub use tail::audit_guard;
@@ -147,6 +149,27 @@ impl AuditLog {
         match &self.0 {
             Some(queue) => queue.live_records.subscribe(),
             None => broadcast::Sender::new(1).subscribe(),
+        }
+    }
+
+    /// Returns true if this server process wrote `record`.
+    pub fn has_written(&self, record: &ParsedAuditRecord) -> bool {
+        let server = record.server.as_deref();
+        self.0.as_ref().is_some_and(|queue| server.is_some_and(|server| queue.is_own(server)))
+    }
+
+    /// Returns the arguments and the result of the call of `record`, if they are still kept.
+    pub fn recent_call(&self, record: &ParsedAuditRecord) -> Option<Arc<RecentCallDetails>> {
+        if !self.has_written(record) {
+            return None;
+        }
+        self.0.as_ref()?.recent_calls.find((record.ts, record.duration_us))
+    }
+
+    /// Forgets the kept arguments and results of all calls.
+    pub(crate) fn forget_recent_calls(&self) {
+        if let Some(queue) = &self.0 {
+            queue.recent_calls.clear();
         }
     }
 

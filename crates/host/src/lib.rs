@@ -49,8 +49,8 @@ use tool_search::ToolSearch;
 pub use audit::{
     AuditDestination, AuditFileSettings, AuditIndex, AuditKey, AuditLog, AuditLogFollower,
     AuditRecordFilter, BrokenAuditLog, CallGrouping, CallStatistics, CallStepTimes,
-    FoundAuditRecords, IntactAuditLog, ParsedAuditRecord, RecordedArguments, audit_guard,
-    audit_record_schema, newest_records, verify as verify_audit,
+    ChangedLineCounts, FoundAuditRecords, IntactAuditLog, ParsedAuditRecord, RecentCallDetails,
+    RecordedArguments, audit_guard, audit_record_schema, newest_records, verify as verify_audit,
 };
 pub use catalog::{
     Catalog, CatalogError, CatalogReadinessCheck, MissingTool, RejectedTool, estimate_tokens,
@@ -139,6 +139,9 @@ pub struct GateSettings {
     pub page_size: usize,
     /// Arguments that audit records contain. By default, only the subject of a call.
     pub recorded_arguments: RecordedArguments,
+    /// True if the arguments and results of recent calls that changed something or failed are kept
+    /// in memory, for the console. False by default.
+    pub keeps_recent_calls: bool,
 }
 
 impl Default for GateSettings {
@@ -151,6 +154,7 @@ impl Default for GateSettings {
             output_checks: OutputSchemaCheck::Enforce.into(),
             page_size: 200,
             recorded_arguments: RecordedArguments::default(),
+            keeps_recent_calls: false,
         }
     }
 }
@@ -287,6 +291,9 @@ impl Host {
     pub fn replace_gate(&self, next: Gate, resets_limits: bool) -> Vec<RejectedTool> {
         let (now, rejected) = self.live.replace(next, resets_limits);
         self.envelopes.set_secrets(now.secrets.clone());
+        if !now.settings.keeps_recent_calls {
+            now.audit.forget_recent_calls();
+        }
         for change in [ServerChange::Tools, ServerChange::Resources, ServerChange::Prompts] {
             now.library.changes.publish(&change);
         }
@@ -334,6 +341,13 @@ impl Host {
     pub fn with_tool_search_tools(self, handle: &ToolSearchHandle) -> Self {
         handle.set(&self.live);
         self
+    }
+
+    /// Returns the id of the tool with the name `name` in any spelling, even if it is hidden from
+    /// some callers.
+    pub fn tool_id(&self, name: &str) -> Option<ToolId> {
+        let gate = self.gate();
+        gate.catalog.snapshot().find_named(name).map(|entry| entry.spec().id.clone())
     }
 
     /// Explains the policy decision about a call of `tool` by `caller`, even if the tool is hidden

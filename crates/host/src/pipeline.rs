@@ -38,7 +38,7 @@ use crate::pipeline::answer_timeout::AnswerWaitClock;
 use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::gated_request::{GatedRequest, RecordedRequest, RequestAdmission};
 use crate::pipeline::recording::{
-    CallQuotaAccount, close_record, open_record, record_refusal, redact_outcome,
+    CallQuotaAccount, close_record, keep_result, open_record, record_refusal, redact_outcome,
 };
 use crate::pipeline::step_clock::CallGateStep;
 use crate::pipeline::tool_requests::{JobStart, ToolRunRequest};
@@ -78,6 +78,7 @@ pub(crate) async fn run_recorded<R: RecordedRequest>(
         trace.note_hidden_tool(gate, call);
     }
     redact_outcome(gate, &secrets, &mut outcome);
+    keep_result(gate, &mut record, &secrets, &outcome);
     if let Some(number) = close_record(gate, record, trace, &account, &mut outcome, R::ending) {
         gate.audit.wait_until_stored(number).await?;
     }

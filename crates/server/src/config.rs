@@ -134,6 +134,9 @@ pub struct Config {
     /// line.
     #[serde(skip)]
     pub source: Option<commands::CommandDeclarationSource>,
+    /// True if the user named the settings file, so that it needs no trust.
+    #[serde(skip)]
+    pub is_file_named: bool,
 }
 
 impl Config {

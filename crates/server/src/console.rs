@@ -26,11 +26,11 @@ use http::{HeaderValue, Method};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 use toolgate_contract::{BoxFuture, Caller, FrameMetadata, MessageFrame, Reply, ToolId};
-use toolgate_host::Host;
+use toolgate_host::{Host, RecordedArguments};
 use toolgate_transports::http::{OutgoingResponse, RequestSenderIdentity, ServerSentEvent};
 use toolgate_upstream::Upstreams;
 
-use crate::config::{Config, digest};
+use crate::config::{Config, ConsoleMode, digest};
 use crate::identity::Authenticator;
 use crate::sessions::waiting_questions::WaitingQuestions;
 use audit_queries::AuditIndexQueries;
@@ -99,6 +99,8 @@ pub(crate) struct ConsoleWorkspaceAccess {
     pub(crate) preview_settings: SettingsComparison,
     /// Path of the audit log, if it is a file.
     pub(crate) log: Option<PathBuf>,
+    /// Folder of the workspace.
+    pub(crate) root: PathBuf,
 }
 
 /// The web console of a server, for the person who runs it.
@@ -363,6 +365,13 @@ impl WebConsole {
         });
         OutgoingResponse::LongStream(Box::pin(events))
     }
+}
+
+/// Returns true if a server with the settings `config` keeps the arguments and the results of
+/// recent calls in memory, for the console.
+pub(crate) fn keeps_recent_calls(config: &Config) -> bool {
+    config.server.console == ConsoleMode::On
+        && RecordedArguments::from(config.audit.arguments) != RecordedArguments::None
 }
 
 /// Returns the shortest time between two change messages to one of `count` open console pages.

@@ -51,6 +51,7 @@ pub(super) fn perform(
         "M91" => show_hostile_results(attempt, client, &person)?,
         "M92" => act_from_another_site(attempt, &person)?,
         "M93" => check_headers(attempt, &person)?,
+        "M95" => show_hostile_change(attempt, client, &person)?,
         // M94
         _ => fix_a_session(attempt, &person)?,
     }
@@ -272,6 +273,29 @@ fn check_headers(attempt: &mut AttackAttempt, person: &SignedInPerson) -> anyhow
             attempt.failures.push(format!("{path}: a header is missing"));
         }
     }
+    Ok(())
+}
+
+/// M95: an edit with a hostile text, whose arguments and diff a page shows.
+fn show_hostile_change(
+    attempt: &mut AttackAttempt,
+    client: &mut AttackClient,
+    person: &SignedInPerson,
+) -> anyhow::Result<()> {
+    let file = json!({ "path": "hostile.html", "content": HOSTILE, "overwrite": true });
+    client.call("files.write", &file)?;
+    let edits = json!([{ "old": HOSTILE, "new": format!("{HOSTILE}!") }]);
+    client.call("files.edit", &json!({ "path": "hostile.html", "edits": edits }))?;
+    let list = "/console/calls?tool=files.edit";
+    if !wait_until(TIMEOUT, || person.page(list).is_ok_and(|page| page.contains("lines</a>"))) {
+        attempt.failures.push("the harness: the changed lines are not shown".to_owned());
+    }
+    let calls = person.page(list)?;
+    let mut links = calls.split("href=\"").skip(1).filter_map(|link| link.split('"').next());
+    let call = links.find(|link| link.starts_with("/console/calls/"));
+    let call = call.context("the list has no link to the call")?.to_owned();
+    let page = person.page(&call)?;
+    check_pages(attempt, &[(call, page), (list.to_owned(), calls)], 1);
     Ok(())
 }
 

@@ -97,15 +97,25 @@ impl RecordedArguments {
         if self != Self::Redacted {
             return None;
         }
-        let mut left = VALUES_MAX;
-        let of_call = secrets.call_secrets(input);
-        let redact = |text: &str| {
-            // The end of a long text is never shown, so it is not searched.
-            let start = truncate(text, TEXT_CHARS_MAX * 20);
-            truncate(&secrets.redact_input(&of_call, &start), TEXT_CHARS_MAX)
-        };
-        Some(shorten(input, secrets, &redact, &mut left, DEPTH_MAX))
+        Some(redacted_arguments(input, secrets, TEXT_CHARS_MAX))
     }
+}
+
+/// Returns the arguments in `input` with secrets redacted, and with each text cut after
+/// `text_chars_max` characters.
+pub(super) fn redacted_arguments(
+    input: &Value,
+    secrets: &SecretSet,
+    text_chars_max: usize,
+) -> Value {
+    let mut left = VALUES_MAX;
+    let of_call = secrets.call_secrets(input);
+    let redact = |text: &str| {
+        // The end of a long text is never shown, so it is not searched.
+        let start = truncate(text, text_chars_max * 20);
+        truncate(&secrets.redact_input(&of_call, &start), text_chars_max)
+    };
+    shorten(input, secrets, &redact, &mut left, DEPTH_MAX)
 }
 
 /// Returns the command line in `input`: its command and arguments.

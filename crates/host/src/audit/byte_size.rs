@@ -16,6 +16,16 @@ pub(crate) trait AuditedByteSize {
     fn failure(&self) -> Option<String> {
         None
     }
+
+    /// Returns true if the value is the output of a tool or program that failed.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    /// Returns the value as text, if it is the output of a tool.
+    fn text(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Counts the bytes of the structured value (or the text), the content blocks and the metadata.
@@ -35,6 +45,14 @@ impl AuditedByteSize for ToolOutput {
             ToolRunStatus::ProgramFailed => Some(program_failure(&self.value)),
             ToolRunStatus::ToolFailed => Some(self.full_text()),
         }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.ending != ToolRunStatus::Done
+    }
+
+    fn text(&self) -> Option<String> {
+        Some(self.full_text())
     }
 }
 

@@ -9,6 +9,8 @@ use super::step_times::CallStepTimes;
 
 /// Outcome of a successful call in its audit record.
 const OK: &str = "ok";
+/// Outcome in a filter that also selects all calls that the policy refused.
+pub(super) const REFUSED: &str = "refused";
 
 /// A record that was read from the audit log, with the fields of
 /// [`audit_record_schema`](crate::audit_record_schema).
@@ -92,7 +94,8 @@ pub struct AuditRecordFilter {
     pub caller: Option<String>,
     /// Name of the tool in any spelling, or the start of a name before `*`.
     pub tool: Option<String>,
-    /// Outcome of the selected calls in one word.
+    /// Outcome of the selected calls in one word. `refused` also selects calls that the policy
+    /// refused, whatever their outcome.
     pub outcome: Option<String>,
     /// True to select only calls that did not end with `ok`.
     pub failed: bool,
@@ -112,11 +115,15 @@ impl AuditRecordFilter {
                 None => record.folded_tool() == pattern,
             }
         };
+        let is_outcome = |outcome: &String| {
+            *outcome == record.outcome
+                || (outcome == REFUSED && record.decision.as_deref() == Some("deny"))
+        };
         let is_subject = |part: &String| {
             record.subject.as_ref().is_some_and(|subject| subject.contains(part.as_str()))
         };
         self.caller.as_ref().is_none_or(|caller| *caller == record.caller)
-            && self.outcome.as_ref().is_none_or(|outcome| *outcome == record.outcome)
+            && self.outcome.as_ref().is_none_or(is_outcome)
             && self.since.is_none_or(|since| since <= record.ts)
             && !(self.failed && record.is_ok())
             && self.tool.as_ref().is_none_or(is_tool)
@@ -153,11 +160,24 @@ mod tests {
             (AuditRecordFilter { failed: true, ..all() }, false),
             (AuditRecordFilter { subject: Some("main".to_owned()), ..all() }, true),
             (AuditRecordFilter { subject: Some("lib".to_owned()), ..all() }, false),
+            (AuditRecordFilter { outcome: Some("refused".to_owned()), ..all() }, false),
             (
                 AuditRecordFilter { since: Timestamp::from_second(1_800_000_000).ok(), ..all() },
                 false,
             ),
         ] {
+            assert_eq!(filter.matches(&record), expected, "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn the_outcome_refused_selects_calls_that_the_policy_denied() {
+        let line = br#"{"ts":"2026-01-01T00:00:00Z","caller":"ada","tool":"exec_run",
+            "outcome":"unknown_tool","decision":"deny"}"#;
+        let record = ParsedAuditRecord::parse(line).expect("a record");
+        for (outcome, expected) in [("refused", true), ("unknown_tool", true), ("ok", false)] {
+            let outcome = Some(outcome.to_owned());
+            let filter = AuditRecordFilter { outcome, ..AuditRecordFilter::default() };
             assert_eq!(filter.matches(&record), expected, "{filter:?}");
         }
     }

@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use toolgate_contract::CallError;
 
 use super::file::ChainedAuditLog;
+use super::recent_calls::RecentCalls;
 use super::record::AuditRecord;
 use super::tail;
 use crate::gauges::AuditQueueGauge;
@@ -30,6 +31,8 @@ const STORED_WAIT: Duration = Duration::from_secs(10);
 /// that misses some loses no records, because it reads them from the log file.
 const NOTICES_MAX: usize = 64;
 
+/// Start of the last member in each audit record's JSON.
+const SERVER_START: &str = ",\"server\":\"";
 /// Maximum number of audit records that may wait for a listener to live records.
 const LIVE_RECORDS_MAX: usize = 1024;
 
@@ -58,6 +61,8 @@ pub(super) struct AuditRecordQueue {
     failing: AtomicBool,
     /// Number of audit records on disk, for calls that wait for their record.
     stored_count: watch::Sender<u64>,
+    /// Arguments and results of recent calls, for the console.
+    pub(super) recent_calls: RecentCalls,
 }
 
 /// Audit records that wait to be written, and signals to the writer thread.
@@ -110,14 +115,21 @@ impl AuditRecordQueue {
             to_write: Condvar::new(),
             written: Condvar::new(),
             file,
-            server_suffix: format!(",\"server\":\"{pid}-{more:08x}\"}}"),
+            server_suffix: format!("{SERVER_START}{pid}-{more:08x}\"}}"),
             written_callers: broadcast::Sender::new(NOTICES_MAX),
             live_records: broadcast::Sender::new(LIVE_RECORDS_MAX),
             is_kept: true,
             strict,
             failing: AtomicBool::new(false),
             stored_count: watch::Sender::new(0),
+            recent_calls: RecentCalls::default(),
         }
+    }
+
+    /// Returns true if `server`, the identity in an audit record, is that of this process.
+    pub(super) fn is_own(&self, server: &str) -> bool {
+        let suffix = self.server_suffix.strip_prefix(SERVER_START);
+        suffix.and_then(|suffix| suffix.strip_suffix("\"}")) == Some(server)
     }
 
     /// Returns the queue of a log that is off: its records reach only listeners.

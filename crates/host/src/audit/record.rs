@@ -12,16 +12,17 @@ use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
-use toolgate_contract::{CallError, SandboxReport, ToolCall, ToolRunStatus};
+use toolgate_contract::{CallError, Effects, SandboxReport, ToolCall, ToolRunStatus};
 
 use super::arguments::{RecordedArguments, truncate};
 use super::byte_size::AuditedByteSize;
 use super::chain::encode_hex;
 use super::queue::AuditRecordQueue;
+use super::recent_calls::RecentCallDetails;
 use super::step_times::CallStepTimes;
 use crate::catalog::CatalogToolEntry;
 use crate::policy::{PolicyDecision, PolicyRuleName};
-use crate::secrets::SecretSet;
+use crate::secrets::{CallSecrets, SecretSet};
 
 /// Maximum number of characters of a tool's name that are recorded.
 const NAME_CHARS_MAX: usize = 200;
@@ -139,6 +140,11 @@ impl Serialize for AuditRecordInput {
 pub(crate) struct OpenAuditRecord<'a> {
     started: Instant,
     open: Option<(&'a AuditRecordQueue, AuditRecord, OwnedSemaphorePermit)>,
+    /// Arguments and result to keep for the console. They are absent for a call that only reads,
+    /// unless it has failed.
+    details: Option<Box<RecentCallDetails>>,
+    /// Input as compact JSON, if the input may be kept and is short.
+    short_input: Vec<u8>,
 }
 
 impl<'a> OpenAuditRecord<'a> {
@@ -176,12 +182,17 @@ impl<'a> OpenAuditRecord<'a> {
             };
             (queue, record, place)
         });
-        Self { started, open }
+        Self { started, open, details: None, short_input: Vec::new() }
     }
 
     /// Notes the hash and the length of the call's input. A long input is hashed only if `is_known`
-    /// confirms its tool.
-    pub(crate) fn note_input(&mut self, input: &impl Serialize, is_known: impl FnOnce() -> bool) {
+    /// confirms its tool. With `is_kept`, a short input stays available until the call has ended.
+    pub(crate) fn note_input(
+        &mut self,
+        input: &impl Serialize,
+        is_kept: bool,
+        is_known: impl FnOnce() -> bool,
+    ) {
         let Some((_, record, _)) = &mut self.open else { return };
         let mut short = InputHasher::with_limit(UNKNOWN_BYTES_MAX);
         let counted = match serde_json::to_writer(&mut short, input) {
@@ -193,10 +204,46 @@ impl<'a> OpenAuditRecord<'a> {
             Err(_) => None,
         };
         record.bytes_in = counted.as_ref().map(|counted| counted.bytes);
-        record.input =
-            Some(counted.map_or(AuditRecordInput::Large, |counted| {
-                AuditRecordInput::Hashed(counted.hash())
-            }));
+        record.input = Some(match counted {
+            Some(mut counted) => {
+                let hash = counted.hash();
+                if is_kept && counted.hasher.is_none() {
+                    self.short_input = counted.buffer;
+                }
+                AuditRecordInput::Hashed(hash)
+            }
+            None => AuditRecordInput::Large,
+        });
+    }
+
+    /// Keeps the arguments of a call that may change something, without `secrets`, for the console.
+    /// `effects` are those of the tool.
+    pub(crate) fn keep_arguments(&mut self, input: &Value, effects: Effects, secrets: &SecretSet) {
+        if self.open.is_some() {
+            let details = RecentCallDetails::with_arguments(input, effects, secrets);
+            self.details = Some(Box::new(details));
+        }
+    }
+
+    /// Returns true if the arguments of the call are kept.
+    pub(crate) fn has_kept_arguments(&self) -> bool {
+        self.details.is_some()
+    }
+
+    /// Keeps `text`, the result or the error message of the call, without `secrets` and the secrets
+    /// `of_call` in its input, for the console. Keeps the arguments, too, if they are short.
+    pub(crate) fn keep_result(&mut self, text: &str, secrets: &SecretSet, of_call: &CallSecrets) {
+        if self.open.is_none() {
+            return;
+        }
+        let input = &self.short_input;
+        let details = self.details.get_or_insert_with(|| {
+            let input = serde_json::from_slice(input).ok();
+            Box::new(input.map_or_else(RecentCallDetails::default, |input: Value| {
+                RecentCallDetails::with_arguments(&input, Effects::Reads, secrets)
+            }))
+        });
+        details.set_result(text, secrets, of_call);
     }
 
     /// Notes the arguments in `input` that the setting `recorded` selects, without `secrets`.
@@ -303,6 +350,9 @@ impl<'a> OpenAuditRecord<'a> {
             return AuditRecordNumber(0);
         };
         record.duration_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if let Some(details) = self.details.take() {
+            queue.recent_calls.add((record.ts, record.duration_us), *details);
+        }
         AuditRecordNumber(queue.push(record, place))
     }
 }
@@ -345,9 +395,9 @@ impl InputHasher {
         Self { hasher: None, buffer: Vec::with_capacity(256), bytes: 0, bytes_max }
     }
 
-    fn hash(self) -> Hash {
-        match self.hasher {
-            Some(mut hasher) => hasher.update(&self.buffer).finalize(),
+    fn hash(&mut self) -> Hash {
+        match &mut self.hasher {
+            Some(hasher) => hasher.update(&self.buffer).finalize(),
             None => blake3::hash(&self.buffer),
         }
     }

@@ -71,7 +71,9 @@ impl GatedRequest for ResourceReadRequest<'_> {
 
 impl RecordedRequest for ResourceReadRequest<'_> {
     fn note_input(&self, gate: &Gate, _call: &ToolCall, record: &mut OpenAuditRecord<'_>) {
-        record.note_input(&ResourceAuditInput { uri: self.uri }, || self.source.is_ok());
+        let is_kept = gate.settings.keeps_recent_calls;
+        let input = ResourceAuditInput { uri: self.uri };
+        record.note_input(&input, is_kept, || self.source.is_ok());
         let input = json!({ "uri": self.uri });
         record.note_arguments(&input, gate.settings.recorded_arguments, &gate.secrets);
     }
@@ -146,9 +148,9 @@ impl GatedRequest for PromptRenderRequest<'_> {
 }
 
 impl RecordedRequest for PromptRenderRequest<'_> {
-    fn note_input(&self, _gate: &Gate, _call: &ToolCall, record: &mut OpenAuditRecord<'_>) {
+    fn note_input(&self, gate: &Gate, _call: &ToolCall, record: &mut OpenAuditRecord<'_>) {
         let input = PromptAuditInput { name: self.name, arguments: &self.arguments };
-        record.note_input(&input, || true);
+        record.note_input(&input, gate.settings.keeps_recent_calls, || true);
     }
 
     fn input_secrets(&self, gate: &Gate, _call: &ToolCall) -> CallSecrets {

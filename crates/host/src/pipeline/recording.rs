@@ -1,6 +1,6 @@
 //! Opens and closes the audit record of a call, and counts its bytes and its refusal.
 
-use toolgate_contract::{CallError, Caller, ToolCall, ToolRunStatus};
+use toolgate_contract::{CallError, Caller, Effects, ToolCall, ToolRunStatus};
 
 use crate::Gate;
 use crate::audit::{AuditRecordNumber, AuditedByteSize, OpenAuditRecord};
@@ -29,7 +29,8 @@ fn with_input<'g>(
     call: &ToolCall,
 ) -> OpenAuditRecord<'g> {
     if !call.input.is_null() {
-        record.note_input(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
+        let is_kept = gate.settings.keeps_recent_calls;
+        record.note_input(&call.input, is_kept, || gate.find(&call.caller, &call.tool).is_ok());
         let recorded = gate.settings.recorded_arguments;
         record.note_arguments(&call.input, recorded, &gate.secrets);
     }
@@ -49,6 +50,43 @@ pub(super) fn note_tool_subject(
     {
         let recorded = gate.settings.recorded_arguments;
         record.note_tool_subject(&call.input, recorded, &gate.secrets, tool);
+    }
+}
+
+/// Keeps the arguments of `call` for the console, if the tool `called` may change something.
+pub(super) fn keep_arguments(
+    gate: &Gate,
+    record: &mut OpenAuditRecord<'_>,
+    call: &ToolCall,
+    called: &CalledTool,
+) {
+    if gate.settings.keeps_recent_calls
+        && let Some(tool) = &called.named
+        && tool.spec().effects != Effects::Reads
+    {
+        record.keep_arguments(&call.input, tool.spec().effects, &gate.secrets);
+    }
+}
+
+/// Keeps the result of a call for the console, if the call may have changed something or has
+/// failed. `secrets` are the secrets in the call's input.
+pub(super) fn keep_result<T: AuditedByteSize>(
+    gate: &Gate,
+    record: &mut OpenAuditRecord<'_>,
+    secrets: &CallSecrets,
+    outcome: &Result<T, CallError>,
+) {
+    if !gate.settings.keeps_recent_calls {
+        return;
+    }
+    let text = match outcome {
+        Ok(output) if output.has_failed() || record.has_kept_arguments() => output.text(),
+        // The client repeats such a call with the answers.
+        Ok(_) | Err(CallError::Asks { .. }) => None,
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(text) = text {
+        record.keep_result(&text, &gate.secrets, secrets);
     }
 }
 
@@ -149,7 +187,8 @@ pub(super) async fn record_refusal(
     trace: CallTrace,
     error: CallError,
 ) -> CallError {
-    let error = gate.secrets.redact_error(&gate.secrets.call_secrets(&call.input), error);
+    let secrets = gate.secrets.call_secrets(&call.input);
+    let error = gate.secrets.redact_error(&secrets, error);
     let mut record = match gate.audit.begin_record(call).await {
         Ok(record) => with_input(gate, record, call),
         Err(unavailable) => return unavailable,
@@ -166,6 +205,9 @@ pub(super) async fn record_refusal(
     }
     if gate.settings.recorded_arguments.includes_errors() {
         record.note_error(&error.to_string());
+    }
+    if gate.settings.keeps_recent_calls {
+        record.keep_result(&error.to_string(), &gate.secrets, &secrets);
     }
     let number = trace.finish(&gate.secrets, record.redact_tool(&gate.secrets), Err(&error));
     gate.audit.wait_until_stored(number).await.err().unwrap_or(error)

@@ -17,7 +17,7 @@ use crate::pipeline::call_trace::CallTrace;
 use crate::pipeline::gated_request::{
     GatedRequest, GatedRequestLimits, GatedRequestRules, RecordedRequest,
 };
-use crate::pipeline::recording::note_tool_subject;
+use crate::pipeline::recording::{keep_arguments, note_tool_subject};
 use crate::pipeline::{CallContext, run_with_deadline, validate};
 use crate::policy::PolicyRequestKind;
 use crate::secrets::CallSecrets;
@@ -150,6 +150,7 @@ impl RecordedRequest for ToolRunRequest {
 
     fn note_input(&self, gate: &Gate, call: &ToolCall, record: &mut OpenAuditRecord<'_>) {
         note_tool_subject(gate, record, call, &self.called);
+        keep_arguments(gate, record, call, &self.called);
     }
 
     fn input_secrets(&self, gate: &Gate, call: &ToolCall) -> CallSecrets {

@@ -88,6 +88,7 @@ impl LiveSettings {
             }),
             preview_settings: Arc::new(move || previewed.preview()),
             log: log.map(|file| file.path),
+            root: self.root.clone(),
         }
     }
 

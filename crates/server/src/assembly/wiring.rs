@@ -327,6 +327,7 @@ pub(crate) fn build_gate(
         deadline: Duration::from_millis(limits.deadline_ms),
         output_checks,
         recorded_arguments: config.audit.arguments.into(),
+        keeps_recent_calls: console::keeps_recent_calls(config),
         ..GateSettings::default()
     };
     let gate = Gate::new(catalog, policy, slots, audit, settings);

@@ -135,6 +135,7 @@ fn read(
     config.fleet.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
     check(&config)?;
     warnings.extend(config.assets.backend_problem());
+    config.is_file_named = named;
     config.source = file.clone().map(|file| commands::CommandDeclarationSource { file, text });
     Ok(LoadedConfig { config, file, warnings })
 }

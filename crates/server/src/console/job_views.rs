@@ -1,7 +1,7 @@
 //! Parts of pages that show jobs.
 
 use maud::{Markup, html};
-use toolgate_contract::{JobSnapshot, JobState};
+use toolgate_contract::{JobSnapshot, JobState, fold_name};
 
 use super::layout::{scrolling_table, time};
 
@@ -19,12 +19,12 @@ pub(crate) fn state(state: JobState) -> Markup {
 pub(crate) fn table(jobs: &[JobSnapshot]) -> Markup {
     html! {
         (scrolling_table(&html! {
-            th { "Job" } th { "State" } th { "Caller" } th { "Progress" } th { "Created" }
+            th { "Job" } th { "State" } th { "Caller" } th { "Progress" } th { "Created (UTC)" }
         }, &html! {
             @for job in jobs {
                 tr {
                     td {
-                        a href=(format!("/console/jobs/{}", job.id)) { (job.tool.as_str()) }
+                        a href=(format!("/console/jobs/{}", job.id)) { (fold_name(job.tool.as_str())) }
                         @if !job.questions.is_empty() {
                             " " span .state .warn { "waits for an answer" }
                         }

@@ -116,9 +116,26 @@ pub(crate) fn csrf_field(session: &ConsoleSession) -> Markup {
     html! { input type="hidden" name="csrf" value=(session.csrf); }
 }
 
-/// Returns the time `at` in HTML for people.
+/// Returns the time `at` in HTML for people, for a table whose heading names UTC.
 pub(crate) fn time(at: Timestamp) -> Markup {
     html! { time datetime=(at) { (at.strftime("%Y-%m-%d %H:%M:%S")) } }
+}
+
+/// Returns the time `at` in HTML for people, with its time zone.
+pub(crate) fn moment(at: Timestamp) -> Markup {
+    html! { time datetime=(at) { (at.strftime("%Y-%m-%d %H:%M:%S")) " UTC" } }
+}
+
+/// Returns the time from `at` to `now` as text, such as `4 minutes ago`.
+pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
+    let minutes = now.duration_since(at).as_secs().max(0) / 60;
+    let (count, unit) = match minutes {
+        0 => return "less than a minute ago".to_owned(),
+        1..60 => (minutes, "minute"),
+        60..2880 => (minutes / 60, "hour"),
+        _ => (minutes / 1440, "day"),
+    };
+    format!("{count} {unit}{} ago", if count == 1 { "" } else { "s" })
 }
 
 /// Returns the outcome of a call as a colored word in HTML.

@@ -2,6 +2,7 @@
 
 mod overview;
 mod calls;
+mod call;
 mod jobs;
 pub(crate) mod tools;
 mod upstreams;
@@ -32,7 +33,7 @@ pub(crate) async fn answer(
     let page = match segments.as_slice() {
         [""] => overview::page(console, session).await,
         ["calls"] => calls::list(console, session, query).await,
-        ["calls", seq] => calls::single(console, session, seq).await,
+        ["calls", seq] => call::page(console, session, seq).await,
         ["jobs"] => jobs::list(console, query).await,
         ["jobs", id] => jobs::single(console, session, &decode(id)).await,
         ["jobs", id, "files", name] => {

@@ -3,6 +3,7 @@
 mod acting;
 mod hostile;
 mod pages;
+mod recent_calls;
 mod signing_in;
 
 use std::process::Command;

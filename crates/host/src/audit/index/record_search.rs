@@ -7,7 +7,7 @@ use rusqlite::types::Value as SqlValue;
 use toolgate_contract::fold_name;
 
 use super::AuditIndex;
-use crate::audit::call_record::{AuditRecordFilter, ParsedAuditRecord};
+use crate::audit::call_record::{AuditRecordFilter, ParsedAuditRecord, REFUSED};
 
 /// Time after which a search of the audit log stops, so that a page of results is fast even if few
 /// records match.
@@ -63,6 +63,11 @@ impl AuditIndex {
                 None => name == tool,
             })
         };
+        // The decision is only in the line, so that every failed call may match `refused`.
+        let is_wanted = |outcome: &str| {
+            let wanted = filter.outcome.as_deref();
+            wanted.is_none_or(|wanted| wanted == outcome || wanted == REFUSED)
+        };
         let sql = format!(
             "SELECT seq, ended, tool, outcome, line FROM records WHERE {condition} \
              ORDER BY seq DESC"
@@ -77,8 +82,7 @@ impl AuditIndex {
                 break;
             }
             let outcome = row.get_ref(3)?.as_str()?;
-            let is_outcome = filter.outcome.as_deref().is_none_or(|wanted| wanted == outcome)
-                && !(is_failed && outcome == "ok");
+            let is_outcome = is_wanted(outcome) && !(is_failed && outcome == "ok");
             // A line is parsed only if it may match.
             if is_outcome
                 && is_tool(row.get_ref(2)?.as_str()?)

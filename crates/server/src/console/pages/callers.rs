@@ -25,7 +25,7 @@ pub(super) async fn page(console: &WebConsole) -> Option<ConsolePage<'static>> {
                 Err(why) => (notice(why)),
                 Ok(callers) => {
                     (scrolling_table(&html! {
-                        th { "Caller" } th { "Last call" } th .number { "Calls" }
+                        th { "Caller" } th { "Last call (UTC)" } th .number { "Calls" }
                         th .number { "Failed" } th .number { "Mean" }
                     }, &html! {
                         @for (one, last) in &callers.busiest {
@@ -103,7 +103,7 @@ fn keys(console: &WebConsole) -> Markup {
             p { "There are no keys. To create a key, run: " code { "toolgate key new NAME" } }
         } @else {
             (scrolling_table(&html! {
-                th { "Name" } th { "Roles" } th { "Created" } th { "Expires" }
+                th { "Name" } th { "Roles" } th { "Created (UTC)" } th { "Expires (UTC)" }
             }, &html! {
                 @for key in all.iter().take(KEYS_MAX) {
                     tr {

@@ -1,19 +1,23 @@
-//! Calls: a table with filters, and one call in full.
+//! Calls: a table with filters.
+
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
-use serde_json::{Value, json};
 use toolgate_contract::fold_name;
-use toolgate_host::{AuditRecordFilter, CallStepTimes, ParsedAuditRecord};
+use toolgate_host::{AuditIndex, AuditRecordFilter, CallGrouping, ParsedAuditRecord};
 
+use super::call::{changed_lines_text, kept_log};
 use super::tools::ToolEffectWords;
-use super::{encode, notice, policy};
+use super::{encode, notice};
 use crate::console::WebConsole;
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
-use crate::console::layout::{ConsolePage, HOST_NAME, field, outcome, scrolling_table, time};
+use crate::console::layout::{ConsolePage, HOST_NAME, outcome, scrolling_table, time};
 use crate::telemetry::call_lines::duration_text;
 
+/// Outcome in the filter of calls that selects the calls that the policy refused.
+const REFUSED: &str = "refused";
 /// Number of calls on a console page.
 const PAGE_SIZE: usize = 100;
 /// Periods that the filter of calls offers, in hours.
@@ -75,14 +79,21 @@ pub(super) async fn list(
     let filter = CallListFilter::from_query(query);
     let effects = ToolEffectWords::for_session(console, session);
     let before: Option<u64> = query.get("before").and_then(|seq| seq.parse().ok());
+    let outcomes = outcomes(console).await;
     let wanted = filter.records.clone();
     let name = format!("calls before {before:?} {:?}", filter.address_fields());
     let found =
         console.audit.run(name, move |index| index.records(&wanted, before, PAGE_SIZE)).await;
     let is_shown = |record: &&ParsedAuditRecord| !filter.only_changes || effects.may_change(record);
     let content = html! {
-        p { (format!("Calls at all servers of your user on {}, newest first.", *HOST_NAME)) }
-        (filter_form(&filter))
+        p {
+            (format!(
+                "Calls at all servers of your user on {}, newest first. To see a call in full, choose \
+                 its time.",
+                *HOST_NAME
+            ))
+        }
+        (filter_form(&filter, &outcomes))
         section data-part="calls" {
             @match &found {
                 Err(why) => (notice(why)),
@@ -90,7 +101,9 @@ pub(super) async fn list(
                     @match (found.records.iter().any(|record| is_shown(&record)), found.next) {
                         (false, None) => p { "No call matches." },
                         (false, Some(_)) => p { "No call matches among the searched calls." },
-                        (true, _) => (table(found.records.iter().filter(is_shown), Some(&effects))),
+                        (true, _) => {
+                            (table(console, found.records.iter().filter(is_shown), Some(&effects)))
+                        }
                     }
                     @if let Some(seq) = found.next {
                         p { a href=(filter.older(seq)) { "Older calls" } }
@@ -104,7 +117,18 @@ pub(super) async fn list(
     Some(ConsolePage { title: "Calls".to_owned(), section: "/console/calls", live, content })
 }
 
-fn filter_form(filter: &CallListFilter) -> Markup {
+/// Returns the outcomes of the calls in the last seven days, to suggest them.
+async fn outcomes(console: &WebConsole) -> BTreeSet<String> {
+    let since = Some(Timestamp::now() - SignedDuration::from_hours(7 * 24));
+    let filter = AuditRecordFilter { since, ..AuditRecordFilter::default() };
+    let count = move |index: &AuditIndex| index.statistics(&[CallGrouping::Outcome], &filter);
+    let found = console.audit.run("outcomes".to_owned(), count).await;
+    let found = found.iter().flat_map(|found| found.iter());
+    let names = found.filter_map(|one| one.group.first().cloned());
+    names.chain([REFUSED.to_owned()]).collect()
+}
+
+fn filter_form(filter: &CallListFilter, outcomes: &BTreeSet<String>) -> Markup {
     let CallListFilter { records, hours, only_changes } = filter;
     html! {
         form .filter method="get" action="/console/calls" {
@@ -114,7 +138,7 @@ fn filter_form(filter: &CallListFilter) -> Markup {
             }
             div {
                 label for="tool" { "Tool" }
-                input #tool name="tool" value=[records.tool.as_deref()] placeholder="files.*";
+                input #tool name="tool" value=[records.tool.as_deref()] placeholder="files_*";
             }
             div {
                 label for="subject" { "File or other subject" }
@@ -123,7 +147,8 @@ fn filter_form(filter: &CallListFilter) -> Markup {
             }
             div {
                 label for="outcome" { "Outcome" }
-                input #outcome name="outcome" value=[records.outcome.as_deref()];
+                input #outcome name="outcome" list="outcomes" value=[records.outcome.as_deref()];
+                datalist #outcomes { @for name in outcomes { option value=(name) {} } }
             }
             div {
                 label for="hours" { "Within" }
@@ -134,13 +159,13 @@ fn filter_form(filter: &CallListFilter) -> Markup {
                     }
                 }
             }
-            div {
-                label for="failed" { "Only failed" }
+            div .check {
                 input #failed type="checkbox" name="failed" value="1" checked[records.failed];
+                label for="failed" { "Only failed" }
             }
-            div {
-                label for="changes" { "Only tools that change something" }
+            div .check {
                 input #changes type="checkbox" name="changes" value="1" checked[*only_changes];
+                label for="changes" { "Only tools that change something" }
             }
             div { button { "Filter" } }
         }
@@ -150,34 +175,34 @@ fn filter_form(filter: &CallListFilter) -> Markup {
 /// Returns an HTML table of the audit `records`, with the effects of the called tools if `effects`
 /// is given.
 pub(super) fn table<'r>(
+    console: &WebConsole,
     records: impl Iterator<Item = &'r ParsedAuditRecord>,
     effects: Option<&ToolEffectWords>,
 ) -> Markup {
+    let log = kept_log(console);
+    let changed_lines =
+        |record: &ParsedAuditRecord| log.as_ref()?.recent_call(record)?.changed_lines;
     html! {
         (scrolling_table(&html! {
-            th { "Time" } th { "Caller" } th { "Tool" }
+            th { "Time (UTC)" } th { "Caller" } th { "Tool" }
             @if effects.is_some() { th { "Effects" } }
             th { "Subject" } th { "Outcome" } th .number { "Duration" }
         }, &html! {
             @for record in records {
                 tr {
-                    td { (time(record.ts)) }
-                    td {
-                        a href=(format!("/console/calls?caller={}", encode(&record.caller))) {
-                            (record.caller)
-                        }
-                    }
-                    td {
-                        @match record.seq {
-                            Some(seq) => a href=(format!("/console/calls/{seq}")) { (record.tool) },
-                            None => (record.tool),
-                        }
-                    }
+                    td { (call_link(record, &time(record.ts))) }
+                    td { (caller_link(&record.caller)) }
+                    td { (tool_link(&record.tool)) }
                     @if let Some(effects) = effects { td { (effects.word(record)) } }
                     td .text { (record.subject.as_deref().unwrap_or_default()) }
                     td .text {
-                        (outcome(&record.outcome))
-                        @if let Some(error) = &record.error { " " span .hint { (error) } }
+                        (outcome_cell(record))
+                        @if let Some(error) = &record.error {
+                            " " (call_link(record, &html! { (error) }))
+                        }
+                        @if let Some(counts) = changed_lines(record) {
+                            " " (call_link(record, &html! { (changed_lines_text(counts)) }))
+                        }
                     }
                     td .number { (duration_text(record.duration_us)) }
                 }
@@ -186,139 +211,40 @@ pub(super) fn table<'r>(
     }
 }
 
-pub(super) async fn single(
-    console: &WebConsole,
-    session: &ConsoleSession,
-    seq: &str,
-) -> Option<ConsolePage<'static>> {
-    let seq: u64 = seq.parse().ok()?;
-    let found = console.audit.run(format!("call {seq}"), move |index| index.record(seq)).await;
-    let content = match found {
-        Ok(record) => {
-            let record = (*record).as_ref()?;
-            let refusal = match record.decision.as_deref() {
-                Some("deny") => policy::refusal(&(console.sources.settings)(), record),
-                Some(_) | None => Markup::default(),
-            };
-            details(record, recorded_input(console, session, record).as_ref(), &refusal)
-        }
-        Err(why) => notice(&why),
-    };
-    Some(ConsolePage { title: format!("Call {seq}"), section: "/console/calls", live: "", content })
-}
-
-/// Names of arguments whose value may be the subject of a call, the most frequent first.
-const SUBJECT_NAMES: [&str; 8] =
-    ["path", "file_path", "uri", "url", "repo", "project", "folder", "id"];
-
-/// Returns the arguments of a call, as far as its record contains them.
-fn recorded_input(
-    console: &WebConsole,
-    session: &ConsoleSession,
-    record: &ParsedAuditRecord,
-) -> Option<Value> {
-    if let Some(arguments) = &record.arguments {
-        return Some(arguments.clone());
-    }
-    let subject = record.subject.as_ref()?;
-    let tools = console.sources.host.tools(&session.caller).tools;
-    let folded = record.folded_tool();
-    let tool = tools.iter().find(|tool| fold_name(tool.spec().id.as_str()) == folded)?;
-    let properties = tool.spec().input_schema.get("properties")?.as_object()?;
-    let name = SUBJECT_NAMES.into_iter().find(|name| properties.contains_key(*name))?;
-    Some(json!({ name: subject }))
-}
-
-fn details(record: &ParsedAuditRecord, input: Option<&Value>, refusal: &Markup) -> Markup {
-    let mut explain =
-        format!("/console/policy?caller={}&tool={}", encode(&record.caller), encode(&record.tool));
-    if let Some(input) = input {
-        explain.push_str(&format!("&input={}", encode(&input.to_string())));
-    }
-    let is_refused = record.decision.as_deref() == Some("deny");
-    let arguments = record.arguments.as_ref().and_then(|it| serde_json::to_string_pretty(it).ok());
+/// Returns `content` in HTML as a link to the page of the call of `record`.
+fn call_link(record: &ParsedAuditRecord, content: &Markup) -> Markup {
     html! {
-        div .scroll {
-            table {
-                tbody {
-                    tr { th scope="row" { "Time" } td { (time(record.ts)) } }
-                    (field("Caller", Some(&record.caller)))
-                    (field("Tool", Some(&record.tool)))
-                    (field("Subject", record.subject.as_ref()))
-                    (field("Related calls", record.subject.as_ref().map(|it| related(record, it))))
-                    tr { th scope="row" { "Outcome" } td { (outcome(&record.outcome)) } }
-                    (field("Error", record.error.as_ref()))
-                    (field("Cause", record.cause.as_ref()))
-                    (field("Duration", Some(duration_text(record.duration_us))))
-                    (field("Decision", record.decision.as_ref()))
-                    (field("Rule", record.rule.as_ref()))
-                    (field("Dialect", Some(&record.dialect)))
-                    (field("Session", record.session.as_ref()))
-                    (field("Sandbox", record.sandbox.as_ref()))
-                    @for host in &record.refused_hosts {
-                        (field("Refused host", Some(host)))
-                    }
-                    (field("Bytes of the input", record.bytes_in))
-                    (field("Bytes of the output", record.bytes_out))
-                    (field("Trace", record.trace.as_ref()))
-                    @if let Some(job) = &record.job {
-                        tr {
-                            th scope="row" { "Job" }
-                            td { a href=(format!("/console/jobs/{}", encode(job))) { (job) } }
-                        }
-                    }
-                    (field("Hash of the input", record.input.as_ref()))
-                    (field("Server", record.server.as_ref()))
-                    (field("Audit seal", record.mac.as_ref()))
-                }
-            }
+        @match record.seq {
+            Some(seq) => a href=(format!("/console/calls/{seq}")) { (content) },
+            None => (content),
         }
-        (refusal)
-        p {
-            a href=(explain) {
-                @if is_refused { "Each rule that was considered, and how to allow the call" }
-                @else { "Explain the policy decision about this call" }
-            }
-        }
-        @if let Some(steps) = &record.steps_us {
-            (step_table(steps))
-        }
-        @if let Some(arguments) = arguments {
-            h2 { "Arguments" }
-            pre { (arguments) }
+    }
+}
+
+/// Returns the name of a caller in HTML, as a link to its calls.
+pub(super) fn caller_link(caller: &str) -> Markup {
+    html! { a href=(format!("/console/calls?caller={}", encode(caller))) { (caller) } }
+}
+
+/// Returns the name of `tool` in HTML as callers see it, as a link to its calls.
+fn tool_link(tool: &str) -> Markup {
+    let tool = fold_name(tool);
+    html! { a href=(format!("/console/calls?tool={}", encode(&tool))) { (tool) } }
+}
+
+/// Returns true if the policy refused the call of `record`.
+pub(super) fn is_refused(record: &ParsedAuditRecord) -> bool {
+    record.decision.as_deref() == Some("deny")
+}
+
+/// Returns the outcome of the call of `record` in HTML. If the policy refused the call, the code
+/// that the caller got is shown after that.
+pub(super) fn outcome_cell(record: &ParsedAuditRecord) -> Markup {
+    html! {
+        @if is_refused(record) {
+            (outcome(REFUSED)) " " span .hint { (record.outcome) }
         } @else {
-            p .hint {
-                "To see the arguments of later calls, such as the edits of a file, set "
-                code { "audit.arguments = \"redacted\"" } "."
-            }
+            (outcome(&record.outcome))
         }
-    }
-}
-
-/// Returns a link to the calls of the caller of `record` with the same `subject`.
-fn related(record: &ParsedAuditRecord, subject: &str) -> Markup {
-    let address = format!(
-        "/console/calls?caller={}&subject={}",
-        encode(&record.caller),
-        encode(subject.trim_end_matches('…'))
-    );
-    html! { a href=(address) { (format!("All calls of {} with this subject", record.caller)) } }
-}
-
-/// Returns an HTML table of the time that a call spent in each step, such as validation,
-/// confirmation and run.
-fn step_table(steps: &CallStepTimes) -> Markup {
-    html! {
-        h2 { "Time of each step" }
-        (scrolling_table(&html! {
-            th { "Step" } th .number { "Milliseconds" }
-        }, &html! {
-            @for (name, us) in steps.each() {
-                tr {
-                    th scope="row" { (name) }
-                    td .number { (format!("{}.{:03}", us / 1000, us % 1000)) }
-                }
-            }
-        }))
     }
 }

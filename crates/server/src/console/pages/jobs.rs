@@ -4,14 +4,14 @@ use maud::{Markup, html};
 use toolgate_contract::printable::escape_lines;
 use toolgate_contract::{
     ArtefactSelection, ClientQuestion, HostAnswer, HostRequest, JobOutputText, JobSnapshot,
-    OpenArtefact, Reply, ReplyBody,
+    OpenArtefact, Reply, ReplyBody, fold_name,
 };
 use toolgate_host::IncomingRequest;
 
 use super::{encode, notice, tools};
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::{FormFields, argument_fields};
-use crate::console::layout::{ConsolePage, csrf_field, field, time};
+use crate::console::layout::{ConsolePage, csrf_field, field, moment};
 use crate::console::{WebConsole, job_views, problem};
 
 /// Number of jobs on a console page.
@@ -86,7 +86,7 @@ pub(super) async fn single(
             (files(&job))
         }
     };
-    let title = format!("Job: {}", job.tool.as_str());
+    let title = format!("Job: {}", fold_name(job.tool.as_str()));
     let live = if job.state.is_terminal() { "" } else { "calls jobs" };
     Some(ConsolePage { title, section: SECTION, live, content })
 }
@@ -108,8 +108,8 @@ fn facts(job: &JobSnapshot) -> Markup {
                     tr { th scope="row" { "State" } td { (job_views::state(job.state)) } }
                     tr { th scope="row" { "Progress" } td { (job_views::progress(job)) } }
                     (field("Caller", Some(&*job.caller.name)))
-                    tr { th scope="row" { "Created" } td { (time(job.created)) } }
-                    tr { th scope="row" { "Changed" } td { (time(job.updated)) } }
+                    tr { th scope="row" { "Created" } td { (moment(job.created)) } }
+                    tr { th scope="row" { "Changed" } td { (moment(job.updated)) } }
                     (field("Starts", Some(job.attempts)))
                     (field("Id", Some(job.id.to_string())))
                 }

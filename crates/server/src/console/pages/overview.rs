@@ -16,7 +16,7 @@ use toolgate_upstream::pins::PinMismatchReaction;
 
 use super::{calls, encode, notice, upstreams};
 use crate::console::console_sessions::ConsoleSession;
-use crate::console::layout::{self, ConsolePage, csrf_field, scrolling_table, time};
+use crate::console::layout::{self, ConsolePage, ago, csrf_field, moment, scrolling_table};
 use crate::console::upstream_calls::{self, UpstreamCallReport};
 use crate::console::{ChangedUpstream, WebConsole, job_views};
 use crate::sessions::waiting_questions::WaitingQuestion;
@@ -28,6 +28,8 @@ const WINDOW: SignedDuration = SignedDuration::from_mins(5);
 const SAMPLE_MAX: usize = 1000;
 /// Number of hours in the chart of calls on the console's overview.
 const HOURS: u32 = 24;
+/// Number of hours between two labels below the chart of calls on the console's overview.
+const LABEL_HOURS: usize = 6;
 /// Maximum number of lines about one changed upstream on the console's overview.
 const SUMMARY_LINES_MAX: usize = 12;
 /// Maximum number of upstreams on the console's overview.
@@ -35,7 +37,7 @@ const UPSTREAMS_MAX: usize = 10;
 /// Maximum number of questions to connected clients on the console's overview.
 const QUESTIONS_MAX: usize = 10;
 /// Outcome of a call that ended with a question to its client.
-const ASKS: &str = "asks";
+pub(super) const ASKS: &str = "asks";
 /// Maximum number of tools in the list of tools with the most failures on the console's overview.
 const FAILING_MAX: usize = 5;
 /// Number of newest failed calls in which the most frequent error of a tool is searched.
@@ -63,6 +65,8 @@ struct ToolFailures {
 /// The most frequent error of a tool, or the newest of several that are equally frequent.
 struct FrequentToolError {
     text: String,
+    /// Number of different errors among the calls that were searched.
+    different: usize,
     /// Number of calls with this error among the calls that were searched.
     calls: usize,
     /// Position of the newest call with this error in the audit log.
@@ -82,7 +86,7 @@ pub(super) async fn page(
     let content = html! {
         section data-part="questions" { (questions(console, session)) }
         section data-part="pins" { (pins) }
-        section data-part="waiting" { (waiting(&jobs, &report)) }
+        section data-part="waiting" { (waiting(&jobs, &report, now)) }
         section data-part="figures" {
             h2 { "Last five minutes" }
             @match &recent {
@@ -112,7 +116,7 @@ pub(super) async fn page(
             }
             section data-part="newest" {
                 h2 { "Newest calls" }
-                (calls::table(recent.sample.iter().take(10), None))
+                (calls::table(console, recent.sample.iter().take(10), None))
                 p { a href="/console/calls" { "All calls" } }
             }
         }
@@ -178,12 +182,18 @@ fn most_frequent_error(records: &[ParsedAuditRecord]) -> Option<FrequentToolErro
         match errors.iter_mut().find(|error| error.text == *text) {
             Some(same) => same.calls += 1,
             None => {
-                errors.push(FrequentToolError { text: text.clone(), calls: 1, seq: record.seq });
+                errors.push(FrequentToolError {
+                    text: text.clone(),
+                    different: 1,
+                    calls: 1,
+                    seq: record.seq,
+                });
             }
         }
     }
+    let different = errors.len();
     errors.sort_by_key(|error| Reverse(error.calls));
-    errors.into_iter().next()
+    errors.into_iter().next().map(|error| FrequentToolError { different, ..error })
 }
 
 async fn newest_jobs(console: &WebConsole) -> Vec<JobSnapshot> {
@@ -240,7 +250,7 @@ fn question(session: &ConsoleSession, waiting: &WaitingQuestion) -> Markup {
     let WaitingQuestion { number, call, question, since } = waiting;
     let is_consent = question.is_for_consent();
     html! {
-        p { strong { (call.caller) } " calls " strong { (call.subject) } " since " (time(*since)) }
+        p { strong { (call.caller) } " calls " strong { (call.subject) } " since " (moment(*since)) }
         pre tabindex="0" role="group" aria-label=(format!("Question from {}", call.subject)) {
             // The text may come from an upstream.
             (escape_lines(message(question)))
@@ -262,7 +272,7 @@ fn question(session: &ConsoleSession, waiting: &WaitingQuestion) -> Markup {
 }
 
 /// Returns the jobs and upstreams that wait for a person, in HTML.
-fn waiting(jobs: &[JobSnapshot], report: &UpstreamCallReport) -> Markup {
+fn waiting(jobs: &[JobSnapshot], report: &UpstreamCallReport, now: Timestamp) -> Markup {
     let asking: Vec<JobSnapshot> =
         jobs.iter().filter(|job| !job.questions.is_empty()).cloned().collect();
     let down: Vec<_> = report.upstreams.iter().filter(|one| one.is_down()).collect();
@@ -272,17 +282,24 @@ fn waiting(jobs: &[JobSnapshot], report: &UpstreamCallReport) -> Markup {
             (job_views::table(&asking))
         }
         @if !down.is_empty() {
-            h2 { "Unavailable upstreams" }
-            ul {
-                @for one in down.iter().take(UPSTREAMS_MAX) {
-                    li {
-                        a href=(format!("/console/upstreams/{}", encode(&one.name))) { (one.name) }
-                        @if let Some(since) = one.health.since { " since " (time(since)) }
-                        ": " (one.health.last_error.as_deref().unwrap_or_default())
+            div .alert {
+                h2 { span aria-hidden="true" { "⚠ " } "Unavailable upstreams" }
+                ul {
+                    @for one in down.iter().take(UPSTREAMS_MAX) {
+                        li {
+                            a href=(format!("/console/upstreams/{}", encode(&one.name))) {
+                                (one.name)
+                            }
+                            @if let Some(since) = one.health.since {
+                                " since " (moment(since))
+                                (format!(" ({}; first failed attempt to reach it)", ago(since, now)))
+                            }
+                            ": " (one.health.last_error.as_deref().unwrap_or_default())
+                        }
                     }
-                }
-                @if down.len() > UPSTREAMS_MAX {
-                    li { "and " (down.len() - UPSTREAMS_MAX) " others" }
+                    @if down.len() > UPSTREAMS_MAX {
+                        li { "and " (down.len() - UPSTREAMS_MAX) " others" }
+                    }
                 }
             }
         }
@@ -371,7 +388,9 @@ fn load(console: &WebConsole, jobs: &[JobSnapshot], report: &UpstreamCallReport)
             @if let Some(records) = &gauges.records {
                 div {
                     dt { "Audit log" }
-                    dd .bad[records.failing] { @if records.failing { "failing" } @else { "written" } }
+                    dd .bad[records.failing] {
+                        @if records.failing { "cannot be written" } @else { "records each call" }
+                    }
                 }
             }
         }
@@ -380,27 +399,39 @@ fn load(console: &WebConsole, jobs: &[JobSnapshot], report: &UpstreamCallReport)
 
 /// Returns a chart in HTML with a bar for each hour, and with failed calls in another color.
 fn chart(hours: &[CallStatistics], now: Timestamp) -> Markup {
-    let most = hours.iter().map(|hour| hour.calls).max().unwrap_or(0).max(1);
-    let this_hour = now.as_second().div_euclid(3600);
+    let most = hours.iter().map(|hour| hour.calls).max().unwrap_or(0);
+    let scale = most.max(1);
+    let first_hour = now.as_second().div_euclid(3600) - i64::from(HOURS) + 1;
+    let hour_start = |at: i64| Timestamp::from_second((first_hour + at) * 3600).ok();
     let bars = (0..i64::from(HOURS)).filter_map(|at| {
-        let hour = this_hour - i64::from(HOURS) + 1 + at;
-        let name =
-            Timestamp::from_second(hour * 3600).ok()?.strftime("%Y-%m-%dT%H:00Z").to_string();
+        let name = hour_start(at)?.strftime("%Y-%m-%dT%H:00Z").to_string();
         Some((at * 10, hours.iter().find(|one| one.group.first() == Some(&name))?))
     });
     let total: u64 = hours.iter().map(|hour| hour.calls).sum();
     let failed: u64 = hours.iter().map(|hour| hour.failed).sum();
     html! {
-        svg .chart viewBox="0 0 240 60" preserveAspectRatio="none" role="img"
-            aria-label=(format!("{total} calls, of which {failed} failed")) {
-            @for (x, hour) in bars {
-                @let height = (hour.calls * 60).div_ceil(most);
-                @let failed_height = (hour.failed * 60).div_ceil(most);
-                rect .calls x=(x) y=(60 - height) width="8" height=(height) {}
-                rect .failed x=(x) y=(60 - failed_height) width="8" height=(failed_height) {}
+        figure {
+            svg .chart viewBox="0 0 240 60" preserveAspectRatio="none" role="img"
+                aria-label=(format!("{total} calls, of which {failed} failed")) {
+                @for (x, hour) in bars {
+                    @let height = (hour.calls * 60).div_ceil(scale);
+                    @let failed_height = (hour.failed * 60).div_ceil(scale);
+                    rect .calls x=(x) y=(60 - height) width="8" height=(height) {}
+                    rect .failed x=(x) y=(60 - failed_height) width="8" height=(failed_height) {}
+                }
+            }
+            div .hours {
+                @for at in (0..i64::from(HOURS)).step_by(LABEL_HOURS) {
+                    span { @if let Some(start) = hour_start(at) { (start.strftime("%H:%M")) } }
+                }
+            }
+            figcaption .hint {
+                (format!(
+                    "Calls in each hour (UTC), at most {most}. In total, {failed} of {total} calls \
+                     failed (red). The last bar is this hour."
+                ))
             }
         }
-        p .hint { (format!("{total} calls, of which {failed} failed. The last bar is this hour.")) }
     }
 }
 
@@ -411,7 +442,7 @@ fn failing(failing: &[ToolFailures]) -> Markup {
         } @else {
             (scrolling_table(&html! {
                 th { "Tool" } th .number { "Failed calls" } th { "Outcomes" }
-                th { "Most frequent error" }
+                th { "Most frequent error, or an example" }
             }, &html! {
                 @for one in failing {
                     tr {
@@ -435,8 +466,9 @@ fn failing(failing: &[ToolFailures]) -> Markup {
 
 /// Returns the error in HTML, as a link to the console page about the newest call with this error.
 fn frequent_error(error: &FrequentToolError) -> Markup {
-    let FrequentToolError { text, calls, seq } = error;
+    let FrequentToolError { text, different, calls, seq } = error;
     html! {
+        @if *different > 1 && *calls == 1 { (format!("{different} different errors, for example ")) }
         @match seq {
             Some(seq) => a href=(format!("/console/calls/{seq}")) { (text) },
             None => (text),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
-use toolgate_contract::{Caller, CallerKind, fold_name};
+use toolgate_contract::{Caller, CallerKind, ToolId, fold_name};
 use toolgate_host::{ParsedAuditRecord, PolicyDecision};
 
 use super::notice;
-use crate::config::{Config, PolicyEffect, PolicyRule};
+use crate::config::{Config, PolicyEffect, PolicyRule, SETTINGS_FILE_NAME};
 use crate::console::WebConsole;
 use crate::console::forms::FormFields;
 use crate::console::layout::ConsolePage;
@@ -105,7 +105,7 @@ fn explanation(console: &WebConsole, settings: &Config, query: &FormFields, tool
                 }
             }
             @if explained.decision != PolicyDecision::Allowed {
-                (advice(settings, name, tool, &explained.rule))
+                (advice(console, settings, name, tool, &explained.rule))
             }
         },
         Err(why) => notice(&why.to_string()),
@@ -119,45 +119,52 @@ fn key_roles(settings: &Config, name: &str) -> Vec<String> {
     key.map(|key| key.roles).unwrap_or_default()
 }
 
-/// Returns the rule that refused the call of `record` in HTML, and the lines of the settings that
+/// Returns in HTML why the policy refused the call of `record`, and the lines of the settings that
 /// would allow the call.
-pub(super) fn refusal(settings: &Config, record: &ParsedAuditRecord) -> Markup {
+pub(super) fn refusal(console: &WebConsole, record: &ParsedAuditRecord) -> Markup {
+    let settings = (console.sources.settings)();
     let rule = record.rule.as_deref().unwrap_or_default();
     let written = settings.policy.rules.iter().find(|one| one.name == plain_name(rule));
     html! {
         h2 { "Why the call was refused" }
-        p { "This policy rule or setting refused the call: " code { (rule) } }
+        div .notice {
+            p { strong { "Refused by this policy rule or setting: " } code { (rule) } }
+            @if let Some(error) = &record.error { p { "Message to the caller: " (error) } }
+        }
         @if let Some(written) = written {
             pre tabindex="0" { "[[policy.rules]]\n" (as_toml(written)) }
         }
-        (advice(settings, &record.caller, &record.tool, rule))
+        (advice(console, &settings, &record.caller, &record.tool, rule))
     }
 }
 
 /// Returns advice in HTML on how to allow the calls of `tool` by `caller` that the policy rule
 /// `rule` refuses.
-fn advice(settings: &Config, caller: &str, tool: &str, rule: &str) -> Markup {
+fn advice(console: &WebConsole, settings: &Config, caller: &str, tool: &str, rule: &str) -> Markup {
     let rule = plain_name(rule);
     let is_rule = settings.policy.rules.iter().any(|one| one.name == rule);
+    let id = console.sources.host.tool_id(tool);
+    let tool = id.as_ref().map_or(tool, ToolId::as_str);
+    let file = settings_file(console, settings);
     html! {
         h2 { "To allow the call" }
-        @if is_rule {
+        @if is_rule || rule == "default" {
             p {
-                "Change this rule in the settings file, or put another rule before it: "
-                code { (rule) } ". The following rule allows all such calls of the caller:"
+                @if is_rule {
+                    "Change the rule that refused the call, or put the following rule before that rule. "
+                } @else {
+                    "No rule allows the call, and the default denies the call. Add the following rule. "
+                }
+                "The settings file is: " code { (file) }
             }
+            p { "This rule allows every call of the tool " code { (tool) } (format!(" by {caller}:")) }
             pre tabindex="0" { (allowing_rule(caller, tool)) }
-        } @else if rule == "default" {
-            p {
-                "No rule allows the call, and the default denies the call. The following rule allows all "
-                "such calls of the caller:"
-            }
-            pre tabindex="0" { (allowing_rule(caller, tool)) }
+            p { (trust_advice(console, settings)) }
         } @else if let Some(lines) = setting_lines(settings, tool, rule) {
             p {
                 "This setting refuses the call: " code { (rule) }
                 ". With the following lines in the settings file, the setting refuses the call of no "
-                "caller:"
+                "caller. The settings file is: " code { (file) }
             }
             pre tabindex="0" { (lines) }
         } @else if rule == "scopes" {
@@ -169,8 +176,30 @@ fn advice(settings: &Config, caller: &str, tool: &str, rule: &str) -> Markup {
         } @else {
             p {
                 "This setting decides about the call: " code { (rule) }
-                ". Change the setting in the settings file."
+                ". Change the setting in the settings file: " code { (file) }
             }
+        }
+    }
+}
+
+/// Returns the path of the settings file, or where it would be.
+fn settings_file(console: &WebConsole, settings: &Config) -> String {
+    let file = settings.source.as_ref().map(|source| source.file.clone());
+    let file = file.unwrap_or_else(|| console.sources.root.join(SETTINGS_FILE_NAME));
+    file.display().to_string()
+}
+
+/// Returns in HTML what to do after a change of the policy rules in the settings file.
+fn trust_advice(console: &WebConsole, settings: &Config) -> Markup {
+    let folder = console.sources.root.display();
+    html! {
+        @if settings.is_file_named {
+            "The server applies a change of the settings file at once. The settings file needs no trust, "
+            "because the server was started with the name of this file."
+        } @else {
+            @if settings.source.is_none() { "The settings file does not exist yet. " }
+            "After you change the settings file, trust it with this command: "
+            code { (format!("toolgate trust {folder}")) }
         }
     }
 }

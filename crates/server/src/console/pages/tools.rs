@@ -53,7 +53,7 @@ pub(super) fn list(
                 tr {
                     td {
                         a href=(format!("{SECTION}/{}", encode(spec.id.as_str()))) {
-                            (spec.id.as_str())
+                            (fold_name(spec.id.as_str()))
                         }
                     }
                     td .wide { (summary(&spec.description)) }
@@ -77,13 +77,14 @@ pub(super) fn single(
     let tools = console.sources.host.tools(&session.caller).tools;
     let spec = tools.iter().map(|tool| tool.spec()).find(|spec| spec.id.as_str() == id)?;
     let schema = serde_json::to_string_pretty(&*spec.input_schema).unwrap_or_default();
-    let calls = format!("/console/calls?tool={}", encode(id));
+    let calls = format!("/console/calls?tool={}", encode(&fold_name(id)));
     let content = html! {
         p { (spec.description) }
         div .scroll {
             table {
                 tbody {
                     (field("Title", Some(&spec.title)))
+                    (field("Id in the settings", Some(id)))
                     (field("Effects", Some(effects(spec))))
                     (field("Tokens of the definition", Some(tokens(spec))))
                     tr { th scope="row" { "Calls" } td { a href=(calls) { "Calls of this tool" } } }
@@ -104,7 +105,7 @@ pub(super) fn single(
             pre tabindex="0" { (schema) }
         }
     };
-    Some(ConsolePage { title: id.to_owned(), section: SECTION, live: "", content })
+    Some(ConsolePage { title: fold_name(id).into_owned(), section: SECTION, live: "", content })
 }
 
 fn call_form(session: &ConsoleSession, spec: &ToolSpec) -> Markup {

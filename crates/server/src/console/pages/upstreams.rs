@@ -10,7 +10,7 @@ use toolgate_upstream::UpstreamState;
 use super::{encode, notice};
 use crate::console::console_sessions::ConsoleSession;
 use crate::console::forms::FormFields;
-use crate::console::layout::{ConsolePage, csrf_field, scrolling_table, time};
+use crate::console::layout::{ConsolePage, csrf_field, moment, scrolling_table, time};
 use crate::console::reconnections::ReconnectionState;
 use crate::console::upstream_calls::{self, UpstreamCallFigures, UpstreamCallReport};
 use crate::console::{WebConsole, changes_digest};
@@ -49,7 +49,7 @@ pub(super) async fn list(
                 p { "No upstream is configured." }
             } @else {
                 (scrolling_table(&html! {
-                    th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
+                    th { "Upstream" } th { "State" } th { "Since (UTC)" } th { "Last error" }
                     th .number { "Tools" } (call_headings())
                     th { "Actions" }
                 }, &html! {
@@ -84,7 +84,7 @@ pub(super) async fn list(
 pub(super) fn short_table(report: &UpstreamCallReport, count: usize) -> Markup {
     html! {
         (scrolling_table(&html! {
-            th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
+            th { "Upstream" } th { "State" } th { "Since (UTC)" } th { "Last error" }
             (call_headings())
         }, &html! {
             @for one in report.upstreams.iter().take(count) {
@@ -137,7 +137,7 @@ fn state_cells(one: &UpstreamCallFigures) -> Markup {
 fn counted_since(since: Option<Timestamp>) -> Markup {
     html! {
         @match since {
-            Some(at) => p .hint { "Calls and times since " (time(at)) "." },
+            Some(at) => p .hint { "Calls and times since " (moment(at)) "." },
             None => p .hint { "Without an audit log (audit.to), calls are not counted." },
         }
     }
@@ -183,7 +183,7 @@ pub(super) async fn single(
     let content = html! {
         section data-part="state" {
             (scrolling_table(&html! {
-                th { "Upstream" } th { "State" } th { "Since" } th { "Last error" }
+                th { "Upstream" } th { "State" } th { "Since (UTC)" } th { "Last error" }
                 (call_headings())
             }, &html! {
                 tr { (state_cells(figures)) (call_cells(&figures.calls)) }

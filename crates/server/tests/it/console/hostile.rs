@@ -54,6 +54,24 @@ fn no_page_interprets_markup_in_paths_output_names_and_descriptions() {
 }
 
 #[test]
+fn the_kept_arguments_and_the_result_of_a_call_are_text() {
+    let workspace = TempWorkspace::new().file("a.html", HOSTILE);
+    let served = ServerLaunchOptions::over(&workspace).served();
+    let edits = json!([{ "old": HOSTILE, "new": format!("{HOSTILE}!") }]);
+    served.ask(&call(1, "files_edit", json!({ "path": "a.html", "edits": edits, HOSTILE: 1 })));
+    served.ask(&call(2, "files_edit", json!({ "path": "a.html", "edits": edits })));
+    served.ask(&call(3, "exec_run", json!({ "command": "echo", "args": [HOSTILE] })));
+    served.outcomes(3);
+    let person = ConsoleClient::with_link(&served);
+    for seq in 1..4 {
+        let page = person.page(&format!("/console/calls/{seq}"));
+        assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
+        assert!(!page.contains("<script>") && !page.contains("<img"), "{page}");
+        assert!(!page.contains("\"'>"), "{page}");
+    }
+}
+
+#[test]
 fn the_name_of_a_file_of_a_job_and_the_error_of_an_upstream_are_text() {
     let name = "<img src=x onerror=alert(1)>.txt";
     let settings = format!(

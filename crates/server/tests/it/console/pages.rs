@@ -71,6 +71,47 @@ fn a_refused_call_leads_to_the_rule_and_to_one_that_allows_it() {
 }
 
 #[test]
+fn a_refused_call_is_found_as_refused_and_names_the_file_and_the_tool_of_the_new_rule() {
+    let rule =
+        "[[policy.rules]]\nname = \"no-programs\"\neffect = \"deny\"\ntools = [\"exec.run\"]\n";
+    let workspace = TempWorkspace::new().file("toolgate.toml", rule);
+    let served = ServerLaunchOptions::over(&workspace).served();
+    served.ask(&call(1, "exec_run", json!({ "command": "ls" })));
+    served.ask(&call(2, "files_read", json!({ "path": "missing.md" })));
+    served.outcomes(2);
+    let person = ConsoleClient::with_link(&served);
+    let list = person.page("/console/calls?outcome=refused");
+    let outcome = ">refused</span> <span class=\"hint\">unknown_tool<";
+    assert!(list.contains(outcome) && !list.contains("missing.md"), "{list}");
+    for suggestion in ["<option value=\"refused\">", "<option value=\"not_found\">"] {
+        assert!(list.contains(suggestion), "{suggestion}: {list}");
+    }
+    let page = person.page("/console/calls/1");
+    let file = workspace.path("toolgate.toml").display().to_string();
+    let tool = "every call of the tool <code>exec.run</code> by http:";
+    for part in [outcome, &file, tool, "needs no trust", "tools = [&quot;exec.run&quot;]"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let (reason, rest) = page.split_once("Audit seal").unwrap();
+    assert!(reason.contains("Why the call was refused") && !rest.contains("<h2>"), "{page}");
+    for link in ["/console/calls?caller=http\"", "/console/calls?tool=exec%5Frun\""] {
+        assert!(page.contains(link), "{link}: {page}");
+    }
+}
+
+#[test]
+fn a_tool_that_failed_for_different_reasons_shows_their_number() {
+    let served = ServerLaunchOptions::over(&TempWorkspace::new()).served();
+    for id in 1..4 {
+        served.ask(&call(id, "files_read", json!({ "path": format!("page{id}.md") })));
+    }
+    served.outcomes(3);
+    let overview = ConsoleClient::with_link(&served).page("/");
+    assert!(overview.contains("3 different errors, for example <a"), "{overview}");
+    assert!(overview.contains("Calls in each hour (UTC), at most "), "{overview}");
+}
+
+#[test]
 fn a_call_that_a_setting_refused_shows_the_lines_that_allow_it() {
     let settings = "[tools]\ndeny = [\"files.write\", \"files.move\"]\n";
     let served =
@@ -174,6 +215,8 @@ fn an_unreachable_upstream_is_shown_with_its_error() {
     let overview = person.page("/");
     assert!(overview.contains("Unavailable upstreams"), "{overview}");
     assert!(overview.contains("far</a> since <time"), "{overview}");
+    let since = " UTC</time> (less than a minute ago; first failed attempt to reach it)";
+    assert!(overview.contains(since), "{overview}");
     let one = person.page("/console/upstreams/far");
     assert!(one.contains(">unavailable<") && one.contains("<time"), "{one}");
     assert!(one.contains("/console/calls?failed=1&amp;hours=1&amp;tool=far"), "{one}");
@@ -218,6 +261,6 @@ fn the_pages_of_a_server_with_a_thousand_tools_are_small() {
     }
     let first = person.page("/console/tools");
     assert!(first.contains("/console/tools?skip=100&amp;q="), "{first}");
-    assert!(person.page("/console/tools?skip=900&q=a.t").contains("a.t999"));
-    assert!(person.page("/console/tools?q=t999").contains("a.t999"));
+    assert!(person.page("/console/tools?skip=900&q=a.t").contains(">a_t999<"));
+    assert!(person.page("/console/tools?q=t999").contains(">a_t999<"));
 }
