@@ -14,6 +14,7 @@ mod host_sources;
 mod http_messages;
 mod inspected_tunnel;
 mod refused_hosts;
+mod relay;
 mod run_authority;
 mod ssh_agent;
 mod ssh_keys;

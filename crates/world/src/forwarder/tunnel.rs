@@ -1,22 +1,23 @@
 //! A tunnel that a program opened with `CONNECT`: checks what the program sends first, and then
-//! copies bytes in both directions.
+//! relays bytes in both directions.
 
 use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, copy_buf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::rustls::server::Acceptor;
 use toolgate_net::normalize_host;
 
 use super::gate::{ForwarderDestination, ForwarderHostGate, TunnelUse};
+use super::relay::relay;
 
 /// Maximum number of bytes that are read to recognize the protocol in a tunnel.
 const START_BYTES_MAX: usize = 64 << 10;
-/// The size of the buffer that copies data through a tunnel, in bytes.
-const COPY_BYTES: usize = 64 << 10;
+/// The size of the buffer for the first bytes of a client, in bytes.
+const START_READ_BYTES: usize = 16 << 10;
 /// The longest wait for a program to begin the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The first byte of a TLS handshake.
@@ -61,7 +62,7 @@ pub(super) async fn run_tunnel(
     gate: &ForwarderHostGate,
 ) {
     let (mut from_client, mut to_client) = client.split();
-    let (from_server, mut to_server) = server.split();
+    let (mut from_server, mut to_server) = server.split();
     let allowed = gate.tunnel_use(target);
     let upward = async {
         let mut reader = TunnelProtocolDetector { read: Vec::new(), tls: Acceptor::default() };
@@ -76,13 +77,9 @@ pub(super) async fn run_tunnel(
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         to_server.write_all(&reader.read).await?;
-        copy_buf(&mut BufReader::with_capacity(COPY_BYTES, from_client), &mut to_server).await?;
-        to_server.shutdown().await
+        relay(&mut from_client, &mut to_server).await
     };
-    let downward = async {
-        copy_buf(&mut BufReader::with_capacity(COPY_BYTES, from_server), &mut to_client).await?;
-        to_client.shutdown().await
-    };
+    let downward = relay(&mut from_server, &mut to_client);
     // Both ends see the closed connection, and a refusal has been counted.
     let _: io::Result<_> = tokio::try_join!(upward, downward);
 }
@@ -149,7 +146,7 @@ impl TunnelProtocolDetector {
         stream: &mut (impl AsyncRead + Unpin),
     ) -> io::Result<TunnelProtocol> {
         let mut known = self.add(first);
-        let mut piece = vec![0; COPY_BYTES / 4];
+        let mut piece = vec![0; START_READ_BYTES];
         loop {
             if let Some(protocol) = known {
                 return Ok(protocol);
