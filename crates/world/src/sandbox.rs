@@ -263,6 +263,12 @@ impl Sandbox {
         (is_workspace && !is_ruled).then_some(settings.restore)
     }
 
+    /// Returns `true` if the settings show programs files or folders outside the workspace.
+    pub fn shows_other_folders(&self) -> bool {
+        let SandboxSettings { read, write, .. } = &self.0.settings;
+        !(read.is_empty() && write.is_empty())
+    }
+
     /// Returns the package managers that are asked for hosts because of presets in the settings,
     /// each once.
     pub fn host_sources(&self) -> Vec<PackageHostSource> {

@@ -178,12 +178,30 @@ fn a_restore_reaches_the_registry_of_the_users_npm_settings() {
 }
 
 #[test]
-fn a_restore_reaches_no_registry_if_the_settings_deny_it() {
-    let settings = "restore = \"deny\"";
-    let (requests, answer) = restore_from_local_registry(settings, &NpmSettingsOwner::User);
-    if can_limit_hosts(report(&answer)) {
+fn a_restore_that_the_settings_deny_a_network_is_refused_before_it_starts() {
+    let denied = "fetching dependencies needs a network, which the sandbox denies here";
+    for (settings, allowing) in [
+        ("restore = \"deny\"", "set `restore = \"confirm\"` in [sandbox]"),
+        ("profile = \"read-only\"", "tools = \"ci.restore\"\nprofile = \"network\""),
+        (
+            "[[sandbox.for]]\ntools = \"ci.*\"\nprofile = \"workspace\"",
+            "tools = \"ci.restore\"\nprofile = \"network\"",
+        ),
+    ] {
+        let (requests, answer) = restore_from_local_registry(settings, &NpmSettingsOwner::User);
         assert!(requests.is_empty(), "{requests:?} {answer}");
-        assert_eq!(report(&answer)["ok"], false, "{answer}");
+        let message = refusal(&answer);
+        assert!(message.contains(denied) && message.contains(allowing), "{message}");
+    }
+    // A restore that may find all dependencies elsewhere runs.
+    for (settings, option) in [("", "--offline"), ("read = [\"/usr/share\"]", "--no-audit")] {
+        let package = json!({ "name": "tiny", "version": "1.0.0" });
+        let workspace = TempWorkspace::new()
+            .file("package.json", package.to_string())
+            .file("toolgate.toml", format!("[sandbox]\nrestore = \"deny\"\n{settings}\n"));
+        let mut client = client(&workspace, |launch| launch);
+        let answer = client.call("ci_restore", json!({ "args": [option, "--no-fund"] }));
+        assert_eq!(report(&answer)["ok"], true, "{answer}");
     }
 }
 

@@ -10,7 +10,7 @@ use super::build_tool::{BuildTool, ProjectAction};
 use super::output_parsers::OutputParserState;
 use super::project_input::CiProjectInput;
 use super::projects::{WorkspaceProject, find_nearest, join};
-use super::registry::{PackageRegistryAccess, host_sources};
+use super::registry::{NETWORK_SETTINGS, PackageRegistryAccess, host_sources};
 use super::report::{CiFailure, CiReport, CiTestCounts, FailureSeverity, fit_failures};
 use crate::exec::{self, OFFLINE_VARIABLES, ProgramInputFields, StartFailureCause, TIMEOUT_MS_MAX};
 use toolgate_world::Root;
@@ -145,7 +145,8 @@ impl CiContext {
             _ => format!("{FETCH_ADVICE}{note}"),
         });
         if needs_advice {
-            failures.push(CiFailure::new(FailureSeverity::Failure, OFFLINE_ADVICE));
+            let advice = format!("{OFFLINE_ADVICE}{NETWORK_SETTINGS}");
+            failures.push(CiFailure::new(FailureSeverity::Failure, advice));
         }
         failures_left_out += fit_failures(&mut failures);
         let within = folder.clone();
@@ -185,6 +186,9 @@ impl CiContext {
             ProjectAction::Restore => self.registry_access(ctx, project, argv).await?,
             _ => None,
         };
+        if verb == ProjectAction::Restore && access.is_none() {
+            self.check_restore_network(ctx, project, argv).await?;
+        }
         let first = Box::pin(self.run_command(ctx, run, access.as_ref()));
         let (mut outcome, mut reader) = first.await?;
         // A registry often points to a second host, whose files point to no further one.
@@ -275,11 +279,10 @@ impl CiContext {
 /// The advice if a build or test without network access fails.
 const FETCH_ADVICE: &str = "; to fetch missing dependencies first, run ci_restore";
 
-/// The advice if a restore of dependencies without network access fails. Its last lines are TOML.
+/// The advice if a restore of dependencies without network access fails. The settings follow.
 const OFFLINE_ADVICE: &str = "the program ran without a network; the server's operator can \
     allow it with these lines in the configuration, or only the hosts of the project's registry \
-    with `hosts = [\"HOST\"]` and `profile = \"workspace\"`:\n\
-    [[sandbox.for]]\ntools = \"ci.restore\"\nprofile = \"network\"";
+    with `hosts = [\"HOST\"]` and `profile = \"workspace\"`:\n";
 
 /// Returns `true` if a test runner reports that no test matched the filter.
 ///

@@ -25,6 +25,12 @@ const HOSTS_SETTING: &str = "sandbox.hosts";
 const RESTORE_SETTING: &str = "sandbox.restore";
 /// Options with which a package manager uses no network.
 const OFFLINE_OPTIONS: [&str; 2] = ["--offline", "--no-index"];
+/// Advice in the refusal of a restore without a network.
+const OFFLINE_OPTION_ADVICE: &str =
+    "if a cache has all dependencies, pass `--offline` in `args` (`--no-index` for pip)";
+/// The lines of the settings that allow a restore to use the network.
+pub(super) const NETWORK_SETTINGS: &str =
+    "[[sandbox.for]]\ntools = \"ci.restore\"\nprofile = \"network\"";
 /// The key of the question whether a restore may reach the registry that the user's settings name.
 /// The user's own call at a terminal answers it.
 pub const OWN_REGISTRY_QUESTION: &str = "restore_registry";
@@ -50,7 +56,7 @@ pub(super) struct PackageRegistryAccess {
 pub(super) fn host_sources(kind: BuildTool, command: &[String]) -> &'static [PackageHostSource] {
     let has = |wanted: &str| command.iter().any(|word| word == wanted);
     let program = command.first().map_or("", String::as_str);
-    if OFFLINE_OPTIONS.into_iter().any(has) {
+    if is_offline(command) {
         return &[];
     }
     match kind {
@@ -69,7 +75,53 @@ pub(super) fn host_sources(kind: BuildTool, command: &[String]) -> &'static [Pac
     }
 }
 
+/// Returns true if `command` makes a package manager use no network.
+fn is_offline(command: &[String]) -> bool {
+    command.iter().any(|word| OFFLINE_OPTIONS.contains(&word.as_str()))
+}
+
 impl CiContext {
+    /// Refuses a restore of `project` with `command` that has no access to a registry, if it
+    /// surely needs one: the settings give it no network, and no cache can have the dependencies.
+    ///
+    /// # Errors
+    /// A sentence with the setting that would allow the restore.
+    pub(super) async fn check_restore_network(
+        &self,
+        ctx: &ToolContext,
+        project: &WorkspaceProject,
+        command: &[String],
+    ) -> Result<(), ToolError> {
+        let processes = self.programs.processes.clone();
+        let sandbox = processes.sandbox();
+        let restore = sandbox.restore_access(RestoreProject::NAME);
+        let is_denied = restore.is_none_or(|restore| restore == RegistryRestoreAccess::Deny);
+        let confinement = self.programs.confinement();
+        let has_network = confinement.is_none_or(|confinement| confinement.has_network());
+        // A folder that the settings show may be a cache of the user.
+        if !is_denied || has_network || is_offline(command) || sandbox.shows_other_folders() {
+            return Ok(());
+        }
+        let sources = host_sources(project.kind, command);
+        let find = move |root: &_, _: &_| Ok(processes.has_kept_caches(root, sources));
+        if self.programs.root.run_blocking(ctx, find).await? {
+            return Ok(());
+        }
+        let allow = match restore {
+            Some(_) => "set `restore = \"confirm\"` in [sandbox] to allow the registry of the \
+                        user's own settings, or name hosts in `sandbox.hosts`"
+                .to_owned(),
+            None => format!(
+                "allow it with these lines in the configuration, or only some hosts with \
+                 `hosts = [\"HOST\"]` and `profile = \"workspace\"`:\n{NETWORK_SETTINGS}"
+            ),
+        };
+        Err(ToolError::not_allowed(format!(
+            "fetching dependencies needs a network, which the sandbox denies here, so nothing was \
+             run; {OFFLINE_OPTION_ADVICE}; otherwise, the server's operator can {allow}"
+        )))
+    }
+
     /// Returns the access of a restore of `project` with `command` to package registries. `None` if
     /// the settings deny access to the user's registry, or if that registry is unknown.
     ///

@@ -109,6 +109,14 @@ impl ProcessRunner {
             }
         }
     }
+
+    /// Returns `true` if programs in `workspace` have a cache of one of the package managers
+    /// `sources`, which [`keep_caches`](Self::keep_caches) kept. Blocks.
+    pub fn has_kept_caches(&self, workspace: &Root, sources: &[PackageHostSource]) -> bool {
+        let Some(folder) = workspace_folder(self, workspace) else { return false };
+        let mut caches = CACHES.iter().filter(|cache| cache.serves(sources));
+        caches.any(|cache| folder.join(cache.marker()).exists())
+    }
 }
 
 /// Adds the caches of the package managers `sources` to the program with `confinement` and `env`,
