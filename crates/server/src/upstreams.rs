@@ -29,13 +29,15 @@ use toolgate_net::ByteStream;
 use toolgate_net::addresses::{is_own_address, is_own_host, is_public};
 use toolgate_toolsets::skills;
 use toolgate_upstream::{
-    NetworkAddress, RunningUpstreamProgram, UpstreamHost, UpstreamOutputReader,
-    UpstreamProgramStart, UpstreamSettings, UpstreamSystemAccess, Upstreams,
+    NetworkAddress, RefusedHostsFn, RunningUpstreamProgram, UpstreamHost, UpstreamOutputReader,
+    UpstreamProgramStart, UpstreamRefusedHost, UpstreamSettings, UpstreamSystemAccess, Upstreams,
 };
 use toolgate_world::Root;
 use toolgate_world::dial;
-use toolgate_world::forwarder::ProgramHostAccess;
-use toolgate_world::processes::{self, PipedProgram, ProcessRunner, ProgramStartRequest};
+use toolgate_world::forwarder::{ProgramHostAccess, RefusedHost};
+use toolgate_world::processes::{
+    self, PipedProgram, ProcessRunner, ProgramNetworkMonitor, ProgramStartRequest,
+};
 use toolgate_world::programs;
 use toolgate_world::programs::ProgramLookupError;
 use toolgate_world::sandbox::{SandboxProfile, SandboxSettings};
@@ -296,7 +298,7 @@ impl UpstreamSystemAccess for LocalSystemAccess {
                 confinement,
             };
             let opened = self.processes.open(start).await;
-            let PipedProgram { stdin, stdout, stderr, ended, guard } =
+            let PipedProgram { stdin, stdout, stderr, ended, network, guard } =
                 opened.map_err(|err| format!("cannot start `{name}`: {err}"))?;
             let input = Box::new(stdin);
             let output = Box::new(UpstreamProgramOutput(stdout));
@@ -306,6 +308,7 @@ impl UpstreamSystemAccess for LocalSystemAccess {
                 output,
                 errors,
                 exited: ended,
+                refused_hosts: (!hosts.is_empty()).then(|| list_refused_hosts(network)),
                 hold: ActivityGuard::new((guard, empty)),
             })
         })
@@ -378,6 +381,18 @@ impl UpstreamSystemAccess for LocalSystemAccess {
     fn front_matter(&self, text: &str) -> Result<Map<String, Value>, String> {
         skills::front_matter(text)
     }
+}
+
+/// Returns a function that lists the hosts that were refused to the program of `network`.
+fn list_refused_hosts(network: ProgramNetworkMonitor) -> RefusedHostsFn {
+    Arc::new(move || {
+        let refused = network.network_use().refused.into_iter();
+        let convert = |it: RefusedHost| {
+            let reason = it.reason();
+            UpstreamRefusedHost { host: it.host, tries: it.tries, reason }
+        };
+        refused.map(convert).collect()
+    })
 }
 
 #[allow(

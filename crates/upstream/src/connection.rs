@@ -17,6 +17,7 @@ use crate::message;
 use crate::transport::{
     MessageReceiver, OutgoingMessage, TransportConnection, UpstreamRequestFailure,
 };
+use crate::world::UpstreamRefusedHost;
 use checked_pins::ToolPinCheck;
 use handshake::{NegotiatedRevision, UpstreamHandshake};
 
@@ -182,7 +183,12 @@ impl UpstreamConnection {
         let message =
             OutgoingMessage { header_params, ..new_message(Some(id), method, target, &params) };
         let _busy = keeps_in_use.then(|| BusyConnectionGuard::new(self));
-        let answered = self.transport.request(message, receiver).await;
+        let refused_before = self.transport.refused_hosts();
+        let answered = self.transport.request(message, receiver.clone()).await;
+        let refused_now = self.transport.refused_hosts();
+        for refused in UpstreamRefusedHost::tries_since(&refused_before, refused_now) {
+            receiver.record_refused_host(&refused);
+        }
         let delivered = match &answered {
             Err(
                 UpstreamRequestFailure::NotSent(why)

@@ -47,8 +47,8 @@ pub use settings::{
 pub use start_report::{UpstreamStartReport, split_error_output};
 pub use upstream::{Upstream, UpstreamHealth, UpstreamHost, UpstreamState};
 pub use world::{
-    NetworkAddress, RunningUpstreamProgram, UpstreamOutputReader, UpstreamProgramStart,
-    UpstreamSystemAccess,
+    NetworkAddress, RefusedHostsFn, RunningUpstreamProgram, UpstreamOutputReader,
+    UpstreamProgramStart, UpstreamRefusedHost, UpstreamSystemAccess,
 };
 
 /// All upstreams of a server. Clones share one set.

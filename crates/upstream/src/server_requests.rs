@@ -9,12 +9,14 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use toolgate_contract::{
     CallEvent, CallEventSink, ClientAnswers, ClientQuestion, ClientQuestions, LogLevel,
-    QuestionAsker, QuestionKind, QuestionSupport, ToolContext, ToolError, ToolErrorKind,
+    QuestionAsker, QuestionKind, QuestionSupport, SandboxReport, ToolContext, ToolError,
+    ToolErrorKind,
 };
 use toolgate_dialects::mcp::upstream::{QUESTION_KEY, encode_answer, parse_question};
 
 use crate::message::UpstreamRpcError;
 use crate::transport::{MessageReceiver, RequestAnswer};
+use crate::world::UpstreamRefusedHost;
 
 /// Method of an upstream's request that asks the caller for input.
 const ELICITATION_CREATE: &str = "elicitation/create";
@@ -25,6 +27,8 @@ pub(crate) struct CallMessageReceiver {
     /// Name of the caller whose call runs.
     caller: Arc<str>,
     events: Mutex<CallEventSink>,
+    /// Report of the call about hosts that were refused to the upstream's program.
+    sandbox_report: SandboxReport,
     route: UpstreamQuestionRoute,
     capabilities: QuestionSupport,
     /// Folders that answer `roots/list` in place of the caller's own folders.
@@ -68,6 +72,7 @@ impl CallMessageReceiver {
     fn new(ctx: &ToolContext, route: UpstreamQuestionRoute) -> Arc<Self> {
         let caller = ctx.caller.name.clone();
         let events = ctx.events.clone().into();
+        let sandbox_report = ctx.sandbox_report.clone();
         let capabilities = ctx.asker.supported();
         let questions_asked = AtomicU64::new(0);
         let missing = Mutex::default();
@@ -76,6 +81,7 @@ impl CallMessageReceiver {
         Arc::new(Self {
             caller,
             events,
+            sandbox_report,
             route,
             capabilities,
             folders,
@@ -183,6 +189,10 @@ impl MessageReceiver for CallMessageReceiver {
 
     fn record_missing(&self, kind: QuestionKind) {
         *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(kind);
+    }
+
+    fn record_refused_host(&self, refused: &UpstreamRefusedHost) {
+        self.sandbox_report.add_refused_host(&refused.host, refused.summary());
     }
 
     fn notify(&self, method: &str, params: &Value) {

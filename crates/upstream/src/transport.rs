@@ -10,6 +10,7 @@ use toolgate_contract::{BoxFuture, QuestionKind};
 use toolgate_dialects::mcp::upstream::McpRevision;
 
 use crate::message::UpstreamRpcError;
+use crate::world::UpstreamRefusedHost;
 
 /// Method with which the client asks for notifications in the stateless protocol.
 pub(crate) const LISTEN: &str = "subscriptions/listen";
@@ -66,6 +67,8 @@ pub(crate) trait MessageReceiver: Send + Sync + 'static {
     fn record_error_output(&self, _output: &[u8]) {}
     /// Records that the upstream redirects requests to `location`.
     fn record_redirect(&self, _location: &str) {}
+    /// Records that a host was refused to the upstream's program during this request.
+    fn record_refused_host(&self, _refused: &UpstreamRefusedHost) {}
     /// Handles a notification of the upstream. By default, ignores it.
     fn notify(&self, _method: &str, _params: &Value) {}
     /// Answers a request of the upstream. By default, refuses it.
@@ -121,6 +124,10 @@ pub(crate) trait TransportConnection: Send + Sync + 'static {
     fn closed(&self) -> &CancellationToken;
     /// Returns the reason why the connection is closed, if it is known.
     fn closed_reason(&self) -> String;
+    /// Returns the hosts that were refused to the upstream's program so far. None by default.
+    fn refused_hosts(&self) -> Vec<UpstreamRefusedHost> {
+        Vec::new()
+    }
 }
 
 /// Describes the failure of a request in a sentence.

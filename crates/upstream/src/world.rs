@@ -1,6 +1,7 @@
 //! Access to programs, the network, variables and secrets, which the server passes to upstreams.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Map, Value};
@@ -74,8 +75,45 @@ pub struct RunningUpstreamProgram {
     pub errors: Box<dyn AsyncRead + Send + Unpin>,
     /// Token that is cancelled when the program has exited, even if its child processes continue.
     pub exited: CancellationToken,
+    /// Function that returns the hosts that were refused to the program so far, in alphabetical
+    /// order. `None` if its network is not limited to hosts.
+    pub refused_hosts: Option<RefusedHostsFn>,
     /// Guard that stops the program and its child processes on drop.
     pub hold: ActivityGuard,
+}
+
+/// Function that returns the hosts that were refused to a running program so far.
+pub type RefusedHostsFn = Arc<dyn Fn() -> Vec<UpstreamRefusedHost> + Send + Sync>;
+
+/// A host that was refused to the program of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamRefusedHost {
+    /// Host and port.
+    pub host: String,
+    /// Number of tries.
+    pub tries: u64,
+    /// The reason for the refusal, and the change of the settings that would allow the host.
+    pub reason: String,
+}
+
+impl UpstreamRefusedHost {
+    /// Returns a line such as `a.example:443 (2 tries): it is not in …`.
+    pub(crate) fn summary(&self) -> String {
+        let Self { host, tries, reason } = self;
+        let tries = match tries {
+            1 => "1 try".to_owned(),
+            tries => format!("{tries} tries"),
+        };
+        format!("{host} ({tries}): {reason}")
+    }
+
+    /// Returns the hosts of `now` with the tries since `before`, an earlier state of the same
+    /// program. Leaves out hosts without new tries.
+    pub(crate) fn tries_since(before: &[Self], now: Vec<Self>) -> Vec<Self> {
+        let known = |host: &str| before.iter().find(|it| it.host == host).map_or(0, |it| it.tries);
+        let tries = |it: Self| Self { tries: it.tries.saturating_sub(known(&it.host)), ..it };
+        now.into_iter().map(tries).filter(|it| it.tries > 0).collect()
+    }
 }
 
 /// Standard output of an upstream's program, which is read in pieces.
@@ -114,5 +152,23 @@ impl NetworkAddress {
             private_network,
             may_be_local: private_network,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tries_of_a_call_are_counted_for_it() {
+        let refused = |host: &str, tries| {
+            let reason = "it is not in `hosts`".to_owned();
+            UpstreamRefusedHost { host: host.to_owned(), tries, reason }
+        };
+        let before = [refused("a.example:443", 2), refused("b.example:443", 1)];
+        let now = ["a.example:443", "b.example:443", "c.example:443"].map(|host| refused(host, 2));
+        let new = UpstreamRefusedHost::tries_since(&before, now.to_vec());
+        assert_eq!(new, [refused("b.example:443", 1), refused("c.example:443", 2)]);
+        assert_eq!(new[0].summary(), "b.example:443 (1 try): it is not in `hosts`");
     }
 }

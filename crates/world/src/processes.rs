@@ -37,7 +37,7 @@ pub use environment::refused_variable;
 pub use host_questions::{NamedRegistryHosts, rule_for_url};
 pub use output_capture::{CapturedOutput, CapturedOutputPiece};
 pub use packed_program::{PackedProgram, WorkerExecutable};
-pub use running::{PipedProgram, RunningProgramGuard};
+pub use running::{PipedProgram, ProgramNetworkMonitor, RunningProgramGuard};
 pub use worker::{WorkerFailure, WorkerProcess, WorkerProcessStarter};
 
 use crate::programs::{ResolvedProgram, RunTagLimits, ServerProcessMark};

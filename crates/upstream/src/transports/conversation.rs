@@ -1,7 +1,7 @@
 //! A conversation over any two-way transport: pipes, HTTP+SSE or a WebSocket.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -20,6 +20,7 @@ use crate::start_report::LAST_ERROR_OUTPUT;
 use crate::transport::{
     MessageReceiver, OutgoingMessage, TransportConnection, UpstreamRequestFailure,
 };
+use crate::world::{RefusedHostsFn, UpstreamRefusedHost};
 
 /// Maximum number of messages to an upstream that wait to be written.
 const QUEUE_MAX: usize = 256;
@@ -48,6 +49,8 @@ pub(crate) struct UpstreamConversationState {
     /// True if the upstream does not know the session any more.
     has_lost_session: AtomicBool,
     last_words: Mutex<Vec<u8>>,
+    /// The source of the hosts that were refused to the upstream's program.
+    refused_hosts: OnceLock<RefusedHostsFn>,
     questions: Arc<Semaphore>,
 }
 
@@ -78,8 +81,16 @@ impl UpstreamConversationState {
         }
     }
 
+    fn refused_hosts(&self) -> Vec<UpstreamRefusedHost> {
+        self.refused_hosts.get().map(|list| list()).unwrap_or_default()
+    }
+
     fn closed_reason(&self) -> String {
-        let why = self.closed_reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut why = self.closed_reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for refused in self.refused_hosts() {
+            let separator = if why.is_empty() { "" } else { "; " };
+            why.push_str(&format!("{separator}refused host {}", refused.summary()));
+        }
         let output = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         let output = String::from_utf8_lossy(&output);
         let output = output.trim();
@@ -108,6 +119,7 @@ impl UpstreamConversation {
             closed_reason: Mutex::default(),
             has_lost_session: AtomicBool::new(false),
             last_words: Mutex::default(),
+            refused_hosts: OnceLock::new(),
             questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
         });
         let (out, messages) = mpsc::channel(QUEUE_MAX);
@@ -123,6 +135,11 @@ impl UpstreamConversation {
     pub(super) fn with_writer(mut self, writer: Arc<PipeLineWriter>) -> Self {
         self.outgoing.writer = Some(writer);
         self
+    }
+
+    /// Sets the source of the hosts that were refused to the upstream's program.
+    pub(super) fn set_refused_hosts(&self, refused_hosts: RefusedHostsFn) {
+        let _ = self.shared.refused_hosts.set(refused_hosts);
     }
 
     /// Returns the spinner, through which a waiting task makes the reader spin (poll without
@@ -405,5 +422,9 @@ impl TransportConnection for UpstreamConversation {
 
     fn closed_reason(&self) -> String {
         self.shared.closed_reason()
+    }
+
+    fn refused_hosts(&self) -> Vec<UpstreamRefusedHost> {
+        self.shared.refused_hosts()
     }
 }

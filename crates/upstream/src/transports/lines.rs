@@ -36,11 +36,14 @@ pub(crate) fn open(
     bytes_max: usize,
     receiver: Arc<dyn MessageReceiver>,
 ) -> UpstreamConversation {
-    let RunningUpstreamProgram { input, output, errors, exited, hold } = started;
+    let RunningUpstreamProgram { input, output, errors, exited, refused_hosts, hold } = started;
     let (conversation, lines, ends) =
         UpstreamConversation::start(receiver, hold, AnswerSpinState::for_reader());
     let writer = Arc::new(PipeLineWriter::new(input));
     let conversation = conversation.with_writer(writer.clone());
+    if let Some(refused_hosts) = refused_hosts {
+        conversation.set_refused_hosts(refused_hosts);
+    }
     let errors = tokio::spawn(read_errors(errors, conversation.incoming()));
     tokio::spawn(run_until(ends.clone(), write_lines(writer, lines, conversation.incoming())));
     let output = ProgramOutputPieces::new(output, conversation.spin().clone());
@@ -238,6 +241,7 @@ mod tests {
     use super::super::scripted::{new_request, no_receiver};
     use super::*;
     use crate::transport::{TransportConnection, UpstreamRequestFailure};
+    use crate::world::{RefusedHostsFn, UpstreamRefusedHost};
 
     impl UpstreamOutputReader for DuplexStream {}
 
@@ -287,6 +291,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_reason_of_an_exit_names_the_hosts_that_were_refused() {
+        let refused_hosts: RefusedHostsFn = Arc::new(|| {
+            let reason = "it is not in `hosts`".to_owned();
+            vec![UpstreamRefusedHost { host: "a.example:443".to_owned(), tries: 2, reason }]
+        });
+        let (far, output) = tokio::io::duplex(16);
+        drop(far);
+        let started = RunningUpstreamProgram {
+            input: Box::new(tokio::io::sink()),
+            output: Box::new(output),
+            errors: Box::new(tokio::io::empty()),
+            exited: CancellationToken::new(),
+            refused_hosts: Some(refused_hosts),
+            hold: ActivityGuard::none(),
+        };
+        let conversation = open(started, 1 << 20, no_receiver());
+        conversation.closed().cancelled().await;
+        let expected = "it exited; refused host a.example:443 (2 tries): it is not in `hosts`";
+        assert_eq!(conversation.closed_reason(), expected);
+    }
+
+    #[tokio::test]
     async fn output_before_an_exit_is_read_even_if_the_pipe_stays_open() {
         let (mut far, output) = tokio::io::duplex(1 << 10);
         let exited = CancellationToken::new();
@@ -295,6 +321,7 @@ mod tests {
             output: Box::new(output),
             errors: Box::new(tokio::io::empty()),
             exited: exited.clone(),
+            refused_hosts: None,
             hold: ActivityGuard::none(),
         };
         let conversation = open(started, 1 << 20, no_receiver());

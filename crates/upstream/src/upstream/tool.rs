@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyTool, Effects, JobSupport, PreparedCallWork, ToolContext, ToolError, ToolErrorKind,
-    ToolFuture, ToolOutput, ToolSpec,
+    AnyTool, ContentBlock, Effects, JobSupport, PreparedCallWork, ToolContext, ToolError,
+    ToolErrorKind, ToolFuture, ToolOutput, ToolSpec,
 };
 use toolgate_dialects::mcp::upstream::{parse_icons, parse_meta, parse_output};
 
@@ -217,10 +217,11 @@ impl AnyTool for UpstreamTool {
                 None => upstream.start_call(ctx, self.request(ctx, input)).await?,
             };
             let result = upstream.wait_for_result(ctx, begun).await?;
-            parse_output(&result).map_err(|why| {
+            let output = parse_output(&result).map_err(|why| {
                 let message = format!("`{}` returned an invalid result: {why}", self.name);
                 ToolError::new(ToolErrorKind::Failed, message)
-            })
+            })?;
+            Ok(with_refused_hosts(output, &ctx.sandbox_report.refused_hosts()))
         })
     }
 
@@ -246,6 +247,17 @@ impl AnyTool for UpstreamTool {
             Ok(output)
         })
     }
+}
+
+/// Adds a text with the hosts that were `refused` to the upstream's program to `output`, if there
+/// are any.
+fn with_refused_hosts(mut output: ToolOutput, refused: &[String]) -> ToolOutput {
+    if !refused.is_empty() {
+        let lines = refused.iter().map(|line| format!("refused host {line}"));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        output.content.push(ContentBlock::text(text));
+    }
+    output
 }
 
 impl UpstreamTool {

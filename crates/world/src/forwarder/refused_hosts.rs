@@ -28,13 +28,19 @@ impl RefusedHost {
     /// Returns a line such as `a.example:443 (2 tries): it is not in sandbox.hosts; to allow it,
     /// …`.
     pub fn summary(&self) -> String {
-        let Self { host, tries, why, allow } = self;
+        let Self { host, tries, .. } = self;
         let tries = match tries {
             1 => "1 try".to_owned(),
             tries => format!("{tries} tries"),
         };
-        let allow = allow.as_ref().map(|line| format!("; to allow it, {line}"));
-        format!("{host} ({tries}): {why}{}", allow.unwrap_or_default())
+        format!("{host} ({tries}): {}", self.reason())
+    }
+
+    /// Returns the reason for the refusal, and the change of the settings that would allow the
+    /// host.
+    pub fn reason(&self) -> String {
+        let allow = self.allow.as_ref().map(|line| format!("; to allow it, {line}"));
+        format!("{}{}", self.why, allow.unwrap_or_default())
     }
 }
 

@@ -5,7 +5,7 @@ use std::mem;
 use std::pin::pin;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -21,6 +21,7 @@ use super::output_capture::RunningOutputCapture;
 use super::{
     ProcessRunner, ProgramOutcome, ProgramRunLimits, ProgramStartRequest, ProgramStopReason,
 };
+use crate::forwarder::ProgramNetworkUse;
 use crate::programs::ChildProcess;
 
 /// The time without output after which reading a program's output stops. It applies if the main
@@ -185,6 +186,8 @@ pub struct PipedProgram {
     pub stderr: ChildStderr,
     /// A token that is cancelled when the main process has ended, even if its children have not.
     pub ended: CancellationToken,
+    /// A view of the program's use of the network.
+    pub network: ProgramNetworkMonitor,
     /// A guard that stops the program and all its processes when dropped.
     pub guard: RunningProgramGuard,
 }
@@ -199,6 +202,19 @@ impl Drop for RunningProgramGuard {
     fn drop(&mut self) {
         self.watch.abort();
         drop(take_family(&self.running));
+    }
+}
+
+/// A view of a running program's use of the network. It does not keep the program running.
+#[derive(Clone)]
+pub struct ProgramNetworkMonitor(Weak<Mutex<Option<ProcessTreeGuard>>>);
+
+impl ProgramNetworkMonitor {
+    /// Returns what the program did with its network so far. Nothing if it was stopped.
+    pub fn network_use(&self) -> ProgramNetworkUse {
+        let Some(running) = self.0.upgrade() else { return ProgramNetworkUse::default() };
+        let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.as_ref().map(|running| running.family().network_use()).unwrap_or_default()
     }
 }
 
@@ -236,7 +252,9 @@ pub(super) async fn open(
         first_of(closing.cancelled(), ending).await;
         drop(take_family(&watched));
     });
-    Ok(PipedProgram { stdin, stdout, stderr, ended, guard: RunningProgramGuard { running, watch } })
+    let network = ProgramNetworkMonitor(Arc::downgrade(&running));
+    let guard = RunningProgramGuard { running, watch };
+    Ok(PipedProgram { stdin, stdout, stderr, ended, network, guard })
 }
 
 impl ProgramRunPhase {

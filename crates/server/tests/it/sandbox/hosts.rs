@@ -340,7 +340,7 @@ for line in sys.stdin:
 "#;
 
 #[test]
-fn an_upstream_with_hosts_reaches_no_others() {
+fn an_upstream_with_hosts_reaches_no_others_and_the_result_and_record_name_them() {
     let Some(workspace) = forwarding_workspace() else { return };
     let (port, serving) = answer_requests(1);
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -358,6 +358,12 @@ fn an_upstream_with_hosts_reaches_no_others() {
     client.tools();
     let answer = client.call("web_fetch", json!({}));
     assert_eq!(answer["result"]["content"][0]["text"], "200 403", "{answer}");
+    let line = format!("127.0.0.1:{other_port} (1 try): ");
+    let allow = format!("to allow it, add \"127.0.0.1:{other_port}\" to `hosts` of the upstream");
+    let note = answer["result"]["content"][1]["text"].as_str().unwrap();
+    assert!(note.starts_with(&format!("refused host {line}")) && note.ends_with(&allow), "{note}");
+    let is_named = |record: &Value| record["refused_hosts"].to_string().contains(&line);
+    wait_until("the refusal is recorded", || client.server().records().iter().any(is_named));
     assert_silent(&other);
     serving.join().unwrap();
     workspace.put("toolgate.toml", settings.replace("\"workspace\"", "\"network\""));
