@@ -414,12 +414,27 @@ fn an_answer_about_hosts_of_a_project_is_not_used_for_hosts_that_it_names_later(
 }
 
 #[test]
-fn a_build_without_a_network_says_how_to_fetch_dependencies() {
-    let makefile = "all:\n\t@echo 'Could not resolve host: a.example' >&2; exit 1\n";
+fn each_tool_that_runs_a_program_without_a_network_names_the_cause_of_its_failure() {
+    let makefile =
+        "all test lint:\n\t@seq 9; echo 'Could not resolve host: a.example' >&2; exit 1\n";
     let workspace = TempWorkspace::new().file("Makefile", makefile);
     let mut client = client(&workspace, |launch| launch);
-    let built = client.call("ci_build", json!({}));
-    assert!(text(&built).contains("run ci_restore"), "{built}");
+    for (tool, id, input) in [
+        ("ci_build", "ci.build", json!({})),
+        ("ci_test", "ci.test", json!({})),
+        ("ci_lint", "ci.lint", json!({})),
+        ("ci_run", "ci.run", json!({ "command": "make test" })),
+        ("exec_run", "exec.run", json!({ "command": "make", "args": ["test"] })),
+    ] {
+        let answer = client.call(tool, input);
+        let shown = text(&answer);
+        let is_named = shown.contains("programs have no network here")
+            && shown.contains(&format!("tools = \"{id}\""));
+        assert!(is_named, "{tool}: {answer}");
+        // Only a build tool may need dependencies.
+        let is_advised = shown.contains("run ci_restore");
+        assert_eq!(is_advised, !tool.ends_with("_run"), "{tool}: {answer}");
+    }
 }
 
 #[test]
