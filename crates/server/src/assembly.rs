@@ -20,4 +20,5 @@ pub(crate) mod transport_limits;
 pub mod wiring;
 pub mod pins;
 pub mod probe;
+pub mod programs_with_hosts;
 pub mod sign_in;

@@ -505,7 +505,7 @@ fn private_network_error(address: &str) -> String {
 }
 
 /// Parses the `sandbox` setting of an upstream.
-fn sandbox_profile(name: &str) -> Result<SandboxProfile, String> {
+pub(crate) fn sandbox_profile(name: &str) -> Result<SandboxProfile, String> {
     let profile = serde_json::from_value(Value::from(name));
     profile.map_err(|_| {
         format!("`sandbox` is `{name}`; it must be read-only, workspace, network or off")

@@ -12,14 +12,15 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate::assembly::probe::{UpstreamProbeResult, hide_failures_from_log, probe_upstreams};
+use toolgate::assembly::programs_with_hosts::confined_programs_with_hosts;
 use toolgate::config::{Config, environment};
 use toolgate_host::{FleetDurability, FleetReport, FleetServer};
 use toolgate_toolsets::grammars;
 use toolgate_upstream::pins::one_line;
 use toolgate_upstream::{UpstreamListing, UpstreamSettings};
 use toolgate_world::sandbox::{
-    SandboxCoverage, SandboxLayer, SandboxPaths, SandboxProfile, SandboxRequirement,
-    ServerPathAccess, confine_server,
+    ProgramConfinement, SandboxCoverage, SandboxLayer, SandboxPaths, SandboxProfile,
+    SandboxRequirement, ServerPathAccess, confine_server,
 };
 use toolgate_world::{ProcessRunner, Root, Sandbox};
 
@@ -137,7 +138,8 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         true => server,
         false => Err("server.confined is false".to_owned()),
     };
-    let hosts = check_hosts(&sandbox, &root, variables)?;
+    let programs = confined_programs_with_hosts(&config, &sandbox, &root)?;
+    let hosts = check_hosts(&sandbox, &root, variables, programs)?;
     let presets = ask_presets(&sandbox, &root)?;
     let parser = check_parser();
     let text = if args.json {
@@ -175,17 +177,19 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     Ok(if is_satisfied { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks that programs can reach only the hosts that the settings name for their sandbox profiles.
-/// Returns the checked profiles, or the reason why they cannot be used.
+/// Checks that programs can reach only the hosts that the settings name for their sandbox profiles,
+/// or for the `programs` themselves. Returns the checked profiles, or the reason why they cannot be
+/// used.
 fn check_hosts(
     sandbox: &Sandbox,
     root: &Root,
     variables: BTreeMap<OsString, OsString>,
+    programs: Vec<ProgramConfinement>,
 ) -> anyhow::Result<Result<Vec<SandboxProfile>, String>> {
     let sandbox = sandbox.clone();
     let root = root.clone();
     let checked = run_to_end(super::small_runtime()?, async {
-        tokio::task::spawn_blocking(move || sandbox.check_hosts(&root, &variables)).await
+        tokio::task::spawn_blocking(move || sandbox.check_hosts(&root, &variables, programs)).await
     });
     Ok(checked?.map_err(|err| err.to_string()))
 }

@@ -114,8 +114,13 @@ impl DeclaredCommand {
     }
 
     /// Returns the hosts that the program may reach. `None` if the sandbox profile decides.
-    pub fn hosts(&self) -> Option<&ProgramHostAccess> {
-        self.hosts.as_deref()
+    pub fn hosts(&self) -> Option<&Arc<ProgramHostAccess>> {
+        self.hosts.as_ref()
+    }
+
+    /// Returns `true` if the program may only read the workspace.
+    pub fn only_reads(&self) -> bool {
+        self.effects == Effects::Reads
     }
 
     /// Returns the names of the command's arguments that are file paths.

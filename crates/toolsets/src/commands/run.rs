@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    AnyTool, Effects, LazySchema, ProducedFile, ToolContext, ToolError, ToolErrorKind, ToolFuture,
+    AnyTool, LazySchema, ProducedFile, ToolContext, ToolError, ToolErrorKind, ToolFuture,
     ToolOutput, ToolSpec, exact_json,
 };
 
@@ -72,8 +72,7 @@ impl DeclaredCommandTool {
             output_schema: Some(LazySchema::for_type::<CommandRunResult>()),
             ..ToolSpec::new(declared.id.clone(), &declared.title, &declared.about, declared.effects)
         };
-        let only_reads = declared.effects == Effects::Reads;
-        let programs = programs.for_tool(spec.id.as_str()).with_only_reads(only_reads);
+        let programs = programs.for_tool(spec.id.as_str()).with_only_reads(declared.only_reads());
         Self { declared, programs, spec }
     }
 

@@ -22,6 +22,8 @@ use rustix::process::{Signal, fchdir, set_parent_process_death_signal, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 pub(super) use network_test::GOT_THROUGH;
+#[cfg(test)]
+pub(super) use network_test::run as test_network_from_inside;
 pub(super) use privileges::drop_privileges;
 
 use super::helper_messages::{SandboxHelperAnswer, SandboxHelperOrder};

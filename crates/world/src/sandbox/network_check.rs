@@ -31,8 +31,8 @@ pub(super) type SandboxNetworkTestResults =
     Mutex<BTreeMap<(SandboxProfile, bool), Result<(), String>>>;
 
 impl Sandbox {
-    /// Checks the network of each profile for which the settings name hosts, and returns those
-    /// profiles. Blocks, and needs a runtime.
+    /// Checks the network of each profile for which the settings name hosts, and of the
+    /// confinements `others`. Returns the profiles. Blocks, and needs a runtime.
     ///
     /// # Errors
     /// A connection that should be refused got through, or the check could not be run.
@@ -40,17 +40,20 @@ impl Sandbox {
         &self,
         workspace: &Root,
         variables: &ServerEnvironmentVariables,
+        others: Vec<ProgramConfinement>,
     ) -> io::Result<Vec<SandboxProfile>> {
         let state = &self.0;
         let own = state.hosts.as_ref().map(|_| state.settings.profile);
         let ruled = state.rules.iter().filter(|rule| rule.hosts.is_some()).map(|rule| rule.profile);
-        let profiles: BTreeSet<_> = own.into_iter().chain(ruled).collect();
+        let named: BTreeSet<_> = own.into_iter().chain(ruled).collect();
+        let named = named.into_iter();
+        let named = named.filter_map(|it| Self::new_confinement(it, false, workspace));
         let begin = |image: PreparedProgram| image.start(&|| Ok(setsid().map(drop)?));
-        for profile in &profiles {
-            let confinement = Self::new_confinement(*profile, false, workspace);
-            let Some(inside) = confinement else { continue };
+        let mut profiles = BTreeSet::new();
+        for inside in named.chain(others) {
             let capabilities = self.capabilities(workspace, variables)?;
             self.check_network(capabilities, &inside, begin)?;
+            profiles.insert(inside.profile);
         }
         Ok(profiles.into_iter().collect())
     }
@@ -69,13 +72,23 @@ impl Sandbox {
         begin: impl Fn(PreparedProgram) -> io::Result<ChildProcess>,
     ) -> io::Result<()> {
         capabilities.check_own_network()?;
+        self.test_once(inside, || test_network(capabilities, inside, begin))
+    }
+
+    /// Returns the result of `test` for programs like those of `inside`, of which the first one is
+    /// kept.
+    fn test_once(
+        &self,
+        inside: &ProgramConfinement,
+        test: impl FnOnce() -> io::Result<Result<(), String>>,
+    ) -> io::Result<()> {
         // Programs that start at the same time wait for one test.
         let mut tests = self.0.network_tests.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (inside.profile, inside.read_only);
         let result = match tests.get(&key) {
             Some(result) => result.clone(),
             None => {
-                let result = test_network(capabilities, inside, begin)?;
+                let result = test()?;
                 tests.insert(key, result.clone());
                 result
             }
@@ -124,13 +137,23 @@ fn test_network(
     // It may have ended by itself.
     let _ = kill_and_wait(child.pid);
     drop(forwarder?);
-    match failure? {
-        None if refused.accept().is_err() => Ok(Ok(())),
-        None => Ok(Err(leak_message(inside.profile))),
+    judge_test(failure?, refused.accept().is_ok(), inside.profile)
+}
+
+/// Returns the result of a test that ended with `failure`, or without one. `is_reached` is `true` if
+/// a connection that must be refused arrived at its target.
+fn judge_test(
+    failure: Option<SandboxSetupFailure>,
+    is_reached: bool,
+    profile: SandboxProfile,
+) -> io::Result<Result<(), String>> {
+    match failure {
+        None if !is_reached => Ok(Ok(())),
+        None => Ok(Err(leak_message(profile))),
         Some(SandboxSetupFailure { step: SandboxSetupStep::NetworkTest, cause })
             if cause.raw_os_error() == Some(GOT_THROUGH) =>
         {
-            Ok(Err(leak_message(inside.profile)))
+            Ok(Err(leak_message(profile)))
         }
         Some(failure) => Err(into_start_error(failure)),
     }
@@ -150,4 +173,57 @@ fn open_target() -> io::Result<(TcpListener, u16)> {
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
     Ok((listener, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::helper::test_network_from_inside;
+    use super::*;
+    use crate::sandbox::{SandboxPaths, SandboxSettings};
+
+    #[test]
+    fn a_connection_that_gets_through_keeps_all_programs_of_the_profile_from_running() {
+        // This process has the machine's network, so its direct connections get through.
+        let [(_allowed, allowed_port), (refused, refused_port)] =
+            [open_target().unwrap(), open_target().unwrap()];
+        let cause = test_network_from_inside(NetworkTest { allowed_port, refused_port });
+        let failed = || {
+            let cause = io::Error::from_raw_os_error(GOT_THROUGH);
+            Some(SandboxSetupFailure { step: SandboxSetupStep::NetworkTest, cause })
+        };
+        assert_eq!(cause.unwrap_err().raw_os_error(), Some(GOT_THROUGH));
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let sandbox = Sandbox::new(&SandboxSettings::default(), SandboxPaths::default()).unwrap();
+        let inside = sandbox.confinement_with(SandboxProfile::Workspace, &root).unwrap();
+        let judge = || judge_test(failed(), false, inside.profile);
+        let message = sandbox.test_once(&inside, judge).unwrap_err().to_string();
+        assert!(
+            message.starts_with("nothing runs in the sandbox profile `workspace`"),
+            "{message}"
+        );
+        // The next program does not run either, and needs no test.
+        let again = sandbox.test_once(&inside, || unreachable!("the result is kept"));
+        assert_eq!(again.unwrap_err().to_string(), message);
+        // Programs of other profiles are tested for themselves.
+        let other = sandbox.confinement_with(SandboxProfile::ReadOnly, &root).unwrap();
+        assert!(sandbox.test_once(&other, || judge_test(None, false, other.profile)).is_ok());
+        drop(refused);
+    }
+
+    #[test]
+    fn a_test_is_judged_by_its_report_and_by_the_target_that_must_not_be_reached() {
+        let judge = |failure, is_reached| {
+            judge_test(failure, is_reached, SandboxProfile::Workspace).map(|it| it.is_ok()).ok()
+        };
+        let failure = |code| {
+            let cause = io::Error::from_raw_os_error(code);
+            Some(SandboxSetupFailure { step: SandboxSetupStep::NetworkTest, cause })
+        };
+        assert_eq!(judge(None, false), Some(true));
+        assert_eq!(judge(None, true), Some(false));
+        assert_eq!(judge(failure(GOT_THROUGH), false), Some(false));
+        // An allowed connection that fails is a broken test, which is repeated.
+        assert_eq!(judge(failure(libc::ECONNREFUSED), false), None);
+    }
 }

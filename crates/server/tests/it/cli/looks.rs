@@ -492,6 +492,23 @@ fn the_doctor_lists_the_hosts_of_presets() {
 }
 
 #[test]
+fn the_doctor_tests_the_profiles_of_upstreams_and_commands_with_hosts() {
+    let settings = "[upstream.a]\ncommand = [\"a\"]\nsandbox = \"read-only\"\n\
+                    hosts = [\"a.example\"]\n[command.\"b.c\"]\nabout = \"Run.\"\n\
+                    program = \"true\"\nargv = [\"x\"]\nhosts = [\"b.example\"]\n";
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
+    let done = run(workspace.root(), &["doctor", "--json"]);
+    let report: Value = serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{done:?}"));
+    let missing = report["missing"].as_array().unwrap();
+    if missing.iter().any(|it| it["layer"] == "view" || it["layer"] == "network") {
+        eprintln!("NOT TRIED: this system cannot limit programs to some hosts");
+        return;
+    }
+    let checked = json!({ "checked": ["read-only", "workspace"], "why": null });
+    assert_eq!(report["hosts"], checked, "{report}");
+}
+
+#[test]
 fn the_doctor_reports_the_layers_for_the_root_folder_too() {
     let done = run(Path::new("/"), &["doctor"]);
     assert!(done.out.contains("seccomp") && done.out.contains("network   reads"), "{done:?}");

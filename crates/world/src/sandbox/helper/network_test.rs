@@ -14,7 +14,9 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Tests the network of a program: tries direct connections to two listeners outside, which must
 /// fail, and then both through the forwarder, which must allow only one.
-pub(super) fn run(NetworkTest { allowed_port, refused_port }: NetworkTest) -> io::Result<()> {
+pub(in crate::sandbox) fn run(
+    NetworkTest { allowed_port, refused_port }: NetworkTest,
+) -> io::Result<()> {
     for port in [allowed_port, refused_port] {
         if TcpStream::connect_timeout(&loopback(port), STEP_TIMEOUT).is_ok() {
             return Err(io::Error::from_raw_os_error(GOT_THROUGH));
