@@ -1,7 +1,9 @@
 //! Commands that print information: `tools`, `check-config`, `policy`, `doctor`, `login`,
 //! `completions` and `--help`.
 
+use std::fs::{self, Permissions};
 use std::io::{Read, Write, pipe};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -489,6 +491,51 @@ fn the_doctor_lists_the_hosts_of_presets() {
     let text = line(&["doctor"]).out;
     assert!(text.contains("npm names the hosts one.localhost:1."), "{text}");
     assert!(text.contains("only by the forwarder: tested for workspace."), "{text}");
+}
+
+/// Programs that answer like Go, Maven and .NET to the questions for their hosts, and to no others.
+const PACKAGE_MANAGERS: [(&str, &str); 3] = [
+    ("go", "[ \"$*\" = 'env GOPROXY GOSUMDB' ] && printf 'http://go.example:1\\nsum.example\\n'"),
+    (
+        "mvn",
+        "[ \"$*\" = '-B -o toolgate:none' ] && echo 'not found in the repositories \
+         [local (/home/ada/.m2), central (http://maven.example:1/m2)]' >&2; exit 1",
+    ),
+    (
+        "dotnet",
+        "[ \"$1 $2 $3\" = 'nuget list source' ] && echo E http://nuget.example:1/v3/index.json",
+    ),
+];
+
+#[test]
+fn each_preset_asks_its_package_manager() {
+    let settings = "[sandbox]\nhosts = [\"@go\", \"@maven\", \"@nuget\", \"@debian\"]\n";
+    let workspace = TempWorkspace::new().file("toolgate.toml", settings);
+    // A program has a `/tmp` of its own.
+    let tools = TempDir::with_prefix_in("toolgate-tools-", env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for (name, script) in PACKAGE_MANAGERS {
+        let tool = tools.path().join(name);
+        fs::write(&tool, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&tool, Permissions::from_mode(0o755)).unwrap();
+    }
+    let search = format!("{}:/usr/bin:/bin", tools.path().display());
+    let done = TestCommandLine::new(workspace.root(), &["doctor", "--json"]);
+    let done = done.env("PATH", search).run();
+    let report: Value = serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{done:?}"));
+    let missing = report["missing"].as_array().unwrap();
+    if missing.iter().any(|it| it["layer"] == "view" || it["layer"] == "network") {
+        eprintln!("NOT TRIED: this system cannot limit programs to some hosts");
+        return;
+    }
+    let presets = &report["presets"];
+    assert_eq!(presets["go"], json!(["go.example:1", "sum.example"]), "{report}");
+    assert_eq!(presets["Maven"], json!(["maven.example:1"]), "{report}");
+    assert_eq!(presets["NuGet"], json!(["nuget.example:1"]), "{report}");
+    // The machine itself has sources of packages, unless it is no Debian.
+    let list = "grep -hE '^(deb|URIs:).*http' /etc/apt/sources.list /etc/apt/sources.list.d/*";
+    let listed = Command::new("sh").args(["-c", list]).output().unwrap();
+    let has_sources = !listed.stdout.is_empty();
+    assert_eq!(presets["apt"].as_array().unwrap().is_empty(), !has_sources, "{report}");
 }
 
 #[test]
