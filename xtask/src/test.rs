@@ -6,7 +6,7 @@ use crate::{codegen, contracts, setup, tidy};
 
 /// The tests to run after each change. They need nothing installed and end within minutes. Attacks
 /// and kills of the real server are left out.
-const EVERYDAY: &str = "not test(/^(clients|gateway|commands|zyra::seed|mcp::schemas|contracts::s0_judges|contracts::s0::judged|search_engines|identity::tokens|identity::scopes|identity::tls|search::engines::postgres::tests|jobs::postgres::tests|tests::jobs_in_database|shared_jobs|fleet|fleet_files|fleet_bucket)::/) \
+const EVERYDAY: &str = "not test(/^(clients|gateway|commands|zyra::seed|mcp::schemas|contracts::s0_judges|contracts::s0::judged|search_engines|identity::tokens|identity::scopes|identity::tls|search::engines::postgres::tests|jobs::postgres::tests|tests::jobs_in_database|shared_jobs|fleet|fleet_files|fleet_bucket|sandbox::package_servers)::/) \
      and not test(/two_gibibytes/) \
      and not binary_id(=toolgate-dist::packages) \
      and not binary_id(=toolgate-attack::cases) and not binary_id(=toolgate-attack::resources) \

@@ -10,6 +10,7 @@ mod hosts;
 mod inspected;
 mod ssh;
 mod presets;
+mod package_servers;
 mod processes;
 mod exits;
 mod reports;
