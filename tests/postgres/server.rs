@@ -239,6 +239,12 @@ impl PostgresServerProcess {
         self.folder.path().join(".s.PGSQL.5432")
     }
 
+    /// Returns the path of the installed client `psql`.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn psql() -> PathBuf {
+        installed().join("bin/psql")
+    }
+
     /// Returns the URL of whichever of the two servers accepts writes.
     #[allow(dead_code, reason = "not all who include this want it")]
     pub(crate) fn url_with(&self, other: &Self) -> String {

@@ -294,9 +294,19 @@ fn a_declared_command_with_hosts_reaches_no_others_even_under_the_profile_networ
 
 /// An MCP server whose only tool fetches the URLs in the program's arguments and returns a status
 /// for each. A `tcp://` URL is a service that answers a message; the program connects to it
-/// directly. An `env://` URL is an environment variable.
+/// directly. An `env://` URL is an environment variable. The program asks a `postgres://` database by
+/// the `psql` in the variable `PSQL`.
 pub(super) const FETCHING_SERVER: &str = r#"
-import json, os, socket, sys, time, urllib.error, urllib.request
+import json, os, socket, subprocess, sys, time, urllib.error, urllib.request
+
+def query(url):
+    for _ in range(100):
+        asked = [os.environ['PSQL'], url, '-tAc', 'select 6 * 7']
+        done = subprocess.run(asked, capture_output=True, text=True)
+        if 'refused' not in done.stderr:
+            return done.stdout.strip() or done.stderr
+        time.sleep(0.1)
+    return 'refused'
 
 def ask(host, port):
     for _ in range(100):
@@ -311,6 +321,8 @@ def ask(host, port):
 def fetch(url):
     if url.startswith('tcp://'):
         return ask(*url.removeprefix('tcp://').split(':'))
+    if url.startswith('postgres://'):
+        return query(url)
     if url.startswith('env://'):
         return os.environ.get(url.removeprefix('env://'), 'none')
     try:
@@ -418,7 +430,7 @@ fn a_program_that_fails_without_a_network_gets_the_reason() {
 }
 
 /// A program that listens on a port of its own network, and connects to a host through the proxy.
-const RELAY: &str = r#"
+pub(super) const RELAY: &str = r#"
 import os, socket, sys, threading
 
 def copy(source, target):

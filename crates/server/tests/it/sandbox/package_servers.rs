@@ -1,13 +1,17 @@
-//! Tests of the examples in the guide to the network: MCP servers that `npx` and `uvx` download, from
-//! a registry on this machine.
+//! Tests of the examples in the guide to the network, with the real programs: MCP servers that `npx`
+//! and `uvx` download from a registry on this machine, and a server of a PostgreSQL database.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::io::{BufRead, BufReader, copy};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
-use super::hosts::{FETCHING_SERVER, forwarding_workspace};
+use super::hosts::{FETCHING_SERVER, RELAY, forwarding_workspace};
 use super::*;
+use crate::search_engines::server::PostgresServerProcess;
 use crate::support::path;
 
 /// A running registry of packages on this machine, which is killed on drop.
@@ -25,7 +29,7 @@ impl TestPackageRegistry {
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let port = lines.next().unwrap().unwrap().parse().unwrap();
         // The registry would stop if nobody read its lines.
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Self { process, port }
     }
 }
@@ -74,4 +78,60 @@ fn servers_that_npx_and_uvx_download_reach_their_registry_and_api_and_no_other_h
         let refused = content[1]["text"].as_str().unwrap_or_default();
         assert!(refused.contains(&format!("refused host other.localhost:{port} ")), "{answer}");
     }
+}
+
+/// Connects a port of this machine to the Unix socket `socket`, until the test process ends. Returns
+/// the port.
+fn serve_socket_on_port(socket: PathBuf) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = UnixStream::connect(&socket).unwrap();
+            let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || send_to_database(from, to));
+            thread::spawn(move || send_to_client(server, client));
+        }
+    });
+    port
+}
+
+fn send_to_database(mut client: TcpStream, mut database: UnixStream) {
+    let _ = copy(&mut client, &mut database);
+    let _ = database.shutdown(Shutdown::Write);
+}
+
+fn send_to_client(mut database: UnixStream, mut client: TcpStream) {
+    let _ = copy(&mut database, &mut client);
+    let _ = client.shutdown(Shutdown::Write);
+}
+
+#[test]
+fn a_database_server_asks_postgresql_through_a_relay_in_its_own_network() {
+    let Some(workspace) = forwarding_workspace() else { return };
+    let database = PostgresServerProcess::start();
+    let port = serve_socket_on_port(database.socket());
+    let installed = checkout().join(".tools/postgres").canonicalize().unwrap();
+    let psql = PostgresServerProcess::psql().canonicalize().unwrap();
+    workspace.put("relay.py", RELAY);
+    workspace.put("server.py", FETCHING_SERVER);
+    // The relay listens on another port than a rule for this machine names.
+    let line = format!(
+        "/usr/bin/python3 relay.py 5433 localhost:{port} & exec /usr/bin/python3 server.py \
+         postgres://postgres@127.0.0.1:5433/postgres"
+    );
+    let settings = format!(
+        "[sandbox]\nread = [\"{}\"]\n[upstream.orders]\n\
+         command = [\"sh\", \"-c\", \"{line}\"]\ncwd = \".\"\nsandbox = \"workspace\"\n\
+         hosts = [\"localhost:{port}\"]\nenv = {{ PSQL = \"{}\" }}\n",
+        installed.display(),
+        psql.display()
+    );
+    workspace.put("toolgate.toml", settings);
+    let launch =
+        ServerLaunchOptions::over(&workspace).env("XDG_CACHE_HOME", workspace.path(".cache"));
+    let mut client = TestMcpClient::stdio(launch, MODERN);
+    client.tools();
+    let answer = client.call("orders_fetch", json!({}));
+    assert_eq!(answer["result"]["content"][0]["text"], "42", "{answer}");
 }
